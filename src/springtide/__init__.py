@@ -1,0 +1,26 @@
+"""Springtide: elastic, serverless training with deadlines, on any number of devices, with the same bits.
+
+Public names are resolved on first use, so that no command imports torch unless it trains.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "init": "springtide.training.runtime",
+    "seeded": "springtide.training.sampling",
+}
+
+__all__ = ["__version__", "init", "seeded"]
+
+if TYPE_CHECKING:
+    from springtide.training.runtime import init
+    from springtide.training.sampling import seeded
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'springtide' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,79 @@
+"""The command `springtide` (short: `tide`): a table of verbs, of which only the one that is run is imported.
+
+A verb module holds either `run`, the command itself, or `app`, a group of sub-commands. Errors of the tree in
+`springtide.errors` end the command with one line on stderr and their own exit code; Ctrl-C ends it with 130.
+"""
+
+import sys
+from importlib import import_module
+
+import typer
+
+from springtide import __version__
+from springtide.errors import SpringtideError
+
+# verb -> (module, one line for --help). A new verb costs one file and one line here.
+VERBS: dict[str, tuple[str, str]] = {}
+
+EPILOG = "Every command has --help with an example. Start with: springtide demo"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        build_app(find_verb(words))(args=words, prog_name="springtide")
+    except SpringtideError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def find_verb(words: list[str]) -> str | None:
+    """The verb that these words run: the first that is no option, if it is one of ours."""
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def build_app(verb: str | None) -> typer.Typer:
+    """An application that lists every verb and holds the real command of one."""
+    app = typer.Typer(
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        epilog=EPILOG,
+    )
+    app.callback()(springtide)
+    for name, (module, summary) in VERBS.items():
+        if name == verb:
+            add_verb(app, name, module, summary)
+        else:
+            app.command(name, help=summary)(list_only)
+    return app
+
+
+def add_verb(app: typer.Typer, name: str, module: str, summary: str) -> None:
+    """Import a verb's module and add its command or group."""
+    home = import_module(module)
+    if hasattr(home, "app"):
+        app.add_typer(home.app, name=name, help=summary, no_args_is_help=True)
+    else:
+        app.command(name, short_help=summary)(home.run)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and stop, when asked."""
+    if wanted:
+        typer.echo(f"springtide {__version__}")
+        raise typer.Exit
+
+
+def springtide(
+    version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Say what to train and by when; get a promise, the right devices, and the same bits."""
+
+
+def list_only() -> None:
+    """A verb that is only being listed; its module is imported when it is run."""

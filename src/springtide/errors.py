@@ -1,0 +1,69 @@
+"""Every error a user can meet, as one tree.
+
+SpringtideError
+├── InputError            something the user gave is wrong: exit code 2
+│   ├── TraceError        a trace file or one of its rows
+│   ├── ProfileError      a throughput profile, or a model that has none
+│   ├── ClusterError      a cluster description
+│   ├── PolicyError       an unknown policy or a policy given what it cannot do
+│   ├── JobError          a job file or a training set-up that cannot work
+│   ├── CatalogError      a catalog of cloud machines or its prices
+│   └── CheckpointError   a checkpoint that cannot be used
+└── TrainingError         a run that went wrong: exit code 1
+    ├── NondeterminismError   an operator or a model that cannot keep the promised bits
+    └── RescaleError          a change of processes that could not be completed
+
+A message names the thing, its value, the rule, and the remedy.
+"""
+
+
+class SpringtideError(Exception):
+    """Root of every error that is meant for the user; its text is shown without a traceback."""
+
+    exit_code = 1
+
+
+class InputError(SpringtideError):
+    """Something the user gave is wrong."""
+
+    exit_code = 2
+
+
+class TraceError(InputError):
+    """A trace file, or a row of one, that cannot be read."""
+
+
+class ProfileError(InputError):
+    """A throughput profile that cannot be read, or a model without one."""
+
+
+class ClusterError(InputError):
+    """A cluster description that cannot be."""
+
+
+class PolicyError(InputError):
+    """An unknown policy, or one given what it cannot do."""
+
+
+class JobError(InputError):
+    """A job file or a training set-up that cannot work."""
+
+
+class CatalogError(InputError):
+    """A catalog of cloud machines, or its prices, that cannot be used."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint that cannot be used."""
+
+
+class TrainingError(SpringtideError):
+    """A training run that went wrong."""
+
+
+class NondeterminismError(TrainingError):
+    """An operator or a model that cannot keep the promised bits."""
+
+
+class RescaleError(TrainingError):
+    """A change of processes that could not be completed."""

@@ -1,0 +1,1 @@
+"""Each figure one function; every claim with its number and command."""

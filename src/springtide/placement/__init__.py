@@ -1,0 +1,1 @@
+"""Which devices a share becomes: pure functions over a tree of nodes."""

@@ -1,0 +1,1 @@
+"""Who gets how many devices: pure functions (now, Snapshot) -> Decision."""

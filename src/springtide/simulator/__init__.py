@@ -1,0 +1,1 @@
+"""Replays traces on a virtual clock with the same policies that decide live."""

@@ -1,0 +1,1 @@
+"""The runtime inside a training process: logical workers, fixed-order reduction, rescaling, checkpoints."""
