@@ -1,1 +1,36 @@
-"""Who gets how many devices: pure functions (now, Snapshot) -> Decision."""
+"""Who gets how many devices: pure functions (now, Snapshot) -> Decision.
+
+`POLICIES` names them all, `decide` runs one and then placement. A new policy costs one file, one test file and one
+line in `POLICIES`; each module holds a function of that name's policy.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import TypeAlias
+
+from springtide.core.decisions import Decision, Snapshot
+from springtide.errors import PolicyError
+from springtide.placement.buddy import place
+
+Policy: TypeAlias = Callable[[float, Snapshot], Decision]
+
+# name -> (module, function); imported on first use, because some need a solver
+POLICIES: dict[str, tuple[str, str]] = {
+    "elasticflow": ("springtide.policies.elasticflow", "elasticflow"),
+}
+
+
+def find_policy(name: str) -> Policy:
+    """The policy of this name."""
+    if name not in POLICIES:
+        raise PolicyError(f"unknown policy {name!r}; there are: {', '.join(POLICIES)}")
+    module, function = POLICIES[name]
+    policy: Policy = getattr(import_module(module), function)
+    return policy
+
+
+def decide(policy: Policy, now_s: float, snapshot: Snapshot) -> Decision:
+    """What a policy decides, with devices named: the one entry point of the simulator and the live platform."""
+    decision = policy(now_s, snapshot)
+    return replace(decision, allocations=place(now_s, snapshot, decision))

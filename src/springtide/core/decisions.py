@@ -1,0 +1,180 @@
+"""What a policy sees and what it says: Snapshot in, Decision out.
+
+All values are frozen. Nothing in a Snapshot moves with the clock: progress is kept as (work left, rate, since), so
+a Snapshot costs what changed, not what exists. A Decision is a difference: absent means keep.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+from springtide.core.devices import Cluster, Devices
+from springtide.core.jobs import Job, JobId
+
+
+class Status(StrEnum):
+    """Where a job stands with respect to its answer."""
+
+    PENDING = "pending"  # arrived, no answer yet
+    WAITLISTED = "waitlisted"  # answer comes by `answer_by_s`
+    ADMITTED = "admitted"
+    DECLINED = "declined"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Work left at `since_s`, and the rate it falls at from `paused_until_s` on."""
+
+    work_left: float
+    rate: float = 0.0
+    since_s: float = 0.0
+    paused_until_s: float = 0.0
+
+    def work_left_at(self, now_s: float) -> float:
+        """Work left at a later instant."""
+        running_s = now_s - max(self.since_s, self.paused_until_s)
+        return self.work_left if running_s <= 0 else max(0.0, self.work_left - self.rate * running_s)
+
+    @property
+    def finish_s(self) -> float:
+        """When the work ends if nothing changes; infinite without devices."""
+        if self.rate <= 0:
+            return inf
+        return max(self.since_s, self.paused_until_s) + self.work_left / self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """From `start_s` on, hold `share` devices."""
+
+    start_s: float
+    share: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Shares over time until the work ends: segments ascending, the last one up to `finish_s`.
+
+    The devices stay planned until `held_until_s` = finish + reserve, which covers one pause for a forced move.
+    """
+
+    segments: tuple[Segment, ...]
+    finish_s: float
+    held_until_s: float
+
+    def share_at(self, now_s: float) -> int:
+        """The planned share at an instant."""
+        share = 0
+        if now_s >= self.held_until_s:
+            return 0
+        for segment in self.segments:
+            if segment.start_s > now_s:
+                break
+            share = segment.share
+        return share
+
+    def next_change_s(self, now_s: float) -> float:
+        """The next instant after `now_s` at which the planned share changes; infinite if it never does."""
+        return min((segment.start_s for segment in self.segments if segment.start_s > now_s), default=inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A finish that was promised, and the plan that certifies it."""
+
+    deadline_s: float
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What would be accepted instead: a later deadline for all the work, or less work by the same deadline."""
+
+    deadline_s: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a job is told: a status, a reason code and a sentence; for a waitlisted job when the answer comes."""
+
+    status: Status
+    reason: str = ""
+    sentence: str = ""
+    answer_by_s: float = inf
+    offers: tuple[Offer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """Where one job stands; replaced, never changed.
+
+    `served` are the device-seconds it held up to `progress.since_s`; `ran_s` the seconds it held any.
+    """
+
+    job: Job
+    progress: Progress
+    status: Status = Status.PENDING
+    devices: Devices = ()
+    share: int = 0
+    promise: Promise | None = None
+    answer_by_s: float = inf
+    served: float = 0.0
+    ran_s: float = 0.0
+    first_start_s: float = inf
+
+    def served_at(self, now_s: float) -> float:
+        """Device-seconds held up to an instant."""
+        return self.served + self.share * (now_s - self.progress.since_s)
+
+    def ran_at(self, now_s: float) -> float:
+        """Seconds during which it held devices, up to an instant."""
+        return self.ran_s + (now_s - self.progress.since_s if self.share else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened since the last call, each in order: finished first, then arrived."""
+
+    finished: tuple[JobId, ...] = ()
+    arrived: tuple[JobId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The world as a policy sees it: unfinished, undeclined jobs in arrival order, and the devices.
+
+    `free_masks` holds for each node the devices no job holds. `version` counts decisions applied; a `cache`
+    tagged with another version is passed as None.
+    """
+
+    cluster: Cluster
+    jobs: Mapping[JobId, JobView]
+    free_masks: tuple[int, ...]
+    changes: Changes = Changes()
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    cache: Any = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What changes: answers, promises, shares asked for, and (after placement) the devices.
+
+    `shares` holds only jobs whose share changes. `optional` names those of them that are growth into spare devices:
+    placement leaves them as they are where growing would need a move. `allocations` is filled by placement, and
+    may also hold jobs that are moved at an unchanged share.
+    """
+
+    answers: Mapping[JobId, Answer] = field(default_factory=dict)
+    promises: Mapping[JobId, Promise] = field(default_factory=dict)
+    shares: Mapping[JobId, int] = field(default_factory=dict)
+    optional: frozenset[JobId] = frozenset()
+    allocations: Mapping[JobId, Devices] = field(default_factory=dict)
+    reasons: Mapping[JobId, str] = field(default_factory=dict)
+    wake_at_s: float = inf
+    memory: Mapping[str, Any] | None = None
+    cache: Any = None

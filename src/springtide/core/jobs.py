@@ -1,0 +1,63 @@
+"""What a user wants done: a fixed amount of work, how fast it can go, and by when it should end.
+
+A `Job` never changes. Where it stands is kept beside it (`core.decisions.JobView`).
+"""
+
+from dataclasses import dataclass
+from math import inf, log2
+from typing import NewType
+
+from springtide.core.curves import Curve
+
+JobId = NewType("JobId", str)
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Seconds without progress whenever a job's set of devices becomes a different, non-empty one.
+
+    pause(g) = base_s + per_doubling_s * (log2 g + 1), log2 real-valued; `start_s` is added when the job held none.
+    """
+
+    base_s: float = 0.0
+    per_doubling_s: float = 0.0
+    start_s: float = 0.0
+
+    def pause_s(self, share: int, starting: bool = False) -> float:
+        """The pause after a change to `share` devices."""
+        pause = self.base_s + self.per_doubling_s * (log2(share) + 1.0)
+        return pause + self.start_s if starting else pause
+
+
+FREE = Overhead()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work to finish: `work` steps at the speeds of `curve`, by `deadline_s` (infinite: best effort).
+
+    `index` is the arrival number and breaks every tie. `requested` is the share that rigid policies give.
+    """
+
+    id: JobId
+    index: int
+    submit_s: float
+    work: float
+    curve: Curve
+    deadline_s: float = inf
+    requested: int = 1
+    overhead: Overhead = FREE
+    user: str = ""
+    priority: int = 0
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether no finish was asked for."""
+        return self.deadline_s == inf
+
+    def alone_s(self) -> float:
+        """Seconds from start to finish on the best share with no one else there: start cost plus work."""
+        return min(
+            self.overhead.pause_s(share, starting=True) + self.work / rate
+            for share, rate in zip(self.curve.shares, self.curve.rates, strict=True)
+        )

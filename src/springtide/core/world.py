@@ -1,0 +1,118 @@
+"""The one book-keeping module: what jobs there are, what they hold, how far they are.
+
+The simulator and the live reconciler feed it the same things (arrivals, completions, decisions) and read the same
+Snapshots from it. It does no I/O and has no clock; time comes with each call and never goes back.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from springtide.core.decisions import Changes, Decision, JobView, Progress, Snapshot, Status
+from springtide.core.devices import Cluster, Devices, count_devices
+from springtide.core.jobs import Job, JobId
+
+
+class World:
+    """Unfinished jobs by id in arrival order, and the free devices of each node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.jobs: dict[JobId, JobView] = {}
+        self.free_masks = list(cluster.full_masks)
+        self.version = 0
+        self._memory: dict[str, Any] = {}
+        self._cache: Any = None
+        self._arrived: list[JobId] = []
+        self._finished: list[JobId] = []
+
+    def arrive(self, job: Job, now_s: float) -> None:
+        """Take in a new job, unanswered."""
+        self.jobs[job.id] = JobView(job, Progress(job.work, since_s=now_s))
+        self._arrived.append(job.id)
+
+    def finish(self, job_id: JobId, now_s: float) -> JobView:
+        """Take out a job whose work is done; returns its last view, with no work left and no devices."""
+        view = self.jobs.pop(job_id)
+        self._release(view.devices)
+        self._finished.append(job_id)
+        done = Progress(0.0, since_s=now_s)
+        return replace(
+            view,
+            progress=done,
+            status=Status.FINISHED,
+            devices=(),
+            share=0,
+            served=view.served_at(now_s),
+            ran_s=view.ran_at(now_s),
+        )
+
+    def snapshot(self) -> Snapshot:
+        """The world as it is, with what happened since the last Snapshot."""
+        changes = Changes(tuple(self._finished), tuple(self._arrived))
+        self._finished, self._arrived = [], []
+        return Snapshot(
+            self.cluster, self.jobs, tuple(self.free_masks), changes, self._memory, self._cache, self.version
+        )
+
+    def apply(self, decision: Decision, now_s: float) -> list[tuple[JobView, JobView]]:
+        """Carry out a decision; returns (before, after) of each job whose devices changed.
+
+        Devices are taken back from all jobs that change before any are handed out, so that jobs may swap.
+        """
+        for job_id, answer in decision.answers.items():
+            view = self.jobs[job_id]
+            self.jobs[job_id] = replace(view, status=answer.status, answer_by_s=answer.answer_by_s)
+        for job_id, promise in decision.promises.items():
+            self.jobs[job_id] = replace(self.jobs[job_id], promise=promise)
+        moved = []
+        for job_id in decision.allocations:
+            self._release(self.jobs[job_id].devices)
+        for job_id, devices in decision.allocations.items():
+            before = self.jobs[job_id]
+            self._take(devices)
+            after = reallocate(before, devices, now_s)
+            self.jobs[job_id] = after
+            moved.append((before, after))
+        for job_id, answer in decision.answers.items():
+            if answer.status is Status.DECLINED:
+                del self.jobs[job_id]
+        self.version += 1
+        self._cache = decision.cache
+        if decision.memory is not None:
+            self._memory = dict(decision.memory)
+        return moved
+
+    def _release(self, devices: Devices) -> None:
+        for node, mask in devices:
+            self.free_masks[node] |= mask
+
+    def _take(self, devices: Devices) -> None:
+        for node, mask in devices:
+            if self.free_masks[node] & mask != mask:
+                raise AssertionError(f"node {node}: devices {mask:b} are not all free ({self.free_masks[node]:b})")
+            self.free_masks[node] &= ~mask
+
+
+def reallocate(view: JobView, devices: Devices, now_s: float) -> JobView:
+    """The view after its devices become `devices`: settled to now, and paused if the new set is not empty.
+
+    A change during a pause starts a new full pause. An unchanged set changes nothing.
+    """
+    if devices == view.devices:
+        return view
+    share = count_devices(devices)
+    job = view.job
+    paused_until_s = now_s + job.overhead.pause_s(share, starting=not view.share) if share else now_s
+    progress = Progress(view.progress.work_left_at(now_s), job.curve.rate(share), now_s, paused_until_s)
+    return JobView(
+        job,
+        progress,
+        view.status,
+        devices,
+        share,
+        view.promise,
+        view.answer_by_s,
+        view.served_at(now_s),
+        view.ran_at(now_s),
+        min(view.first_start_s, now_s) if share else view.first_start_s,
+    )
