@@ -1,0 +1,30 @@
+"""Train a small GPT on Python's own source."""
+
+import argparse
+
+import torch
+from model import Gpt, Source, measure_loss
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--windows", type=int, default=1024)
+parser.add_argument("--batch-size", dest="batch", type=int, default=8)
+parser.add_argument("--lr", type=float, default=1e-3)
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
+
+torch.manual_seed(args.seed)
+model = Gpt()
+optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
+scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=20)
+data = Source(args.windows)
+loader = torch.utils.data.DataLoader(data, batch_size=args.batch, shuffle=True, drop_last=True)
+for epoch in range(args.epochs):
+    for tokens, targets in loader:
+        loss = measure_loss(model(tokens), targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    print(f"epoch {epoch}  loss {loss.item():.4f}", flush=True)

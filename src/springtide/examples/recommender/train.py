@@ -1,0 +1,31 @@
+"""Train a recommender on generated clicks."""
+
+import argparse
+
+import torch
+from model import Clicks, Recommender
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+import springtide
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--batch-size", dest="batch", type=int, default=256)
+parser.add_argument("--lr", type=float, default=1e-2)
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
+
+run = springtide.init(logical_workers=4, seed=args.seed)
+model = Recommender()
+optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.99)
+data = Clicks()
+model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
+for epoch in run.epochs(args.epochs):
+    for rows, clicked in loader:
+        loss = binary_cross_entropy_with_logits(model(rows), clicked)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    run.log(epoch=epoch, loss=loss.item())
