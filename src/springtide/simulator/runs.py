@@ -1,0 +1,80 @@
+"""Replays one trace under one policy and reports it.
+
+What is timed is the simulation alone: policy, placement, book-keeping and metrics. Imports, reading and the
+compilation of a policy's inner loops happen before.
+"""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from time import perf_counter, process_time
+
+from springtide.core.decisions import Answer, JobView
+from springtide.core.devices import Cluster
+from springtide.core.jobs import Job, JobId
+from springtide.policies import POLICIES, decide, find_policy
+from springtide.simulator.engine import Decide, Engine, Observer
+from springtide.simulator.metrics import Metrics, Report, Run, Timing, sum_up
+from springtide.simulator.traces import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Watchers:
+    """Several observers as one, each told in order."""
+
+    observers: tuple[Observer, ...]
+
+    def arrived(self, job: Job, now_s: float) -> None:
+        """Pass on an arrival."""
+        for observer in self.observers:
+            observer.arrived(job, now_s)
+
+    def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None:
+        """Pass on an answer."""
+        for observer in self.observers:
+            observer.answered(job_id, answer, now_s)
+
+    def reallocated(self, before: JobView, after: JobView, now_s: float) -> None:
+        """Pass on a change of devices."""
+        for observer in self.observers:
+            observer.reallocated(before, after, now_s)
+
+    def finished(self, last: JobView, final: JobView, now_s: float) -> None:
+        """Pass on a finish."""
+        for observer in self.observers:
+            observer.finished(last, final, now_s)
+
+
+def simulate(trace: Trace, policy: str, cluster: Cluster, watchers: Sequence[Observer] = ()) -> Report:
+    """The report of a trace under the policy of that name."""
+    chosen = partial(decide, find_policy(policy))
+    warm_up(policy)
+    return replay(Run(trace.name, policy, trace.jobs, cluster), chosen, watchers)
+
+
+def warm_up(policy: str) -> float:
+    """Compile what a policy compiles on first use; returns the seconds that took."""
+    prepare = getattr(import_module(POLICIES[policy][0]), "warm_up", None)
+    if prepare is None:
+        return 0.0
+    started_s = process_time()
+    prepare()
+    return process_time() - started_s
+
+
+def replay(run: Run, chosen: Decide, watchers: Sequence[Observer] = ()) -> Report:
+    """The report of jobs under any decide function."""
+    metrics = Metrics()
+    observer: Observer = Watchers((metrics, *watchers)) if watchers else metrics
+    engine = Engine(run.cluster, chosen, observer)
+    # What was read before stays for the whole run: keep the collector from walking it again and again.
+    gc.collect()
+    gc.freeze()
+    wall_s, cpu_s = perf_counter(), process_time()
+    try:
+        engine.run(run.jobs)
+    finally:
+        gc.unfreeze()
+    return sum_up(run, metrics, Timing(perf_counter() - wall_s, process_time() - cpu_s))
