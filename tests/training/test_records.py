@@ -53,12 +53,20 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_first_differing_step_and_tensor_are_found() -> None:
-    reference = {0: {"a": {"1"}, "b": {"2"}}, 1: {"a": {"3"}, "b": {"4"}}}
-    assert find_difference(reference, {0: {"b": {"2"}, "a": {"1"}}, 1: {"a": {"3"}, "b": {"4"}}}) is None
-    assert find_difference(reference, {**reference, 1: {"a": {"3"}, "b": {"5"}}}) == Difference(1, "b")
-    assert find_difference(reference, {0: reference[0]}) == Difference(1, "a")
-    assert find_difference(reference, {**reference, 0: {"a": {"1", "9"}, "b": {"2"}}}) == Difference(0, "a")
-    assert find_difference(reference, {**reference, 0: {**reference[0], "c": {"1"}}}) == Difference(0, "c")
+    weight, loss = "parameter weight", "loss 0 of logical worker 1"
+    first, second = {weight: {"1"}, loss: {"2"}}, {weight: {"3"}, loss: {"4"}}
+    reference = {0: first, 1: second}
+    assert find_difference(reference, {1: second, 0: first}) is None
+    assert find_difference(reference, {0: first, 1: {**second, weight: {"5"}}}) == Difference(1, weight)
+    assert find_difference(reference, {0: first}) == Difference(1, loss)
+    assert find_difference(reference, {0: {**first, weight: {"1", "9"}}, 1: second}) == Difference(0, weight)
+    assert find_difference(reference, {0: first, 1: {**second, "buffer mean": {"1"}}}) == Difference(1, "buffer mean")
+
+
+def test_a_difference_is_named_by_its_cause() -> None:
+    reference = {0: {"parameter a": {"1"}, "loss 0 of logical worker 1": {"2"}}}
+    run = {0: {"parameter a": {"3"}, "loss 0 of logical worker 1": {"4"}}}
+    assert find_difference(reference, run) == Difference(0, "loss 0 of logical worker 1")
 
 
 def test_a_reference_that_disagrees_with_itself_is_refused() -> None:

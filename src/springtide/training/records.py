@@ -21,6 +21,9 @@ from springtide.errors import TrainingError
 # 64 bits of SHA-256, which processors compute at 1.4 GB/s here, twice as fast as BLAKE2b.
 DIGEST_CHARACTERS = 16
 
+# Kinds of tensors, each of which depends on those before it within a step.
+CAUSES = ("loss", "buffer", "parameter", "optimizer")
+
 Fingerprints = dict[str, set[str]]
 
 
@@ -40,7 +43,7 @@ class Recorder:
         self._file = folder / f"{os.getpid()}.jsonl"
 
     def record(self, step: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Write one line for this step; differences are looked for in the order of the tensors."""
+        """Write one line with the fingerprints of this step."""
         fingerprints = {name: fingerprint(tensor) for name, tensor in tensors}
         with self._file.open("a") as file:
             file.write(json.dumps({"step": step, "tensors": fingerprints}) + "\n")
@@ -65,7 +68,7 @@ class Moment:
 
 
 def name_tensors(moment: Moment) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor that must agree, in the order in which one causes the next: losses, buffers, parameters, state."""
+    """Every tensor that must agree, with a name that begins with its kind."""
     for worker, losses in moment.losses.items():
         for index, loss in enumerate(losses):
             yield f"loss {index} of logical worker {worker}", loss
@@ -121,7 +124,12 @@ def find_difference(reference: Mapping[int, Fingerprints], run: Mapping[int, Fin
     """The first step and tensor in which any process of the run is not the reference, if there is one."""
     for step, tensors in reference.items():
         seen = run.get(step, {})
-        for name in [*tensors, *(name for name in seen if name not in tensors)]:
+        for name in sorted({**tensors, **seen}, key=rank_cause):
             if seen.get(name) != tensors.get(name):
                 return Difference(step, name)
     return None
+
+
+def rank_cause(name: str) -> int:
+    """The place of a tensor's kind among those that cause one another within a step."""
+    return CAUSES.index(name.split()[0])
