@@ -1,0 +1,160 @@
+"""Which devices each share becomes: compact, best fit, fewest moves.
+
+Works on the difference that a Decision is. Order: what is given up, then shrinks, then the changes that must happen
+by size, then growth into spare devices where it needs no move. ElasticFlow (ASPLOS 2023) places with a buddy
+allocator and rebuilds it at each event; here a job stays where it is unless room must be made.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from springtide.core.decisions import Decision, Snapshot
+from springtide.core.devices import Devices, count_devices
+from springtide.core.jobs import JobId
+from springtide.errors import PolicyError
+from springtide.placement.blocks import is_power_of_two
+from springtide.placement.board import Board
+from springtide.placement.fits import extend, find_fit, gather, keep_part
+from springtide.placement.migration import NOTHING, Cost, Price, make_room
+from springtide.placement.slack import price_moves
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Devices of all jobs for which they change, and what that took.
+
+    `moved` jobs change devices at an unchanged share. `late_s` is by how many seconds moves break promised
+    deadlines: above 0 only where no one with slack could make room. `skipped` growth did not fit; `scattered` jobs
+    lie on devices that are no compact place, which no set of power-of-two shares on equal power-of-two nodes needs.
+    """
+
+    allocations: Mapping[JobId, Devices]
+    moved: tuple[JobId, ...] = ()
+    skipped: tuple[JobId, ...] = ()
+    scattered: tuple[JobId, ...] = ()
+    late_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """How one job was placed."""
+
+    cost: Cost = NOTHING
+    scattered: bool = False
+
+
+def place(now_s: float, snapshot: Snapshot, decision: Decision) -> dict[JobId, Devices]:
+    """The devices of every job for which they change: those in `decision.shares` and those moved to make room."""
+    return dict(arrange(now_s, snapshot, decision).allocations)
+
+
+def arrange(now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
+    """What `place` would do and what it would take, for a policy that asks beforehand."""
+    board = Board(snapshot)
+    return lay_out(board, now_s, snapshot, decision)
+
+
+def lay_out(board: Board, now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
+    """Work a decision into a board that stands as the Snapshot does."""
+    growth = _list_growth(snapshot, decision)
+    required = {job_id: share for job_id, share in decision.shares.items() if job_id not in growth}
+    price = price_moves(now_s, snapshot, decision.promises)
+    late_s, scattered = 0.0, []
+    for job_id, landing in change_shares(board, required, price):
+        late_s += landing.cost.late_s
+        if landing.scattered:
+            scattered.append(job_id)
+    skipped = tuple(job_id for job_id, share in growth.items() if not _grow_freely(board, job_id, share))
+    changed = board.changed()
+    moved = tuple(job_id for job_id in changed if count_devices(changed[job_id]) == snapshot.jobs[job_id].share)
+    return Placement(changed, moved, skipped, tuple(scattered), late_s)
+
+
+def _list_growth(snapshot: Snapshot, decision: Decision) -> dict[JobId, int]:
+    """The optional changes that need devices; an optional shrink needs none and is simply done."""
+    if not decision.optional:
+        return {}
+    jobs, optional = snapshot.jobs, decision.optional
+    return {
+        job_id: share for job_id, share in decision.shares.items() if job_id in optional and share > jobs[job_id].share
+    }
+
+
+def change_shares(board: Board, shares: Mapping[JobId, int], price: Price) -> Iterable[tuple[JobId, Landing]]:
+    """Carry out changes of share that must happen, and yield how each job that needs devices was placed."""
+    board.begin(shares)
+    queue = _free_devices(board, shares)
+    board.waiting = {job_id for _, _, job_id in queue}
+    for minus_share, _, job_id in queue:
+        board.waiting.discard(job_id)
+        yield job_id, _land(board, job_id, -minus_share, price)
+
+
+def _free_devices(board: Board, shares: Mapping[JobId, int]) -> list[tuple[int, int, JobId]]:
+    """Release what jobs give up; returns who is still to be placed: (-share, arrival index, job), in order."""
+    queue, shrinking = [], []
+    for job_id, share in shares.items():
+        held = board.share_of(job_id)
+        if share == 0 and held:
+            board.assign(job_id, ())
+        elif share < held:
+            shrinking.append(job_id)
+        elif share > held:
+            queue.append((-share, board.index_of(job_id), job_id))
+    for job_id in shrinking:
+        part = keep_part(board.topology, board.free, board.devices_of(job_id), shares[job_id])
+        if part is None:
+            queue.append((-shares[job_id], board.index_of(job_id), job_id))
+        board.assign(job_id, part or ())
+    queue.sort()
+    return queue
+
+
+def _land(board: Board, job_id: JobId, share: int, price: Price) -> Landing:
+    """Place one job that must be: in place, where it fits, where room can be made, or wherever devices are."""
+    own = board.devices_of(job_id)
+    board.assign(job_id, ())
+    fit = _fit(board, own, share)
+    if fit is not None:
+        board.assign(job_id, fit)
+        return Landing()
+    mark = board.mark()
+    cost = make_room(board, job_id, share, price)
+    compact = board.topology.regular and is_power_of_two(share)
+    if cost is not None and (compact or not cost.late_s):
+        return Landing(cost)
+    # beyond powers of two compactness is a wish, and not worth a promise
+    board.undo(mark)
+    _check_room(board, job_id, share)
+    board.assign(job_id, gather(board.free, share))
+    return Landing(scattered=True)
+
+
+def _grow_freely(board: Board, job_id: JobId, share: int) -> bool:
+    """Place a job where it fits without moving another; leaves it as it is and returns False if it fits nowhere."""
+    own = board.devices_of(job_id)
+    mark = board.mark()
+    board.assign(job_id, ())
+    fit = _fit(board, own, share)
+    if fit is None:
+        board.undo(mark)
+        return False
+    board.assign(job_id, fit)
+    return True
+
+
+def _fit(board: Board, own: Devices, share: int) -> Devices | None:
+    """A compact place for a job that held `own` devices and holds none now: around them if possible."""
+    if not own:
+        return find_fit(board.topology, board.free, share)
+    grown = extend(board.topology, board.free, own, share)
+    return grown or find_fit(board.topology, board.free, share, frozenset(piece.node for piece in own))
+
+
+def _check_room(board: Board, job_id: JobId, share: int) -> None:
+    free = sum(mask.bit_count() for mask in board.free)
+    if share > free:
+        raise PolicyError(
+            f"job {job_id} is given {share} devices but {free} are left; the shares of all jobs must not exceed the "
+            "devices of the cluster"
+        )
