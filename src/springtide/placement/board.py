@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from springtide.core.decisions import Snapshot
 from springtide.core.devices import Devices, count_devices
 from springtide.core.jobs import JobId
+from springtide.placement.blocks import is_power_of_two
 from springtide.placement.fits import Topology, topology_of
 
 Step = tuple[JobId, Devices, Devices]  # job, what it held, what it holds
@@ -86,11 +87,16 @@ class Board:
 
     def share_of(self, job_id: JobId) -> int:
         """How many devices a job holds now."""
-        return count_devices(self.devices_of(job_id))
+        held = self.held.get(job_id)
+        return self._jobs[job_id].share if held is None else count_devices(held)
 
     def index_of(self, job_id: JobId) -> int:
         """A job's arrival number, which breaks ties."""
         return self._jobs[job_id].job.index
+
+    def must_be_compact(self, share: int) -> bool:
+        """Whether a compact place can always be made: power-of-two shares on equal nodes of a power-of-two size."""
+        return self.topology.regular and is_power_of_two(share)
 
     def _index_holders(self) -> list[dict[JobId, int]]:
         holders: list[dict[JobId, int]] = [{} for _ in self.free]

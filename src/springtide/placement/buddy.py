@@ -12,7 +12,6 @@ from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import Devices, count_devices
 from springtide.core.jobs import JobId
 from springtide.errors import PolicyError
-from springtide.placement.blocks import is_power_of_two
 from springtide.placement.board import Board
 from springtide.placement.fits import extend, find_fit, gather, keep_part
 from springtide.placement.migration import NOTHING, Cost, Price, make_room
@@ -23,22 +22,24 @@ from springtide.placement.slack import price_moves
 class Placement:
     """Devices of all jobs for which they change, and what that took.
 
-    `moved` jobs change devices at an unchanged share. `late_s` is by how many seconds moves break promised
-    deadlines: above 0 only where no one with slack could make room. `skipped` growth did not fit; `scattered` jobs
-    lie on devices that are no compact place, which no set of power-of-two shares on equal power-of-two nodes needs.
+    `moved` jobs change devices at an unchanged share. `skipped` growth did not fit. `scattered` jobs lie on devices
+    that are no compact place, which power-of-two shares on equal power-of-two nodes never need. `forced` jobs could
+    be placed only by moves that break promised deadlines, by `late_s` seconds in all: no one with slack was in the way.
     """
 
     allocations: Mapping[JobId, Devices]
     moved: tuple[JobId, ...] = ()
     skipped: tuple[JobId, ...] = ()
     scattered: tuple[JobId, ...] = ()
+    forced: tuple[JobId, ...] = ()
     late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """How one job was placed."""
+    """How one job was placed, or that there were not enough devices."""
 
+    placed: bool = True
     cost: Cost = NOTHING
     scattered: bool = False
 
@@ -59,15 +60,16 @@ def lay_out(board: Board, now_s: float, snapshot: Snapshot, decision: Decision) 
     growth = _list_growth(snapshot, decision)
     required = {job_id: share for job_id, share in decision.shares.items() if job_id not in growth}
     price = price_moves(now_s, snapshot, decision.promises)
-    late_s, scattered = 0.0, []
-    for job_id, landing in change_shares(board, required, price):
-        late_s += landing.cost.late_s
-        if landing.scattered:
-            scattered.append(job_id)
+    landings = dict(change_shares(board, required, price))
+    for job_id, landing in landings.items():
+        if not landing.placed:
+            raise _overdrawn(snapshot, decision, job_id)
     skipped = tuple(job_id for job_id, share in growth.items() if not _grow_freely(board, job_id, share))
     changed = board.changed()
     moved = tuple(job_id for job_id in changed if count_devices(changed[job_id]) == snapshot.jobs[job_id].share)
-    return Placement(changed, moved, skipped, tuple(scattered), late_s)
+    scattered = tuple(job_id for job_id, landing in landings.items() if landing.scattered)
+    forced = tuple(job_id for job_id, landing in landings.items() if landing.cost.late_s)
+    return Placement(changed, moved, skipped, scattered, forced, sum(landings[job_id].cost.late_s for job_id in forced))
 
 
 def _list_growth(snapshot: Snapshot, decision: Decision) -> dict[JobId, int]:
@@ -82,7 +84,7 @@ def _list_growth(snapshot: Snapshot, decision: Decision) -> dict[JobId, int]:
 
 def change_shares(board: Board, shares: Mapping[JobId, int], price: Price) -> Iterable[tuple[JobId, Landing]]:
     """Carry out changes of share that must happen, and yield how each job that needs devices was placed."""
-    board.begin(shares)
+    board.begin(job_id for job_id, share in shares.items() if share != board.share_of(job_id))
     queue = _free_devices(board, shares)
     board.waiting = {job_id for _, _, job_id in queue}
     for minus_share, _, job_id in queue:
@@ -120,12 +122,12 @@ def _land(board: Board, job_id: JobId, share: int, price: Price) -> Landing:
         return Landing()
     mark = board.mark()
     cost = make_room(board, job_id, share, price)
-    compact = board.topology.regular and is_power_of_two(share)
-    if cost is not None and (compact or not cost.late_s):
-        return Landing(cost)
+    if cost is not None and (not cost.late_s or board.must_be_compact(share)):
+        return Landing(cost=cost)
     # beyond powers of two compactness is a wish, and not worth a promise
     board.undo(mark)
-    _check_room(board, job_id, share)
+    if share > sum(mask.bit_count() for mask in board.free):
+        return Landing(placed=False)
     board.assign(job_id, gather(board.free, share))
     return Landing(scattered=True)
 
@@ -151,10 +153,11 @@ def _fit(board: Board, own: Devices, share: int) -> Devices | None:
     return grown or find_fit(board.topology, board.free, share, frozenset(piece.node for piece in own))
 
 
-def _check_room(board: Board, job_id: JobId, share: int) -> None:
-    free = sum(mask.bit_count() for mask in board.free)
-    if share > free:
-        raise PolicyError(
-            f"job {job_id} is given {share} devices but {free} are left; the shares of all jobs must not exceed the "
-            "devices of the cluster"
-        )
+def _overdrawn(snapshot: Snapshot, decision: Decision, job_id: JobId) -> PolicyError:
+    kept = sum(view.share for other, view in snapshot.jobs.items() if other not in decision.shares)
+    asked = sum(share for other, share in decision.shares.items() if other not in decision.optional)
+    return PolicyError(
+        f"job {job_id} cannot have {decision.shares[job_id]} devices: {asked} are asked for and {kept} stay with other "
+        f"jobs, but the cluster {snapshot.cluster.describe()} has {snapshot.cluster.total}; a policy must not hand out "
+        "more than there are"
+    )

@@ -7,6 +7,7 @@ jobs, all smaller than s, by the same argument.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import NamedTuple
 
 from springtide.core.devices import Devices, NodeSlice, join_slices
@@ -23,7 +24,7 @@ _BREADTH = (32, 4, 2)
 class Cost(NamedTuple):
     """What moves cost, the worst first; compared from left to right."""
 
-    late_s: float = 0.0  # seconds by which moved jobs miss their promised deadlines
+    late_s: float = 0.0  # seconds by which moved jobs miss their promised deadlines; infinite: never do it
     unreserved: int = 0  # moves within a deadline, but beyond the reserve that others' plans leave free
     moves: int = 0
     strain: float = 0.0  # sum of pause / slack over moved jobs with a promise: the least is the most slack
@@ -73,7 +74,7 @@ def make_room(board: Board, job_id: JobId, share: int, price: Price, depth: int 
     steps: list[Step] = []
     for targets in _list_targets(board, share, price):
         for target in targets[: _BREADTH[min(depth, 2)]]:
-            if best is not None and best <= target.cost:
+            if target.cost.late_s == inf or (best is not None and best <= target.cost):
                 break
             mark = board.mark()
             cost = _clear(board, job_id, target, price, depth)

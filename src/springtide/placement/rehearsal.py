@@ -1,0 +1,131 @@
+"""Replaying the plans on devices before a promise is made: can every planned start and growth be placed?
+
+Plans count devices; a start may find enough of them free, but in pieces. Then others must move, and each promised
+plan holds a reserve for one move only. A rehearsal runs the plans through the same placement code and says whether
+they get by with that. It does not look for better plans.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+from springtide.core.decisions import Decision, Plan, Snapshot
+from springtide.core.jobs import JobId
+from springtide.placement.board import Board
+from springtide.placement.buddy import change_shares, lay_out
+from springtide.placement.migration import Cost
+from springtide.placement.slack import ROUNDING_S, project_finish_s
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Whether all plans can be placed; if not, the first job that cannot, and when."""
+
+    ok: bool
+    job_id: JobId | None = None
+    at_s: float = inf
+
+
+_OK = Rehearsal(True)
+Changes = dict[float, dict[JobId, int]]  # instant -> new share of each job for which it changes
+
+
+def rehearse(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> Rehearsal:
+    """Whether the decision and then the plans of all promised jobs can be placed with the moves that are reserved.
+
+    A job is moved only as long as the pauses of its moves fit the reserve of its plan; a job without a plan makes way
+    at no cost. O(jobs) if nothing starts or grows, now or later.
+    """
+    last_s = max(map(_last_growth_s, plans.values()), default=-inf)
+    if last_s <= now_s and not decision.shares:
+        return _OK
+    board = Board(snapshot)
+    placement = lay_out(board, now_s, snapshot, decision)
+    if placement.forced:
+        return Rehearsal(False, placement.forced[0], now_s)
+    if last_s <= now_s:
+        return _OK
+    reserves = _Reserves(now_s, snapshot, decision, plans)
+    for job_id in placement.moved:
+        reserves.spend(job_id, board.share_of(job_id))
+    return _replay(board, _list_changes(board, now_s, last_s, snapshot, plans), reserves)
+
+
+def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
+    for at_s in sorted(changes):
+        shares = changes[at_s]
+        for job_id, landing in change_shares(board, shares, reserves.price):
+            if (
+                not landing.placed
+                or landing.cost.late_s
+                or (landing.scattered and board.must_be_compact(shares[job_id]))
+            ):
+                return Rehearsal(False, job_id, at_s)
+        for job_id in board.changed():
+            if job_id not in shares:
+                reserves.spend(job_id, board.share_of(job_id))
+    return _OK
+
+
+class _Reserves:
+    """Seconds of pause that each plan can still take."""
+
+    def __init__(self, now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> None:
+        self._now_s = now_s
+        self._jobs = snapshot.jobs
+        self._fresh = decision.shares.keys()
+        self._plans = plans
+        self._left_s: dict[JobId, float] = {}
+
+    def price(self, job_id: JobId, share: int) -> Cost:
+        """Free while the reserve covers the pause; out of the question after that."""
+        covered = self._pause_s(job_id, share) <= self._reserve_s(job_id)
+        return Cost(late_s=0.0 if covered else inf, moves=1)
+
+    def spend(self, job_id: JobId, share: int) -> None:
+        """Take the pause of one move off a job's reserve."""
+        if job_id in self._plans:
+            self._left_s[job_id] = self._reserve_s(job_id) - self._pause_s(job_id, share)
+
+    def _pause_s(self, job_id: JobId, share: int) -> float:
+        return self._jobs[job_id].job.overhead.pause_s(share)
+
+    def _reserve_s(self, job_id: JobId) -> float:
+        left_s = self._left_s.get(job_id)
+        if left_s is None:
+            plan = self._plans[job_id]
+            finish_s = plan.finish_s
+            if job_id not in self._fresh:
+                # a job that was moved since it was planned has spent its reserve already
+                finish_s = max(finish_s, project_finish_s(self._now_s, self._jobs[job_id], plan))
+            left_s = self._left_s[job_id] = plan.held_until_s - finish_s + ROUNDING_S
+        return left_s
+
+
+def _last_growth_s(plan: Plan) -> float:
+    """The last instant at which a plan asks for more devices than before."""
+    last_s, share = -inf, 0
+    for segment in plan.segments:
+        if segment.share > share:
+            last_s = segment.start_s
+        share = segment.share
+    return last_s
+
+
+def _list_changes(
+    board: Board, now_s: float, last_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan]
+) -> Changes:
+    """The planned changes from now to the last growth; first of all every job goes to its planned share."""
+    changes: Changes = {now_s: {}}
+    for job_id in snapshot.jobs:
+        plan = plans.get(job_id)
+        share = 0 if plan is None else plan.share_at(now_s)
+        if share != board.share_of(job_id):
+            changes[now_s][job_id] = share
+        if plan is not None:
+            for segment in plan.segments:
+                if now_s < segment.start_s <= last_s:
+                    changes.setdefault(segment.start_s, {})[job_id] = segment.share
+            if now_s < plan.held_until_s <= last_s:
+                changes.setdefault(plan.held_until_s, {})[job_id] = 0
+    return changes
