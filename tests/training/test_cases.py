@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from springtide.errors import JobError
-from springtide.training.cases import Case, draw_case, plan_cases
+from springtide.training.cases import Case, choose_rescale, choose_sizes, draw_case, plan_cases
 
 
 def test_the_options_of_the_issue_make_seven_cases() -> None:
@@ -14,6 +14,14 @@ def test_the_options_of_the_issue_make_seven_cases() -> None:
     assert cases[3] == Case("2+1+1", ((0, (2, 1, 1)),))
     assert cases[5].mappings == ((0, (1, 1, 1, 1)), (12, (4,)), (25, (2, 1, 1)), (37, (2, 2)))
     assert cases[6].kills == (16, 33)
+
+
+def test_sizes_and_rescales_are_chosen_for_any_number_of_workers() -> None:
+    assert (choose_sizes(4), choose_rescale(4, 50)) == ("4,2,1,2+1+1,3+1", "4,1,3,2")
+    assert (choose_sizes(1), choose_rescale(1, 50)) == ("1", "")
+    assert (choose_sizes(2), choose_rescale(2, 3)) == ("2,1", "2,1,1")
+    for workers in range(1, 10):
+        assert plan_cases(choose_sizes(workers), choose_rescale(workers, 5), 2, workers, 5)
 
 
 def test_a_size_that_cannot_hold_the_workers_is_refused() -> None:

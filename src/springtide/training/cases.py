@@ -32,6 +32,20 @@ def plan_cases(sizes: str, rescale: str, kills: int, workers: int, steps: int) -
     return cases
 
 
+def choose_sizes(workers: int) -> str:
+    """Sizes worth trying: all, half and one process, and two uneven mappings; `4,2,1,2+1+1,3+1` for four workers."""
+    nearly_all = "+".join(map(str, spread(workers, max(1, workers - 1))))
+    lopsided = f"{workers - 1}+1" if workers > 1 else "1"
+    named = [str(workers), str(max(1, workers // 2)), "1", *([nearly_all, lopsided] if workers > 2 else [])]
+    return ",".join(dict.fromkeys(named))
+
+
+def choose_rescale(workers: int, steps: int) -> str:
+    """Sizes worth taking in turn, as many as there are steps: `4,1,3,2` for four workers."""
+    sizes = [workers, 1, max(1, workers - 1), max(1, workers // 2)]
+    return ",".join(map(str, sizes[:steps])) if workers > 1 else ""
+
+
 def split(text: str) -> list[str]:
     """The parts between commas, without blanks."""
     return [part.strip() for part in text.split(",") if part.strip()]

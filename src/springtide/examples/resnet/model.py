@@ -8,12 +8,12 @@ from torch.utils.data import Dataset
 
 
 class Digits(Dataset[tuple[Tensor, Tensor]]):
-    """Scikit-learn's 8 x 8 images with their labels."""
+    """Scikit-learn's 8 x 8 images with their labels; there are 1797."""
 
-    def __init__(self) -> None:
+    def __init__(self, images: int = 1797) -> None:
         pixels, labels = load_digits(return_X_y=True)
-        self.images = torch.from_numpy(pixels.reshape(-1, 1, 8, 8) / 16.0).float()
-        self.labels = torch.from_numpy(labels).long()
+        self.images = torch.from_numpy(pixels[:images].reshape(-1, 1, 8, 8) / 16.0).float()
+        self.labels = torch.from_numpy(labels[:images]).long()
 
     def __len__(self) -> int:
         return len(self.labels)

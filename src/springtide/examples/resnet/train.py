@@ -10,6 +10,7 @@ import springtide
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--images", type=int, default=1797)
 parser.add_argument("--batch-size", dest="batch", type=int, default=16)
 parser.add_argument("--lr", type=float, default=0.02)
 parser.add_argument("--seed", type=int, default=0)
@@ -19,7 +20,7 @@ run = springtide.init(logical_workers=4, seed=args.seed)
 model = ResNet()
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
-data = Digits()
+data = Digits(args.images)
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
 for epoch in run.epochs(args.epochs):
     for images, labels in loader:

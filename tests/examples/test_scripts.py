@@ -1,0 +1,92 @@
+"""The example scripts as text and as plain training: five changed lines, honest references, and they run."""
+
+import ast
+import difflib
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from springtide.examples import NAMES, folder
+
+FEW_STEPS = {
+    "cnn": ["--epochs", "1", "--batch-size", "360"],
+    "gpt": ["--epochs", "1", "--windows", "16"],
+    "recommender": ["--epochs", "1", "--batch-size", "10000"],
+    "resnet": ["--epochs", "1", "--images", "32"],
+}
+
+
+def read_lines(name: str, script: str) -> list[str]:
+    return (folder(name) / script).read_text().splitlines()
+
+
+def count_changed(before: list[str], after: list[str]) -> int:
+    """Lines added or replaced (or removed, if those are more), blank lines apart."""
+    changes = 0
+    for tag, low, high, new_low, new_high in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag != "equal":
+            changes += max(sum(map(bool, before[low:high])), sum(map(bool, after[new_low:new_high])))
+    return changes
+
+
+def inner_loop(lines: list[str]) -> list[str]:
+    start = next(number for number, line in enumerate(lines) if line.startswith("    for "))
+    return [line for line in lines[start:] if line.startswith("        ")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_elastic_script_changes_at_most_five_lines(name: str) -> None:
+    assert count_changed(read_lines(name, "train_plain.py"), read_lines(name, "train.py")) <= 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_body_of_the_loop_is_unchanged(name: str) -> None:
+    plain = inner_loop(read_lines(name, "train_plain.py"))
+    elastic = inner_loop(read_lines(name, "train.py"))
+    # Clipping needs the reduced gradients, so it is asked of the run.
+    assert [line.replace("run.clip_grad", "torch.nn.utils.clip_grad") for line in elastic] == plain
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_uses_nothing_of_ours_but_seeding(name: str) -> None:
+    text = (folder(name) / "train_ddp.py").read_text()
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert not [node for node in imports if isinstance(node, ast.ImportFrom) and "springtide" in str(node.module)]
+    uses = {
+        node.attr
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "springtide"
+    }
+    assert uses <= {"seeded"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_job_files_say_what_the_scripts_do(name: str) -> None:
+    job = yaml.safe_load((folder(name) / "job.yaml").read_text())
+    assert f"logical_workers={job['logical_workers']}" in (folder(name) / "train.py").read_text()
+    assert job["run"].split()[:2] == ["python", "train.py"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_plain_script_trains(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_here(folder(name) / "train_plain.py", FEW_STEPS[name], monkeypatch)
+    assert "epoch 0  loss " in capsys.readouterr().out
+
+
+def run_here(script: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a script in this process, which has imported torch already."""
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    monkeypatch.syspath_prepend(str(script.parent))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    runpy.run_path(str(script), run_name="__main__")
+    sys.modules.pop("model", None)
+
+
+def test_the_resnet_needs_several_gradient_buckets() -> None:
+    network = runpy.run_path(str(folder("resnet") / "model.py"))["ResNet"]()
+    assert sum(parameter.numel() * 4 for parameter in network.parameters()) > 25 << 20
