@@ -13,7 +13,9 @@ from springtide import __version__
 from springtide.errors import SpringtideError
 
 # verb -> (module, one line for --help). A new verb costs one file and one line here.
-VERBS: dict[str, tuple[str, str]] = {}
+VERBS: dict[str, tuple[str, str]] = {
+    "simulate": ("springtide.cli.simulate", "Replay traces under several policies and compare them."),
+}
 
 EPILOG = "Every command has --help with an example. Start with: springtide demo"
 

@@ -111,6 +111,6 @@ def _draw_request(random: Random, workload: Workload, choices: Choices, submit_s
     request = Request("", submit_s, share, duration_s=duration_s, model=model, batch=batch)
     return replace(
         request,
-        steps=max(1.0, floor(count_steps(request, curve))),
+        steps=max(1.0, float(floor(count_steps(request, curve)))),
         deadline_s=inf if best_effort else submit_s + factor * duration_s,
     )

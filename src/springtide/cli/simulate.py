@@ -1,0 +1,282 @@
+"""`springtide simulate`: replay traces under policies, and compare them in a table, as JSON and as a picture."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from springtide.errors import InputError, PolicyError
+
+if TYPE_CHECKING:
+    from springtide.core.devices import Cluster
+    from springtide.simulator.batches import Outcome, Tell
+    from springtide.simulator.metrics import Report
+    from springtide.simulator.optimum import Bound
+    from springtide.simulator.traces import Trace
+
+DEFAULT_CLUSTER = "16x8:a100"
+DEFAULT_POLICIES = "elasticflow,springtide"
+
+
+class Output(StrEnum):
+    """Forms of the result on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def run(
+    traces: list[Path] = typer.Argument(None, metavar="TRACE...", help="Trace files (CSV)."),
+    policy: str = typer.Option(DEFAULT_POLICIES, help="Policies, joined by commas, or [bold]all[/]."),
+    cluster: str = typer.Option(DEFAULT_CLUSTER, help="NODESxGPUS:TYPE, several joined by commas."),
+    profiles: Path = typer.Option(None, metavar="DIR", help="Speeds: a folder per device type. Default: our own."),
+    overhead: str = typer.Option("elasticflow", help="Cost of a change: elasticflow, none or constant:SECONDS."),
+    synthetic: str = typer.Option(None, metavar="KEYS", help="Draw jobs instead: jobs=1000,gap=1500,seed=0,..."),
+    optimum: bool = typer.Option(False, "--optimum", help="Also bound what any scheduler could reach."),
+    optimum_s: float = typer.Option(60.0, "--optimum-seconds", help="Time limit of the bound, per trace."),
+    plot: Path = typer.Option(None, metavar="FILE", help="Draw devices held and deadlines met over time."),
+    parallel: int = typer.Option(1, metavar="N", min=1, help="Processes to use."),
+    json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the report as JSON."),
+    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
+    skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave out rows that cannot be read."),
+) -> None:
+    """Replay traces under several policies and compare how many deadlines each meets.
+
+    Examples:
+
+      springtide simulate --synthetic jobs=200,gap=600,seed=0 --policy all
+
+      springtide simulate cluster01.csv --policy edf,springtide --cluster 64x8:a100 --json report.json
+    """
+    from springtide.core.devices import parse_cluster
+    from springtide.simulator.streams import mute_solvers
+
+    names = choose_policies(policy)
+    machines = parse_cluster(cluster)
+    loaded = load_traces(Sources(traces or [], synthetic, profiles, overhead, skip_bad_rows), machines)
+    if plot is not None:
+        check_plot(plot)
+    with mute_solvers():
+        outcomes = run_all(loaded, names, machines, plot is not None, parallel)
+        bounds = find_bounds(loaded, machines, optimum_s) if optimum else {}
+    if plot is not None:
+        draw(plot, outcomes)
+    document = build_document([outcome.report for outcome in outcomes], bounds, loaded if skip_bad_rows else ())
+    write_document(document, json_file, output)
+    if output is Output.TABLE and json_file != "-":
+        print_table([outcome.report for outcome in outcomes], bounds)
+
+
+def choose_policies(text: str) -> list[str]:
+    """The policies that a list of names, or `all`, stands for."""
+    from springtide.policies import POLICIES
+
+    if text.strip() == "all":
+        return list(POLICIES)
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in POLICIES:
+            raise PolicyError(f"unknown policy {name!r}; there are: {', '.join(POLICIES)}, or all")
+    return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the jobs come from, and how to read them."""
+
+    paths: Sequence[Path]
+    synthetic: str | None
+    profiles: Path | None
+    overhead: str
+    skip_bad_rows: bool
+
+
+def load_traces(sources: Sources, cluster: "Cluster") -> list["Trace"]:
+    """Every trace that was asked for, read or drawn; rows that were left out are reported on stderr."""
+    from springtide.simulator.settings import Setting
+    from springtide.simulator.traces import read_trace
+    from springtide.simulator.workloads import draw_trace, parse_workload
+    from springtide.throughput.overheads import parse_overhead
+    from springtide.throughput.profiles import read_profiles
+
+    if not sources.paths and sources.synthetic is None:
+        raise InputError("nothing to simulate; give a TRACE file, or --synthetic jobs=1000,gap=1500,seed=0")
+    curves = read_profiles(sources.profiles, cluster.device_types)
+    setting = Setting(cluster, curves, parse_overhead(sources.overhead, cluster.total))
+    loaded = [read_trace(path, setting, sources.skip_bad_rows) for path in sources.paths]
+    if sources.synthetic is not None:
+        loaded.append(draw_trace(parse_workload(sources.synthetic), setting))
+    for trace in loaded:
+        report_skipped(trace)
+    return name_apart(loaded, sources.paths)
+
+
+def name_apart(traces: Sequence["Trace"], paths: Sequence[Path]) -> list["Trace"]:
+    """The traces, those of the same file name told apart by their path."""
+    counts = Counter(trace.name for trace in traces)
+    names = [*map(str, paths), *(trace.name for trace in traces[len(paths) :])]
+    return [
+        replace(trace, name=name) if counts[trace.name] > 1 else trace
+        for trace, name in zip(traces, names, strict=True)
+    ]
+
+
+def report_skipped(trace: "Trace") -> None:
+    """Say how many rows of a trace were left out, and why the first of them."""
+    if trace.skipped:
+        rows = "row" if len(trace.skipped) == 1 else "rows"
+        print(f"{trace.name}: skipped {len(trace.skipped)} bad {rows}; the first: {trace.skipped[0]}", file=sys.stderr)
+
+
+def run_all(
+    traces: Sequence["Trace"], policies: Sequence[str], cluster: "Cluster", record: bool, processes: int
+) -> list["Outcome"]:
+    """Every trace under every policy, with a progress bar when someone is watching."""
+    from springtide.simulator.batches import Task, run_tasks
+
+    tasks = [Task(trace, policy, cluster, record) for trace in traces for policy in policies]
+    with show_progress() as tell:
+        return list(run_tasks(tasks, processes, tell))
+
+
+@contextmanager
+def show_progress() -> Iterator["Tell | None"]:
+    """A progress bar on stderr, or None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    # No refresh thread: its time would be counted as the simulation's.
+    bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, auto_refresh=False)
+    with bar:
+        line = bar.add_task("", total=1.0)
+
+        def tell(name: str, done: float) -> None:
+            bar.update(line, description=name, completed=done, refresh=True)
+
+        yield tell
+
+
+def find_bounds(traces: Sequence["Trace"], cluster: "Cluster", time_limit_s: float) -> dict[str, "Bound"]:
+    """What any scheduler could reach on each trace."""
+    from springtide.simulator.optimum import upper_bound
+
+    return {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in traces}
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a picture that cannot be written before anything is run."""
+    from springtide.experiments.timelines import check_target
+
+    check_target(path)
+
+
+def draw(path: Path, outcomes: Sequence["Outcome"]) -> None:
+    """Write the picture of all runs."""
+    from springtide.experiments.timelines import draw_outcomes
+
+    draw_outcomes(path, outcomes)
+
+
+def build_document(
+    reports: Sequence["Report"], bounds: dict[str, "Bound"], traces: Sequence["Trace"]
+) -> dict[str, Any]:
+    """The JSON document: one entry per run; bounds and left-out rows only when they were asked for."""
+    runs = [report.to_json() for report in reports]
+    for entry in runs:
+        bound = bounds.get(str(entry["trace"]))
+        if bound is not None:
+            entry |= {"optimum_lower": bound.lower, "optimum_upper": bound.upper, "optimum_method": bound.method}
+    document: dict[str, Any] = {"schema": 1, "runs": runs}
+    if traces:
+        document["skipped_rows"] = {trace.name: len(trace.skipped) for trace in traces}
+    return document
+
+
+def write_document(document: dict[str, Any], json_file: str | None, output: Output) -> None:
+    """Write the JSON document where it was asked for."""
+    text = json.dumps(document, indent=2, allow_nan=False)
+    if json_file == "-" or output is Output.JSON:
+        print(text)
+    if json_file not in (None, "-"):
+        target = Path(str(json_file))
+        try:
+            target.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"report {json_file!r} cannot be written ({error.strerror})") from None
+
+
+def print_table(reports: Sequence["Report"], bounds: dict[str, "Bound"]) -> None:
+    """Print one table per trace, a line per policy; a narrow terminal gets the first columns only."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    columns = COLUMNS if console.width >= WIDE else dict(list(COLUMNS.items())[:ESSENTIAL])
+    for trace in dict.fromkeys(report.trace for report in reports):
+        runs = [report for report in reports if report.trace == trace]
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        table.add_column("policy", no_wrap=True)
+        for heading in columns:
+            table.add_column(heading, justify="right", no_wrap=True)
+        for report in runs:
+            table.add_row(report.policy, *(show(report) for show in columns.values()))
+        console.print(describe_trace(runs[0], bounds.get(trace)), style="bold", highlight=False, soft_wrap=True)
+        console.print(table)
+
+
+def describe_trace(report: "Report", bound: "Bound | None") -> str:
+    """The heading of one trace's table."""
+    parts = [f"{report.trace}: {report.jobs} jobs on {report.gpus} devices"]
+    if report.best_effort_jobs:
+        parts.append(f"{report.best_effort_jobs} best effort")
+    parts.append(f"DSR if each were alone {show_share(report.dsr_alone_bound)}")
+    if bound is not None:
+        parts.append(f"optimum {bound.describe(report.jobs - report.best_effort_jobs)}")
+    return ", ".join(parts)
+
+
+def show_met(report: "Report") -> str:
+    """Deadlines met by admitted jobs, and by others apart."""
+    return f"{report.met}+{report.met_unpromised}" if report.met_unpromised else str(report.met)
+
+
+def show_share(value: float | None) -> str:
+    """A fraction with three digits, or a dash."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def show_hours(seconds: float | None) -> str:
+    """Seconds as hours, or a dash."""
+    return "-" if seconds is None else f"{seconds / 3600:.2f}"
+
+
+COLUMNS: dict[str, Callable[["Report"], str]] = {
+    "met": show_met,
+    "DSR": lambda report: show_share(report.dsr),
+    "late": lambda report: str(report.late_admitted),
+    "admitted": lambda report: str(report.admitted),
+    "waitlisted": lambda report: str(report.waitlisted),
+    "declined": lambda report: str(report.declined),
+    "JCT h": lambda report: show_hours(report.avg_jct_s),
+    "cpu s": lambda report: f"{report.cpu_s:.2f}",
+    "p95 h": lambda report: show_hours(report.p95_jct_s),
+    "best eff. h": lambda report: show_hours(report.avg_jct_best_effort_s),
+    "used": lambda report: show_share(report.gpu_utilization),
+    "efficiency": lambda report: show_share(report.cluster_efficiency),
+    "starts": lambda report: str(report.starts),
+    "rescales": lambda report: str(report.rescales),
+    "moves": lambda report: str(report.migrations),
+}
+ESSENTIAL = 8  # columns that fit into 80 characters
+WIDE = 140  # characters that all columns need; also the width where the output is no terminal

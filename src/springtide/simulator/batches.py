@@ -1,0 +1,108 @@
+"""Runs many (trace, policy) pairs, one after the other or in several processes, always reported in the same order."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from time import perf_counter
+
+from springtide.core.decisions import Answer, JobView
+from springtide.core.devices import Cluster
+from springtide.core.jobs import Job, JobId
+from springtide.simulator.engine import Observer
+from springtide.simulator.metrics import Report
+from springtide.simulator.recordings import Recording
+from springtide.simulator.runs import simulate
+from springtide.simulator.traces import Trace
+
+REFRESH_S = 0.25
+
+Tell = Callable[[str, float], None]  # (what is running, share of all runs that is done)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run to do; `record` keeps what is needed to draw it."""
+
+    trace: Trace
+    policy: str
+    cluster: Cluster
+    record: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run's report, and its recording if one was asked for."""
+
+    report: Report
+    recording: Recording | None
+
+
+def run_task(task: Task, watchers: Sequence[Observer] = ()) -> Outcome:
+    """Do one run."""
+    recording = Recording() if task.record else None
+    observers = (*watchers, recording) if recording else tuple(watchers)
+    return Outcome(simulate(task.trace, task.policy, task.cluster, observers), recording)
+
+
+def run_tasks(tasks: Sequence[Task], processes: int = 1, tell: Tell | None = None) -> Iterator[Outcome]:
+    """Outcomes in the order of the tasks; `tell` hears of progress."""
+    if processes <= 1 or len(tasks) <= 1:
+        yield from _run_here(tasks, tell)
+    else:
+        yield from _run_apart(tasks, processes, tell)
+
+
+def _run_here(tasks: Sequence[Task], tell: Tell | None) -> Iterator[Outcome]:
+    for number, task in enumerate(tasks):
+        watchers = (_Ticker(tell, _name(task), number, len(tasks), len(task.trace.jobs)),) if tell else ()
+        yield run_task(task, watchers)
+
+
+def _run_apart(tasks: Sequence[Task], processes: int, tell: Tell | None) -> Iterator[Outcome]:
+    with _open_pool(min(processes, len(tasks))) as pool:
+        futures = [pool.submit(run_task, task) for task in tasks]
+        for number, (task, future) in enumerate(zip(tasks, futures, strict=True)):
+            if tell:
+                tell(_name(task), number / len(tasks))
+            yield future.result()
+
+
+@contextmanager
+def _open_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that are dropped with their queue when the run is broken off."""
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _name(task: Task) -> str:
+    return f"{task.trace.name} {task.policy}"
+
+
+@dataclass(slots=True)
+class _Ticker:
+    """An Observer that says how many of a run's jobs have been submitted, a few times a second."""
+
+    tell: Tell
+    name: str
+    run: int
+    runs: int
+    jobs: int
+    seen: int = 0
+    next_s: float = field(default_factory=perf_counter)
+
+    def arrived(self, job: Job, now_s: float) -> None:
+        self.seen += 1
+        if self.seen % 32 == 0 and perf_counter() >= self.next_s:
+            self.tell(self.name, (self.run + self.seen / self.jobs) / self.runs)
+            self.next_s = perf_counter() + REFRESH_S
+
+    def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None: ...
+
+    def reallocated(self, before: JobView, after: JobView, now_s: float) -> None: ...
+
+    def finished(self, last: JobView, final: JobView, now_s: float) -> None: ...
