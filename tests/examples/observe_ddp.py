@@ -13,48 +13,37 @@ from typing import Any
 
 import sklearn.datasets  # noqa: F401 - imported before forking
 import torch._dynamo  # noqa: F401 - which the first optimizer imports, in two seconds
-import torch.distributed as dist
-from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from springtide.training.records import Moment, Recorder, name_tensors
+from springtide.training.traces import Trace, name_tensors
 
 
 class Observer:
-    """Records one rank: its model, the losses since the last step, and the moment after each step."""
+    """Traces one rank of a script that knows nothing of it: its model as DDP is given it, and each step's end."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
-        self.recorder = Recorder(folder)
+    def __init__(self, folder: Path, rank: int, steps: int) -> None:
+        self.trace = Trace(folder, f"p{rank}")
+        self.trace.worker = rank
         self.steps = steps
         self.step = 0
         self.models: list[DistributedDataParallel] = []
-        self.losses: list[Tensor] = []
 
     def install(self) -> None:
         """Put the hooks in place."""
-        backward: Any = Tensor.backward
         initialise: Any = DistributedDataParallel.__init__
 
         def note_model(model: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
             initialise(model, *args, **kwargs)
             self.models.append(model)
 
-        def note_loss(loss: Tensor, *args: Any, **kwargs: Any) -> None:
-            backward(loss, *args, **kwargs)
-            self.losses.append(loss.detach().clone())
-
         setattr(DistributedDataParallel, "__init__", note_model)  # noqa: B010
-        setattr(Tensor, "backward", note_loss)  # noqa: B010
         register_optimizer_step_post_hook(self.record)
 
     def record(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Record this rank's moment, and end the script after the last step asked for."""
-        module, rank = self.models[0].module, dist.get_rank()
-        moment = Moment(module, [optimizer], {rank: self.losses}, {rank: dict(module.named_buffers())})
-        self.recorder.record(self.step, name_tensors(moment))
-        self.losses.clear()
+        """Write this rank's step, and end the script after the last one asked for."""
         self.step += 1
+        self.trace.write(self.step, name_tensors(self.models[0].module, [optimizer]), "reference")
         if self.step == self.steps:
             raise SystemExit(0)
 
@@ -66,7 +55,7 @@ def run_rank(rank: int, ranks: int, port: int, words: list[str]) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     sys.argv = words[2:]
     sys.path[0] = str(Path(script).parent)
-    Observer(Path(folder), int(steps)).install()
+    Observer(Path(folder), rank, int(steps)).install()
     runpy.run_path(script, run_name="__main__")
 
 
