@@ -32,7 +32,7 @@ class Board:
         self._jobs = snapshot.jobs
         self._start: dict[JobId, Devices] = {}  # what touched jobs held when this instant began
         self._trail: list[Step] = []
-        self._holders: list[dict[JobId, int]] | None = None
+        self._holders: dict[int, dict[JobId, int]] = {}  # only of nodes that were asked about
 
     def devices_of(self, job_id: JobId) -> Devices:
         """What a job holds now."""
@@ -80,10 +80,19 @@ class Board:
         return job_id in self._start and self.held[job_id] != self._start[job_id]
 
     def holders(self, node: int) -> dict[JobId, int]:
-        """Who holds which devices of a node. The first call is O(jobs)."""
-        if self._holders is None:
-            self._holders = self._index_holders()
+        """Who holds which devices of a node, which must have been indexed."""
         return self._holders[node]
+
+    def index_holders(self, nodes: Iterable[int]) -> None:
+        """Find out who holds devices of these nodes; O(jobs) if one of them is new."""
+        new: dict[int, dict[JobId, int]] = {node: {} for node in nodes if node not in self._holders}
+        if not new:
+            return
+        for job_id, view in self._jobs.items():
+            for node, mask in self.held.get(job_id, view.devices):
+                if node in new:
+                    new[node][job_id] = mask
+        self._holders |= new
 
     def share_of(self, job_id: JobId) -> int:
         """How many devices a job holds now."""
@@ -98,13 +107,6 @@ class Board:
         """Whether a compact place can always be made: power-of-two shares on equal nodes of a power-of-two size."""
         return self.topology.regular and is_power_of_two(share)
 
-    def _index_holders(self) -> list[dict[JobId, int]]:
-        holders: list[dict[JobId, int]] = [{} for _ in self.free]
-        for job_id in self._jobs:
-            for node, mask in self.devices_of(job_id):
-                holders[node][job_id] = mask
-        return holders
-
     def _swap(self, job_id: JobId, before: Devices, after: Devices) -> None:
         free = self.free
         for node, mask in before:
@@ -112,8 +114,13 @@ class Board:
         for node, mask in after:
             free[node] &= ~mask
         self.held[job_id] = after
-        if self._holders is not None:
-            for node, _ in before:
+        if self._holders:
+            self._reindex(job_id, before, after)
+
+    def _reindex(self, job_id: JobId, before: Devices, after: Devices) -> None:
+        for node, _ in before:
+            if node in self._holders:
                 del self._holders[node][job_id]
-            for node, mask in after:
+        for node, mask in after:
+            if node in self._holders:
                 self._holders[node][job_id] = mask

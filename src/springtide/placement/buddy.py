@@ -46,13 +46,12 @@ class Landing:
 
 def place(now_s: float, snapshot: Snapshot, decision: Decision) -> dict[JobId, Devices]:
     """The devices of every job for which they change: those in `decision.shares` and those moved to make room."""
-    return dict(arrange(now_s, snapshot, decision).allocations)
+    return dict(arrange(now_s, snapshot, decision).allocations) if decision.shares else {}
 
 
 def arrange(now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
     """What `place` would do and what it would take, for a policy that asks beforehand."""
-    board = Board(snapshot)
-    return lay_out(board, now_s, snapshot, decision)
+    return lay_out(Board(snapshot), now_s, snapshot, decision)
 
 
 def lay_out(board: Board, now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
@@ -94,19 +93,20 @@ def change_shares(board: Board, shares: Mapping[JobId, int], price: Price) -> It
 
 def _free_devices(board: Board, shares: Mapping[JobId, int]) -> list[tuple[int, int, JobId]]:
     """Release what jobs give up; returns who is still to be placed: (-share, arrival index, job), in order."""
-    queue, shrinking = [], []
+    queue: list[tuple[int, int, JobId]] = []
+    shrinking: list[tuple[int, JobId]] = []
     for job_id, share in shares.items():
         held = board.share_of(job_id)
         if share == 0 and held:
             board.assign(job_id, ())
         elif share < held:
-            shrinking.append(job_id)
+            shrinking.append((board.index_of(job_id), job_id))
         elif share > held:
             queue.append((-share, board.index_of(job_id), job_id))
-    for job_id in shrinking:
+    for index, job_id in sorted(shrinking):
         part = keep_part(board.topology, board.free, board.devices_of(job_id), shares[job_id])
         if part is None:
-            queue.append((-shares[job_id], board.index_of(job_id), job_id))
+            queue.append((-shares[job_id], index, job_id))
         board.assign(job_id, part or ())
     queue.sort()
     return queue

@@ -4,7 +4,8 @@ A share below a node's size takes one block of one node; a larger one takes whol
 and a block for what is left over. Knows free masks only, not who holds the others.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -105,32 +106,50 @@ def gather(free: Sequence[int], share: int) -> Devices:
     return join_slices(pieces)
 
 
-def choose_nodes(topology: Topology, whole: Iterable[int], count: int, near: Collection[int] = ()) -> list[int]:
-    """`count` of the `whole` nodes: of the rack with the fewest that holds them all, else of as few racks as possible.
+def choose_nodes(
+    topology: Topology, free: Sequence[int], width: int, count: int, near: Collection[int] = ()
+) -> list[int] | None:
+    """`count` nodes of `width` devices, all free: of the rack with the fewest that holds them, else of few racks.
 
-    Racks that hold nodes `near` come first, and those nodes within them. The caller knows that there are enough.
+    Racks that hold nodes `near` come first, and those nodes within them. None if there are not enough.
     """
-    racks: dict[int, list[int]] = {}
-    for node in whole:
-        racks.setdefault(node // topology.nodes_per_rack, []).append(node)
+    whole = _count_whole(topology, free, width)
+    if sum(whole.values()) < count:
+        return None
+    mine = Counter(node // topology.nodes_per_rack for node in near if free[node] == topology.full[node])
     chosen: list[int] = []
-    while len(chosen) < count:
-        rack = _choose_rack(racks, count - len(chosen), near)
-        nodes = racks.pop(rack)
-        if near:
-            nodes.sort(key=lambda node: (node not in near, node))
+    for rack in _choose_racks(whole, count, mine):
+        nodes = _list_whole(topology, free, width, rack)
+        nodes.sort(key=lambda node: node not in near)
         chosen += nodes[: count - len(chosen)]
     return chosen
 
 
-def _choose_rack(racks: dict[int, list[int]], count: int, near: Collection[int]) -> int:
-    def fit(rack: int) -> tuple[bool, int, int, int]:
-        nodes = racks[rack]
-        holds = len(nodes) >= count
-        mine = sum(node in near for node in nodes) if near else 0
-        return (not holds, -mine, len(nodes) if holds else -len(nodes), rack)
+def _choose_racks(whole: dict[int, int], count: int, mine: Mapping[int, int]) -> list[int]:
+    """The racks to take `count` nodes from, given the free ones of each: the largest until one holds the rest."""
+    by_size = sorted(whole, key=lambda rack: (-mine.get(rack, 0), -whole[rack], rack))
+    for taken, largest in enumerate(by_size):
+        holding = [rack for rack in by_size[taken:] if whole[rack] >= count]
+        if holding:
+            tightest = min(holding, key=lambda rack: (-mine.get(rack, 0), whole[rack], rack))
+            return [*by_size[:taken], tightest]
+        count -= whole[largest]
+    return by_size
 
-    return min(racks, key=fit)
+
+def _count_whole(topology: Topology, free: Sequence[int], width: int) -> dict[int, int]:
+    """How many nodes of a width are free in each rack, racks without one left out."""
+    mask, per_rack = (1 << width) - 1, topology.nodes_per_rack
+    if len(topology.widths) > 1:
+        return Counter(node // per_rack for node, full in enumerate(topology.full) if full == mask == free[node])
+    counts = [free[start : start + per_rack].count(mask) for start in range(0, len(free), per_rack)]
+    return {rack: count for rack, count in enumerate(counts) if count}
+
+
+def _list_whole(topology: Topology, free: Sequence[int], width: int, rack: int) -> list[int]:
+    mask, first = (1 << width) - 1, rack * topology.nodes_per_rack
+    nodes = range(first, min(first + topology.nodes_per_rack, len(free)))
+    return [node for node in nodes if free[node] == mask == topology.full[node]]
 
 
 def _fit_one_node(topology: Topology, free: Sequence[int], share: int) -> NodeSlice | None:
@@ -139,25 +158,20 @@ def _fit_one_node(topology: Topology, free: Sequence[int], share: int) -> NodeSl
     if best == NO_FIT:
         return None
     node = ranks.index(best)
-    mask = free[node]
-    if mask == topology.full[node] and ranks.count(best) > 1:
+    if free[node] == topology.full[node]:
         # breaking into a whole node: spare the racks that have many
-        equals = [other for other, rank in enumerate(ranks) if rank == best and free[other] == topology.full[other]]
-        node = choose_nodes(topology, equals, 1)[0]
-        mask = free[node]
-    return NodeSlice(node, pick(mask, share))
+        node = (choose_nodes(topology, free, free[node].bit_count(), 1) or [node])[0]
+    return NodeSlice(node, pick(free[node], share))
 
 
 def _fit_equal_nodes(
     topology: Topology, free: Sequence[int], share: int, width: int, near: Collection[int]
 ) -> Devices | None:
     count, rest = divmod(share, width)
-    mask = (1 << width) - 1
-    whole = [node for node, full in enumerate(topology.full) if full == mask and free[node] == mask]
-    if len(whole) < count:
+    nodes = choose_nodes(topology, free, width, count, near)
+    if nodes is None:
         return None
-    nodes = choose_nodes(topology, whole, count, near)
-    pieces = [NodeSlice(node, mask) for node in nodes]
+    pieces = [NodeSlice(node, topology.full[node]) for node in nodes]
     if rest:
         piece = _fit_rest(topology, free, rest, nodes, near)
         if piece is None:

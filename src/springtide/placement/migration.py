@@ -110,6 +110,7 @@ def _list_targets(board: Board, share: int, price: Price) -> Iterator[list[Targe
     topology = board.topology
     some_free = [node for node, mask in enumerate(board.free) if mask]
     for nodes in (some_free, range(len(board.free))):
+        board.index_holders(nodes)
         targets = list(_target_blocks(board, nodes, share, price)) if share <= topology.widths[0] else []
         for width in topology.widths:
             if width < share:

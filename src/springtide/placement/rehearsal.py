@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from springtide.core.decisions import Decision, Plan, Snapshot
+from springtide.core.decisions import Decision, Plan, Promise, Snapshot
 from springtide.core.jobs import JobId
 from springtide.placement.board import Board
 from springtide.placement.buddy import change_shares, lay_out
 from springtide.placement.migration import Cost
-from springtide.placement.slack import ROUNDING_S, project_finish_s
+from springtide.placement.slack import price_pause, project_finish_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,38 +68,42 @@ def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
 
 
 class _Reserves:
-    """Seconds of pause that each plan can still take."""
+    """When each planned job would end, given the moves rehearsed so far."""
 
     def __init__(self, now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> None:
         self._now_s = now_s
         self._jobs = snapshot.jobs
-        self._fresh = decision.shares.keys()
+        self._decision = decision
         self._plans = plans
-        self._left_s: dict[JobId, float] = {}
+        self._finish_s: dict[JobId, float] = {}
 
     def price(self, job_id: JobId, share: int) -> Cost:
-        """Free while the reserve covers the pause; out of the question after that."""
-        covered = self._pause_s(job_id, share) <= self._reserve_s(job_id)
-        return Cost(late_s=0.0 if covered else inf, moves=1)
+        """What it costs at the time, as long as the reserve covers the pause; out of the question after that.
+
+        Equal to the price that `place` sees when the plans are followed, so that it takes the same choices.
+        """
+        view = self._jobs[job_id]
+        promise = self._decision.promises.get(job_id, view.promise)
+        deadline_s = view.job.deadline_s if promise is None else promise.deadline_s
+        in_force = Promise(deadline_s, self._plans[job_id])
+        cost = price_pause(view.job.overhead.pause_s(share), self._project(job_id), in_force)
+        return cost._replace(late_s=inf) if cost.unreserved else cost
 
     def spend(self, job_id: JobId, share: int) -> None:
-        """Take the pause of one move off a job's reserve."""
+        """Put off a job's end by the pause of one move."""
         if job_id in self._plans:
-            self._left_s[job_id] = self._reserve_s(job_id) - self._pause_s(job_id, share)
+            self._finish_s[job_id] = self._project(job_id) + self._jobs[job_id].job.overhead.pause_s(share)
 
-    def _pause_s(self, job_id: JobId, share: int) -> float:
-        return self._jobs[job_id].job.overhead.pause_s(share)
-
-    def _reserve_s(self, job_id: JobId) -> float:
-        left_s = self._left_s.get(job_id)
-        if left_s is None:
+    def _project(self, job_id: JobId) -> float:
+        finish_s = self._finish_s.get(job_id)
+        if finish_s is None:
             plan = self._plans[job_id]
             finish_s = plan.finish_s
-            if job_id not in self._fresh:
+            if job_id not in self._decision.shares:
                 # a job that was moved since it was planned has spent its reserve already
                 finish_s = max(finish_s, project_finish_s(self._now_s, self._jobs[job_id], plan))
-            left_s = self._left_s[job_id] = plan.held_until_s - finish_s + ROUNDING_S
-        return left_s
+            self._finish_s[job_id] = finish_s
+        return finish_s
 
 
 def _last_growth_s(plan: Plan) -> float:

@@ -52,13 +52,17 @@ def price_moves(now_s: float, snapshot: Snapshot, promises: Mapping[JobId, Promi
 
 
 def _price_promised(now_s: float, view: JobView, share: int, promise: Promise) -> Cost:
-    plan = promise.plan
-    finish_s = max(plan.finish_s, project_finish_s(now_s, view, plan)) - ROUNDING_S
-    pause_s = view.job.overhead.pause_s(share)
-    slack_s = promise.deadline_s - finish_s
+    finish_s = max(promise.plan.finish_s, project_finish_s(now_s, view, promise.plan))
+    return price_pause(view.job.overhead.pause_s(share), finish_s, promise)
+
+
+def price_pause(pause_s: float, finish_s: float, promise: Promise) -> Cost:
+    """What a pause costs a job that would otherwise end at `finish_s`."""
+    slack_s = promise.deadline_s - finish_s + ROUNDING_S
+    reserve_s = promise.plan.held_until_s - finish_s + ROUNDING_S
     return Cost(
         late_s=max(0.0, pause_s - slack_s),
-        unreserved=int(finish_s + pause_s > plan.held_until_s),
+        unreserved=int(pause_s > reserve_s),
         moves=1,
         strain=pause_s / slack_s if slack_s > 0 else 1.0,
     )
