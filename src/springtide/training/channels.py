@@ -1,0 +1,63 @@
+"""The line to the supervisor: events out, commands in, as JSON lines over one socket.
+
+A reader thread keeps incoming commands until the runtime asks at a step boundary, so a step costs nothing. Without a
+supervisor, events go nowhere and no command ever comes. What commands mean is in `elastic`.
+"""
+
+import json
+import socket
+import threading
+from collections import deque
+from typing import Any
+
+from springtide.errors import JobError
+
+
+def connect(address: str) -> socket.socket:
+    """A stream socket to `unix:/path` or `tcp:host:port`."""
+    kind, _, rest = address.partition(":")
+    if kind == "unix":
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.connect(rest)
+        return line
+    if kind == "tcp":
+        host, _, port = rest.rpartition(":")
+        return socket.create_connection((host, int(port)))
+    raise JobError(f"control address {address!r} is neither unix:/path nor tcp:host:port")
+
+
+class Channel:
+    """One process's line to its supervisor, or to nobody."""
+
+    def __init__(self, address: str | None, process: str) -> None:
+        self.commands: deque[dict[str, Any]] = deque()
+        self.process = process
+        self.line: socket.socket | None = None
+        if address is not None:
+            self.line = connect(address)
+            threading.Thread(target=self.listen, name="springtide-control", daemon=True).start()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody listens."""
+        return self.line is not None
+
+    def listen(self) -> None:
+        """Keep every command that comes in, until the line ends."""
+        assert self.line is not None
+        for line in self.line.makefile("r", encoding="utf-8"):
+            self.commands.append(json.loads(line))
+
+    def send(self, event: str, **fields: Any) -> None:
+        """Send an event; a supervisor that has gone is no reason to stop training."""
+        if self.line is None:
+            return
+        message = json.dumps({"event": event, "process": self.process, **fields})
+        try:
+            self.line.sendall(message.encode() + b"\n")
+        except OSError:
+            self.line = None
+
+    def take(self) -> dict[str, Any] | None:
+        """The oldest command not yet taken."""
+        return self.commands.popleft() if self.commands else None

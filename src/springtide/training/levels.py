@@ -1,0 +1,78 @@
+"""Determinism levels D0, D1, D2 as plain data: environment, torch switches, and what each level promises.
+
+Choosing is pure and tested without a GPU; `apply` is the only effect. On CPUs a level's bits depend on the number of
+threads, on oneDNN and on the instruction set, which stand for device types there.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from springtide.errors import JobError, NondeterminismError
+
+LEVELS = ("D0", "D1", "D2")
+
+#: Read by the libraries once, at their first use, so they must be set before the first operator of a process.
+PINNED_INSTRUCTIONS = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2,STRICT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What a level asks of a process."""
+
+    level: str
+    threads: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Refuse operators without a deterministic implementation (CUDA; on CPUs one thread is deterministic).
+    deterministic_algorithms: bool = False
+    tf32: bool = True
+    cudnn_benchmark: bool = True
+    onednn: bool = True
+
+
+def choose(level: str, threads: int, cuda: bool) -> Switches:
+    """The switches of a level on CPUs, or on CPUs and CUDA devices."""
+    if level not in LEVELS:
+        raise JobError(f"determinism level {level!r} is unknown; choose one of {', '.join(LEVELS)}")
+    environment: dict[str, str] = {}
+    if cuda:
+        environment["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    if level == "D2":
+        environment |= PINNED_INSTRUCTIONS
+    return Switches(
+        level=level,
+        threads=1 if level == "D2" else threads,
+        environment=environment,
+        deterministic_algorithms=cuda,
+        tf32=not cuda,
+        cudnn_benchmark=False,
+        onednn=level != "D2",
+    )
+
+
+def apply(switches: Switches) -> None:
+    """Put a level's switches into effect in this process."""
+    os.environ.update(switches.environment)
+    torch.set_num_threads(switches.threads)
+    torch.backends.mkldnn.enabled = switches.onednn  # type: ignore[assignment]
+    torch.backends.cudnn.benchmark = switches.cudnn_benchmark
+    if switches.deterministic_algorithms:
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.backends.cuda.matmul.allow_tf32 = switches.tf32
+        torch.backends.cudnn.allow_tf32 = switches.tf32
+    if switches.level == "D2":
+        check_instructions()
+
+
+def check_instructions() -> None:
+    """Refuse D2 in a process whose operators were already bound to another instruction set."""
+    found = torch.backends.cpu.get_cpu_capability()
+    if found != "AVX2":
+        wanted = " ".join(f"{name}={value}" for name, value in PINNED_INSTRUCTIONS.items())
+        raise NondeterminismError(
+            f"level D2 needs AVX2 kernels, but this process already uses {found}; call springtide.init before any "
+            f"other torch operation, or start with {wanted}"
+        )
