@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from springtide.core.decisions import Decision, Plan, Promise, Snapshot
+from springtide.core.decisions import Decision, Plan, Snapshot
 from springtide.core.jobs import JobId
 from springtide.placement.board import Board
 from springtide.placement.buddy import change_shares, lay_out
 from springtide.placement.migration import Cost
-from springtide.placement.slack import price_pause, project_finish_s
+from springtide.placement.slack import Course, Move, chart, promise_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def rehearse(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mappin
 
 def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
     for at_s in sorted(changes):
-        shares = changes[at_s]
+        reserves.at_s, shares = at_s, changes[at_s]
         for job_id, landing in change_shares(board, shares, reserves.price):
             if (
                 not landing.placed
@@ -68,42 +68,39 @@ def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
 
 
 class _Reserves:
-    """When each planned job would end, given the moves rehearsed so far."""
+    """What each planned job can still afford, given the moves rehearsed so far."""
 
     def __init__(self, now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> None:
+        self.at_s = now_s  # the instant that is rehearsed
         self._now_s = now_s
         self._jobs = snapshot.jobs
         self._decision = decision
         self._plans = plans
-        self._finish_s: dict[JobId, float] = {}
+        self._courses: dict[JobId, Course] = {}
+        self._moves: dict[JobId, tuple[Move, ...]] = {}
 
     def price(self, job_id: JobId, share: int) -> Cost:
-        """What it costs at the time, as long as the reserve covers the pause; out of the question after that.
+        """What a move costs as long as the reserve covers it; out of the question after that.
 
         Equal to the price that `place` sees when the plans are followed, so that it takes the same choices.
         """
-        view = self._jobs[job_id]
-        promise = self._decision.promises.get(job_id, view.promise)
-        deadline_s = view.job.deadline_s if promise is None else promise.deadline_s
-        in_force = Promise(deadline_s, self._plans[job_id])
-        cost = price_pause(view.job.overhead.pause_s(share), self._project(job_id), in_force)
+        cost = self._chart(job_id).price(self.at_s, share, self._moves.get(job_id, ()))
         return cost._replace(late_s=inf) if cost.unreserved else cost
 
     def spend(self, job_id: JobId, share: int) -> None:
-        """Put off a job's end by the pause of one move."""
+        """Note that a job is moved at this instant."""
         if job_id in self._plans:
-            self._finish_s[job_id] = self._project(job_id) + self._jobs[job_id].job.overhead.pause_s(share)
+            pause_s = self._jobs[job_id].job.overhead.pause_s(share)
+            self._moves[job_id] = (*self._moves.get(job_id, ()), (self.at_s, pause_s))
 
-    def _project(self, job_id: JobId) -> float:
-        finish_s = self._finish_s.get(job_id)
-        if finish_s is None:
-            plan = self._plans[job_id]
-            finish_s = plan.finish_s
-            if job_id not in self._decision.shares:
-                # a job that was moved since it was planned has spent its reserve already
-                finish_s = max(finish_s, project_finish_s(self._now_s, self._jobs[job_id], plan))
-            self._finish_s[job_id] = finish_s
-        return finish_s
+    def _chart(self, job_id: JobId) -> Course:
+        course = self._courses.get(job_id)
+        if course is None:
+            view = self._jobs[job_id]
+            promise = promise_for(view, self._decision.promises.get(job_id, view.promise), self._plans[job_id])
+            course = chart(self._now_s, view, promise, self._decision.shares.get(job_id))
+            self._courses[job_id] = course
+        return course
 
 
 def _last_growth_s(plan: Plan) -> float:
