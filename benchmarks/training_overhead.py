@@ -1,0 +1,108 @@
+"""What logical workers cost: against gradient accumulation, and against stock DDP on one process and on four.
+
+Prints ratios; the alternative of every row is measured in the same run, in turns with it. CPU time unless said.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+from time import thread_time_ns
+from typing import Any
+
+import torch
+import torch._dynamo  # the first optimizer imports it; forked ranks must not pay for it
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.training_timing import Cost, Made, advance, time_gang, time_interleaved
+from benchmarks.training_workloads import Workload, load_workload, step_accumulating, step_ddp, step_elastic
+from springtide.training.workers import Contexts
+
+WORKERS = 4
+Row = tuple[str, float, float, str]
+# What Contexts does when one logical worker follows another: random state and buffers.
+SWITCHES = ("enter", "exit", "load_buffers", "keep_buffers")
+
+
+def main() -> None:
+    """Measure every ratio and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", default="gpt,cnn")
+    parser.add_argument("--blocks", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=10, help="global steps per block")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of forked processes")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    table = Table("example", "what", "ours ms/step", "beside it ms/step", "ratio", "bar", title="N = 4")
+    for name in args.examples.split(","):
+        workload = load_workload(name)
+        for what, ours_s, other_s, bar in measure(workload, args.blocks, args.steps, args.rounds):
+            table.add_row(name, what, f"{ours_s * 1e3:.2f}", f"{other_s * 1e3:.2f}", f"{ours_s / other_s:.3f}", bar)
+    Console().print(table)
+
+
+def measure(workload: Workload, blocks: int, steps: int, rounds: int) -> Iterator[Row]:
+    """Every row of one example. Gangs first: this process must not have trained when it forks them."""
+    small = workload.name == "cnn"
+    yield from measure_gangs(workload, steps, rounds)
+    loops = {"ours": step_elastic(workload, WORKERS, WORKERS), "other": step_accumulating(workload, WORKERS)}
+    seconds = time_interleaved(loops, blocks, steps)
+    yield "one process / gradient accumulation", seconds["ours"], seconds["other"], "<= 1.15" if small else "<= 1.05"
+    switching_s, step_s = measure_switches(loops["ours"], steps * 3)
+    yield "context switches / whole step", switching_s, step_s, "<= 0.03" if small else "<= 0.01"
+
+
+def measure_gangs(workload: Workload, steps: int, rounds: int) -> Iterator[Row]:
+    """Rows against stock DDP with four processes, in turns."""
+    one: list[Made] = [partial(step_elastic, workload, WORKERS, WORKERS)]
+    four: list[Made] = [partial(step_elastic, workload, WORKERS, 1)] * WORKERS
+    stock: list[Made] = [partial(step_ddp, workload)] * WORKERS
+    kinds: dict[str, Callable[[], Cost]] = {
+        "one": partial(time_gang, one, steps),
+        "four": partial(time_gang, four, steps),
+        "stock": partial(time_gang, stock, steps),
+        "one pinned": partial(time_gang, one, steps, cores={0}),
+        "stock pinned": partial(time_gang, stock, steps, cores={0}),
+    }
+    costs = {name: [] for name in kinds}  # type: dict[str, list[Cost]]
+    for _ in range(rounds):
+        for name, measure_once in kinds.items():
+            costs[name].append(measure_once())
+    cpu = {name: median(cost.cpu_s for cost in values) for name, values in costs.items()}
+    wall = {name: median(cost.wall_s for cost in values) for name, values in costs.items()}
+    yield "one process / DDP on 4, CPU", cpu["one"], cpu["stock"], "<= 0.9"
+    yield "one process / DDP on 4, wall on one core", wall["one pinned"], wall["stock pinned"], "<= 1.0"
+    yield "one process / DDP on 4, wall unpinned", wall["one"], wall["stock"], "reported"
+    yield "4 processes / DDP on 4, CPU", cpu["four"], cpu["stock"], "<= 1.10"
+    yield "4 processes / DDP on 4, wall", wall["four"], wall["stock"], "reported"
+
+
+def measure_switches(loop: Any, steps: int) -> tuple[float, float]:
+    """CPU seconds per step spent in context switches, and in the whole step."""
+    spent_ns = [0]
+    originals = {name: getattr(Contexts, name) for name in SWITCHES}
+    for name, original in originals.items():
+        setattr(Contexts, name, timed(original, spent_ns))
+    before = thread_time_ns()
+    advance(loop, steps)
+    whole_ns = thread_time_ns() - before
+    for name, original in originals.items():
+        setattr(Contexts, name, original)
+    return spent_ns[0] / steps / 1e9, whole_ns / steps / 1e9
+
+
+def timed(function: Callable[..., Any], spent_ns: list[int]) -> Callable[..., Any]:
+    """The function, adding its CPU time to a sum."""
+
+    def call(*args: Any) -> Any:
+        before = thread_time_ns()
+        result = function(*args)
+        spent_ns[0] += thread_time_ns() - before
+        return result
+
+    return call
+
+
+if __name__ == "__main__":
+    main()
