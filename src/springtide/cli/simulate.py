@@ -61,8 +61,7 @@ def run(
     names = choose_policies(policy)
     machines = parse_cluster(cluster)
     loaded = load_traces(Sources(traces or [], synthetic, profiles, overhead, skip_bad_rows), machines)
-    if plot is not None:
-        check_plot(plot)
+    check_targets(plot, json_file)
     with mute_solvers():
         outcomes = run_all(loaded, names, machines, plot is not None, parallel)
         bounds = find_bounds(loaded, machines, optimum_s) if optimum else {}
@@ -174,11 +173,14 @@ def find_bounds(traces: Sequence["Trace"], cluster: "Cluster", time_limit_s: flo
     return {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in traces}
 
 
-def check_plot(path: Path) -> None:
-    """Refuse a picture that cannot be written before anything is run."""
+def check_targets(plot: Path | None, json_file: str | None) -> None:
+    """Refuse files that could not be written, before anything is run for them."""
     from springtide.experiments.timelines import check_target
 
-    check_target(path)
+    if plot is not None:
+        check_target(plot)
+    if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
+        raise InputError(f"report {json_file!r} cannot be written; its folder does not exist")
 
 
 def draw(path: Path, outcomes: Sequence["Outcome"]) -> None:

@@ -20,10 +20,9 @@ from scipy.sparse import csc_array, hstack
 from springtide.core.jobs import Job
 from springtide.simulator.schedules import Piece
 
-OVERSHOOT = 1e-6  # schedules do this share more than the work, so that rounding makes nothing late
-LEAST_S = 1e-7  # seconds that are not worth a piece of their own
+LEAST_S = 1e-9  # seconds that are not worth a piece of their own
 PRICE_TOLERANCE = 1e-9
-ENOUGH = 1e-9  # a shortfall that is none
+ENOUGH = 1e-7  # a shortfall that is none: the solver's own tolerance
 
 Floats = NDArray[np.float64]
 Shares = dict[int, int]  # position of a job -> its share
@@ -90,7 +89,7 @@ def pack(jobs: Sequence[Job], devices: int, time_limit_s: float) -> Packing:
     """A schedule that leaves the least work undone, summed over the jobs as fractions of their work."""
     until_s = perf_counter() + time_limit_s
     edges = np.unique([instant for job in jobs for instant in (job.submit_s, job.deadline_s)])
-    work = np.array([job.work for job in jobs]) * (1.0 + OVERSHOOT)
+    work = np.array([job.work for job in jobs])
     columns = _Columns(jobs, edges, _find_open(jobs, edges))
     balance = _Balance(np.zeros(0), np.ones(len(jobs)), np.ones(len(jobs)), np.zeros(len(edges) - 1))
     while perf_counter() < until_s and balance.shortfalls.sum() > ENOUGH:

@@ -1,0 +1,68 @@
+"""Runs: the same trace and seed give the same report, warmed up before the clock starts, alone or in parallel."""
+
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+
+from springtide.core.devices import parse_cluster
+from springtide.errors import PolicyError
+from springtide.policies import POLICIES, find_policy
+from springtide.simulator.batches import Task, run_tasks
+from springtide.simulator.metrics import Report
+from springtide.simulator.runs import simulate, warm_up
+from springtide.simulator.settings import Setting
+from springtide.simulator.traces import Trace
+from springtide.simulator.workloads import Workload, draw_trace
+from springtide.throughput.overheads import parse_overhead
+from springtide.throughput.profiles import read_profiles
+
+CLUSTER = parse_cluster("2x8:a100")
+
+
+def draw(seed: int = 0) -> Trace:
+    setting = Setting(CLUSTER, read_profiles(None, ("a100",)), parse_overhead("elasticflow", CLUSTER.total))
+    return draw_trace(Workload(jobs=30, gap=900.0, seed=seed, best_effort=0.2), setting)
+
+
+def untimed(report: Report) -> Report:
+    return replace(report, wall_s=0.0, cpu_s=0.0)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "edf"])
+def test_the_same_jobs_give_the_same_report(policy: str) -> None:
+    assert untimed(simulate(draw(), policy, CLUSTER)) == untimed(simulate(draw(), policy, CLUSTER))
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    with pytest.raises(PolicyError, match="unknown policy 'nice'"):
+        simulate(draw(), "nice", CLUSTER)
+
+
+def test_a_policy_is_warmed_up_once_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed = []
+    module = ModuleType("warm_policy")
+    module.__dict__.update(warm=find_policy("fifo"), warm_up=lambda: warmed.append(True))
+    monkeypatch.setitem(sys.modules, "warm_policy", module)
+    monkeypatch.setitem(POLICIES, "warm", ("warm_policy", "warm"))
+    simulate(draw(), "warm", CLUSTER)
+    assert warmed == [True]
+    assert warm_up("fifo") == 0.0
+
+
+def test_parallel_runs_report_the_same_in_the_same_order() -> None:
+    tasks = [Task(draw(seed), policy, CLUSTER, record=True) for seed in (0, 1) for policy in ("fifo", "edf")]
+    alone = list(run_tasks(tasks))
+    apart = list(run_tasks(tasks, processes=2))
+    assert [untimed(outcome.report) for outcome in alone] == [untimed(outcome.report) for outcome in apart]
+    assert [outcome.recording for outcome in alone] == [outcome.recording for outcome in apart]
+
+
+def test_progress_is_told_and_rises() -> None:
+    heard: list[tuple[str, float]] = []
+    setting = Setting(CLUSTER, read_profiles(None, ("a100",)))
+    trace = draw_trace(Workload(jobs=64), setting)
+    list(run_tasks([Task(trace, "fifo", CLUSTER)], tell=lambda name, done: heard.append((name, done))))
+    assert heard and heard[0][0].endswith("fifo")
+    assert all(0 < done <= 1 for _, done in heard)
