@@ -1,0 +1,186 @@
+"""The baselines against their published results: Figs 8a and 8b of ElasticFlow, and the ranking of Fig 10.
+
+    python -m benchmarks.baselines --data DIR [--figure 8a|8b|10] [--policies tiresias,gandiva]
+
+The published value is the one measured by running the published code where there is one, else the plotted one
+(marked p). A difference above five points is marked; docs/concepts/policy.md says where it comes from.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
+from springtide.core.devices import parse_cluster
+from springtide.simulator.metrics import Report
+from springtide.simulator.runs import simulate
+from springtide.simulator.settings import Setting
+from springtide.simulator.streams import mute_solvers
+from springtide.simulator.workloads import draw_trace, parse_workload
+from springtide.throughput.overheads import parse_overhead
+from springtide.throughput.profiles import read_profiles
+
+POINTS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The DSR published for a policy on a trace and cluster."""
+
+    figure: str
+    trace: str
+    cluster: str
+    policy: str
+    dsr: float
+    plotted: bool = False
+
+
+def list_published() -> Iterator[Published]:
+    """Every published value that we compare with."""
+    for policy, dsr, plotted in (
+        ("edf", 0.118, False),
+        ("gandiva", 0.092, False),
+        ("tiresias", 0.287, False),
+        ("themis", 0.312, True),
+        ("chronus", 0.262, True),
+        ("pollux", 0.523, True),
+        ("elasticflow", 0.718, False),
+    ):
+        yield Published("8a", "elasticVpollux_e", "16x4:t4", policy, dsr, plotted)
+    for trace, (cluster, values) in FIGURE_8B.items():
+        for policy, (dsr, plotted) in values.items():
+            yield Published("8b", trace, cluster, policy, dsr, plotted)
+
+
+# trace -> cluster, policy -> (DSR, whether it is only plotted)
+FIGURE_8B: dict[str, tuple[str, dict[str, tuple[float, bool]]]] = {
+    "cluster01": (
+        "64x8:a100",
+        {
+            "edf": (0.187, False),
+            "gandiva": (0.162, False),
+            "tiresias": (0.493, False),
+            "themis": (0.464, True),
+            "chronus": (0.474, True),
+            "elasticflow": (0.788, True),
+        },
+    ),
+    "cluster02": (
+        "64x8:a100",
+        {
+            "edf": (0.228, True),
+            "gandiva": (0.286, True),
+            "tiresias": (0.470, True),
+            "themis": (0.431, True),
+            "chronus": (0.445, True),
+            "elasticflow": (0.822, True),
+        },
+    ),
+    "cluster08": (
+        "128x8:a100",
+        {
+            "edf": (0.252, True),
+            "gandiva": (0.325, True),
+            "tiresias": (0.373, True),
+            "themis": (0.423, True),
+            "chronus": (0.447, True),
+            "elasticflow": (0.896, True),
+        },
+    ),
+    "cluster10": (
+        "32x8:a100",
+        {
+            "edf": (0.777, False),
+            "gandiva": (0.331, False),
+            "tiresias": (0.477, False),
+            "themis": (0.431, True),
+            "chronus": (0.454, True),
+            "elasticflow": (0.962, False),
+        },
+    ),
+    "philly_103959": (
+        "32x8:a100",
+        {
+            "edf": (0.436, False),
+            "gandiva": (0.413, False),
+            "tiresias": (0.466, False),
+            "themis": (0.33, True),
+            "chronus": (0.324, True),
+            "elasticflow": (0.910, False),
+        },
+    ),
+}
+FIGURE_10 = {"elasticflow": 1.0, "tiresias": 1.0, "themis": 0.99, "edf": 0.92, "gandiva": 0.79}
+FIGURE_10_WORKLOAD = "jobs=100,gap=1500,seed=0,min_factor=1.5,max_factor=1.5"
+LAYOUT = "{:6} {:18} {:12} {:14} {:>10} {:>7} {:>7} {:>8} {:>7} {:>8}"
+
+
+def main() -> None:
+    """Print the comparison, a line per policy, each as soon as it is measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_data_option(parser)
+    parser.add_argument("--figure", choices=("8a", "8b", "10"))
+    parser.add_argument("--only", default="", help="rows whose 'trace cluster' contains this")
+    parser.add_argument("--policies", default="")
+    args = parser.parse_args()
+    data, chosen = require_data(args.data), [name for name in args.policies.split(",") if name]
+    console = Console(width=130)
+    heads = ("figure", "trace", "cluster", "policy", "published", "ours", "differ", "", "late", "cpu s")
+    console.print(LAYOUT.format(*heads), style="bold")
+    for row in list_published():
+        wanted = args.figure in (None, row.figure) and args.only in f"{row.trace} {row.cluster}"
+        if wanted and (not chosen or row.policy in chosen):
+            console.print(LAYOUT.format(*compare(data, row)), highlight=False)
+    if args.figure in (None, "10"):
+        print_ranking(console, data, chosen)
+
+
+def compare(data: Path, row: Published) -> Sequence[str]:
+    """The cells of one policy beside its published value."""
+    cluster = parse_cluster(row.cluster)
+    with mute_solvers():
+        report = simulate(load_trace(data, row.trace, cluster), row.policy, cluster)
+    dsr = count_met(report)
+    difference = dsr - row.dsr
+    return (
+        row.figure,
+        row.trace,
+        row.cluster,
+        row.policy,
+        f"{row.dsr:.3f}{'p' if row.plotted else ' '}",
+        f"{dsr:.3f}",
+        f"{difference:+.3f}",
+        "differs" if abs(difference) > POINTS else "",
+        str(report.late_admitted),
+        f"{report.cpu_s:.2f}",
+    )
+
+
+def count_met(report: Report) -> float:
+    """The share of deadlines met, promised or not: what the published counters count."""
+    return (report.met + report.met_unpromised) / max(1, report.jobs - report.best_effort_jobs)
+
+
+def print_ranking(console: Console, data: Path, chosen: Sequence[str]) -> None:
+    """Fig 10 on our own generator: only the order can be compared, the published trace is not at hand."""
+    cluster = parse_cluster("16x8:a100")
+    profiles = read_profiles(data / "profiles", cluster.device_types)
+    trace = draw_trace(
+        parse_workload(FIGURE_10_WORKLOAD), Setting(cluster, profiles, parse_overhead("elasticflow", cluster.total))
+    )
+    console.print(f"\nFig 10, ranking only, on {trace.name} and {cluster.describe()}", style="bold")
+    for policy, published in FIGURE_10.items():
+        if not chosen or policy in chosen:
+            with mute_solvers():
+                report = simulate(trace, policy, cluster)
+            figures = f"mean JCT {(report.avg_jct_s or 0) / 3600:5.1f} h, efficiency {report.cluster_efficiency:.3f}"
+            console.print(
+                f"{policy:14} published {published:.2f}  ours {count_met(report):.3f}  {figures}", highlight=False
+            )
+
+
+if __name__ == "__main__":
+    main()
