@@ -18,6 +18,16 @@ Policy: TypeAlias = Callable[[float, Snapshot], Decision]
 # name -> (module, function); imported on first use, because some need a solver
 POLICIES: dict[str, tuple[str, str]] = {
     "elasticflow": ("springtide.policies.elasticflow", "elasticflow"),
+    "fifo": ("springtide.policies.fifo", "fifo"),
+    "fifo-backfill": ("springtide.policies.fifo_backfill", "fifo_backfill"),
+    "srtf": ("springtide.policies.srtf", "srtf"),
+    "edf": ("springtide.policies.edf", "edf"),
+    "edf-admission": ("springtide.policies.edf_admission", "edf_admission"),
+    "gandiva": ("springtide.policies.gandiva", "gandiva"),
+    "tiresias": ("springtide.policies.tiresias", "tiresias"),
+    "themis": ("springtide.policies.themis", "themis"),
+    "chronus": ("springtide.policies.chronus", "chronus"),
+    "pollux": ("springtide.policies.pollux", "pollux"),
 }
 
 
