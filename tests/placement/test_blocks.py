@@ -1,7 +1,7 @@
 """Buddy blocks of one node."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from springtide.placement.blocks import (
@@ -30,6 +30,7 @@ def test_a_node_of_six_is_a_block_of_four_and_one_of_two() -> None:
     assert split_blocks(0b111111) == (0b001111, 0b110000)
 
 
+@settings(deadline=None)
 @given(masks)
 def test_blocks_are_aligned_disjoint_and_make_up_the_mask(mask: int) -> None:
     union = 0
@@ -43,6 +44,7 @@ def test_blocks_are_aligned_disjoint_and_make_up_the_mask(mask: int) -> None:
     assert union == mask
 
 
+@settings(deadline=None)
 @given(masks)
 def test_no_two_blocks_are_free_buddies(mask: int) -> None:
     blocks = set(split_blocks(mask))
@@ -52,6 +54,7 @@ def test_no_two_blocks_are_free_buddies(mask: int) -> None:
         assert buddy not in blocks
 
 
+@settings(deadline=None)
 @given(masks, st.data())
 def test_a_pick_holds_the_share_within_the_mask(mask: int, data: st.DataObject) -> None:
     share = data.draw(st.integers(1, mask.bit_count()))

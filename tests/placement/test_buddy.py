@@ -355,11 +355,13 @@ def check_round(
             assert job_id in placement.moved
 
 
+@settings(deadline=None)
 @given(st.sampled_from(REGULAR + IRREGULAR), rounds)
 def test_books_balance_for_any_shares_on_any_cluster(cluster: str, history: list[Round]) -> None:
     replay(cluster, history, ANY)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(REGULAR), rounds)
 def test_power_of_two_shares_are_always_compact(cluster: str, history: list[Round]) -> None:
     yard, placements = replay(cluster, history, POWERS)
@@ -368,6 +370,7 @@ def test_power_of_two_shares_are_always_compact(cluster: str, history: list[Roun
     assert not any(placement.scattered for placement in placements)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(REGULAR), rounds, st.lists(st.sampled_from(POWERS[1:]), max_size=40))
 def test_any_feasible_set_of_power_of_two_shares_is_placeable(
     cluster: str, history: list[Round], wanted: list[int]
@@ -384,6 +387,7 @@ def test_any_feasible_set_of_power_of_two_shares_is_placeable(
     assert all(is_compact(yard.devices(job_id), width) for job_id in shares)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(REGULAR), rounds)
 def test_merging_restores_the_cluster(cluster: str, history: list[Round]) -> None:
     yard, _ = replay(cluster, history, POWERS)
@@ -396,11 +400,13 @@ def test_merging_restores_the_cluster(cluster: str, history: list[Round]) -> Non
     assert not placement.scattered
 
 
+@settings(deadline=None)
 @given(st.sampled_from(REGULAR + IRREGULAR), rounds)
 def test_the_same_history_gives_the_same_devices(cluster: str, history: list[Round]) -> None:
     assert replay(cluster, history, ANY)[1] == replay(cluster, history, ANY)[1]
 
 
+@settings(deadline=None)
 @given(st.sampled_from(REGULAR + IRREGULAR), rounds, st.integers(0, 19), st.sampled_from(ANY[1:]))
 def test_optional_growth_moves_no_one(cluster: str, history: list[Round], job: int, share: int) -> None:
     yard, _ = replay(cluster, history, ANY)
@@ -409,6 +415,7 @@ def test_optional_growth_moves_no_one(cluster: str, history: list[Round], job: i
     assert set(placement.allocations) <= {job_id}
 
 
+@settings(deadline=None)
 @given(st.sampled_from(REGULAR), rounds, st.integers(0, 19), st.sampled_from(POWERS))
 def test_no_one_moves_where_a_compact_place_is_free(cluster: str, history: list[Round], job: int, share: int) -> None:
     yard, _ = replay(cluster, history, POWERS)
@@ -420,7 +427,7 @@ def test_no_one_moves_where_a_compact_place_is_free(cluster: str, history: list[
         assert set(yard.arrange({job_id: share}).allocations) <= {job_id}
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(REGULAR), rounds, st.lists(st.sampled_from([0.0, 5.0, 10.0, 100.0]), min_size=20, max_size=20))
 def test_whoever_moves_has_slack_unless_it_is_reported(
     cluster: str, history: list[Round], slacks_s: list[float]

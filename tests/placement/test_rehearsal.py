@@ -182,7 +182,7 @@ def follow(yard: Yard, plans: Mapping[JobId, Plan]) -> None:
         check_books(yard)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(["2x4:a100", "3x4:a100", "2x8:a100", "4x2:a100"]), itineraries)
 def test_plans_that_passed_are_kept_when_followed(cluster: str, courses: list[tuple[int, list[Leg]]]) -> None:
     yard = Yard(build_cluster(cluster))
@@ -194,6 +194,7 @@ def test_plans_that_passed_are_kept_when_followed(cluster: str, courses: list[tu
         follow(yard, plans)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["2x4:a100", "3x8:a100"]), itineraries)
 def test_with_ample_reserves_every_feasible_plan_passes(cluster: str, courses: list[tuple[int, list[Leg]]]) -> None:
     yard = Yard(build_cluster(cluster))

@@ -21,7 +21,7 @@ class Board:
     Invariant: `free` and the devices held are disjoint and together the cluster.
     """
 
-    __slots__ = ("_holders", "_jobs", "_start", "_trail", "changing", "free", "held", "topology", "waiting")
+    __slots__ = ("_holders", "_jobs", "_shares", "_start", "_trail", "changing", "free", "held", "topology", "waiting")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.topology: Topology = topology_of(snapshot.cluster)
@@ -30,7 +30,8 @@ class Board:
         self.changing: set[JobId] = set()
         self.waiting: set[JobId] = set()
         self._jobs = snapshot.jobs
-        self._start: dict[JobId, Devices] = {}  # what touched jobs held when this instant began
+        self._shares: dict[JobId, int] = {}  # of the same jobs
+        self._start: dict[JobId, Devices] = {}  # what jobs held before they were first touched at this instant
         self._trail: list[Step] = []
         self._holders: dict[int, dict[JobId, int]] = {}  # only of nodes that were asked about
 
@@ -75,9 +76,9 @@ class Board:
         """The jobs whose devices are not those of the instant's beginning, in the order they were touched."""
         return {job_id: self.held[job_id] for job_id, before in self._start.items() if self.held[job_id] != before}
 
-    def is_moved(self, job_id: JobId) -> bool:
-        """Whether a job's devices are not those of the instant's beginning."""
-        return job_id in self._start and self.held[job_id] != self._start[job_id]
+    def is_changing(self, job_id: JobId) -> bool:
+        """Whether a job pays a pause at this instant already, so that another place costs it nothing more."""
+        return job_id in self.changing or (job_id in self._start and self.held[job_id] != self._start[job_id])
 
     def holders(self, node: int) -> dict[JobId, int]:
         """Who holds which devices of a node, which must have been indexed."""
@@ -96,8 +97,8 @@ class Board:
 
     def share_of(self, job_id: JobId) -> int:
         """How many devices a job holds now."""
-        held = self.held.get(job_id)
-        return self._jobs[job_id].share if held is None else count_devices(held)
+        share = self._shares.get(job_id)
+        return self._jobs[job_id].share if share is None else share
 
     def index_of(self, job_id: JobId) -> int:
         """A job's arrival number, which breaks ties."""
@@ -114,6 +115,7 @@ class Board:
         for node, mask in after:
             free[node] &= ~mask
         self.held[job_id] = after
+        self._shares[job_id] = count_devices(after)
         if self._holders:
             self._reindex(job_id, before, after)
 

@@ -7,6 +7,7 @@ jobs, all smaller than s, by the same argument.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, islice
 from math import inf
 from typing import NamedTuple
 
@@ -16,9 +17,10 @@ from springtide.placement.blocks import list_blocks, pick
 from springtide.placement.board import Board, Step
 from springtide.placement.fits import find_fit
 
-# How many ways of making room are tried in full, for the job itself, for those it evicts, and for those they evict.
-# The first is nearly always the best: the list is sorted by a lower bound of the cost.
-_BREADTH = (32, 4, 2)
+# Bounds of the search. The first way tried is nearly always the best one: they are sorted by a lower bound of the cost.
+_BREADTH = (32, 4, 2)  # ways tried for the job itself, for those it evicts, and for those they evict
+_TRIES = 200  # ways tried in all; only jobs that none may move use them up
+_ENOUGH = 64  # ways to list where nothing is free
 
 
 class Cost(NamedTuple):
@@ -28,6 +30,11 @@ class Cost(NamedTuple):
     unreserved: int = 0  # moves within a deadline, but beyond the reserve that others' plans leave free
     moves: int = 0
     strain: float = 0.0  # sum of pause / slack over moved jobs with a promise: the least is the most slack
+
+    @property
+    def harms(self) -> bool:
+        """Whether a promise is broken or leans on devices that others may have planned."""
+        return self.late_s > 0 or self.unreserved > 0
 
     def plus(self, other: "Cost") -> "Cost":
         """The cost of both."""
@@ -44,123 +51,157 @@ Price = Callable[[JobId, int], Cost]  # (job, its share) -> cost of moving it
 
 
 class Target(NamedTuple):
-    """Devices to clear: the lower bound of the cost comes first, so that targets sort by it."""
+    """Devices to clear, the fewest moves first, so that targets sort by them."""
 
-    cost: Cost
+    moves: int  # victims that would not change devices otherwise
     size: int  # devices that the victims hold
     pieces: Devices
     victims: tuple[tuple[int, int, JobId], ...]  # (-share, arrival index, job): the order they are placed again
-    rest: int  # devices the job still needs beside these
+    rest: int = 0  # devices the job still needs beside these
 
 
-def settle(board: Board, job_id: JobId, share: int, price: Price, depth: int = 0) -> Cost | None:
-    """Give a job `share` more devices, compact, moving smaller jobs if need be; returns the cost of the moves.
-
-    None if there is no way, and the board is as before.
-    """
-    fit = find_fit(board.topology, board.free, share)
-    if fit is None:
-        return make_room(board, job_id, share, price, depth)
-    board.assign(job_id, join_slices((*board.devices_of(job_id), *fit)))
-    return NOTHING
-
-
-def make_room(board: Board, job_id: JobId, share: int, price: Price, depth: int = 0) -> Cost | None:
-    """Give a job `share` more devices where none are free in one place, by moving smaller jobs.
+def make_room(board: Board, job_id: JobId, share: int, price: Price) -> Cost | None:
+    """Give a job `share` devices where none are free in one place, by moving smaller jobs.
 
     Returns the cost of the cheapest way found; None if there is none, and the board is as before.
     """
-    best: Cost | None = None
-    steps: list[Step] = []
-    for targets in _list_targets(board, share, price):
-        for target in targets[: _BREADTH[min(depth, 2)]]:
-            if target.cost.late_s == inf or (best is not None and best <= target.cost):
+    return _Search(board, price).make_room(job_id, share, 0)
+
+
+class _Search:
+    """One search for room: tries ways on the board, takes them back, and keeps the cheapest."""
+
+    def __init__(self, board: Board, price: Price) -> None:
+        self.board = board
+        self.price = price
+        self.tries = _TRIES
+
+    def make_room(self, job_id: JobId, share: int, depth: int) -> Cost | None:
+        """Give a job `share` more devices; depth 0 is the job that asks, 1 those it evicts, and so on."""
+        best: Cost | None = None
+        steps: list[Step] = []
+        for targets in self._list_targets(share):
+            for bound, target in islice(self._sort_by_cost(targets), _BREADTH[min(depth, 2)]):
+                if bound.late_s == inf or (best is not None and (best <= bound or self.tries <= 0)):
+                    break
+                mark = self.board.mark()
+                cost = self._clear(job_id, target, depth)
+                if cost is not None and (best is None or bound.plus(cost) < best):
+                    best, steps = bound.plus(cost), self.board.steps_since(mark)
+                self.board.undo(mark)
+            if self.tries <= 0 or (best is not None and not best.late_s):
                 break
-            mark = board.mark()
-            cost = _clear(board, job_id, target, price, depth)
-            if cost is not None and (best is None or cost < best):
-                best, steps = cost, board.steps_since(mark)
-            board.undo(mark)
-        if best is not None and not best.late_s:
-            break
-    board.replay(steps)
-    return best
+        self.board.replay(steps)
+        return best
 
+    def _clear(self, job_id: JobId, target: Target, depth: int) -> Cost | None:
+        """Give a job the target's devices and place who held them again, largest first; returns what that adds."""
+        board = self.board
+        self.tries -= 1
+        for _, _, victim in target.victims:
+            board.assign(victim, ())
+        board.assign(job_id, join_slices((*board.devices_of(job_id), *target.pieces)))
+        queue = [entry for entry in target.victims if entry[2] not in board.waiting]
+        if target.rest:
+            queue.append((-target.rest, board.index_of(job_id), job_id))
+            queue.sort()
+        cost = NOTHING
+        for minus_share, _, evicted in queue:
+            more = self._settle(evicted, -minus_share, depth + 1)
+            if more is None:
+                return None
+            cost = cost.plus(more)
+        return cost
 
-def _clear(board: Board, job_id: JobId, target: Target, price: Price, depth: int) -> Cost | None:
-    """Give a job the target's devices and place those who held them again, largest first."""
-    for _, _, victim in target.victims:
-        board.assign(victim, ())
-    board.assign(job_id, join_slices((*board.devices_of(job_id), *target.pieces)))
-    queue = [entry for entry in target.victims if entry[2] not in board.waiting]
-    if target.rest:
-        queue.append((-target.rest, board.index_of(job_id), job_id))
-        queue.sort()
-    cost = target.cost
-    for minus_share, _, evicted in queue:
-        more = settle(board, evicted, -minus_share, price, depth + 1)
-        if more is None:
-            return None
-        cost = cost.plus(more)
-    return cost
+    def _settle(self, job_id: JobId, share: int, depth: int) -> Cost | None:
+        """Give a job `share` more devices, where they are free or by making room."""
+        board = self.board
+        fit = find_fit(board.topology, board.free, share)
+        if fit is None:
+            return self.make_room(job_id, share, depth)
+        board.assign(job_id, join_slices((*board.devices_of(job_id), *fit)))
+        return NOTHING
 
+    def _sort_by_cost(self, targets: Iterable[Target]) -> Iterator[tuple[Cost, Target]]:
+        """The targets with the cost of evicting their victims, cheapest first; prices no more than are asked for."""
+        dear = []
+        for _, equals in groupby(sorted(targets), key=lambda target: target.moves):
+            for cost, target in sorted((self._price_victims(target), target) for target in equals):
+                if cost.harms:
+                    dear.append((cost, target))
+                else:
+                    yield cost, target
+        yield from sorted(dear)
 
-def _list_targets(board: Board, share: int, price: Price) -> Iterator[list[Target]]:
-    """Ways to make room, in batches, each sorted: nodes with something free first, then all."""
-    topology = board.topology
-    some_free = [node for node, mask in enumerate(board.free) if mask]
-    for nodes in (some_free, range(len(board.free))):
+    def _price_victims(self, target: Target) -> Cost:
+        cost = NOTHING
+        for minus_share, _, job_id in target.victims:
+            if not self.board.is_changing(job_id):
+                cost = cost.plus(self.price(job_id, -minus_share))
+        return cost
+
+    def _list_targets(self, share: int) -> Iterator[list[Target]]:
+        """Ways to make room, in two batches: where something is free, then everywhere.
+
+        The first is enough unless moves are forbidden: a place with a free device is held by no job as large as it.
+        """
+        board, topology = self.board, self.board.topology
+        some_free = [node for node, mask in enumerate(board.free) if mask]
+        board.index_holders(some_free)
+        blocks = [target for node in some_free for target in self._target_blocks(node, share, board.free[node])]
+        yield blocks + list(self._target_nodes(some_free, share))
+        nodes = range(len(board.free))
         board.index_holders(nodes)
-        targets = list(_target_blocks(board, nodes, share, price)) if share <= topology.widths[0] else []
-        for width in topology.widths:
+        anywhere = (target for node in nodes for target in self._target_blocks(node, share, topology.full[node]))
+        harmless = (target for target in anywhere if not self._price_victims(target).harms)
+        yield list(islice(harmless, _ENOUGH)) + list(self._target_nodes(nodes, share))
+
+    def _target_blocks(self, node: int, share: int, touching: int) -> Iterator[Target]:
+        """The places on a node that hold only smaller jobs and touch some devices."""
+        board = self.board
+        holders = board.holders(node)
+        for block in list_blocks(board.topology.full[node].bit_length(), share):
+            if touching & block:
+                part = pick(block, share)
+                held = [job_id for job_id, mask in holders.items() if mask & part]
+                target = self._draw(held, share, (NodeSlice(node, part),))
+                if target is not None:
+                    yield target
+
+    def _target_nodes(self, nodes: Iterable[int], share: int) -> Iterator[Target]:
+        """The cheapest whole nodes to clear."""
+        for width in self.board.topology.widths:
             if width < share:
                 # small jobs move easily; one that spans nodes only if nothing else helps
                 for limit in (width, share):
-                    targets += _target_nodes(board, nodes, share, width, limit, price)
-        targets.sort()
-        yield targets
+                    yield from self._target_equal_nodes(nodes, share, width, limit)
 
+    def _target_equal_nodes(self, nodes: Iterable[int], share: int, width: int, limit: int) -> Iterator[Target]:
+        """The cheapest nodes of a width, their victims smaller than `limit`; at most one target."""
+        count, rest = divmod(share, width)
+        board, full = self.board, (1 << width) - 1
+        drawn = [
+            self._draw(board.holders(node), limit, (NodeSlice(node, full),))
+            for node in nodes
+            if board.topology.full[node] == full
+        ]
+        candidates = self._sort_by_cost(target for target in drawn if target is not None)
+        chosen = [target for _, target in islice(candidates, count)]
+        if len(chosen) == count:
+            victims = {victim[2] for target in chosen for victim in target.victims}
+            both = self._draw(victims, limit, join_slices([target.pieces[0] for target in chosen]))
+            if both is not None:
+                yield both._replace(rest=rest)
 
-def _target_blocks(board: Board, nodes: Iterable[int], share: int, price: Price) -> Iterator[Target]:
-    for node in nodes:
-        for block in list_blocks(board.topology.full[node].bit_length(), share):
-            part = pick(block, share)
-            held = [job_id for job_id, mask in board.holders(node).items() if mask & part]
-            target = _weigh(board, held, share, price)
-            if target is not None:
-                yield target._replace(pieces=(NodeSlice(node, part),))
-
-
-def _target_nodes(
-    board: Board, nodes: Iterable[int], share: int, width: int, limit: int, price: Price
-) -> Iterator[Target]:
-    """The cheapest whole nodes to clear, their victims smaller than `limit`; at most one target."""
-    count, rest = divmod(share, width)
-    full = (1 << width) - 1
-    candidates = []
-    for node in nodes:
-        if board.topology.full[node] == full:
-            target = _weigh(board, board.holders(node), limit, price)
-            if target is not None:
-                candidates.append(target._replace(pieces=(NodeSlice(node, full),)))
-    if len(candidates) < count:
-        return
-    chosen = sorted(candidates)[:count]
-    victims = {victim[2] for target in chosen for victim in target.victims}
-    both = _weigh(board, victims, limit, price)
-    if both is not None:
-        yield both._replace(pieces=join_slices([target.pieces[0] for target in chosen]), rest=rest)
-
-
-def _weigh(board: Board, job_ids: Iterable[JobId], limit: int, price: Price) -> Target | None:
-    """What evicting these jobs costs at least; None if one of them is not smaller than `limit`."""
-    cost, size, victims = NOTHING, 0, []
-    for job_id in job_ids:
-        share = board.share_of(job_id)
-        if share >= limit:
-            return None
-        if not (job_id in board.changing or board.is_moved(job_id)):
-            cost = cost.plus(price(job_id, share))
-        size += share
-        victims.append((-share, board.index_of(job_id), job_id))
-    return Target(cost, size, (), tuple(sorted(victims)), 0)
+    def _draw(self, job_ids: Iterable[JobId], limit: int, pieces: Devices) -> Target | None:
+        """The target that evicts these jobs from these devices; None if one of them is not smaller than `limit`."""
+        board, moves, size, victims = self.board, 0, 0, []
+        for job_id in job_ids:
+            share = board.share_of(job_id)
+            if share >= limit:
+                return None
+            moves += not board.is_changing(job_id)
+            size += share
+            victims.append((-share, board.index_of(job_id), job_id))
+        victims.sort()
+        return Target(moves, size, pieces, tuple(victims))
