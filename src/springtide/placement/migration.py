@@ -158,10 +158,15 @@ class _Search:
 
     def _target_blocks(self, node: int, share: int, touching: int) -> Iterator[Target]:
         """The places on a node that hold only smaller jobs and touch some devices."""
-        board = self.board
-        holders = board.holders(node)
-        for block in list_blocks(board.topology.full[node].bit_length(), share):
-            if touching & block:
+        holders, full = self.board.holders(node), self.board.topology.full[node]
+        large = 0
+        for job_id, mask in holders.items():
+            if self.board.share_of(job_id) >= share:
+                large |= mask
+        if large == full:
+            return
+        for block in list_blocks(full.bit_length(), share):
+            if touching & block and not large & block:
                 part = pick(block, share)
                 held = [job_id for job_id, mask in holders.items() if mask & part]
                 target = self._draw(held, share, (NodeSlice(node, part),))
