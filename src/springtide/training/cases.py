@@ -20,6 +20,13 @@ class Case:
     name: str
     mappings: tuple[tuple[int, Mapping], ...]
     kills: tuple[int, ...] = ()
+    #: Whether stock DistributedDataParallel runs it.
+    stock: bool = False
+
+
+def plan_reference(against: str, workers: int) -> Case:
+    """The run that the others are compared with: `ddp`, stock with a rank per worker, or `self`, ours alone."""
+    return Case(against, ((0, (1,) * workers if against == "ddp" else (workers,)),), stock=against == "ddp")
 
 
 def plan_cases(sizes: str, rescale: str, kills: int, workers: int, steps: int) -> list[Case]:

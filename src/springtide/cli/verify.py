@@ -1,0 +1,123 @@
+"""`springtide verify`: prove by bits that a script trains the same on any number of processes."""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from springtide.errors import InputError, JobError
+
+if TYPE_CHECKING:
+    from springtide.training.verify import Outcome, Verdict
+
+
+class Against(StrEnum):
+    """What the runs are compared with."""
+
+    DDP = "ddp"
+    SELF = "self"
+
+
+class Output(StrEnum):
+    """Forms of the result on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def run(
+    script: Path = typer.Argument(metavar="SCRIPT", help="A training script that calls springtide.init."),
+    arguments: list[str] = typer.Argument(None, metavar="[-- ARGUMENT...]", help="Arguments of the script."),
+    against: Against = typer.Option(Against.DDP, help="Stock DDP on N ranks, or our own run in one process."),
+    logical_workers: int = typer.Option(None, min=1, metavar="N", help="Default: the script's own number."),
+    sizes: str = typer.Option(
+        None,
+        metavar="SIZE,...",
+        help="Processes (2), or logical workers in each (3+1). [dim]Default for N = 4: 4,2,1,2+1+1,3+1[/]",
+    ),
+    rescale: str = typer.Option(
+        None,
+        metavar="SIZE,...",
+        help="Sizes taken in turn during one run; '' for none. [dim]Default for N = 4: 4,1,3,2[/]",
+    ),
+    kill: int = typer.Option(None, min=0, metavar="TIMES", help="Kill -9 a process so often in one run. Default: 2."),
+    steps: int = typer.Option(50, min=1, help="Global steps to compare."),
+    json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the verdict as JSON."),
+    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
+) -> None:
+    """Compare a script's parameters, optimizer state, buffers and losses by bits at every step.
+
+    The reference is stock DistributedDataParallel on N gloo ranks. Exit code 0 only if every case is identical; on a
+    difference the first step and tensor are named.
+
+    Examples:
+
+      springtide verify train.py --steps 20
+
+      springtide verify train.py --sizes 3,2+2 --rescale 4,1 --kill 1 --json verdict.json -- --epochs 2
+    """
+    from springtide.training import cases
+    from springtide.training.verify import Subject, find_logical_workers, verify
+
+    if not script.is_file():
+        raise JobError(f"script {script} does not exist; give the path of a training script")
+    workers = logical_workers or find_logical_workers(script)
+    planned = cases.plan_cases(
+        cases.choose_sizes(workers) if sizes is None else sizes,
+        cases.choose_rescale(workers, steps) if rescale is None else rescale,
+        min(2, steps - 1) if kill is None else kill,
+        workers,
+        steps,
+    )
+    subject = Subject(script, tuple(arguments or ()), workers, steps)
+    verdict = verify(subject, against.value, planned, tell)
+    write_json(verdict.to_json(), json_file, output)
+    if output is Output.TABLE and json_file != "-":
+        print_table(verdict)
+    raise typer.Exit(0 if verdict.identical else 1)
+
+
+def tell(line: str) -> None:
+    """A line of progress on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def write_json(document: dict[str, Any], file: str | None, output: Output) -> None:
+    """Write the document to the file and, when asked, to stdout."""
+    text = json.dumps(document, indent=2)
+    if file is not None and file != "-":
+        try:
+            Path(file).write_text(text + "\n")
+        except OSError as error:
+            raise InputError(
+                f"cannot write {file}: {error.strerror}; give --json a file in a folder that exists"
+            ) from None
+    if output is Output.JSON or file == "-":
+        print(text)
+
+
+def print_table(verdict: "Verdict") -> None:
+    """Show every case, and one line that says it all."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("case", "steps", "bits", "first difference", title=f"reference: {verdict.reference}")
+    for outcome in verdict.outcomes:
+        mark = "[green]identical[/]" if outcome.identical else "[red]different[/]"
+        table.add_row(outcome.name, str(outcome.steps), mark, describe(outcome))
+    console = Console()
+    console.print(table)
+    same = sum(outcome.identical for outcome in verdict.outcomes)
+    console.print(f"{same} of {len(verdict.outcomes)} cases identical to the reference at every step")
+
+
+def describe(outcome: "Outcome") -> str:
+    """Where a case first differs, or why it ended early."""
+    if outcome.error is not None:
+        return outcome.error
+    if outcome.difference is None:
+        return ""
+    return f"step {outcome.difference.step}, {outcome.difference.tensor}"

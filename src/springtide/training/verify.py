@@ -1,0 +1,160 @@
+"""Proof by bits: a script under stock DDP and under other sizes, rescales and kills, compared at every step.
+
+Ties `cases` (which runs), `supervision` (running them) and `records` (comparing them) together, and holds the verdict.
+"""
+
+import ast
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from springtide.errors import JobError, TrainingError
+from springtide.training.cases import Case, Mapping, plan_reference
+from springtide.training.protocol import Settings
+from springtide.training.records import Difference, Records, check_reference, find_difference, read_records
+from springtide.training.supervision import Job, Supervisor
+
+Tell = Callable[[str], None]
+PATIENCE_S = 600.0
+CHECKPOINTS = 8  # per run that is killed, so that a kill loses an eighth of it at most
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one case; `error` is the run's own when it did not reach its last step."""
+
+    name: str
+    difference: Difference | None
+    steps: int
+    error: str | None = None
+
+    @property
+    def identical(self) -> bool:
+        """Whether every process agreed with the reference by bits, at every step."""
+        return self.difference is None and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All outcomes against one reference."""
+
+    reference: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def identical(self) -> bool:
+        """Whether every case is."""
+        return all(outcome.identical for outcome in self.outcomes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as the document that `springtide verify --json` writes."""
+        return {
+            "schema": 1,
+            "identical": self.identical,
+            "reference": self.reference,
+            "cases": [outcome_to_json(outcome) for outcome in self.outcomes],
+        }
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """One row of the document."""
+    difference = outcome.difference
+    return {
+        "name": outcome.name,
+        "identical": outcome.identical,
+        "first_difference": difference and {"step": difference.step, "tensor": difference.tensor},
+        "steps": outcome.steps,
+        "error": outcome.error,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The script to be verified, and how far."""
+
+    script: Path
+    arguments: tuple[str, ...]
+    logical_workers: int
+    steps: int
+
+
+def verify(subject: Subject, against: str, cases: Iterable[Case], tell: Tell) -> Verdict:
+    """The verdict on every case, each run and compared with the reference in turn."""
+    with tempfile.TemporaryDirectory(prefix="springtide-verify-") as name:
+        folder = Path(name)
+        tell(f"reference: {against}, {subject.steps} steps")
+        run_case(subject, plan_reference(against, subject.logical_workers), folder / "reference")
+        reference = read_records(folder / "reference")
+        check_reference(reference)
+        check_steps(reference, subject.steps)
+        outcomes = []
+        for number, case in enumerate(cases):
+            outcomes.append(judge(subject, case, reference, folder / str(number)))
+            tell(f"case {case.name}: {'identical' if outcomes[-1].identical else 'DIFFERENT'}")
+        return Verdict(against, tuple(outcomes))
+
+
+def check_steps(reference: Records, steps: int) -> None:
+    """Refuse a script that ends before the steps asked for: equality of fewer steps would prove less."""
+    if len(reference) < steps:
+        raise JobError(
+            f"the script ended after {len(reference)} steps, but {steps} were asked for; lower --steps, or let the "
+            "script train longer"
+        )
+
+
+def judge(subject: Subject, case: Case, reference: Records, traces: Path) -> Outcome:
+    """The outcome of one case; a run that fails is an outcome too."""
+    error = None
+    try:
+        run_case(subject, case, traces)
+    except TrainingError as failure:
+        error = str(failure)
+    records = read_records(traces)
+    return Outcome(case.name, find_difference(reference, records), len(records), error)
+
+
+def run_case(subject: Subject, case: Case, traces: Path) -> None:
+    """Run the script as the case says and leave its traces."""
+    settings = Settings(
+        mode="reference" if case.stock else "elastic",
+        logical_workers=subject.logical_workers,
+        max_steps=subject.steps,
+        trace_dir=traces,
+        checkpoint_dir=traces / "checkpoints" if case.kills else None,
+        checkpoint_every_steps=max(1, subject.steps // CHECKPOINTS),
+    )
+    job = Job(subject.script.resolve(), subject.arguments, settings=settings)
+    with Supervisor(job) as supervisor:
+        supervisor.start(case.mappings[0][1])
+        events = [*((step, mapping) for step, mapping in case.mappings[1:]), *((step, None) for step in case.kills)]
+        for number, (step, mapping) in enumerate(sorted(events, key=lambda event: event[0])):
+            disturb(supervisor, case, step, mapping, number)
+        supervisor.wait(PATIENCE_S)
+
+
+def disturb(supervisor: Supervisor, case: Case, step: int, mapping: Mapping | None, number: int) -> None:
+    """Rescale to a mapping, or kill a process if there is none, once a step has been completed."""
+    supervisor.wait_for_rescale(PATIENCE_S)
+    supervisor.wait_for_step(step, PATIENCE_S)
+    if supervisor.finished:
+        raise TrainingError(f"the run ended before case {case.name!r} could disturb it at step {step}; raise --steps")
+    if mapping is None:
+        supervisor.kill(number % len(supervisor.roster.members))
+    else:
+        supervisor.rescale(mapping)
+
+
+def find_logical_workers(script: Path) -> int:
+    """The number of logical workers that a script gives to `springtide.init`, read from its text."""
+    for node in ast.walk(ast.parse(script.read_text(), str(script))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "init":
+            for keyword in node.keywords:
+                value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                if keyword.arg == "logical_workers" and isinstance(value, int):
+                    return value
+    raise JobError(
+        f"{script} has no springtide.init(logical_workers=<a number>) in its text; say it with --logical-workers"
+    )
