@@ -11,14 +11,14 @@ an admitted job that slipped does not close the door to all newcomers.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from springtide.core.decisions import Answer, Decision, JobView, Plan, Progress, Promise, Segment, Snapshot, Status
 from springtide.core.jobs import Job
 from springtide.policies.answers import answer_arrivals, remaining_views, smallest_share
 from springtide.policies.edf import share_out
-from springtide.policies.urgency import TOLERANCE_S, find_soonest, order_by_deadline
+from springtide.policies.urgency import TOLERANCE_S, find_soonest, order_by_deadline, rank_urgency
 
 PROMISED = Answer(Status.ADMITTED, "promised", "it ends by its deadline")
 LATE = Answer(Status.DECLINED, "late", "at full speed behind the more urgent jobs it would end after its deadline")
@@ -60,9 +60,10 @@ class Schedule:
 
     now_s: float
     devices: int
-    views: list[JobView]
-    plans: list[Plan]
     timeline: Timeline
+    views: list[JobView] = field(default_factory=list)
+    ranks: list[tuple[bool, float, int]] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
 
     def plan_behind(self, views: Iterable[JobView]) -> None:
         """Plan further jobs behind those already planned."""
@@ -70,6 +71,7 @@ class Schedule:
             plan = plan_soonest(view, self.now_s, self.timeline)
             self.timeline.take(plan)
             self.views.append(view)
+            self.ranks.append(rank_urgency(view, self.now_s, self.devices))
             self.plans.append(plan)
 
     def keep_first(self, count: int) -> "Schedule":
@@ -77,12 +79,7 @@ class Schedule:
         timeline = Timeline([self.now_s], [self.devices])
         for plan in self.plans[:count]:
             timeline.take(plan)
-        return Schedule(self.now_s, self.devices, self.views[:count], self.plans[:count], timeline)
-
-    def count_before(self, one: JobView) -> int:
-        """How many jobs are more urgent than one that can still be in time."""
-        order = order_by_deadline([*self.views, one], self.now_s, self.devices)
-        return order.index(one)
+        return Schedule(self.now_s, self.devices, timeline, self.views[:count], self.ranks[:count], self.plans[:count])
 
 
 def edf_admission(now_s: float, snapshot: Snapshot) -> Decision:
@@ -91,7 +88,7 @@ def edf_admission(now_s: float, snapshot: Snapshot) -> Decision:
     newcomers = set(answers)
     views = list(remaining_views(snapshot, answers))
     devices = snapshot.cluster.total
-    schedule = Schedule(now_s, devices, [], [], Timeline([now_s], [devices]))
+    schedule = Schedule(now_s, devices, Timeline([now_s], [devices]))
     known = (view for view in views if view.job.id not in newcomers and not view.job.best_effort)
     schedule.plan_behind(order_by_deadline(known, now_s, devices))
     for view in views:
@@ -110,7 +107,8 @@ def edf_admission(now_s: float, snapshot: Snapshot) -> Decision:
 
 def admit(schedule: Schedule, view: JobView) -> tuple[Answer, Schedule]:
     """The answer to a newcomer, and the schedule with it if it is admitted."""
-    place = schedule.count_before(view)
+    rank = rank_urgency(view, schedule.now_s, schedule.devices)
+    place = bisect_left(schedule.ranks, rank)
     trial = schedule.keep_first(place)
     trial.plan_behind([view])
     if not in_time(view, trial.plans[place]):
@@ -135,7 +133,7 @@ def plan_soonest(view: JobView, now_s: float, timeline: Timeline) -> Plan:
     That is what `edf` does when it is asked at each end of a more urgent job.
     """
     job, share, progress = view.job, view.share, view.progress
-    segments = []
+    segments: list[Segment] = []
     for start_s, end_s, free in timeline.walk():
         wanted, finish_s = find_soonest(job, share, progress, start_s, free)
         if wanted != share or not segments:

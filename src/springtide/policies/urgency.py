@@ -4,6 +4,7 @@
 nor starts on more devices than its work is worth. Which jobs are admitted is none of its business.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from math import inf
 
@@ -21,18 +22,23 @@ def soonest_share(view: JobView, now_s: float, devices: int) -> tuple[int, float
 def find_soonest(job: Job, share: int, progress: Progress, now_s: float, devices: int) -> tuple[int, float]:
     """`soonest_share` of a job that holds `share` devices and stands at `progress`.
 
-    Only shares worth holding are tried, never one beyond the throughput peak. The smallest wins a tie; keeping the
-    share it has wins over all, as that costs no pause.
+    Only shares worth holding are tried, never one beyond the throughput peak. The smallest wins a tie. A job that can
+    keep its share does so, which costs no pause, unless a larger one ends it sooner.
     """
-    best, finish_s = (share, progress.finish_s) if 0 < share <= devices else (0, inf)
+    levels = job.curve.levels
+    best, finish_s = 0, inf
+    if 0 < share <= devices:
+        best, finish_s = share, progress.finish_s
+        levels = levels[bisect_right(levels, share) :]
+    if not levels or levels[0] > devices:
+        return best, finish_s
     work_left = progress.work_left_at(now_s)
-    for level in job.curve.levels:
+    for level in levels:
         if level > devices:
             break
-        if level != share:
-            ends_s = now_s + job.overhead.pause_s(level, starting=not share) + work_left / job.curve.rate(level)
-            if ends_s < finish_s:
-                best, finish_s = level, ends_s
+        ends_s = now_s + job.overhead.pause_s(level, starting=not share) + work_left / job.curve.rate(level)
+        if ends_s < finish_s:
+            best, finish_s = level, ends_s
     return best, finish_s
 
 
@@ -44,5 +50,10 @@ def in_time(view: JobView, now_s: float, devices: int) -> bool:
 
 
 def order_by_deadline(views: Iterable[JobView], now_s: float, devices: int) -> list[JobView]:
-    """Jobs whose deadlines can still be met, then those that are late anyhow, then best effort; each by deadline."""
-    return sorted(views, key=lambda view: (not in_time(view, now_s, devices), view.job.deadline_s, view.job.index))
+    """The jobs, most urgent first."""
+    return sorted(views, key=lambda view: rank_urgency(view, now_s, devices))
+
+
+def rank_urgency(view: JobView, now_s: float, devices: int) -> tuple[bool, float, int]:
+    """The place of a job: deadlines that can still be met, then those that are late anyhow, then best effort."""
+    return not in_time(view, now_s, devices), view.job.deadline_s, view.job.index
