@@ -111,7 +111,7 @@ def test_no_policy_exceeds_the_bound(rows: list[tuple[int, int, int, Curve]], po
 
 def test_a_large_instance_gets_the_relaxation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("springtide.simulator.optimum.MILP_COLUMNS", 10)
-    monkeypatch.setattr("springtide.simulator.optimum.LP_COLUMNS", 40)
+    monkeypatch.setattr("springtide.simulator.optimum.LP_COLUMNS", (20, 40))
     jobs = [build_job(index, 3.0 * index, 100.0, 3.0 * index + 50.0) for index in range(8)]
     bound = upper_bound(jobs, parse_cluster("1x4:a100"))
     monkeypatch.undo()

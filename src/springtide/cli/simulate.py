@@ -64,7 +64,7 @@ def run(
     check_targets(plot, json_file)
     with mute_solvers():
         outcomes = run_all(loaded, names, machines, plot is not None, parallel)
-        bounds = find_bounds(loaded, machines, optimum_s) if optimum else {}
+        bounds = find_bounds(loaded, outcomes, machines, optimum_s) if optimum else {}
     if plot is not None:
         draw(plot, outcomes)
     document = build_document([outcome.report for outcome in outcomes], bounds, loaded if skip_bad_rows else ())
@@ -166,11 +166,17 @@ def show_progress() -> Iterator["Tell | None"]:
         yield tell
 
 
-def find_bounds(traces: Sequence["Trace"], cluster: "Cluster", time_limit_s: float) -> dict[str, "Bound"]:
-    """What any scheduler could reach on each trace."""
+def find_bounds(
+    traces: Sequence["Trace"], outcomes: Sequence["Outcome"], cluster: "Cluster", time_limit_s: float
+) -> dict[str, "Bound"]:
+    """What any scheduler could reach on each trace: at least what the best of the runs did."""
     from springtide.simulator.optimum import upper_bound
 
-    return {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in traces}
+    bounds = {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in traces}
+    for report in (outcome.report for outcome in outcomes):
+        bound = bounds[report.trace]
+        bounds[report.trace] = replace(bound, lower=max(bound.lower, report.met + report.met_unpromised))
+    return bounds
 
 
 def check_targets(plot: Path | None, json_file: str | None) -> None:

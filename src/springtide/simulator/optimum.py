@@ -9,7 +9,7 @@ intervals if need be.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import floor, isfinite
 from time import perf_counter
 from typing import Literal
 
@@ -26,7 +26,7 @@ from springtide.simulator.packing import ENOUGH, pack
 from springtide.simulator.schedules import Piece, Schedule, follow, merge
 
 MILP_COLUMNS = 30_000  # above this the programme with integers comes nowhere in a minute
-LP_COLUMNS = 150_000  # above this the relaxation takes minutes; the intervals are made coarser
+LP_COLUMNS = (15_000, 150_000)  # sizes to which larger ones are coarsened in turn: a second or so, and a minute
 
 Method = Literal["milp", "lp", "alone"]
 METHODS: tuple[Method, ...] = ("milp", "lp", "alone")  # from tight to loose
@@ -59,9 +59,10 @@ def upper_bound(jobs: Sequence[Job], cluster: Cluster, time_limit_s: float = 60.
     """
     started_s = perf_counter()
     feasible = [job for job in jobs if not job.best_effort and _fits_alone(job)]
-    programmes = [_build(group, cluster.total) for group in _split(feasible)]
-    size = sum(len(programme.job) for programme in programmes)
-    parts = [_solve(one, max(1.0, time_limit_s * len(one.job) / size)) for one in programmes]
+    groups = list(_split(feasible))
+    sizes = [min(_count_columns(group), LP_COLUMNS[-1]) for group in groups]
+    limits = [max(1.0, time_limit_s * size / sum(sizes)) for size in sizes]
+    parts = [_solve(group, cluster.total, limit_s) for group, limit_s in zip(groups, limits, strict=True)]
     schedule = merge([piece for part in parts for piece in part.pieces])
     return Bound(
         follow(feasible, cluster, schedule) if schedule else 0,
@@ -109,11 +110,6 @@ class Programme:
         """Seconds of each interval."""
         return np.diff(self.edges)
 
-    @property
-    def exact(self) -> bool:
-        """Whether every interval lies inside or outside each window."""
-        return bool(np.all(self.room == 1.0))
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -124,10 +120,26 @@ class Part:
     pieces: Sequence[Piece] = ()
 
 
-def _build(jobs: Sequence[Job], devices: int) -> Programme:
-    edges = np.unique([instant for job in jobs for instant in (job.submit_s, job.deadline_s)])
+def _count_columns(jobs: Sequence[Job]) -> int:
+    """The size of the exact programme, without building it."""
+    edges = _list_edges(jobs)
+    first = np.searchsorted(edges, [job.submit_s for job in jobs])
+    last = np.searchsorted(edges, [job.deadline_s for job in jobs])
+    return int(np.dot(last - first, [len(hull(job.curve)[0]) for job in jobs]))
+
+
+def _list_edges(jobs: Sequence[Job]) -> Floats:
+    return np.unique([instant for job in jobs for instant in (job.submit_s, job.deadline_s)])
+
+
+def _coarsen(jobs: Sequence[Job], devices: int, columns: int) -> Programme:
+    """A programme of at most so many columns: every second instant is left out until it is small enough.
+
+    Capacity then holds on average over longer intervals, so what it allows is more, and its optimum still a bound.
+    """
+    edges = _list_edges(jobs)
     programme = _fill(jobs, devices, edges)
-    while len(programme.job) > LP_COLUMNS and len(edges) > 3:
+    while len(programme.job) > columns and len(edges) > 3:
         edges = np.unique(np.concatenate((edges[::2], edges[-1:])))
         programme = _fill(jobs, devices, edges)
     return programme
@@ -176,21 +188,37 @@ def _slope(low: tuple[int, float], high: tuple[int, float]) -> float:
     return (high[1] - low[1]) / (high[0] - low[0])
 
 
-def _solve(programme: Programme, time_limit_s: float) -> Part:
-    """What can be met of one group."""
-    count = len(programme.jobs)
-    if count == 1:
-        return Part(1, "milp", _schedule(programme.jobs, programme.devices, time_limit_s))
-    whole = programme.exact and len(programme.job) <= MILP_COLUMNS
-    result = _maximise(programme, whole, time_limit_s)
-    bound = getattr(result, "mip_dual_bound", None)
-    if not whole:
-        return Part(floor(-result.fun + 1e-6), "lp") if result.status == 0 else Part(count, "alone")
-    upper = min(count, floor(-bound + 1e-6)) if bound is not None and np.isfinite(bound) else count
+def _solve(jobs: Sequence[Job], devices: int, time_limit_s: float) -> Part:
+    """What can be met of one group of jobs, each of which could be met alone."""
+    if len(jobs) == 1:
+        return Part(1, "milp", _schedule(jobs, devices, time_limit_s))
+    if _count_columns(jobs) > MILP_COLUMNS:
+        return _relax(jobs, devices, time_limit_s)
+    result = _maximise(_fill(jobs, devices, _list_edges(jobs)), True, time_limit_s)
+    upper = _round_down(getattr(result, "mip_dual_bound", None), len(jobs))
     if result.x is None:
         return Part(upper, "milp")
-    chosen = [job for job, done in zip(programme.jobs, result.x[-count:], strict=True) if done > 0.5]
-    return Part(upper, "milp", _schedule(chosen, programme.devices, time_limit_s))
+    chosen = [job for job, done in zip(jobs, result.x[-len(jobs) :], strict=True) if done > 0.5]
+    return Part(upper, "milp", _schedule(chosen, devices, time_limit_s))
+
+
+def _relax(jobs: Sequence[Job], devices: int, time_limit_s: float) -> Part:
+    """The best of the linear relaxations that can be solved in time, from coarse to fine."""
+    best = Part(len(jobs), "alone")
+    until_s = perf_counter() + time_limit_s
+    for columns in LP_COLUMNS:
+        left_s = until_s - perf_counter()
+        if left_s <= 0:
+            break
+        result = _maximise(_coarsen(jobs, devices, columns), False, left_s)
+        if result.status == 0:
+            best = Part(min(best.upper, _round_down(result.fun, len(jobs))), "lp")
+    return best
+
+
+def _round_down(objective: float | None, count: int) -> int:
+    """The bound in whole jobs from that of the solver, which minimises."""
+    return count if objective is None or not isfinite(objective) else min(count, floor(-objective + 1e-6))
 
 
 def _maximise(programme: Programme, whole: bool, time_limit_s: float) -> OptimizeResult:
