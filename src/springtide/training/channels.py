@@ -5,9 +5,9 @@ supervisor, events go nowhere and no command ever comes. What commands mean is i
 """
 
 import json
+import queue
 import socket
 import threading
-from collections import deque
 from typing import Any
 
 from springtide.errors import JobError
@@ -30,7 +30,7 @@ class Channel:
     """One process's line to its supervisor, or to nobody."""
 
     def __init__(self, address: str | None, process: str) -> None:
-        self.commands: deque[dict[str, Any]] = deque()
+        self.commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.process = process
         self.line: socket.socket | None = None
         if address is not None:
@@ -46,7 +46,7 @@ class Channel:
         """Keep every command that comes in, until the line ends."""
         assert self.line is not None
         for line in self.line.makefile("r", encoding="utf-8"):
-            self.commands.append(json.loads(line))
+            self.commands.put(json.loads(line))
 
     def send(self, event: str, **fields: Any) -> None:
         """Send an event; a supervisor that has gone is no reason to stop training."""
@@ -59,5 +59,9 @@ class Channel:
             self.line = None
 
     def take(self) -> dict[str, Any] | None:
-        """The oldest command not yet taken."""
-        return self.commands.popleft() if self.commands else None
+        """The oldest command not yet taken, if there is one."""
+        return None if self.commands.empty() else self.commands.get()
+
+    def wait(self) -> dict[str, Any]:
+        """The oldest command not yet taken, waiting for one to come."""
+        return self.commands.get()

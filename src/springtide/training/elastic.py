@@ -1,26 +1,37 @@
 """The elastic run: logical workers of this process walked in turn, one reduction and one agreement per global step.
 
-Ties the parts together: contexts (`workers`), gradients and reduction (`turns`), data (`loaders`).
+Ties the parts together: contexts (`workers`), gradients and reduction (`turns`), data (`loaders`), decisions
+(`agreement`), changes of processes (`rescale`), disk (`checkpoints`).
 """
 
+import functools
+import sys
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import default_collate
 
-from springtide.errors import JobError
-from springtide.training import devices, gates, sampling
+from springtide.errors import CheckpointError, JobError
+from springtide.training import devices, gates, rescale, ring, sampling, states
+from springtide.training.agreement import Action, Agreement, read_header, write_header
+from springtide.training.channels import Channel
+from springtide.training.checkpoints import Checkpoints, Facts
+from springtide.training.fingerprints import fingerprint_code
 from springtide.training.groups import Group, connect_store, open_group
 from springtide.training.loaders import Loader, LoaderOptions
 from springtide.training.protocol import Settings, find_roster
-from springtide.training.rosters import check_counts
+from springtide.training.rosters import Roster, check_counts
 from springtide.training.runtime import Run, sort_parts
 from springtide.training.sampling import Sampling
 from springtide.training.traces import Trace, name_tensors
 from springtide.training.turns import Turns
 from springtide.training.workers import Buffers, Contexts, find_device
+
+TERMINATED = 143  # the exit code of a process ended by SIGTERM, as shells report it
 
 
 class ElasticRun(Run):
@@ -31,10 +42,15 @@ class ElasticRun(Run):
         self.roster, self.name = find_roster(settings, logical_workers, environ)
         check_counts(logical_workers, len(self.roster.members))
         if self.roster.logical_workers != logical_workers:
-            raise JobError(f"roster {self.roster} places {self.roster.logical_workers} of {logical_workers} workers")
+            raise JobError(
+                f"roster {self.roster} places {self.roster.logical_workers} of {logical_workers} logical workers"
+            )
         self.rank = self.roster.rank_of(self.name)
         self.generation = settings.generation
-        self.store_address = settings.store or find_torchrun_store(environ)
+        self.store = find_store(settings, environ)
+        self.agreement = Agreement(settings, self.channel, self.store)
+        self.checkpoints = open_checkpoints(settings)
+        self.saved_step = -1
         self.group: Group | None = None
         self.metrics: dict[int, dict[str, Any]] = {}
         self.trace = Trace(settings.trace_dir, self.name) if settings.trace_dir else None
@@ -84,24 +100,40 @@ class ElasticRun(Run):
         self.contexts = Contexts(Buffers(self.model), broadcast_buffers)
         self.contexts.seed(self.local, self.seed)
         self.turns = Turns(self.model, self.contexts, find_unused)
-        self.open_group()
-        self.turns.configure(self.roster, self.rank, self.group, self.backend)
         for optimizer in self.optimizers:
             gates.gate_optimizer(optimizer, self.turns)
         for scheduler in self.schedulers:
             gates.gate_scheduler(scheduler, self.turns)
+        received = rescale.receive_state(self) if self.settings.joining else None
+        self.take_place(self.roster, self.generation)
+        if received is not None:
+            states.adopt(self, received)
+        else:
+            self.start()
 
-    def open_group(self) -> None:
-        """Open this generation's process group; a process alone needs none."""
-        if len(self.roster.members) == 1:
-            self.group = None
-            return
-        if self.store_address is None:
+    def start(self) -> None:
+        """Begin anew, or from the newest whole checkpoint."""
+        if self.is_main and self.logical_workers > 1 and self.backend == "gloo":
+            check_order(self.logical_workers, self.channel)
+        if self.checkpoints is not None:
+            resume(self)
+
+    def take_place(self, roster: Roster, generation: int) -> None:
+        """Become a process of this roster: open its group and plan the reduction over it."""
+        self.roster, self.generation = roster, generation
+        self.rank = roster.rank_of(self.name)
+        self.group = self.open_group()
+        self.turns.configure(roster, self.rank, self.group, self.backend)
+
+    def open_group(self) -> Group | None:
+        """This generation's process group; a process alone needs none."""
+        size = len(self.roster.members)
+        if size == 1:
+            return None
+        if self.store is None:
             raise JobError(f"roster {self.roster} has several processes but no store; set SPRINGTIDE_STORE")
         timeout_s = self.settings.collective_timeout_s
-        store = connect_store(self.store_address, timeout_s)
-        size = len(self.roster.members)
-        self.group = open_group(self.backend, store, self.rank, size, str(self.generation), timeout_s)
+        return open_group(self.backend, self.store, self.rank, size, str(self.generation), timeout_s)
 
     def begin_epoch(self) -> None:
         """Start walking the loader: at an epoch's very start each worker draws what iter(DataLoader) would draw."""
@@ -130,11 +162,10 @@ class ElasticRun(Run):
         self.contexts.keep_buffers(worker)
 
     def end_step(self) -> None:
-        """The boundary between two global steps."""
+        """The boundary between two global steps: agree with the other processes, record, and act."""
         self.position = self.position.after_step()
         self.turns.rebuild()
-        if self.group is not None:
-            self.group.broadcast(self.contexts.buffers.agreed, 0).wait()
+        action, generation = self.agree()
         if self.metrics:
             self.write_metrics()
         if self.trace is not None:
@@ -142,6 +173,65 @@ class ElasticRun(Run):
             self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), str(self.roster))
         if self.is_main:
             self.channel.send("progressed", step=self.position.step, epoch=self.position.epoch)
+        if action:
+            self.act(action, generation)
+
+    def agree(self) -> tuple[Action, int]:
+        """Rank 0's decision for this boundary, with its buffers; the same on every process."""
+        buffers = self.contexts.buffers
+        if self.is_main:
+            writing = self.checkpoints is not None and self.checkpoints.is_busy
+            action = self.agreement.decide(self.roster, self.position.step, self.stop_reason is not None, writing)
+            if self.group is None:
+                return action, self.agreement.change.generation if self.agreement.change else 0
+            write_header(buffers.header, action, self.agreement.change)
+        else:
+            self.agreement.tell_rank_0()
+        assert self.group is not None
+        self.group.broadcast(buffers.agreed, 0).wait()
+        return read_header(buffers.header)
+
+    def act(self, action: Action, generation: int) -> None:
+        """Do what was agreed; the contexts are at rest meanwhile."""
+        self.contexts.exit()
+        if self.checkpoints is not None and action & (Action.CHECKPOINT | Action.TERMINATE):
+            self.save(wait=Action.TERMINATE in action)
+        if Action.TERMINATE in action:
+            self.channel.send("terminated", step=self.position.step)
+            raise SystemExit(TERMINATED)
+        if Action.STOP in action and self.stop_reason is None:
+            self.stop_reason = "stopped by the supervisor"
+        if Action.RESCALE in action:
+            rescale.change_roster(self, generation)
+
+    def save(self, wait: bool) -> None:
+        """Write a checkpoint of this boundary; process 0 writes for all."""
+        assert self.checkpoints is not None
+        if self.position.step == self.saved_step:
+            self.checkpoints.wait()
+            return
+        self.saved_step = self.position.step
+        contexts = rescale.share_contexts(self)
+        self.agreement.saved_s = time.monotonic()
+        if not self.is_main:
+            return
+        step = self.position.step
+        self.checkpoints.save(states.capture(self, contexts), step, self.facts())
+        if wait:
+            self.checkpoints.wait()
+        self.channel.send("checkpointed", step=step)
+
+    @functools.cache  # noqa: B019 (one run per process)
+    def facts(self) -> Facts:
+        """What a checkpoint of this run must agree with; asked for first in `prepare`, when the code is loaded."""
+        return Facts(
+            logical_workers=self.logical_workers,
+            seed=self.seed,
+            batch_size=self.loader.sampling.batch_size,
+            level=self.level,
+            threads=torch.get_num_threads(),
+            code=fingerprint_code(),
+        )
 
     def leave_loop(self) -> None:
         """Stop walking the loader: the process's own context is active again."""
@@ -187,12 +277,72 @@ class ElasticRun(Run):
         return torch.nn.utils.clip_grad_norm_(self.turns.parameters, max_norm, norm_type)
 
     def finish(self) -> None:
+        if self.checkpoints is not None:
+            self.save(wait=True)
         if self.is_main:
             self.channel.send("finished", step=self.position.step, reason=self.stop_reason)
 
 
-def find_torchrun_store(environ: Mapping[str, str]) -> str | None:
-    """The address of torchrun's store, if it runs us."""
-    if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
-        return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-    return None
+def find_store(settings: Settings, environ: Mapping[str, str]) -> dist.Store | None:
+    """The store the processes meet at: our launcher's, torchrun's, or none for a process alone."""
+    if settings.store is not None:
+        return connect_store(settings.store, settings.collective_timeout_s)
+    if "RANK" not in environ or "MASTER_ADDR" not in environ:
+        return None
+    served = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(
+        environ["MASTER_ADDR"],
+        int(environ["MASTER_PORT"]),
+        is_master=not served and environ["RANK"] == "0",
+        wait_for_workers=False,
+        timeout=timedelta(seconds=settings.collective_timeout_s),
+    )
+    return dist.PrefixStore(f"springtide/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def open_checkpoints(settings: Settings) -> Checkpoints | None:
+    """The job's checkpoint folder, if it has one."""
+    if settings.checkpoint_dir is None:
+        return None
+    return Checkpoints(settings.checkpoint_dir, settings.checkpoint_keep)
+
+
+def resume(run: ElasticRun) -> None:
+    """Continue from the newest whole checkpoint, if there is one; process 0 reads it for all."""
+    saved = load_saved(run) if run.is_main else None
+    if run.group is not None:
+        saved = rescale.send_tree(run.group, saved, 0, run.device)
+    if saved is None:
+        return
+    if "error" in saved:
+        raise CheckpointError(saved["error"])
+    states.adopt(run, saved)
+    run.saved_step = run.position.step
+
+
+def load_saved(run: ElasticRun) -> dict[str, Any] | None:
+    """The newest whole checkpoint's state, or the error that all processes must hear of."""
+    assert run.checkpoints is not None
+    run.checkpoints.clean()
+    try:
+        saved = run.checkpoints.load(run.facts(), run.settings.allow_code_change)
+    except CheckpointError as error:
+        return {"error": str(error)}
+    if saved is None:
+        return None
+    for problem in saved.passed_over:
+        print(f"springtide: checkpoint passed over: {problem}; resumed from step {saved.step}", file=sys.stderr)
+    run.channel.send("resumed", step=saved.step, passed_over=list(saved.passed_over))
+    return saved.state
+
+
+def check_order(logical_workers: int, channel: Channel) -> None:
+    """Say what is lost if the installed gloo does not add in the order that is imitated."""
+    if ring.check_installed(min(logical_workers, 4)):
+        return
+    text = (
+        "this torch's gloo adds gradients in another order than the one springtide imitates: runs stay equal to each "
+        "other on any number of processes, but not to stock DistributedDataParallel"
+    )
+    print(f"springtide: warning: {text}", file=sys.stderr)
+    channel.send("warned", text=text)

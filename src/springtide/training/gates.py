@@ -1,7 +1,7 @@
 """Optimizers and schedulers that act once per global step, although every logical worker's turn calls them.
 
-The user's objects stay what they are: only their bound `step` is replaced, so isinstance checks, state dicts, hooks
-and schedulers that look at their optimizer keep working.
+The user's objects stay what they are: only their `step` is replaced, so isinstance checks, state dicts, hooks and
+schedulers that look at their optimizer keep working.
 """
 
 import functools
@@ -33,11 +33,13 @@ def gate_optimizer(optimizer: torch.optim.Optimizer, turns: Turns) -> None:
 
 
 def gate_scheduler(scheduler: Any, turns: Turns) -> None:
-    """Let `scheduler.step(...)` act only outside turns or after the last local worker's."""
-    original = scheduler.step
+    """Let `scheduler.step(...)` act only outside turns or after the last local worker's.
 
-    @functools.wraps(original)
-    def step(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs) if turns.acting else None
+    By a subclass and not by an attribute, because a scheduler's state dict is all of its attributes.
+    """
+    kind = type(scheduler)
 
-    scheduler.step = step
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return kind.step(self, *args, **kwargs) if turns.acting else None
+
+    scheduler.__class__ = type(kind.__name__, (kind,), {"step": step, "__module__": kind.__module__})

@@ -52,6 +52,9 @@ class Settings:
     output_dir: Path | None = None
     #: Folder for per-step digests of every tensor, for `springtide verify`.
     trace_dir: Path | None = None
+    #: Steps (`3,6`) after which rank 0 says `held` and waits for the supervisor's `go`: fixed points for kills and
+    #: rescales in `verify` and tests.
+    hold_at: str = ""
     #: A collective that waits longer than this has lost a peer.
     collective_timeout_s: float = 60.0
 

@@ -8,6 +8,7 @@ import abc
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class Run(abc.ABC):
         self.logical_workers = logical_workers
         self.seed = seed
         self.settings = settings
+        self.level = settings.level or "D1"
         self.position = Position()
         self.goal = Goal(cap=settings.max_steps)
         self.state: dict[str, Any] = {}
@@ -166,8 +168,10 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
             f"the job file says logical_workers: {settings.logical_workers}, the script says "
             f"springtide.init(logical_workers={logical_workers}); make them agree"
         )
-    levels.apply(levels.choose(settings.level or determinism, settings.threads, torch.cuda.is_available()))
+    level = settings.level or determinism
+    levels.apply(levels.choose(level, settings.threads, torch.cuda.is_available()))
     randomness.seed_all(seed)
+    settings = replace(settings, level=level)
     if settings.mode == "reference":
         from springtide.training.reference import ReferenceRun
 

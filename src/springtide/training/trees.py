@@ -1,0 +1,65 @@
+"""State as a tree of plain values and tensors, taken apart into JSON and named tensors, and put together again.
+
+The one form in which state leaves a process: into a checkpoint or to a joining process. No code is ever loaded with
+it. Dictionaries keep keys that JSON would turn into strings.
+"""
+
+import json
+from typing import Any
+
+import torch
+
+from springtide.errors import JobError
+
+Tensors = dict[str, torch.Tensor]
+
+
+def take_apart(tree: Any) -> tuple[str, Tensors]:
+    """The tree's shape and plain values as JSON, and its tensors by path."""
+    tensors: Tensors = {}
+    return json.dumps(strip(tree, "", tensors)), tensors
+
+
+def put_together(text: str, tensors: Tensors) -> Any:
+    """The tree that `take_apart` took apart."""
+    return fill(json.loads(text), tensors)
+
+
+def strip(value: Any, path: str, tensors: Tensors) -> Any:
+    """A JSON value for a part of the tree; tensors are put aside under their path."""
+    if isinstance(value, torch.Tensor):
+        tensors[path] = value.detach()
+        return {"tensor": path}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        items = [[key, strip(item, f"{path}/{key}", tensors)] for key, item in value.items()]
+        check_keys(value, path)
+        return {"dict": items}
+    if isinstance(value, list | tuple):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [strip(item, f"{path}/{place}", tensors) for place, item in enumerate(value)]}
+    raise JobError(
+        f"state at {path or '/'} is a {type(value).__name__}; state that must survive a resume is made of numbers, "
+        "strings, tensors, and lists, tuples and dicts of them"
+    )
+
+
+def check_keys(value: dict[Any, Any], path: str) -> None:
+    """Refuse keys that do not survive."""
+    for key in value:
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise JobError(f"state at {path or '/'} has the key {key!r}; keys must be strings or integers")
+
+
+def fill(value: Any, tensors: Tensors) -> Any:
+    """The part of a tree that a JSON value stands for."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: fill(item, tensors) for key, item in content}
+    items = [fill(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items
