@@ -13,8 +13,8 @@ genetic search over a job x node matrix approximates it.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil, inf
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,34 +79,38 @@ def remember(views: list[JobView], shares: dict[JobId, int], before: Mapping[str
     return after
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What all jobs have in common when shares are searched for, and [largest share, restarts] of each."""
+
+    now_s: float
+    fair: int
+    weight: float
+    history: Mapping[str, list[int]]
+
+
 def search(now_s: float, views: list[JobView], snapshot: Snapshot) -> dict[JobId, int]:
     """The shares of largest fitness; jobs that hold nothing in it are absent."""
     if not views:
         return {}
     devices = snapshot.cluster.total
     weight = len(snapshot.free_masks) / devices
-    fair = ceil(devices / len(views))
-    history: Mapping[str, Any] = snapshot.memory.get("jobs", {})
-    choices = [
-        list_choices(now_s, view, fair, weight, *history.get(view.job.id, (0, 0)), devices=devices) for view in views
-    ]
-    shares = distribute(choices, devices)
+    this = Round(now_s, ceil(devices / len(views)), weight, snapshot.memory.get("jobs", {}))
+    shares = distribute([list_choices(this, view) for view in views], devices)
     return {view.job.id: share for view, share in zip(views, shares, strict=True) if share}
 
 
-def list_choices(
-    now_s: float, view: JobView, fair: int, weight: float, largest: int, restarts: int, *, devices: int
-) -> list[Choice]:
+def list_choices(this: Round, view: JobView) -> list[Choice]:
     """The shares a job may get, each with the inverse of its weighted speed-up after the penalty for a restart."""
     curve = view.job.curve
-    fair_rate = curve.rate(curve.level_within(fair) or curve.shares[0])
-    cap = min(max(2 * largest, curve.shares[0]), devices)
+    largest, restarts = this.history.get(view.job.id, (0, 0))
+    fair_rate = curve.rate(curve.level_within(this.fair) or curve.shares[0])
     choices = [(0, 1.0 / FLOOR)]
     for share in curve.levels:
-        if share <= cap:
-            speedup = weight * curve.rate(share) / fair_rate
+        if share <= max(2 * largest, curve.shares[0]):
+            speedup = this.weight * curve.rate(share) / fair_rate
             if share != view.share:
-                speedup *= restart_factor(now_s, view, share, restarts)
+                speedup *= restart_factor(this.now_s, view, share, restarts)
             choices.append((share, 1.0 / (speedup + FLOOR)))
     return choices
 
@@ -123,7 +127,7 @@ def restart_factor(now_s: float, view: JobView, share: int, restarts: int) -> fl
 def distribute(choices: list[list[Choice]], devices: int) -> list[int]:
     """One share per job with the least sum of values and at most `devices` in all, the exact optimum.
 
-    best[d] is the least sum for the jobs so far on at most d devices; ties go to the smaller share.
+    best[d] is the least sum for the jobs so far on at most d devices; ties go to the share listed first.
     """
     best: NDArray[np.float64] = np.zeros(devices + 1)
     taken = np.zeros((len(choices), devices + 1), dtype=np.int64)
@@ -131,6 +135,8 @@ def distribute(choices: list[list[Choice]], devices: int) -> list[int]:
         before = best
         best = np.full(devices + 1, inf)
         for share, value in options:
+            if share > devices:
+                continue
             candidate = before[: devices + 1 - share] + value
             better = candidate < best[share:]
             best[share:][better] = candidate[better]

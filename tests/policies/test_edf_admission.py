@@ -1,0 +1,45 @@
+import pytest
+from tests.policies.stages import Sketch, run
+
+from springtide.core.decisions import Plan, Segment, Status
+from springtide.core.jobs import Overhead
+from springtide.policies.edf_admission import Timeline, edf_admission
+
+
+def test_a_newcomer_that_makes_an_admitted_job_late_is_declined() -> None:
+    jobs = [Sketch(40, 0, deadline_s=12), Sketch(16, 0, deadline_s=4), Sketch(4, 0, deadline_s=1.5)]
+    replay = run(edf_admission, jobs)
+    assert replay.answers["b"].reason == "makes_others_late"
+    assert replay.finishes == {"c": 1.0, "a": 11.0}
+
+
+def test_a_newcomer_that_would_be_late_is_declined() -> None:
+    replay = run(edf_admission, [Sketch(40, 0, deadline_s=12), Sketch(12, 0, deadline_s=12.5)])
+    assert replay.answers["b"].reason == "late"
+    assert run(edf_admission, [Sketch(40, 0, deadline_s=12), Sketch(8, 0, deadline_s=12.5)]).finishes["b"] == 12.0
+
+
+@pytest.mark.parametrize(("deadline_s", "status"), [(15.0, Status.ADMITTED), (14.9, Status.DECLINED)])
+def test_plans_count_pauses(deadline_s: float, status: Status) -> None:
+    replay = run(edf_admission, [Sketch(40, 0, deadline_s=deadline_s, overhead=Overhead(base_s=5.0))])
+    assert replay.answers["a"].status is status
+
+
+def test_best_effort_jobs_take_what_is_left() -> None:
+    speeds = {1: 1.0, 2: 2.0}
+    replay = run(edf_admission, [Sketch(40, 0), Sketch(20, 0, deadline_s=10, speeds=speeds)])
+    assert replay.changes["a"] == [(0.0, 2), (10.0, 4)]
+    assert replay.finishes == {"b": 10.0, "a": 15.0}
+
+
+def test_a_timeline_is_cut_where_plans_change() -> None:
+    timeline = Timeline([0.0], [8])
+    timeline.take(Plan((Segment(0.0, 2), Segment(5.0, 4)), 9.0, 9.0))
+    timeline.take(Plan((Segment(5.0, 0), Segment(7.0, 1)), 12.0, 12.0))
+    assert list(zip(timeline.times, timeline.free, strict=True)) == [
+        (0.0, 6),
+        (5.0, 4),
+        (7.0, 3),
+        (9.0, 7),
+        (12.0, 8),
+    ]
