@@ -70,7 +70,6 @@ def replay(run: Run, chosen: Decide, watchers: Sequence[Observer] = ()) -> Repor
     observer: Observer = Watchers((metrics, *watchers)) if watchers else metrics
     engine = Engine(run.cluster, chosen, observer)
     # What was read before stays for the whole run: keep the collector from walking it again and again.
-    gc.collect()
     gc.freeze()
     wall_s, cpu_s = perf_counter(), process_time()
     try:
