@@ -1,5 +1,6 @@
 """Runs many (trace, policy) pairs, one after the other or in several processes, always reported in the same order."""
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -72,11 +73,16 @@ def _run_apart(tasks: Sequence[Task], processes: int, tell: Tell | None) -> Iter
 @contextmanager
 def _open_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Worker processes that are dropped with their queue when the run is broken off."""
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_on_interrupt)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_on_interrupt() -> None:
+    """Let Ctrl-C end a worker at once and without a traceback of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _name(task: Task) -> str:
