@@ -10,6 +10,7 @@ from springtide.core.decisions import Decision, Plan, Promise, Segment
 from springtide.core.jobs import FREE, JobId, Overhead
 from springtide.placement.buddy import arrange
 from springtide.placement.rehearsal import Rehearsal, rehearse
+from springtide.placement.slack import reserve_for
 
 PAUSE_S = 10.0
 
@@ -130,8 +131,8 @@ itineraries = st.lists(st.tuples(st.integers(0, 10), legs), min_size=2, max_size
 TICK_S = 60.0
 
 
-def draft(start: int, course: list[Leg], reserve_s: float) -> tuple[Plan, float]:
-    """A plan of these legs and the work it does."""
+def draft(start: int, course: list[Leg], reserve_s: float | None) -> tuple[Plan, float]:
+    """A plan of these legs and the work it does; with the reserve for one move at any time unless another is given."""
     at_s, work, segments, share = start * TICK_S, 0.0, [], 0
     for power, ticks in course:
         if 1 << power != share:
@@ -140,6 +141,8 @@ def draft(start: int, course: list[Leg], reserve_s: float) -> tuple[Plan, float]
             work -= share * PAUSE_S
         at_s += ticks * TICK_S
         work += share * ticks * TICK_S
+    if reserve_s is None:
+        reserve_s = reserve_for(build_job(0), [segment.share for segment in segments])
     return Plan(tuple(segments), at_s, at_s + reserve_s), work
 
 
@@ -150,7 +153,7 @@ def fits(plans: list[Plan], plan: Plan, total: int) -> bool:
     return all(sum(other.share_at(start_s) for other in everyone) <= total for start_s in starts_s)
 
 
-def draft_all(courses: list[tuple[int, list[Leg]]], yard: Yard, reserve_s: float) -> dict[JobId, Plan]:
+def draft_all(courses: list[tuple[int, list[Leg]]], yard: Yard, reserve_s: float | None) -> dict[JobId, Plan]:
     """As many plans as the devices allow, each promised to a job in the yard."""
     plans: dict[JobId, Plan] = {}
     for index, (start, course) in enumerate(courses):
@@ -183,10 +186,12 @@ def follow(yard: Yard, plans: Mapping[JobId, Plan]) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(["2x4:a100", "3x4:a100", "2x8:a100", "4x2:a100"]), itineraries)
-def test_plans_that_passed_are_kept_when_followed(cluster: str, courses: list[tuple[int, list[Leg]]]) -> None:
+@given(st.sampled_from(["2x4:a100", "3x4:a100", "2x8:a100", "4x2:a100"]), itineraries, st.sampled_from([None, PAUSE_S]))
+def test_plans_that_passed_are_kept_when_followed(
+    cluster: str, courses: list[tuple[int, list[Leg]]], reserve_s: float | None
+) -> None:
     yard = Yard(build_cluster(cluster))
-    plans = draft_all(courses, yard, reserve_s=PAUSE_S)
+    plans = draft_all(courses, yard, reserve_s)
     assume(len(plans) > 1)
     passed = rehearse(-1.0, yard.world.snapshot(), Decision(), plans).ok
     event(f"passed: {passed}")

@@ -1,6 +1,8 @@
 """What a move costs a promised job."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.placement.yards import build_job, promise_until
 
 from springtide.core.decisions import JobView, Plan, Progress, Promise, Segment
@@ -82,3 +84,25 @@ def test_a_reserve_covers_the_dearest_move() -> None:
     assert reserve_for(job, [4, 0, 1]) == 4 * PAUSE_S
     assert reserve_for(job, [1, 4]) == PAUSE_S
     assert reserve_for(job, []) == 0.0
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, 8]), st.integers(1, 9)), min_size=1, max_size=5), st.floats(0, 1)
+)
+def test_a_reserve_covers_one_move_at_any_time(legs: list[tuple[int, int]], when: float) -> None:
+    overhead = Overhead(base_s=2.0, per_doubling_s=2.0)
+    segments, at_s, work, before = [], 0.0, 0.0, 0
+    for share, ticks in [*legs, (2, 3)]:
+        segments.append(Segment(at_s, share))
+        pause_s = overhead.pause_s(share, starting=not before) if share and share != before else 0.0
+        work += share * (20.0 * ticks - pause_s)
+        at_s, before = at_s + 20.0 * ticks, share
+    job = build_job(0, work=work, overhead=overhead)
+    held_until_s = at_s + reserve_for(job, [segment.share for segment in segments])
+    promise = Promise(held_until_s, Plan(tuple(segments), at_s, held_until_s))
+    share = promise.plan.share_at(when * at_s)
+    if share:
+        view = JobView(job, Progress(work))
+        cost = chart(0.0, view, promise, segments[0].share).price(when * at_s, share)
+        assert not cost.harms
