@@ -15,7 +15,7 @@ from springtide.throughput.splits import Split
 # Of the true peak throughput: the deadlines of the decision test.
 DEADLINES = (0.3, 0.5, 0.7, 0.9)
 SAFETY_LEVELS = (0.0, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2)
-DEFAULT_SAFETY = 0.05
+DEFAULT_SAFETY = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +113,11 @@ def decide(trials: Sequence[Trial], share: float, safety: float) -> Choice:
     chosen = int(np.argmin(np.where(enough, nodes / believed, np.inf)) if enough.any() else np.argmax(believed))
     best = (nodes / true)[true >= target].min()
     return Choice(max(0.0, float((nodes / true)[chosen] / best - 1)), bool(true[chosen] >= target))
+
+
+def score_models(trials: Sequence[Trial], safety: float = DEFAULT_SAFETY) -> dict[str, Score]:
+    """The figures of each model apart."""
+    models: dict[str, list[Trial]] = {}
+    for trial in trials:
+        models.setdefault(trial.point.layout.model, []).append(trial)
+    return {model: score_trials(members, safety) for model, members in models.items()}

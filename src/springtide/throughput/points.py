@@ -140,8 +140,8 @@ def _check_batch_unit(points: Sequence[Point], where: str) -> None:
             if after_s < SPEEDUP_AT_SAME_BATCH * before_s:
                 raise ProfileError(
                     f"{where}: at local_batch {batch:g} a step takes {before_s:g} s on {fewer} devices and "
-                    f"{after_s:g} s on {more}; the same work per device cannot get that much faster, so this looks like the global "
-                    f"batch; local_batch is samples per device (global batch / devices)"
+                    f"{after_s:g} s on {more}; the same work per device cannot get that much faster, so this "
+                    f"looks like the global batch; local_batch is samples per device (global batch / devices)"
                 )
 
 

@@ -1,0 +1,211 @@
+"""`springtide throughput`: fit measured step times, predict others, import published tables, judge the forms."""
+
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from springtide.errors import InputError
+
+if TYPE_CHECKING:
+    from springtide.throughput.evaluation import Score, Trial
+    from springtide.throughput.points import Point, Query
+    from springtide.throughput.predictions import Prediction
+    from springtide.throughput.splits import Split
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+class Output(StrEnum):
+    """Forms of the result on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OUTPUT = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout.")
+JSON_FILE = typer.Option(None, "--json", metavar="FILE|-", help="Write the result as JSON.")
+
+
+@app.command()
+def fit(
+    points: Path = typer.Argument(metavar="POINTS.csv", help="Measured points."),
+    predict: Path = typer.Option(..., metavar="QUERY.csv", help="Layouts to predict."),
+    prior: Path = typer.Option(None, metavar="OTHER.csv", help="Points of other models on the same kind of cluster."),
+    form: str = typer.Option("physical", metavar="NAME", help="physical, pollux, ernest, nearest, one-node, perfect."),
+    json_file: str = JSON_FILE,
+    output: Output = OUTPUT,
+) -> None:
+    """Fit measured step times and predict others, each with a 90 % interval.
+
+    Columns: model,device_type,nodes,devices,local_batch,step_s and optionally max_per_node, sync_s.
+
+    Example:
+
+      springtide throughput fit points.csv --predict query.csv --prior others.csv -o json
+    """
+    from springtide.throughput.points import read_points, read_queries
+    from springtide.throughput.predictions import Predictor
+
+    queries = read_queries(predict)
+    others = read_points(prior) if prior is not None else []
+    predictor = Predictor(read_points(points), others, form)
+    predictions = predictor.predict([query.layout for query in queries])
+    pairs = list(zip(queries, predictions, strict=True))
+    document = {"schema": 1, "predictions": [_describe(query, made) for query, made in pairs]}
+    if not _write_json(document, json_file, output):
+        _print_predictions(predictions)
+
+
+@app.command("import")
+def import_(
+    source: Path = typer.Argument(metavar="PATH", help="A published table, or a folder of them."),
+    name: str = typer.Option(..., "--format", metavar="NAME", help="elasticflow or pollux."),
+    device_type: str = typer.Option(None, help="What to call the devices. Default: the folder's name."),
+    per_node: int = typer.Option(8, min=1, help="Devices of a full node (elasticflow tables do not say)."),
+    out: str = typer.Option("-", metavar="FILE|-", help="Where to write the points."),
+) -> None:
+    """Turn published tables into a points file.
+
+    Example:
+
+      springtide throughput import profiles/a100 --format elasticflow --out a100.csv
+    """
+    from springtide.throughput.formats import Source, import_points
+    from springtide.throughput.points import write_points
+
+    kind = device_type or (source if source.is_dir() else source.parent).resolve().name
+    points = import_points(Source(source, kind, per_node), name)
+    _write_text(write_points(points), out)
+    print(f"{len(points)} points of {len({point.layout.model for point in points})} models", file=sys.stderr)
+
+
+@app.command()
+def evaluate(
+    data: Path = typer.Argument(metavar="DATA.csv", help="Measured points of one or more models."),
+    split: str = typer.Option("probes", metavar="SPLIT", help="sparse, dense, small, probes; or 1,8,16:2,4; or <=8."),
+    forms: str = typer.Option("all", "--form", metavar="NAMES", help="Forms, joined by commas, or all."),
+    prior: bool = typer.Option(True, help="Also with a prior from the other models."),
+    safety: float = typer.Option(0.08, min=0, max=0.9, help="Safety on predicted throughput in the decision test."),
+    plot: Path = typer.Option(None, metavar="FILE", help="Draw predicted against measured."),
+    json_file: str = JSON_FILE,
+    output: Output = OUTPUT,
+) -> None:
+    """Judge the forms on rows they have not seen: error, coverage of the interval, and cost of the choices.
+
+    Example:
+
+      springtide throughput evaluate a100.csv --split sparse --plot a100.png
+    """
+    from springtide.throughput.evaluation import score_trials
+    from springtide.throughput.points import read_points
+    from springtide.throughput.splits import find_split
+
+    chosen, points = find_split(split), read_points(data)
+    trials = _run_forms(points, chosen, forms, prior)
+    scores = {name: score_trials(found, safety) for name, found in trials.items()}
+    if plot is not None:
+        from springtide.throughput.drawings import draw_trials
+
+        draw_trials(next(iter(trials.values())), plot)
+    if not _write_json(_describe_scores(chosen, scores, trials), json_file, output):
+        _print_scores(chosen, scores)
+
+
+def _run_forms(points: Sequence["Point"], split: "Split", names: str, prior: bool) -> dict[str, list["Trial"]]:
+    from springtide.throughput.evaluation import run_trials
+    from springtide.throughput.forms import DEFAULT_FORM, FORMS
+
+    wanted = list(FORMS) if names == "all" else [name.strip() for name in names.split(",")]
+    trials: dict[str, list[Trial]] = {}
+    if prior and DEFAULT_FORM in wanted:
+        trials[f"{DEFAULT_FORM} + prior"] = run_trials(points, split, DEFAULT_FORM, prior=True)
+    for name in wanted:
+        trials[name] = run_trials(points, split, name, prior=False)
+    if not all(trials.values()):
+        raise InputError(f"split {split.name!r} ({split.what}) leaves nothing to predict in this table; choose another")
+    return trials
+
+
+def _describe(query: "Query", made: "Prediction") -> dict[str, Any]:
+    """A prediction beside the columns of its query, numbers as numbers."""
+    given = {name: _read_cell(text) for name, text in query.cells.items()}
+    if "step_s" in given:
+        given["measured_s"] = given.pop("step_s")
+    made_fields = {"step_s": made.step_s, "low_s": made.low_s, "high_s": made.high_s}
+    return given | made_fields | {"form": made.form, "note": made.note}
+
+
+def _read_cell(text: str) -> str | float | int | None:
+    if text == "":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return int(value) if value.is_integer() and text.lstrip("-").isdecimal() else value
+
+
+def _describe_scores(split: "Split", scores: dict[str, "Score"], trials: dict[str, list["Trial"]]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from springtide.throughput.evaluation import score_models
+
+    return {
+        "schema": 1,
+        "split": {"name": split.name, "what": split.what},
+        "forms": [
+            {"form": name, **asdict(score), "models": {m: asdict(s) for m, s in score_models(trials[name]).items()}}
+            for name, score in scores.items()
+        ],
+    }
+
+
+def _write_json(document: dict[str, Any], json_file: str | None, output: Output) -> bool:
+    """Write the document where asked; whether stdout holds it now."""
+    text = json.dumps(document, indent=2) + "\n"
+    if json_file and json_file != "-":
+        _write_text(text, json_file)
+    if json_file == "-" or output is Output.JSON:
+        sys.stdout.write(text)
+        return True
+    return False
+
+
+def _write_text(text: str, target: str) -> None:
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; give a path in a folder that exists") from None
+
+
+def _print_predictions(predictions: Sequence["Prediction"]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("model", "type", "nodes", "devices", "batch", "step s", "90 % interval", "note", box=None)
+    for made in predictions:
+        at = made.layout
+        counts = (f"{at.nodes}", f"{at.devices}", f"{at.local_batch:g}")
+        interval = f"{made.low_s:.4g} - {made.high_s:.4g}"
+        table.add_row(at.model, at.device_type, *counts, f"{made.step_s:.4g}", interval, made.note)
+    Console().print(table)
+
+
+def _print_scores(split: "Split", scores: dict[str, "Score"]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    names = ("form", "rows", "MAPE", "median", "90 % covers", "median width", "regret", "deadlines met")
+    table = Table(*names, box=None, title=f"{split.name}: {split.what}", title_justify="left")
+    for name, score in scores.items():
+        shares = (score.mape, score.median, score.coverage, score.width, score.regret, score.met)
+        table.add_row(name, str(score.rows), *(f"{share:.1%}" for share in shares))
+    Console().print(table)
