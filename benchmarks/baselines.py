@@ -119,7 +119,7 @@ LAYOUT = "{:6} {:18} {:12} {:14} {:>10} {:>7} {:>7} {:>8} {:>7} {:>8}"
 
 
 def main() -> None:
-    """Print the comparison, a line per policy, each as soon as it is measured."""
+    """Print the comparisons that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
     parser.add_argument("--figure", choices=("8a", "8b", "10"))
@@ -128,14 +128,24 @@ def main() -> None:
     args = parser.parse_args()
     data, chosen = require_data(args.data), [name for name in args.policies.split(",") if name]
     console = Console(width=130)
-    heads = ("figure", "trace", "cluster", "policy", "published", "ours", "differ", "", "late", "cpu s")
-    console.print(LAYOUT.format(*heads), style="bold")
-    for row in list_published():
-        wanted = args.figure in (None, row.figure) and args.only in f"{row.trace} {row.cluster}"
-        if wanted and (not chosen or row.policy in chosen):
-            console.print(LAYOUT.format(*compare(data, row)), highlight=False)
+    rows = [
+        row
+        for row in list_published()
+        if args.figure in (None, row.figure) and args.only in f"{row.trace} {row.cluster}"
+        if not chosen or row.policy in chosen
+    ]
+    print_rows(console, data, rows)
     if args.figure in (None, "10"):
         print_ranking(console, data, chosen)
+
+
+def print_rows(console: Console, data: Path, rows: Sequence[Published]) -> None:
+    """The comparison of Figs 8a and 8b, each row printed as soon as it is measured."""
+    heads = ("figure", "trace", "cluster", "policy", "published", "ours", "differ", "", "late", "cpu s")
+    if rows:
+        console.print(LAYOUT.format(*heads), style="bold")
+    for row in rows:
+        console.print(LAYOUT.format(*compare(data, row)), highlight=False)
 
 
 def compare(data: Path, row: Published) -> Sequence[str]:
