@@ -3,7 +3,7 @@
     python -m benchmarks.baselines --data DIR [--figure 8a|8b|10] [--policies tiresias,gandiva]
 
 The published value is the one measured by running the published code where there is one, else the plotted one
-(marked p). A difference above five points is marked; docs/concepts/policy.md says where it comes from.
+(marked p). A difference above five points is marked; where it comes from is for docs/ to say.
 """
 
 import argparse

@@ -25,8 +25,8 @@ from springtide.simulator.metrics import TOLERANCE_S
 from springtide.simulator.packing import ENOUGH, pack
 from springtide.simulator.schedules import Piece, Schedule, follow, merge
 
-MILP_COLUMNS = 30_000  # above this the programme with integers comes nowhere in a minute
-LP_COLUMNS = (15_000, 150_000)  # sizes to which larger ones are coarsened in turn: a second or so, and a minute
+MILP_COLUMNS = 30_000  # above this only the relaxation is tried; forty jobs on 32 devices stay well below
+LP_COLUMNS = (15_000, 150_000)  # sizes to which larger ones are coarsened, in turn
 
 Method = Literal["milp", "lp", "alone"]
 METHODS: tuple[Method, ...] = ("milp", "lp", "alone")  # from tight to loose

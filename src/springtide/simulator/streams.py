@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def mute_solvers() -> Iterator[None]:
     """Drop what compiled code of this process, and of processes it starts, writes to stdout meanwhile.
 
-    HiGHS 1.12 prints a line when it repairs a solution, whatever its options say.
+    HiGHS 1.12, as scipy calls it with its display off, was seen to print a line of its own.
     """
     sys.stdout.flush()
     kept = os.dup(1)
