@@ -85,6 +85,7 @@ def test_a_move_in_the_decision_itself_spends_the_reserve() -> None:
     }
     assert rehearse_on(yard, plans, {new: 2}).ok
     plans[first] = plan_of((0.0, 1))
+    assert rehearse_on(yard, plans, {new: 2}) == Rehearsal(False, new, 0.0)  # in time, but beyond its reserve
     promises = {first: Promise(1000.0, plans[first]), second: Promise(1000.0, plans[second])}
     decision = Decision(shares={new: 2}, promises=promises)
     assert rehearse(0.0, yard.world.snapshot(), decision, plans) == Rehearsal(False, new, 0.0)

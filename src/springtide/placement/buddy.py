@@ -23,14 +23,16 @@ class Placement:
     """Devices of all jobs for which they change, and what that took.
 
     `moved` jobs change devices at an unchanged share. `skipped` growth did not fit. `scattered` jobs lie on devices
-    that are no compact place, which power-of-two shares on equal power-of-two nodes never need. `forced` jobs could
-    be placed only by moves that break promised deadlines, by `late_s` seconds in all: no one with slack was in the way.
+    that are no compact place, which power-of-two shares on equal power-of-two nodes never need. `unreserved` jobs could
+    be placed only by moves beyond the reserve of a plan, `forced` ones only by moves that break promised deadlines, by
+    `late_s` seconds in all: no one with slack was in the way.
     """
 
     allocations: Mapping[JobId, Devices]
     moved: tuple[JobId, ...] = ()
     skipped: tuple[JobId, ...] = ()
     scattered: tuple[JobId, ...] = ()
+    unreserved: tuple[JobId, ...] = ()
     forced: tuple[JobId, ...] = ()
     late_s: float = 0.0
 
@@ -66,9 +68,15 @@ def lay_out(board: Board, now_s: float, snapshot: Snapshot, decision: Decision) 
     skipped = tuple(job_id for job_id, share in growth.items() if not _grow_freely(board, job_id, share))
     changed = board.changed()
     moved = tuple(job_id for job_id in changed if count_devices(changed[job_id]) == snapshot.jobs[job_id].share)
-    scattered = tuple(job_id for job_id, landing in landings.items() if landing.scattered)
-    forced = tuple(job_id for job_id, landing in landings.items() if landing.cost.late_s)
-    return Placement(changed, moved, skipped, scattered, forced, sum(landings[job_id].cost.late_s for job_id in forced))
+    return Placement(
+        changed,
+        moved,
+        skipped,
+        scattered=tuple(job_id for job_id, landing in landings.items() if landing.scattered),
+        unreserved=tuple(job_id for job_id, landing in landings.items() if landing.cost.unreserved),
+        forced=tuple(job_id for job_id, landing in landings.items() if landing.cost.late_s),
+        late_s=sum(landing.cost.late_s for landing in landings.values()),
+    )
 
 
 def _list_growth(snapshot: Snapshot, decision: Decision) -> dict[JobId, int]:

@@ -19,7 +19,7 @@ from springtide.placement.fits import find_fit
 
 # Bounds of the search. The first way tried is nearly always the best one: they are sorted by a lower bound of the cost.
 _BREADTH = (32, 4, 2)  # ways tried for the job itself, for those it evicts, and for those they evict
-_TRIES = 200  # ways tried in all; only jobs that none may move use them up
+_TRIES = 200  # ways tried in all; used up only where hardly anyone may move
 _ENOUGH = 64  # ways to list where nothing is free
 
 
@@ -29,7 +29,7 @@ class Cost(NamedTuple):
     late_s: float = 0.0  # seconds by which moved jobs miss their promised deadlines; infinite: never do it
     unreserved: int = 0  # moves within a deadline, but beyond the reserve that others' plans leave free
     moves: int = 0
-    strain: float = 0.0  # sum of pause / slack over moved jobs with a promise: the least is the most slack
+    strain: float = 0.0  # sum of delay / slack over moved jobs with a promise: the least is the most slack
 
     @property
     def harms(self) -> bool:

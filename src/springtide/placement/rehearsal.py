@@ -12,7 +12,7 @@ from math import inf
 from springtide.core.decisions import Decision, Plan, Snapshot
 from springtide.core.jobs import JobId
 from springtide.placement.board import Board
-from springtide.placement.buddy import change_shares, lay_out
+from springtide.placement.buddy import Landing, change_shares, lay_out
 from springtide.placement.migration import Cost
 from springtide.placement.slack import Course, Move, chart, promise_for
 
@@ -41,8 +41,9 @@ def rehearse(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mappin
         return _OK
     board = Board(snapshot)
     placement = lay_out(board, now_s, snapshot, decision)
-    if placement.forced:
-        return Rehearsal(False, placement.forced[0], now_s)
+    harmful = placement.forced or placement.unreserved
+    if harmful:
+        return Rehearsal(False, harmful[0], now_s)
     if last_s <= now_s:
         return _OK
     reserves = _Reserves(now_s, snapshot, decision, plans)
@@ -55,16 +56,17 @@ def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
     for at_s in sorted(changes):
         reserves.at_s, shares = at_s, changes[at_s]
         for job_id, landing in change_shares(board, shares, reserves.price):
-            if (
-                not landing.placed
-                or landing.cost.late_s
-                or (landing.scattered and board.must_be_compact(shares[job_id]))
-            ):
+            if _is_broken(board, landing, shares[job_id]):
                 return Rehearsal(False, job_id, at_s)
         for job_id in board.changed():
             if job_id not in shares:
                 reserves.spend(job_id, board.share_of(job_id))
     return _OK
+
+
+def _is_broken(board: Board, landing: Landing, share: int) -> bool:
+    """Whether a job was not placed as its plan assumes; a share that need not be compact may be scattered."""
+    return not landing.placed or landing.cost.late_s > 0 or (landing.scattered and board.must_be_compact(share))
 
 
 class _Reserves:
