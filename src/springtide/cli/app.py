@@ -14,6 +14,7 @@ from springtide.errors import SpringtideError
 
 # verb -> (module, one line for --help). A new verb costs one file and one line here.
 VERBS: dict[str, tuple[str, str]] = {
+    "demo": ("springtide.cli.demo", "See the platform at work on this machine, in about two minutes."),
     "simulate": ("springtide.cli.simulate", "Replay traces under several policies and compare them."),
     "throughput": ("springtide.cli.throughput", "Predict step times from a few measured points."),
     "verify": ("springtide.cli.verify", "Prove by bits that a script trains the same on any number of processes."),
