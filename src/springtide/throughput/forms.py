@@ -6,6 +6,7 @@ uncertainty (`intervals`); the baselines get the scatter of their residuals, whi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,13 +20,21 @@ from springtide.throughput.samples import Array, Columns, Sample
 UNSEEN_NETWORK_SPREAD = 0.75
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Estimate:
-    """Log step seconds of some layouts with their standard deviations, and what the reader must know."""
+    """Log step seconds of some layouts; how to find their standard deviations, and to say what makes one less sure.
+
+    The deviations cost some twenty times as much as the values, so they are found when first read.
+    """
 
     log_step: Array
-    spread: Array
-    notes: tuple[str, ...]
+    find_spread: Callable[[], Array]
+    explain: Callable[[int], str] = lambda row: ""
+
+    @cached_property
+    def spread(self) -> Array:
+        """The standard deviation of each log step."""
+        return self.find_spread()
 
     @property
     def step_s(self) -> Array:
@@ -54,14 +63,17 @@ def fit_physical_form(sample: Sample, prior: Prior) -> Estimator:
     fit = fit_physical(sample, prior.mean, prior.spread)
     blind = not (prior.multi_node or bool((sample.at.nodes > 1).any()))
     one_node = baselines.fit_one_node(sample)
+    noise = scatter(fit.residuals)
 
     def estimate(at: Columns) -> Estimate:
-        logs, spread = fit.predict(at), find_spread(fit, sample, at)
-        unseen = (at.nodes > 1) & blind
+        logs, unseen = fit.predict(at), (at.nodes > 1) & blind
         if unseen.any():
             logs = np.where(unseen, np.maximum(one_node(at), logs), logs)
-            spread = np.where(unseen, np.hypot(spread, UNSEEN_NETWORK_SPREAD), spread)
-        return Estimate(logs, spread, tuple(_explain(sample, at, row, bool(unseen[row])) for row in range(len(at))))
+        return Estimate(
+            logs,
+            lambda: np.hypot(find_spread(fit, noise, sample, at), UNSEEN_NETWORK_SPREAD * unseen),
+            lambda row: _explain(sample, at, row, bool(unseen[row])),
+        )
 
     return estimate
 
@@ -89,7 +101,7 @@ def _wrap(fit: Callable[[Sample], baselines.Predictor]) -> Callable[[Sample, Pri
         spread = scatter(sample.log_step - predict(sample.at))
 
         def estimate(at: Columns) -> Estimate:
-            return Estimate(predict(at), np.full(len(at), spread), ("",) * len(at))
+            return Estimate(predict(at), lambda: np.full(len(at), spread))
 
         return estimate
 

@@ -25,9 +25,8 @@ def scatter(residuals: Array) -> float:
     return float(np.sqrt(pooled))
 
 
-def find_spread(fit: Fit, sample: Sample, at: Columns) -> Array:
-    """The standard deviation of each log prediction."""
-    noise = scatter(fit.residuals)
+def find_spread(fit: Fit, noise: float, sample: Sample, at: Columns) -> Array:
+    """The standard deviation of each log prediction; `noise` is the scatter of the fit."""
     reach = np.maximum(np.log2(at.devices / sample.at.devices.max()), 0.0)
     variance = noise**2 + MISFIT**2 + fit.open_variance(at) + (REACH_PER_DOUBLING * reach) ** 2
     spread: Array = np.sqrt(variance)

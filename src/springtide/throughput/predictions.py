@@ -49,10 +49,10 @@ class Predictor:
 
     def _predict_group(self, group: tuple[str, str], layouts: Sequence[Layout]) -> list[Prediction]:
         estimate = self.estimator(group)(make_columns(layouts))
-        ends = zip(estimate.step_s, estimate.low_s, estimate.high_s, estimate.notes, strict=True)
+        ends = zip(estimate.step_s, estimate.low_s, estimate.high_s, strict=True)
         return [
-            Prediction(layout, float(step_s), float(low_s), float(high_s), self.form, note)
-            for layout, (step_s, low_s, high_s, note) in zip(layouts, ends, strict=True)
+            Prediction(layout, float(step_s), float(low_s), float(high_s), self.form, estimate.explain(row))
+            for row, (layout, (step_s, low_s, high_s)) in enumerate(zip(layouts, ends, strict=True))
         ]
 
     def estimator(self, group: tuple[str, str]) -> Estimator:

@@ -5,7 +5,7 @@ cluster teach, with an empirical-Bayes iteration: fit each model under the prese
 mean and spread of the fits, widened by what each fit leaves open. The scale of a model is never learned from others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,19 +45,27 @@ _DEFAULT = {
     "sharpness": (-1.0, 1.0),
     "overlap": (1.0, 1.0),
 }
-DEFAULT_PRIOR = Prior(
-    np.array([_DEFAULT[name][0] for name in PARAMETERS]),
-    np.array([_DEFAULT[name][1] for name in PARAMETERS]),
-)
+# What pooling starts from. How much a model communicates for its compute is its own, so others say little of it; how
+# compute and collective overlap is the framework's, so they say much.
+_POOLING = _DEFAULT | {"local": (-2.5, 4.0), "sharpness": (-1.0, 0.5), "overlap": (0.0, 0.5)}
+
+
+def _make_prior(beliefs: Mapping[str, tuple[float, float]]) -> Prior:
+    means, spreads = zip(*(beliefs[name] for name in PARAMETERS), strict=True)
+    return Prior(np.array(means), np.array(spreads))
+
+
+DEFAULT_PRIOR = _make_prior(_DEFAULT)
+POOLING_PRIOR = _make_prior(_POOLING)
 _LEARNED = np.array([name != "compute" for name in PARAMETERS])
 
 
 def learn_prior(groups: Sequence[Sequence[Point]]) -> Prior:
     """The belief that these models teach about another one on the same kind of cluster."""
     samples = [make_sample(thin_sample(points, MOST_POINTS)) for points in groups if len(points) > 1]
-    prior = DEFAULT_PRIOR
     if not samples:
-        return prior
+        return DEFAULT_PRIOR
+    prior = POOLING_PRIOR
     fits = [fit_physical(sample, prior.mean, prior.spread) for sample in samples]
     prior = _pool(fits)
     for _ in range(ROUNDS - 1):
@@ -71,8 +79,8 @@ def _pool(fits: Sequence[Fit]) -> Prior:
     named = len(PARAMETERS)
     values = np.array([fit.parameters[:named] for fit in fits])
     open_ = np.array([np.diag(fit.covariance)[:named] for fit in fits])
-    mean = (values.sum(axis=0) + MEAN_WEIGHT * DEFAULT_PRIOR.mean) / (len(fits) + MEAN_WEIGHT)
-    believed = SPREAD_WEIGHT * (SPREAD_SHRINK * DEFAULT_PRIOR.spread) ** 2
+    mean = (values.sum(axis=0) + MEAN_WEIGHT * POOLING_PRIOR.mean) / (len(fits) + MEAN_WEIGHT)
+    believed = SPREAD_WEIGHT * (SPREAD_SHRINK * POOLING_PRIOR.spread) ** 2
     variance = (((values - mean) ** 2 + open_).sum(axis=0) + believed) / (len(fits) + SPREAD_WEIGHT)
     return Prior(
         np.where(_LEARNED, mean, DEFAULT_PRIOR.mean),

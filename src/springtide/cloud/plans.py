@@ -1,0 +1,97 @@
+"""The values of cloud planning: the work, the limits on it, and a plan with its time, cost and chance."""
+
+from dataclasses import dataclass, field
+
+from springtide.cloud.catalog import Machine
+from springtide.cloud.spot import SpotTerms
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be trained: steps of a global batch, cut into whole logical workers where the job has them.
+
+    `level` is the determinism level: D0 and D1 train on one device type, D2 on several by whole logical workers,
+    `none` on several by batches in proportion to their speed.
+    """
+
+    model: str
+    steps: int
+    global_batch: int
+    logical_workers: int | None = None
+    level: str = "D1"
+    device_memory_gib: float | None = None
+
+    @property
+    def mixes_types(self) -> bool:
+        """Whether several device types may train this job together."""
+        return self.level in ("D2", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a plan must respect; None is no limit. `confidence` is how sure deadline and budget must be."""
+
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+    most_usd_per_h: float | None = None
+    fewest_steps_per_s: float | None = None
+    spot: bool = False
+    on_demand: bool = True
+    mixes: bool = True
+    most_nodes: int = 64
+    confidence: float = 0.9
+    startup_s: float = 300.0
+    guess_network: bool = False
+    terms: SpotTerms = field(default_factory=SpotTerms)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some nodes of one machine, and the samples each of their devices takes per step."""
+
+    machine: Machine
+    nodes: int
+    local_batch: float
+
+    @property
+    def devices(self) -> int:
+        """Devices of all these nodes."""
+        return self.nodes * int(self.machine.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A value with the ends of its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Machines to rent and what to expect of them. `chance` is of meeting the deadline, None where nothing is known."""
+
+    parts: tuple[Part, ...]
+    spot: bool
+    usd_per_h: float
+    step_s: Range
+    time_s: Range
+    cost_usd: Range
+    chance: float | None
+    checkpoint_every_s: float | None = None
+    basis: str = "measured"  # or "estimate"
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The machines in words, as `2 x g5.12xlarge spot (us-east-1)`."""
+        machines = " + ".join(f"{part.nodes} x {part.machine.instance_type}" for part in self.parts)
+        return f"{machines}{' spot' if self.spot else ''} ({self.parts[0].machine.region})"
+
+    @property
+    def devices(self) -> int:
+        """Devices of all parts."""
+        return sum(part.devices for part in self.parts)
