@@ -180,6 +180,7 @@ class ElasticRun(Run):
         """Rank 0's decision for this boundary, with its buffers; the same on every process."""
         buffers = self.contexts.buffers
         if self.is_main:
+            buffers.agree()
             writing = self.checkpoints is not None and self.checkpoints.is_busy
             action = self.agreement.decide(self.roster, self.position.step, self.stop_reason is not None, writing)
             if self.group is None:

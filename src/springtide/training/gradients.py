@@ -39,16 +39,22 @@ class FlatGradients:
                 offset += self.parameters[index].numel()
         self.views = [views[index] for index in range(len(self.parameters))]
 
-    def store(self, indices: Sequence[int], scale: float) -> None:
-        """Scale the parameters' gradients into the buffer and take them away; a missing gradient counts as zero."""
+    def store(self, indices: Sequence[int], scale: float) -> list[int]:
+        """Scale the parameters' gradients into the buffer and take them away.
+
+        Returns the parameters without a gradient, which count as zero.
+        """
+        missing = []
         for index in indices:
             parameter = self.parameters[index]
             gradient = parameter.grad
             if gradient is None:
                 self.views[index].zero_()
+                missing.append(index)
             else:
                 torch.mul(gradient, scale, out=self.views[index])
                 parameter.grad = None
+        return missing
 
 
 def view_like(parameter: torch.Tensor, flat: torch.Tensor, offset: int) -> torch.Tensor:

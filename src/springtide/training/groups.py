@@ -6,6 +6,7 @@ the old and the new generation can be open at once. Measured: a fresh prefix on 
 """
 
 import io
+from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,11 @@ def host_store(timeout_s: float = 60.0) -> tuple[dist.TCPStore, str]:
     """A new store served by this process, and its address."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
     return store, f"127.0.0.1:{store.port}"
+
+
+#: A backend is destroyed only some rescales after its last use. Its destructor joins its threads while it holds the
+#: interpreter lock; a thread that still lets go of a tensor then wants that lock, and both wait for ever.
+_retired: deque[Any] = deque(maxlen=4)
 
 
 class Group:
@@ -75,7 +81,8 @@ class Group:
         return [self.share(value, root, device) for root in range(self.size)]
 
     def close(self) -> None:
-        """Give up the connections; the store stays."""
+        """Retire the group; the store stays."""
+        _retired.append(self.backend)
         self.backend = None
 
 

@@ -64,8 +64,7 @@ class Loader:
                 self.run.begin_turn(worker)
                 for micro in range(self.sampling.accumulate):
                     batch = next(batches)
-                    if micro == self.sampling.accumulate - 1:
-                        self.run.turns.expect_sync()
+                    self.run.turns.begin_batch(micro, self.sampling.accumulate)
                     yield batch
                 self.run.end_turn(worker)
             self.run.end_step()

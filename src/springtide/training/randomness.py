@@ -55,21 +55,26 @@ class NumpyRng:
     def read(self) -> tuple[bytes, float | None]:
         """The raw struct and the cached normal, if there is one."""
         raw = self.find_memory().raw
-        if raw != self.known_raw or self.known_normal is not None:
+        if raw != self.known_raw or self.known_normal is not None:  # the normal may have been used up meanwhile
             state: Any = np.random.get_state(legacy=True)
             self.known_raw, self.known_normal = raw, float(state[4]) if state[3] else None
         return raw, self.known_normal
 
     def write(self, raw: bytes, normal: float | None) -> None:
-        """Put the struct and the cached normal back."""
-        if normal is not None or self.known_normal is not None or not self.known_raw:
+        """Put the struct and the cached normal back; if nothing was drawn since the last read, there is none now."""
+        untouched = self.find_memory().raw == self.known_raw and self.known_normal is None
+        if normal is not None or not untouched:
             key = np.frombuffer(raw, dtype=np.uint32, count=_KEY_WORDS)
             position = struct.unpack_from("i", raw, 4 * _KEY_WORDS)[0]
             np.random.set_state(("MT19937", key, position, int(normal is not None), normal or 0.0))
-            self.find_memory()
         else:
-            ctypes.memmove(self.find_memory(), raw, _RAW_BYTES)
+            ctypes.memmove(self.memory, raw, _RAW_BYTES)
         self.known_raw, self.known_normal = raw, normal
+
+    def seed(self, seed: int) -> None:
+        """Seed the generator, which also forgets the cached normal."""
+        np.random.seed(seed & 0xFFFFFFFF)
+        self.known_raw, self.known_normal = self.find_memory().raw, None
 
 
 _numpy = NumpyRng()
@@ -92,7 +97,7 @@ def restore(state: RngState) -> None:
 def seed_all(seed: int) -> None:
     """Seed Python, NumPy and torch (CPU and CUDA) alike."""
     random.seed(seed)
-    np.random.seed(seed % 2**32)
+    _numpy.seed(seed)
     torch.default_generator.manual_seed(seed % 2**64)
     devices.seed_rng(seed)
 
@@ -100,7 +105,7 @@ def seed_all(seed: int) -> None:
 def seed_sample(seed: int) -> None:
     """Seed what a dataset can draw from; CUDA is left alone, because data workers must not wake it."""
     random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)
+    _numpy.seed(seed)
     torch.default_generator.manual_seed(seed)
 
 

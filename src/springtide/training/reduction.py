@@ -117,6 +117,7 @@ class ShardReduction:
         self.shards = [cut_shards(bucket.elements, group.size) for bucket in layout.buckets]
         self.works: list[Any] = []
         self.inboxes: list[list[torch.Tensor]] = []
+        self.parts: list[tuple[torch.Tensor, ...]] = []
         self.folds: list[list[Fold]] = []
         for number, bucket in enumerate(layout.buckets):
             self.plan(number, bucket.elements, bucket.dtype)
@@ -128,6 +129,7 @@ class ShardReduction:
         target = self.flats[self.mine[0]].spans[number]
         inboxes = [target.new_empty(sum(self.receive_sizes(round_, length))) for round_ in range(self.rounds)]
         self.inboxes.append(inboxes)
+        self.parts.append(target.split(self.shards[number]))
         sources: dict[int, torch.Tensor] = {}
         for round_, inbox in enumerate(inboxes):
             senders = [rank for rank, count in enumerate(self.roster.counts) if count > round_]
@@ -172,12 +174,9 @@ class ShardReduction:
 
     def spread(self, bucket: int) -> None:
         """Start giving every process the folded shards of a bucket."""
-        target = self.flats[self.mine[0]].spans[bucket]
-        start = 0
-        for owner, length in enumerate(self.shards[bucket]):
-            if length:
-                self.works.append(self.group.broadcast(target[start : start + length], owner))
-            start += length
+        for owner, part in enumerate(self.parts[bucket]):
+            if part.numel():
+                self.works.append(self.group.broadcast(part, owner))
 
 
 Reduction = LocalReduction | RingReduction | ShardReduction

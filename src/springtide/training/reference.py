@@ -15,13 +15,17 @@ from torch.utils.data import DataLoader, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 from springtide.errors import JobError
-from springtide.training import randomness, sampling
+from springtide.training import gates, randomness, sampling
 from springtide.training.groups import connect_store
 from springtide.training.protocol import Settings
 from springtide.training.rosters import parse_roster
 from springtide.training.runtime import Run, sort_parts
 from springtide.training.sampling import Sampling, Seeded
 from springtide.training.traces import Trace, name_tensors
+
+#: Runs that have ended, kept so that their groups are not destroyed while the group's threads still let go of tensors
+#: (see `groups`).
+_finished: list[Run] = []
 
 
 class ReferenceLoader:
@@ -45,12 +49,51 @@ class ReferenceLoader:
                 if run.stop_reason is not None or not run.goal.allows_step(run.position):
                     break
                 for micro in range(self.facts.accumulate):
-                    run.wrapped.require_backward_grad_sync = micro == self.facts.accumulate - 1
+                    run.moment.begin(micro)
+                    run.wrapped.require_backward_grad_sync = run.moment.acting
                     yield next(batches)
                 run.end_step()
+            run.moment.begin(self.facts.accumulate - 1)
         finally:
             run.rank_state = randomness.capture()
             randomness.restore(outside)
+
+
+class RankMoment:
+    """Where a rank is in its accumulation: what an `if (i + 1) % accumulate == 0` would be in a script by hand."""
+
+    def __init__(self, accumulate: int, wrapped: DistributedDataParallel) -> None:
+        self.accumulate = accumulate
+        self.micro = accumulate - 1
+        self.began_backward = False
+        wrapped.register_forward_hook(self.after_forward)
+
+    def begin(self, micro: int) -> None:
+        """Start a mini-batch."""
+        self.micro = micro
+        self.began_backward = False
+
+    def after_forward(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        """Listen for the backward."""
+        if isinstance(output, torch.Tensor) and output.requires_grad:
+            output.register_hook(self.note_backward)
+
+    def note_backward(self, gradient: torch.Tensor) -> None:
+        """The mini-batch's backward has begun."""
+        self.began_backward = True
+
+    @property
+    def acting(self) -> bool:
+        """Whether this is the mini-batch that DDP synchronises after."""
+        return self.micro == self.accumulate - 1
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether gradients of earlier mini-batches of the step are waiting for more."""
+        return gates.is_accumulating(self.micro, self.began_backward, self.accumulate)
+
+    def ensure_reduced(self) -> None:
+        """DDP has reduced."""
 
 
 class ReferenceRun(Run):
@@ -114,6 +157,11 @@ class ReferenceRun(Run):
             collate_fn=collate_fn or default_collate,
         )
         loader = ReferenceLoader(self, stock, self.facts)
+        self.moment = RankMoment(accumulate, self.wrapped)
+        for optimizer in self.optimizers:
+            gates.gate_optimizer(optimizer, self.moment)
+        for scheduler in kinds["scheduler"]:
+            gates.gate_scheduler(scheduler, self.moment)
         self.seed_rank()
         replaced = {id(self.model): self.wrapped, id(kinds["dataset"][0]): loader}
         return tuple(replaced.get(id(part), part) for part in parts)
@@ -141,7 +189,8 @@ class ReferenceRun(Run):
             self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), "reference")
 
     def log(self, **metrics: float | torch.Tensor) -> None:
-        table = torch.tensor([float(value) for value in metrics.values()], dtype=torch.float64)
+        values = [value.detach() if isinstance(value, torch.Tensor) else value for value in metrics.values()]
+        table = torch.tensor([float(value) for value in values], dtype=torch.float64)
         dist.all_reduce(table)
         if self.is_main:
             means = dict(zip(metrics, (table / self.logical_workers).tolist(), strict=True))
@@ -155,4 +204,5 @@ class ReferenceRun(Run):
     def finish(self) -> None:
         if self.is_main:
             self.channel.send("finished", step=self.position.step, reason=self.stop_reason)
-        dist.destroy_process_group()
+        dist.barrier()
+        _finished.append(self)

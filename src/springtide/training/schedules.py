@@ -6,6 +6,7 @@ schedule is followed however fast the steps are.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from springtide.errors import JobError
 from springtide.training.supervision import Job, Supervisor
@@ -14,7 +15,11 @@ Counts = tuple[int, ...]
 
 
 def follow(
-    job: Job, rosters: Sequence[tuple[int, Counts]], kills: Sequence[int] = (), timeout_s: float = 300.0
+    job: Job,
+    rosters: Sequence[tuple[int, Counts]],
+    kills: Sequence[int] = (),
+    timeout_s: float = 300.0,
+    fork_socket: Path | None = None,
 ) -> Supervisor:
     """Run a job to its end under a schedule, and return its closed supervisor with all events.
 
@@ -26,7 +31,8 @@ def follow(
     changes = dict(rosters[1:])
     holds = ",".join(str(step) for step in sorted({*changes, *kills}))
     left = list(kills)
-    with Supervisor(replace(job, settings=replace(job.settings, hold_at=holds))) as supervisor:
+    held = replace(job, settings=replace(job.settings, hold_at=holds))
+    with Supervisor(held, fork_socket=fork_socket) as supervisor:
         supervisor.start(rosters[0][1])
         while (step := supervisor.wait_for_hold(timeout_s)) is not None:
             if step in left:

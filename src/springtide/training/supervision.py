@@ -64,17 +64,38 @@ class Lines:
             self.line.sendall(json.dumps(message).encode() + b"\n")
 
 
+def start_server(path: Path, threads: int = 1) -> subprocess.Popen[bytes]:
+    """A fork server that will answer on this socket, and ends when its last requester has gone."""
+    command = [sys.executable, "-m", "springtide.training.forkserver", "--socket", str(path)]
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": str(threads)}, stdin=subprocess.DEVNULL)
+
+
+def connect_server(path: Path, process: subprocess.Popen[bytes] | None) -> socket.socket:
+    """A line to the fork server on this socket, as soon as it answers."""
+    while True:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            line.connect(str(path))
+            return line
+        except (FileNotFoundError, ConnectionRefusedError):
+            line.close()
+            if process is None or process.poll() is not None:
+                raise TrainingError(f"no fork server answers on {path}") from None
+            time.sleep(0.02)
+
+
 class Supervisor:
     """The processes of one job."""
 
-    def __init__(self, job: Job, work_dir: Path | None = None) -> None:
+    def __init__(self, job: Job, work_dir: Path | None = None, fork_socket: Path | None = None) -> None:
         self.job = job
+        self.process: subprocess.Popen[bytes] | None = None
         self.temporary = tempfile.TemporaryDirectory(prefix="springtide-") if work_dir is None else None
         self.work_dir = Path(self.temporary.name) if self.temporary else work_dir or Path()
         self.store, self.store_address = groups.host_store()
         self.selector = selectors.DefaultSelector()
         self.listener = self.open_listener()
-        self.server = self.open_server()
+        self.server = self.connect_server(fork_socket)
         self.lines: dict[str, Lines] = {}
         self.pids: dict[str, int] = {}
         self.codes: dict[str, int] = {}
@@ -97,24 +118,14 @@ class Supervisor:
         self.selector.register(listener, selectors.EVENT_READ, self.accept)
         return listener
 
-    def open_server(self) -> Lines:
-        """A fork server of our own; importing torch takes it seconds, during which requests wait in the socket."""
-        path = self.work_dir / "fork"
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self.job.settings.threads)}
-        command = [sys.executable, "-m", "springtide.training.forkserver", "--socket", str(path)]
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        while True:
-            try:
-                line.connect(str(path))
-                break
-            except (FileNotFoundError, ConnectionRefusedError):
-                if self.process.poll() is not None:
-                    raise TrainingError(f"the fork server ended with code {self.process.returncode}") from None
-                time.sleep(0.02)
-        lines = Lines(line)
+    def connect_server(self, fork_socket: Path | None) -> Lines:
+        """The fork server: a warm one if given, else one of our own, which takes seconds to import torch."""
+        if fork_socket is None:
+            fork_socket = self.work_dir / "fork"
+            self.process = start_server(fork_socket, self.job.settings.threads)
+        line = connect_server(fork_socket, self.process)
         self.selector.register(line, selectors.EVENT_READ, lambda _: self.hear_server())
-        return lines
+        return Lines(line)
 
     def start(self, counts: Sequence[int]) -> None:
         """Start processes with these logical workers each; from the last checkpoint if there is one."""
@@ -300,7 +311,8 @@ class Supervisor:
         """End everything this supervisor started."""
         self.kill_all()
         self.server.line.close()
-        self.process.wait(timeout=30)
+        if self.process is not None:
+            self.process.wait(timeout=30)
         self.listener.close()
         self.selector.close()
         for lines in self.lines.values():

@@ -13,8 +13,10 @@ from torch.utils import _pytree as pytree
 from springtide.errors import JobError, TrainingError
 from springtide.training import buckets
 from springtide.training.buckets import Layout
+from springtide.training.gates import is_accumulating
 from springtide.training.gradients import FlatGradients, Readiness, refuse_sparse, trained_parameters
 from springtide.training.groups import Group
+from springtide.training.overlap import Overlap
 from springtide.training.reduction import Reduction, make_reduction
 from springtide.training.rosters import Roster
 from springtide.training.workers import Contexts
@@ -35,9 +37,14 @@ class Turns:
         self.readiness = None if find_unused else Readiness(self.parameters)
         self.ready_order: list[int] = []
         self.flats: dict[int, FlatGradients] = {}
+        self.overlap: Overlap | None = None
+        self.missing: list[int] = []
+        self.unused = [0] * len(self.parameters)
         self.carry: list[torch.Tensor | None] | None = None
         self.carry_cloned = False
         self.worker: int | None = None
+        self.micro, self.accumulate = 0, 1
+        self.began_backward = False
         self.syncing = False
         self.staged = False
         self.reduced = False
@@ -63,6 +70,9 @@ class Turns:
         for flat in self.flats.values():
             flat.arrange(self.layout)
         self.reduction: Reduction = make_reduction(self.layout, self.flats, self.roster, self.group, self.backend)
+        if self.overlap is not None:
+            self.overlap.remove()
+        self.overlap = None if self.group is None else Overlap(self.parameters, self.layout, self.send)
 
     def adopt_layout(self, indices: Sequence[Sequence[int]], rebuilt: bool) -> None:
         """Follow a layout that was recorded earlier, before any step is taken with another."""
@@ -78,6 +88,11 @@ class Turns:
         """Whether optimizers act now: outside any turn, or at the end of the last local worker's."""
         return self.worker is None or (self.syncing and self.worker == self.local[-1])
 
+    @property
+    def accumulating(self) -> bool:
+        """Whether the worker whose turn it is has gradients that wait for more mini-batches."""
+        return self.worker is not None and is_accumulating(self.micro, self.began_backward, self.accumulate)
+
     def begin(self, worker: int) -> None:
         """Start a worker's turn, with the gradients every rank would have had at this point."""
         if worker == self.local[0]:
@@ -86,17 +101,22 @@ class Turns:
             self.carry = [parameter.grad for parameter in self.parameters] if present else None
             self.carry_cloned = False
         elif self.carry is not None:
-            for parameter, gradient in zip(self.parameters, self.carry, strict=True):
-                parameter.grad = None if gradient is None else gradient.clone()
+            self.place_carry(self.carry)
         self.worker = worker
         self.staged = False
         self.syncing = False
 
-    def expect_sync(self) -> None:
-        """Announce that the next backward is the turn's last: the one DDP would reduce after."""
-        self.syncing = True
+    def begin_batch(self, micro: int, accumulate: int) -> None:
+        """Start one of a turn's mini-batches; after the backward of the last one DDP would reduce."""
+        self.micro, self.accumulate = micro, accumulate
+        self.began_backward = False
+        self.syncing = micro == accumulate - 1
+        if not self.syncing:
+            return
         if self.readiness is not None:
             self.readiness.take()
+        if self.overlap is not None and self.worker == self.local[-1]:
+            self.overlap.arm()
 
     def after_forward(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         """Keep gradients carried over from the last step, if still there, and listen for the end of the backward."""
@@ -104,22 +124,28 @@ class Turns:
             return
         if self.carry is not None and not self.carry_cloned:
             self.keep_carry()
-        leaf = next((leaf for leaf in pytree.tree_leaves(output) if is_differentiable(leaf)), None)
+        leaves = [output] if isinstance(output, torch.Tensor) else pytree.tree_leaves(output)
+        leaf = next((leaf for leaf in leaves if is_differentiable(leaf)), None)
         if leaf is not None:
             leaf.register_hook(self.on_backward)
 
     def keep_carry(self) -> None:
         """Clone gradients that the user has not cleared, or forget them if they were cleared by now."""
-        live = any(parameter.grad is not None for parameter in self.parameters)
-        self.carry = (
-            [None if parameter.grad is None else parameter.grad.clone() for parameter in self.parameters]
-            if live
-            else None
-        )
         self.carry_cloned = True
+        if all(parameter.grad is None for parameter in self.parameters):
+            self.carry = None
+            return
+        self.carry = [None if parameter.grad is None else parameter.grad.clone() for parameter in self.parameters]
+        self.place_carry(self.carry)
+
+    def place_carry(self, carry: Sequence[torch.Tensor | None]) -> None:
+        """Start a worker from carried gradients, in memory of its own."""
+        for parameter, gradient in zip(self.parameters, carry, strict=True):
+            parameter.grad = None if gradient is None else gradient.clone()
 
     def on_backward(self, gradient: torch.Tensor) -> None:
         """Ask autograd to call back when the whole backward has ended."""
+        self.began_backward = True
         torch.autograd.Variable._execution_engine.queue_callback(self.end_backward)
 
     def end_backward(self) -> None:
@@ -137,22 +163,30 @@ class Turns:
                 "or pass accumulate= to run.prepare"
             )
         self.staged = True
+        left = self.overlap.disarm() if self.overlap is not None else 0
+        for number in range(left, len(self.layout.buckets)):
+            self.send(number)
         self.check_gradients(self.worker)
-        flat = self.flats[self.worker]
-        for number, bucket in enumerate(self.layout.buckets):
-            flat.store(bucket.parameters, self.scale)
-            self.reduction.launch(self.worker, number)
         if self.worker == self.local[-1]:
             self.reduce()
 
+    def send(self, number: int) -> None:
+        """Stage one bucket of the worker whose turn it is, and start its exchange."""
+        assert self.worker is not None
+        self.missing += self.flats[self.worker].store(self.layout.buckets[number].parameters, self.scale)
+        self.reduction.launch(self.worker, number)
+
     def check_gradients(self, worker: int) -> None:
         """Refuse missing gradients as DDP does, and a forward that differs between logical workers."""
-        used = [parameter.grad is not None for parameter in self.parameters]
-        if not self.find_unused and not all(used):
-            missing = [name for name, present in zip(self.names, used, strict=True) if not present]
+        missing, self.missing = self.missing, []
+        for index in missing:
+            self.unused[index] += 1
+        if missing and not self.find_unused:
+            names = [self.names[index] for index in sorted(missing)]
             raise JobError(
-                f"parameters without a gradient in logical worker {worker}: {', '.join(missing[:5])}"
-                f"{' and more' if len(missing) > 5 else ''}; pass find_unused_parameters=True to run.prepare"
+                f"parameters without a gradient in logical worker {worker}: {', '.join(names[:5])}"
+                f"{' and more' if len(names) > 5 else ''}; use them in the loss, or pass find_unused_parameters=True "
+                "to run.prepare"
             )
         if self.readiness is not None:
             self.check_order(worker, self.readiness.take())
@@ -175,7 +209,19 @@ class Turns:
         result = self.flats[self.local[0]].views
         for parameter, view in zip(self.parameters, result, strict=True):
             parameter.grad = view
+        if self.find_unused:
+            self.drop_unused()
         self.reduced = True
+
+    def drop_unused(self) -> None:
+        """Leave alone the gradients of parameters that no logical worker used, as DDP does."""
+        counts = torch.tensor(self.unused, dtype=torch.int32, device=self.parameters[0].device)
+        if self.group is not None:
+            self.group.all_reduce(counts).wait()
+        for index, count in enumerate(counts.tolist()):
+            if count == self.roster.logical_workers:
+                self.parameters[index].grad = None if self.carry is None else self.carry[index]
+        self.unused = [0] * len(self.parameters)
 
     def end(self) -> None:
         """End a worker's turn; a turn whose backward was not noticed is staged now."""
@@ -187,6 +233,8 @@ class Turns:
         """Leave a step that will not be finished: the loop was left in its middle."""
         self.worker = None
         self.staged = False
+        if self.overlap is not None:
+            self.overlap.disarm()
 
     def ensure_reduced(self) -> None:
         """Make sure the parameters hold the reduced gradients, before an optimizer or a norm reads them."""

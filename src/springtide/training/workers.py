@@ -20,7 +20,8 @@ class Buffers:
     """A model's buffers as views of one flat byte tensor, so that a worker's set is one copy.
 
     `live` is what the model reads and writes. `agreed` is a header of HEADER_BYTES for the processes' agreement,
-    followed by rank 0's buffers at the end of the last step: what DDP broadcasts before each forward.
+    followed by rank 0's buffers at the end of the last step: what DDP broadcasts before each forward. `coming` is
+    what rank 0's turn in this step has made of them.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -32,6 +33,7 @@ class Buffers:
         device = self.tensors[0].device if self.tensors else find_device(model)
         self.agreed = torch.zeros(HEADER_BYTES + sum(sizes), dtype=torch.uint8, device=device)
         self.live = torch.zeros_like(self.agreed)
+        self.coming = torch.zeros_like(self.agreed)
         self.body = self.agreed[HEADER_BYTES:]
         self.header = self.agreed[:HEADER_BYTES].view(torch.int64)
         offset = HEADER_BYTES
@@ -41,6 +43,7 @@ class Buffers:
         self.homes = [home for home, buffer in zip(self.homes, found, strict=True) if buffer is not None]
         self.expected = [module._buffers[key] for module, key in self.homes]
         self.keep()
+        self.agree()
 
     @staticmethod
     def find(module: torch.nn.Module, key: str) -> torch.Tensor | None:
@@ -48,9 +51,13 @@ class Buffers:
         return module._buffers[key]
 
     def keep(self) -> None:
-        """Make the live buffers the agreed ones: rank 0's turn has ended."""
+        """Keep the live buffers as the coming ones: rank 0's turn has ended."""
         self.gather()
-        self.body.copy_(self.live[HEADER_BYTES:])
+        self.coming.copy_(self.live)
+
+    def agree(self) -> None:
+        """Make the coming buffers the agreed ones: every worker's turn has ended."""
+        self.body.copy_(self.coming[HEADER_BYTES:])
 
     def load(self) -> None:
         """Give the model the agreed buffers: what DDP's broadcast does before a forward."""
@@ -150,7 +157,7 @@ class Contexts:
             self.states[self.active] = randomness.capture()
 
     def keep_buffers(self, worker: int) -> None:
-        """Keep what a worker's step has made of the buffers: rank 0's are the agreed ones."""
+        """Keep what a worker's step has made of the buffers: rank 0's will be the agreed ones."""
         if worker == 0:
             self.buffers.keep()
         if not self.broadcast_buffers:

@@ -1,0 +1,60 @@
+"""Reduction during the backward pass: a bucket leaves as soon as its last gradient is ready, in bucket order.
+
+Only for the last local worker of a step, and only with several processes; else there is nothing to overlap with. What
+leaving means is the caller's.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from springtide.training.buckets import Layout
+
+
+class Overlap:
+    """Counts ready gradients per bucket and calls `leave(bucket)` for each full one whose predecessors have left."""
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], layout: Layout, leave: Callable[[int], None]) -> None:
+        self.leave = leave
+        self.sizes = [len(bucket.parameters) for bucket in layout.buckets]
+        self.homes = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
+        self.missing: list[int] = []
+        self.next = 0
+        self.armed = False
+        self.handles = [
+            parameter.register_post_accumulate_grad_hook(self.make_hook(self.homes[index]))
+            for index, parameter in enumerate(parameters)
+        ]
+
+    def make_hook(self, bucket: int) -> Callable[[torch.Tensor], None]:
+        """A hook that counts a gradient of this bucket."""
+
+        def count(parameter: torch.Tensor) -> None:
+            if self.armed:
+                self.missing[bucket] -= 1
+                self.advance()
+
+        return count
+
+    def arm(self) -> None:
+        """Count the gradients of the backward that comes."""
+        self.missing = list(self.sizes)
+        self.next = 0
+        self.armed = True
+
+    def advance(self) -> None:
+        """Let every full bucket leave, in order."""
+        while self.next < len(self.missing) and self.missing[self.next] <= 0:
+            self.next += 1
+            self.leave(self.next - 1)
+
+    def disarm(self) -> int:
+        """Stop counting, and return how many buckets have left."""
+        left, self.next = self.next, 0
+        self.armed = False
+        return left
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self.handles:
+            handle.remove()

@@ -1,0 +1,67 @@
+"""Equality with stock DDP, by bits and at every step, for placements, rescales, kills and habits of users' loops."""
+
+from typing import Any
+
+import pytest
+from tests.training.conftest import Laboratory
+
+CNN: dict[str, Any] = {"model": "cnn", "evaluate": True, "clip": 1.0}
+
+
+@pytest.mark.parametrize("size", ["1", "2", "4", "2+1+1", "3+1", "1+2+1"])
+def test_placements_have_the_bits_of_ddp(laboratory: Laboratory, size: str) -> None:
+    laboratory.compare(CNN, (0, size))
+
+
+def test_rescale_in_place_keeps_the_bits(laboratory: Laboratory) -> None:
+    laboratory.compare(CNN, (0, "4"), (2, "1"), (4, "3"), (9, "2"))
+
+
+def test_killed_processes_resume_from_the_checkpoint_with_the_same_bits(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    laboratory.compare(CNN, (0, "2"), kills=(4, 9), checkpoint_dir=folder, checkpoint_every_steps=3)
+
+
+def test_kill_before_the_first_checkpoint_starts_again(laboratory: Laboratory) -> None:
+    laboratory.compare(CNN, (0, "2+1+1"), kills=(2,), checkpoint_dir=laboratory.new_folder())
+
+
+HABITS: dict[str, dict[str, Any]] = {
+    "transformer with AdamW": {"model": "transformer", "optimizer": "adamw"},
+    "two buckets": {"model": "wide", "optimizer": "adam"},
+    "unused parameters": {"model": "forking", "prepare": {"find_unused_parameters": True}},
+    "replaced buffers": {"model": "counting"},
+    "own buffers": {"model": "cnn", "prepare": {"broadcast_buffers": False}},
+    "gradient accumulation": {"model": "cnn", "prepare": {"accumulate": 2}},
+    "bfloat16 autocast": {"model": "cnn", "autocast": True},
+    "zeroed instead of cleared": {"model": "cnn", "set_to_none": False},
+    "cleared at the start": {"model": "cnn", "zero_first": True},
+    "torch's own clipping": {"model": "cnn", "plain_clip": 0.5},
+    "augmentation": {"model": "cnn", "data": "noisy"},
+    "incomplete batches": {"model": "wide", "prepare": {"drop_last": False}},
+    "no shuffling": {"model": "wide", "prepare": {"shuffle": False}},
+    "three workers": {"model": "cnn", "workers": 3},
+}
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_habits_have_the_bits_of_ddp(laboratory: Laboratory, habit: str) -> None:
+    laboratory.compare(HABITS[habit], (0, "1"), (3, "2"), steps=6)
+
+
+def test_data_loader_workers_do_not_matter(laboratory: Laboratory) -> None:
+    asked = {"model": "cnn", "data": "noisy"}
+    pooled = asked | {"prepare": {"num_workers": 2}}
+    records, _ = laboratory.run(pooled, [(0, "2"), (4, "1")], steps=6)
+    assert records == laboratory.reference(asked, 6)
+
+
+@pytest.mark.slow
+def test_several_large_buckets_have_the_bits_of_ddp(laboratory: Laboratory) -> None:
+    laboratory.compare({"model": "huge", "optimizer": "adam"}, (0, "1"), (2, "2+1+1"), (3, "4"), steps=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [str(count) for count in range(1, 9)])
+def test_eight_workers_have_the_bits_of_ddp(laboratory: Laboratory, size: str) -> None:
+    laboratory.compare(CNN | {"workers": 8, "samples": 400}, (0, size))
