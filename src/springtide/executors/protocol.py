@@ -1,0 +1,335 @@
+"""What a control plane and an executor say to each other: instructions down, events up, all plain frozen values.
+
+The contract of every executor is here; how one keeps it is in `local` (processes of this machine) and `fake` (a
+virtual clock). How the values become JSON is in `wire`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """Where a job's checkpoints go, how often they are written, and how many are kept."""
+
+    dir: str
+    every_s: float = 300.0
+    keep: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """All that a worker needs to know about a job; fixed for the job's life.
+
+    Paths are absolute. `folder` is the snapshot of the user's code, and the working directory.
+    """
+
+    argv: tuple[str, ...]
+    folder: str
+    checkpoint: CheckpointPolicy
+    output_dir: str
+    #: One `rank-K.log` per rank, rotated; `metrics.jsonl` beside them.
+    log_dir: str
+    #: The interpreter; None: the executor's own.
+    python: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    #: A JSON object of names and values in a file of mode 0600; read at every start, written nowhere else.
+    secrets_file: str | None = None
+    #: None: what the script passes to `springtide.init`.
+    logical_workers: int | None = None
+    determinism: str = "D1"
+    #: False: a gang of fixed size, with torchrun's variables; it needs no `springtide.init`.
+    elastic: bool = True
+    #: Stop after this many global steps; None: what the script says.
+    steps: int | None = None
+    threads: int = 1
+    #: Restarts after crashes of the user's code; faults of ours do not count.
+    retries: int = 3
+    #: Run under this user; needs an executor that is root.
+    run_as: str | None = None
+    allow_code_change: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What every instruction carries.
+
+    An executor acts on an instruction only if its generation is greater than any it has seen for the job; so each
+    instruction for a job takes the next number. `key` says whether a number seen twice is the same instruction sent
+    again (ignored without a word) or another one (ignored with an `Ignored` event).
+    """
+
+    job: str
+    generation: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(Order):
+    """Run a job on these devices, from its last checkpoint if it has one."""
+
+    kind: Literal["start"] = "start"
+    spec: JobSpec
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize(Order):
+    """Go on with other devices, in place: processes on devices that stay keep running."""
+
+    kind: Literal["resize"] = "resize"
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(Order):
+    """Write a checkpoint and give all devices back; a later Start goes on from there."""
+
+    kind: Literal["stop"] = "stop"
+    reason: str = "preempted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel(Order):
+    """End a job for good; its last checkpoint stays."""
+
+    kind: Literal["cancel"] = "cancel"
+    reason: str = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe(Order):
+    """Measure the speed of an unknown job: at share 1, then at share 2 if a second device is given, then end.
+
+    Bounded by `max_steps` or `max_s` after the first step, over all shares. Checkpoints go to the spec's folder,
+    which should be scratch. Ends with `Probed`, or `Failed`.
+    """
+
+    kind: Literal["probe"] = "probe"
+    spec: JobSpec
+    devices: tuple[str, ...]
+    max_steps: int = 30
+    max_s: float = 15.0
+
+
+Instruction: TypeAlias = Start | Resize | Stop | Cancel | Probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What every event carries: its number in the executor's sequence, and when it happened (Unix time).
+
+    `generation` is that of the instruction the job was carrying out.
+    """
+
+    seq: int = 0
+    at_s: float = 0.0
+    job: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Report):
+    """The job's processes run; `step` is where they begin, not 0 after a checkpoint."""
+
+    kind: Literal["started"] = "started"
+    devices: tuple[str, ...]
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptInfo(Report):
+    """What the script has said of itself, before its first step; None where it has not."""
+
+    kind: Literal["script_info"] = "script_info"
+    logical_workers: int | None
+    total_steps: int | None
+    steps_per_epoch: int | None
+    device_type: str
+    torch_version: str
+    #: Seconds from the start of the processes to this point.
+    startup_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed(Report):
+    """How far the job is; sent about once a second, not per step."""
+
+    kind: Literal["progressed"] = "progressed"
+    step: int
+    total_steps: int | None
+    epoch: int
+    #: Over the steps since the last report at this share, time outside steps left out; None if there were none.
+    steps_per_s: float | None
+    #: Seconds outside steps (evaluation, checkpoints, user code) since the processes started.
+    outside_s: float
+    share: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resized(Report):
+    """The job goes on with these devices after a pause."""
+
+    kind: Literal["resized"] = "resized"
+    devices: tuple[str, ...]
+    step: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed(Report):
+    """A checkpoint of this step is on disk; ends `CheckpointFailing`."""
+
+    kind: Literal["checkpointed"] = "checkpointed"
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFailing(Report):
+    """Checkpoints cannot be written; training goes on."""
+
+    kind: Literal["checkpoint_failing"] = "checkpoint_failing"
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faulted(Report):
+    """Processes were lost or hung, or the user's code crashed with retries left; the job starts again by itself.
+
+    `cause` is one of killed, hung, stopped (SIGSTOP), crashed, fork_server_lost, agent_lost. `step` is the last one
+    heard of; the `Started` that follows says where the job goes on.
+    """
+
+    kind: Literal["faulted"] = "faulted"
+    cause: str
+    reason: str
+    step: int
+    user_fault: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(Report):
+    """All devices are given back, by a Stop or Cancel or because the lease ran out; `step` is in a checkpoint."""
+
+    kind: Literal["stopped"] = "stopped"
+    step: int
+    reason: str
+    #: By Cancel: the job will not go on.
+    cancelled: bool = False
+    #: False if the grace ran out, and steps since the last checkpoint are lost.
+    clean: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(Report):
+    """The script ended with code 0 after its last step, or after `run.stop(reason)`."""
+
+    kind: Literal["finished"] = "finished"
+    step: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Report):
+    """The job has failed for good; `reason` is meant for the user."""
+
+    kind: Literal["failed"] = "failed"
+    step: int
+    exit_code: int | None
+    reason: str
+    #: Whether the user's code is to blame; otherwise nothing on this side could be done.
+    user_fault: bool
+    #: A word for programs: crashed, no_init, early_exit, no_script, wrong_version, bad_devices, no_progress.
+    code: str = "crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedPoint:
+    """A measured speed at a share."""
+
+    share: int
+    steps: int
+    steps_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed(Report):
+    """A probe has ended; its devices are free."""
+
+    kind: Literal["probed"] = "probed"
+    points: tuple[SpeedPoint, ...]
+    startup_s: float
+    #: Pause of the change from share 1 to share 2, if there was one.
+    pause_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored(Report):
+    """An instruction was too old: the executor has seen generation `seen` of this job under another key."""
+
+    kind: Literal["ignored"] = "ignored"
+    key: str
+    seen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLost(Report):
+    """A machine with all its devices is gone; `job` is empty, and jobs there report nothing more."""
+
+    kind: Literal["node_lost"] = "node_lost"
+    node: str
+    reason: str
+
+
+Event: TypeAlias = (
+    Started
+    | ScriptInfo
+    | Progressed
+    | Resized
+    | Checkpointed
+    | CheckpointFailing
+    | Faulted
+    | Stopped
+    | Finished
+    | Failed
+    | Probed
+    | Ignored
+    | NodeLost
+)
+
+#: After one of these a job holds no device until the next Start.
+FINAL = (Stopped, Finished, Failed, Probed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A job that holds devices, as the executor sees it now.
+
+    `state` is one of starting, running, resizing, recovering, stopping. `devices` are those it was told to use.
+    """
+
+    job: str
+    generation: int
+    devices: tuple[str, ...]
+    state: str
+    step: int = 0
+    total_steps: int | None = None
+    pids: tuple[int, ...] = ()
+
+
+class Executor(Protocol):
+    """Starts and stops jobs where devices are. Every method returns at once."""
+
+    def apply(self, instructions: Sequence[Instruction]) -> None:
+        """Take instructions in order, each of them at most once; they are kept before this returns."""
+
+    def events(self, after: int) -> Sequence[Event]:
+        """The events with numbers greater than `after`, ascending, as many as are there."""
+
+    def acknowledge(self, upto: int) -> None:
+        """Forget the events up to this number: they are stored elsewhere."""
+
+    def running(self) -> Sequence[Running]:
+        """The jobs that hold devices, by name."""
