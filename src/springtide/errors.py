@@ -8,7 +8,10 @@ SpringtideError
 │   ├── PolicyError       an unknown policy or a policy given what it cannot do
 │   ├── JobError          a job file or a training set-up that cannot work
 │   ├── CatalogError      a catalog of cloud machines or its prices
-│   └── CheckpointError   a checkpoint that cannot be used
+│   ├── CheckpointError   a checkpoint that cannot be used
+│   └── ArchiveError      a working directory or an archive of one that cannot be taken
+├── ServerError           no server, or it does not let us in: exit code 4
+├── StateError            the state directory or its database cannot be used: exit code 1
 └── TrainingError         a run that went wrong: exit code 1
     ├── NondeterminismError   an operator or a model that cannot keep the promised bits
     └── RescaleError          a change of processes that could not be completed
@@ -55,6 +58,20 @@ class CatalogError(InputError):
 
 class CheckpointError(InputError):
     """A checkpoint that cannot be used."""
+
+
+class ArchiveError(InputError):
+    """A working directory, or an archive of one, that cannot be taken."""
+
+
+class ServerError(SpringtideError):
+    """No server answers, or it does not let us in."""
+
+    exit_code = 4
+
+
+class StateError(SpringtideError):
+    """The state directory or its database cannot be used."""
 
 
 class TrainingError(SpringtideError):

@@ -1,0 +1,92 @@
+"""The platform's time: seconds since 1970 that never go back and never jump while the machine stays up.
+
+The wall clock is read once per boot of the machine, as an anchor; from then on time passes with the monotonic clock.
+A wall clock that is set forward or back (by hand, by NTP) moves no deadline. The anchor is stored: a restarted server
+continues the same time line.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Source(Protocol):
+    """Where time comes from: the wall, a steady counter, and what names the counter's origin."""
+
+    def wall_s(self) -> float:
+        """Seconds since 1970 by the wall clock, which may be set."""
+
+    def steady_s(self) -> float:
+        """Seconds of a counter that only runs forward, as long as `origin` is the same."""
+
+    def origin(self) -> str:
+        """The name of the counter's origin: another after a reboot."""
+
+
+class SystemSource:
+    """This machine's clocks; the counter includes sleep where the system offers that."""
+
+    def wall_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def steady_s(self) -> float:
+        """Seconds since boot."""
+        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+    def origin(self) -> str:
+        """The boot."""
+        return BOOT_ID.read_text().strip() if BOOT_ID.exists() else "boot"
+
+
+@dataclass(slots=True)
+class HandSource:
+    """Clocks moved by hand, for tests: `pass_s` lets time pass, setting `wall` alone is a jump of the wall clock."""
+
+    wall: float = 1_800_000_000.0
+    steady: float = 0.0
+    boot: str = "hand"
+
+    def wall_s(self) -> float:
+        """Seconds since 1970 as set."""
+        return self.wall
+
+    def steady_s(self) -> float:
+        """Seconds let pass."""
+        return self.steady
+
+    def origin(self) -> str:
+        """A name that stays until it is set."""
+        return self.boot
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time pass on both clocks."""
+        self.wall += seconds
+        self.steady += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A moment on both clocks: time was `at_s` when the counter of `origin` stood at `steady_s`."""
+
+    at_s: float
+    steady_s: float
+    origin: str
+
+
+class Clock:
+    """Platform time from an anchor: at + (steady now - steady then)."""
+
+    def __init__(self, source: Source, anchor: Anchor | None = None, not_before_s: float = 0.0) -> None:
+        self.source = source
+        same_boot = anchor is not None and anchor.origin == source.origin() and anchor.steady_s <= source.steady_s()
+        if anchor is None or not same_boot:
+            anchor = Anchor(max(source.wall_s(), not_before_s), source.steady_s(), source.origin())
+        self.anchor = anchor
+
+    def now_s(self) -> float:
+        """Seconds since 1970 on the platform's time line."""
+        return self.anchor.at_s + self.source.steady_s() - self.anchor.steady_s

@@ -1,0 +1,230 @@
+"""The memory of the platform: every record in SQLite (or PostgreSQL by URL), through SQLAlchemy Core.
+
+One writer, the reconciler, whose changes are gathered in a `Batch` and written in one transaction before anything is
+done; any number of readers. Knows nothing of policies or executors.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, Row, Table, create_engine, event, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, make_url
+
+from springtide.control.migrations import migrate
+from springtide.control.records import (
+    ACTIVE,
+    Condition,
+    EventRecord,
+    JobRecord,
+    OfferRecord,
+    OrderRecord,
+    PlanRecord,
+    SpeedRecord,
+    State,
+    UserRecord,
+)
+from springtide.control.tables import EVENTS, FACTS, JOBS, OFFERS, ORDERS, SPEEDS, USERS
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes to be written together; a later change of the same thing replaces the earlier one."""
+
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    events: list[EventRecord] = field(default_factory=list)
+    offers: dict[str, OfferRecord] = field(default_factory=dict)
+    speeds: dict[str, SpeedRecord] = field(default_factory=dict)
+    orders: list[OrderRecord] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.events or self.offers or self.speeds or self.orders or self.facts)
+
+
+class Store:
+    """Reads and writes records. Safe to use from several threads."""
+
+    def __init__(self, url: str) -> None:
+        address = make_url(url)
+        self.path = Path(address.database) if address.drivername.startswith("sqlite") and address.database else None
+        self.engine = open_engine(address)
+        migrate(self.engine, self.path)
+        if self.path is not None:
+            self.path.chmod(0o600)
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self.engine.dispose()
+
+    def write(self, batch: Batch) -> None:
+        """Write all changes of a batch, or none."""
+        with self.engine.begin() as connection:
+            upsert(connection, JOBS, "id", [write_job(record) for record in batch.jobs.values()])
+            if batch.events:
+                rows = [{k: v for k, v in asdict(one).items() if k != "seq"} for one in batch.events]
+                connection.execute(EVENTS.insert(), rows)
+            upsert(connection, OFFERS, "id", [asdict(offer) for offer in batch.offers.values()])
+            upsert(connection, SPEEDS, "key", [asdict(speed) for speed in batch.speeds.values()])
+            if batch.orders:
+                connection.execute(ORDERS.insert(), [asdict(order) for order in batch.orders])
+            upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
+
+    def forget_orders(self, orders: Sequence[OrderRecord]) -> None:
+        """Take sent instructions off the list of those to send."""
+        with self.engine.begin() as connection:
+            for order in orders:
+                chosen = (ORDERS.c.job == order.job) & (ORDERS.c.generation == order.generation)
+                connection.execute(ORDERS.delete().where(chosen))
+
+    def list_orders(self) -> list[OrderRecord]:
+        """Instructions that may not have reached the executor, oldest first for each job."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(ORDERS).order_by(ORDERS.c.job, ORDERS.c.generation))
+            return [OrderRecord(**row._mapping) for row in rows]
+
+    def next_seq(self) -> int:
+        """The number that the next job will have."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(select(func.coalesce(func.max(JOBS.c.seq), 0))).scalar_one()) + 1
+
+    def fact(self, name: str) -> Any:
+        """A remembered fact, None if there is none."""
+        with self.engine.connect() as connection:
+            return connection.execute(select(FACTS.c.value).where(FACTS.c.name == name)).scalar_one_or_none()
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """The job of this id."""
+        with self.engine.connect() as connection:
+            row = connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
+            return None if row is None else read_job(row)
+
+    def find_jobs(self, text: str, user: str | None = None) -> list[JobRecord]:
+        """The jobs that an id, a name, or a prefix of either stands for: the exact ones if there are any."""
+        exact = (JOBS.c.id == text) | (JOBS.c.name == text)
+        near = JOBS.c.id.startswith(text, autoescape=True) | JOBS.c.name.startswith(text, autoescape=True)
+        with self.engine.connect() as connection:
+            for chosen in (exact, near):
+                query = select(JOBS).where(chosen).order_by(JOBS.c.seq.desc()).limit(20)
+                rows = connection.execute(query if user is None else query.where(JOBS.c.user == user)).all()
+                if rows:
+                    return [read_job(row) for row in rows]
+        return []
+
+    def list_jobs(
+        self, states: Iterable[State] = (), user: str | None = None, limit: int | None = None, before: int | None = None
+    ) -> list[JobRecord]:
+        """Jobs, newest first, of these states (all if none are given) and this user (all if None)."""
+        query = select(JOBS).order_by(JOBS.c.seq.desc())
+        wanted = [str(state) for state in states]
+        query = query.where(JOBS.c.state.in_(wanted)) if wanted else query
+        query = query.where(JOBS.c.user == user) if user is not None else query
+        query = query.where(JOBS.c.seq < before) if before is not None else query
+        with self.engine.connect() as connection:
+            return [read_job(row) for row in connection.execute(query.limit(limit) if limit else query)]
+
+    def active_jobs(self) -> list[JobRecord]:
+        """Jobs to which something is still to happen, oldest first."""
+        return self.list_jobs(ACTIVE)[::-1]
+
+    def count_jobs(self) -> dict[str, int]:
+        """How many jobs there are in each state."""
+        with self.engine.connect() as connection:
+            return dict(connection.execute(select(JOBS.c.state, func.count()).group_by(JOBS.c.state)).tuples().all())
+
+    def events(self, job_id: str | None = None, after: int = 0, limit: int = 1000) -> list[EventRecord]:
+        """Events after a number, oldest first: of one job, or of all."""
+        query = select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq).limit(limit)
+        query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
+        with self.engine.connect() as connection:
+            return [EventRecord(**row._mapping) for row in connection.execute(query)]
+
+    def offers(self, job_id: str | None = None, state: str | None = None) -> list[OfferRecord]:
+        """Offers of one job, or of all, in this state, or in any; the nearest first."""
+        query = select(OFFERS).order_by(OFFERS.c.deadline_s, OFFERS.c.id)
+        query = query.where(OFFERS.c.job == job_id) if job_id is not None else query
+        query = query.where(OFFERS.c.state == state) if state is not None else query
+        with self.engine.connect() as connection:
+            return [OfferRecord(**row._mapping) for row in connection.execute(query)]
+
+    def speed(self, key: str) -> SpeedRecord | None:
+        """What is known of the speed of some code."""
+        with self.engine.connect() as connection:
+            row = connection.execute(select(SPEEDS).where(SPEEDS.c.key == key)).one_or_none()
+        if row is None:
+            return None
+        fields = dict(row._mapping)
+        points = {int(share): (int(steps), float(rate)) for share, (steps, rate) in fields.pop("points").items()}
+        return SpeedRecord(points=points, **fields)
+
+    def users(self) -> list[UserRecord]:
+        """Everyone who has a token."""
+        with self.engine.connect() as connection:
+            return [UserRecord(**row._mapping) for row in connection.execute(select(USERS).order_by(USERS.c.name))]
+
+    def put_user(self, user: UserRecord) -> None:
+        """Add a user, or change one."""
+        with self.engine.begin() as connection:
+            upsert(connection, USERS, "name", [asdict(user)])
+
+    def drop_user(self, name: str) -> bool:
+        """Remove a user; returns whether there was one."""
+        with self.engine.begin() as connection:
+            return connection.execute(USERS.delete().where(USERS.c.name == name)).rowcount > 0
+
+    def prune(self, before_s: float) -> tuple[list[str], int]:
+        """Forget jobs that ended before an instant, and events older than it; returns ids of jobs, count of events."""
+        old = (JOBS.c.finished_s < before_s) & JOBS.c.state.not_in([str(state) for state in ACTIVE])
+        with self.engine.begin() as connection:
+            gone = [str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()]
+            connection.execute(JOBS.delete().where(old))
+            events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
+        return gone, events
+
+
+def open_engine(address: URL) -> Engine:
+    """An engine for an address; SQLite in WAL mode, synchronous enough to survive a kill at any moment."""
+    engine = create_engine(address, pool_pre_ping=not address.drivername.startswith("sqlite"))
+    if address.drivername.startswith("sqlite"):
+        event.listen(engine, "connect", _set_pragmas)
+    return engine
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def upsert(connection: Connection, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
+    """Insert rows, or replace those whose key is there."""
+    if not rows:
+        return
+    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = make(table)
+    changed = {name: statement.excluded[name] for name in rows[0] if name not in (key, "seq")}
+    connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=changed), rows)
+
+
+def write_job(record: JobRecord) -> dict[str, Any]:
+    """A job as a row."""
+    row = {name: getattr(record, name) for name in JOBS.c.keys()}  # noqa: SIM118 - a column collection is no mapping
+    row["state"] = str(record.state)
+    row["plan"] = None if record.plan is None else asdict(record.plan)
+    row["conditions"] = [asdict(condition) for condition in record.conditions]
+    row["devices"] = list(record.devices)
+    return row
+
+
+def read_job(row: Row[Any]) -> JobRecord:
+    """A row as a job."""
+    fields = dict(row._mapping)
+    plan = fields["plan"]
+    if plan is not None:
+        segments = tuple((float(start_s), int(share)) for start_s, share in plan["segments"])
+        fields["plan"] = PlanRecord(segments, plan["finish_s"], plan["held_until_s"])
+    fields["state"] = State(fields["state"])
+    fields["conditions"] = tuple(Condition(**condition) for condition in fields["conditions"])
+    fields["devices"] = tuple(fields["devices"])
+    return JobRecord(**fields)

@@ -1,0 +1,115 @@
+"""The tables of the database in their newest form; how an older one gets there is in `migrations`."""
+
+from sqlalchemy import JSON, Boolean, Column, Float, Index, Integer, MetaData, String, Table
+
+METADATA = MetaData()
+
+FACTS = Table(
+    "facts",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+
+JOBS = Table(
+    "jobs",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("id", String, nullable=False, unique=True),
+    Column("name", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("submitted_s", Float, nullable=False),
+    Column("archive", String, nullable=False),
+    Column("speed_key", String, nullable=False),
+    Column("deadline_s", Float),
+    Column("total_steps", Integer),
+    Column("logical_workers", Integer),
+    Column("step", Integer, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("sentence", String, nullable=False),
+    Column("answered_s", Float),
+    Column("answer_by_s", Float),
+    Column("promised", Boolean, nullable=False),
+    Column("plan", JSON),
+    Column("predicted_s", Float),
+    Column("conditions", JSON, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("devices", JSON, nullable=False),
+    Column("first_start_s", Float),
+    Column("finished_s", Float),
+    Column("exit_code", Integer),
+    Column("rescales", Integer, nullable=False),
+    Column("faults", Integer, nullable=False),
+    Column("pause_s", Float, nullable=False),
+    Column("lost_steps", Integer, nullable=False),
+    Column("served", Float, nullable=False),
+    Column("ran_s", Float, nullable=False),
+    Column("settled_s", Float, nullable=False),
+    Column("missed", String, nullable=False),
+    Column("expected_s", Float),
+    Index("jobs_by_state", "state", "seq"),
+    Index("jobs_by_name", "name"),
+    Index("jobs_by_user", "user", "seq"),
+)
+
+EVENTS = Table(
+    "events",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("at_s", Float, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("sentence", String, nullable=False),
+    Column("job", String),
+    Column("data", JSON, nullable=False),
+    Index("events_by_job", "job", "seq"),
+)
+
+OFFERS = Table(
+    "offers",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("job", String, nullable=False, index=True),
+    Column("user", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("deadline_s", Float, nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("expires_s", Float, nullable=False),
+    Column("reserved", Boolean, nullable=False),
+    Column("state", String, nullable=False, index=True),
+)
+
+SPEEDS = Table(
+    "speeds",
+    METADATA,
+    Column("key", String, primary_key=True),
+    Column("points", JSON, nullable=False),
+    Column("startup_s", Float, nullable=False),
+    Column("pause_s", Float),
+    Column("total_steps", Integer),
+    Column("steps_per_epoch", Integer),
+    Column("logical_workers", Integer),
+    Column("device_type", String, nullable=False),
+    Column("whole_epoch", Boolean, nullable=False),
+)
+
+USERS = Table(
+    "users",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("token_hash", String, nullable=False, unique=True),
+    Column("admin", Boolean, nullable=False),
+    Column("quota_device_s", Float),
+    Column("most_active", Integer),
+    Column("run_as", String),
+)
+
+ORDERS = Table(
+    "orders",
+    METADATA,
+    Column("job", String, primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("key", String, nullable=False),
+    Column("body", JSON, nullable=False),
+)
