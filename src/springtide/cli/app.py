@@ -16,6 +16,8 @@ from springtide.errors import SpringtideError
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("springtide.cli.demo", "See the platform at work on this machine, in about two minutes."),
     "simulate": ("springtide.cli.simulate", "Replay traces under several policies and compare them."),
+    "catalog": ("springtide.cli.catalog", "List the GPU machines that can be rented, and refresh their prices."),
+    "plan": ("springtide.cli.plan", "Say what a job would take, when it would finish and what it would cost."),
     "throughput": ("springtide.cli.throughput", "Predict step times from a few measured points."),
     "verify": ("springtide.cli.verify", "Prove by bits that a script trains the same on any number of processes."),
 }

@@ -261,7 +261,8 @@ def _find_shares(nodes: Array, limits: Limits, spot: bool) -> Array:
 @cache
 def _tabulate_shares(most_nodes: int, terms: SpotTerms) -> Array:
     shares = [1.0, *(find_loss(count, terms).share for count in range(1, most_nodes + 1))]
-    return np.maximum(np.array(shares), 1e-6)
+    table: Array = np.maximum(np.array(shares), 1e-6)
+    return table
 
 
 def measure_limits(found: Candidates, limits: Limits) -> dict[str, Array]:

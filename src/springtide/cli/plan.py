@@ -1,0 +1,155 @@
+"""`springtide plan`: what it would take, when it would finish and what it would cost. Nothing is started."""
+
+from enum import StrEnum
+from pathlib import Path
+from time import time
+from typing import Any
+
+import typer
+
+from springtide.cli.plan_cloud import Job, Market, Wishes, plan_cloud
+from springtide.errors import InputError, JobError
+
+
+class Output(StrEnum):
+    """Forms of the result on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def run(
+    job: Path = typer.Argument(None, metavar="[JOB.yaml]", help="A job file."),
+    cloud: str = typer.Option(None, metavar="NAMES", help="Clouds to rent from: aws, gcp, azure, joined by commas."),
+    points: Path = typer.Option(
+        None, "--points", "--profile", metavar="FILE", help="Measured points of the job (CSV)."
+    ),
+    prior: Path = typer.Option(None, metavar="FILE", help="Points of other models on the same kind of cluster."),
+    model: str = typer.Option(None, help="Which model of the points file. Default: its first."),
+    steps: int = typer.Option(None, min=1, help="Steps to train."),
+    global_batch: int = typer.Option(None, min=1, help="Samples per step over all devices."),
+    logical_workers: int = typer.Option(None, min=1, help="Logical workers of the job."),
+    determinism: str = typer.Option(None, metavar="LEVEL", help="D0, D1, D2, or none (batches by speed)."),
+    deadline: str = typer.Option(None, help="6h, 1h30m, or a date and time with zone."),
+    budget: str = typer.Option(None, metavar="USD", help="Most to spend in all."),
+    max_price: float = typer.Option(None, metavar="USD", help="Most to spend per hour."),
+    min_throughput: float = typer.Option(None, metavar="STEPS", help="Fewest steps per second."),
+    region: str = typer.Option("", metavar="NAMES", help="Regions, joined by commas."),
+    kind: str = typer.Option("", "--type", metavar="NAMES", help="GPU or instance types, joined by commas."),
+    spot: bool = typer.Option(False, "--spot", help="Allow spot machines."),
+    mixes: bool = typer.Option(True, help="Allow two machine types together, where the determinism level does."),
+    memory: float = typer.Option(None, metavar="GIB", help="GPU memory the job needs."),
+    confidence: float = typer.Option(0.9, min=0.5, max=0.999, help="How sure deadline and budget must be."),
+    revocation: float = typer.Option(0.1, min=0, help="Spot revocations per node-hour."),
+    startup: str = typer.Option("5m", help="From renting to the first step."),
+    guess_network: bool = typer.Option(False, "--guess-network", help="Plan several nodes from one node's points."),
+    catalog: Path = typer.Option(None, metavar="FILE", help="Your own catalog (CSV)."),
+    pareto: Path = typer.Option(None, metavar="FILE", help="Draw plans by time and cost."),
+    export: str = typer.Option(None, metavar="WHAT", help="skypilot: the best plan; probe: measure the job first."),
+    export_file: str = typer.Option(None, metavar="FILE|-", help="Where to write it."),
+    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
+) -> None:
+    """Plan a job: the best machines with time, cost and the chance to meet the deadline.
+
+    Examples:
+
+      springtide plan --cloud aws --points points.csv --steps 90000 --global-batch 256 --deadline 6h --spot
+
+      springtide plan job.yaml --cloud aws,gcp --points points.csv --budget 50 --pareto plans.png
+    """
+    from springtide.cloud.plans import Limits
+    from springtide.cloud.spot import SpotTerms
+    from springtide.control.durations import parse_deadline, parse_span
+
+    if cloud is None:
+        raise InputError("say where to rent with --cloud aws[,gcp,azure]")
+    told = read_job(job)
+    now_s = time()
+    due = deadline or told.get("deadline")
+    limits = Limits(
+        deadline_s=None if due is None else parse_deadline(str(due), now_s) - now_s,
+        budget_usd=read_usd(budget or told.get("budget")),
+        most_usd_per_h=max_price,
+        fewest_steps_per_s=min_throughput,
+        spot=spot,
+        mixes=mixes,
+        confidence=confidence,
+        startup_s=parse_span(startup, "startup"),
+        guess_network=guess_network,
+        terms=SpotTerms(revocations_per_node_h=revocation),
+    )
+    types = kind or ",".join(told.get("device_types") or ())
+    plan_cloud(
+        Job(
+            str(told.get("name") or (job.stem if job else "job")),
+            _read_command(told.get("run")),
+            points or _find_beside(job, told.get("points") or told.get("profile")),
+            prior,
+            model or told.get("model"),
+            steps or _read_count(told, "steps"),
+            global_batch or _read_count(told, "global_batch"),
+            logical_workers or _read_count(told, "logical_workers"),
+            _read_level(determinism or told.get("determinism"), logical_workers or told.get("logical_workers")),
+            memory,
+        ),
+        Market(cloud, region, types, catalog),
+        limits,
+        Wishes(output is Output.JSON, pareto, export, export_file),
+    )
+
+
+def read_job(path: Path | None) -> dict[str, Any]:
+    """The fields of a job file that planning looks at; the platform validates the whole file when it is submitted."""
+    import yaml
+
+    if path is None:
+        return {}
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise JobError(f"job file {path}: cannot be read ({error})") from None
+    if not isinstance(document, dict):
+        raise JobError(f"job file {path}: must hold fields such as run: and steps:")
+    return document
+
+
+def read_usd(text: Any) -> float | None:
+    """An amount as `50`, `50 USD` or `$50`."""
+    if text is None:
+        return None
+    words = str(text).upper().replace("USD", "").replace("$", "").strip()
+    try:
+        amount = float(words)
+    except ValueError:
+        raise JobError(f"budget {text!r} is not an amount; write 50 or 50 USD") from None
+    if not 0 < amount < float("inf"):
+        raise JobError(f"budget {text!r} must be positive")
+    return amount
+
+
+def _read_count(told: dict[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise JobError(f"{name} {value!r} in the job file must be a whole number of at least 1")
+    return value
+
+
+def _read_level(level: Any, logical_workers: Any) -> str:
+    """The determinism level: D1 for jobs with logical workers, none for plain data-parallel ones, unless given."""
+    if level is None:
+        return "D1" if logical_workers else "none"
+    if level not in ("D0", "D1", "D2", "none"):
+        raise JobError(f"determinism {level!r} is unknown; there are D0, D1, D2, none")
+    return str(level)
+
+
+def _read_command(command: Any) -> str:
+    if isinstance(command, list):
+        return " ".join(map(str, command))
+    return str(command) if command else "python train.py"
+
+
+def _find_beside(job: Path | None, name: Any) -> Path | None:
+    return job.parent / str(name) if job is not None and name else None

@@ -1,0 +1,253 @@
+"""The cloud half of `springtide plan`: which machines to rent, when the job ends and what it costs. No side effects
+but the files that are asked for."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
+from springtide.errors import InputError, JobError
+
+if TYPE_CHECKING:
+    from springtide.cloud.catalog import Catalog
+    from springtide.cloud.planner import Search
+    from springtide.cloud.plans import Limits, Plan, Range, Work
+    from springtide.cloud.reasons import Comparison
+    from springtide.cloud.speeds import Speed
+
+DECLINED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is known of the job before planning, from flags or from its file."""
+
+    name: str
+    command: str
+    points: Path | None
+    prior: Path | None
+    model: str | None
+    steps: int | None
+    global_batch: int | None
+    logical_workers: int | None
+    level: str
+    memory_gib: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """Where to look: clouds, regions, types, and whose catalog."""
+
+    clouds: str
+    regions: str
+    types: str
+    catalog: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What to make of the result: JSON, a picture of the front, a SkyPilot task and where to write it."""
+
+    json: bool
+    pareto: Path | None
+    export: str | None
+    export_file: str | None
+
+
+def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> None:
+    """Search, print, draw and export; exit 3 when nothing respects the limits."""
+    from springtide.cloud.planner import Wanted, search_plans
+
+    catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
+    work, speeds = make_work(job), load_speeds(job, catalog)
+    search = search_plans(catalog, speeds, work, limits, Wanted(front=wishes.pareto is not None))
+    warn_age(catalog)
+    if wishes.pareto is not None:
+        from springtide.cloud.drawings import draw_front
+
+        draw_front(search, limits, wishes.pareto)
+    show_search(search, work, limits, catalog, wishes.json)
+    if wishes.export is not None:
+        export(wishes, search, catalog, speeds, job)
+    if not search.best:
+        raise typer.Exit(DECLINED)
+
+
+def make_work(job: Job) -> "Work":
+    """The work of a job, or what is missing to know it."""
+    from springtide.cloud.plans import Work
+    from springtide.throughput.points import read_points
+
+    if job.steps is None:
+        raise JobError("steps are not known; give --steps N, or steps: in the job file")
+    if job.global_batch is None:
+        raise JobError("the global batch is not known; give --global-batch N (samples per step over all devices)")
+    if job.logical_workers is not None and job.global_batch < job.logical_workers:
+        raise JobError(
+            f"global batch {job.global_batch} is below the {job.logical_workers} logical workers; each needs a sample"
+        )
+    model = job.model or (read_points(job.points)[0].layout.model if job.points else job.name)
+    return Work(model, job.steps, job.global_batch, job.logical_workers, job.level, job.memory_gib)
+
+
+def load_speeds(job: Job, catalog: "Catalog") -> dict[str, "Speed"]:
+    """The speeds that the job's points give on machines of this catalog."""
+    from springtide.cloud.speeds import find_speed, measure_speeds
+    from springtide.throughput.points import read_points
+
+    if job.points is None:
+        raise JobError(
+            "this job was never measured; give its points with --points FILE or --profile FILE "
+            "(make them with: springtide profile SCRIPT)"
+        )
+    points = read_points(job.points)
+    model = job.model or points[0].layout.model
+    others = read_points(job.prior) if job.prior else []
+    speeds = measure_speeds(points, others, model)
+    if not speeds:
+        known = ", ".join(sorted({point.layout.model for point in points}))
+        raise JobError(f"model {model!r} is not in {job.points}; there are {known}; choose with --model NAME")
+    if not any(find_speed(speeds, machine) for machine in catalog.machines):
+        measured = ", ".join(speed.device_type for speed in speeds.values())
+        rented = ", ".join(sorted({machine.device_type for machine in catalog.machines}))
+        raise JobError(f"{model!r} was measured on {measured}; the catalog rents {rented}; measure it on one of those")
+    return speeds
+
+
+def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Catalog", as_json: bool) -> None:
+    """Print what was found, as JSON or for people."""
+    from springtide.cloud.reasons import compare_obvious
+
+    obvious = compare_obvious(search, work, limits)
+    if as_json:
+        print(json.dumps(build_document(search, work, limits, catalog, obvious), indent=2))
+        return
+    if search.best:
+        _print_plans("plans", search.best, search, limits)
+        for comparison in obvious:
+            print(f"  not {comparison.choice} ({comparison.plan.name}): {comparison.why}")
+    else:
+        print(f"nothing respects the limits; what binds: {', '.join(search.binding) or 'no machine can run the job'}")
+        _print_plans("nearest", search.nearest, search, limits)
+
+
+def build_document(
+    search: "Search", work: "Work", limits: "Limits", catalog: "Catalog", obvious: list["Comparison"]
+) -> dict[str, Any]:
+    """The result for JSON."""
+    from springtide.cloud.reasons import explain_plan
+
+    plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
+    return {
+        "schema": 1,
+        "feasible": bool(search.best),
+        "job": asdict(work),
+        "limits": asdict(limits),
+        "prices": describe_age(catalog),
+        "plans": plans,
+        "obvious": [{"choice": found.choice, "why": found.why, "plan": describe_plan(found.plan)} for found in obvious],
+        "front": [describe_plan(plan) for plan in search.front],
+        "nearest": [describe_plan(plan) for plan in search.nearest],
+        "binding": list(search.binding),
+        "considered": search.considered,
+    }
+
+
+def describe_plan(plan: "Plan") -> dict[str, Any]:
+    """A plan for JSON."""
+    parts = [
+        {
+            "cloud": part.machine.cloud,
+            "region": part.machine.region,
+            "instance_type": part.machine.instance_type,
+            "device_type": part.machine.device_type,
+            "nodes": part.nodes,
+            "devices": part.devices,
+            "local_batch": part.local_batch,
+        }
+        for part in plan.parts
+    ]
+    return {
+        "name": plan.name,
+        "parts": parts,
+        "spot": plan.spot,
+        "devices": plan.devices,
+        "usd_per_h": plan.usd_per_h,
+        "step_s": _describe_range(plan.step_s),
+        "time_s": _describe_range(plan.time_s),
+        "cost_usd": _describe_range(plan.cost_usd),
+        "probability": plan.chance,
+        "checkpoint_every_s": plan.checkpoint_every_s,
+        "basis": plan.basis,
+        "note": plan.note,
+    }
+
+
+def _describe_range(found: "Range") -> dict[str, float]:
+    return {"value": found.value, "low": found.low, "high": found.high}
+
+
+def _print_plans(title: str, plans: "tuple[Plan, ...]", search: "Search", limits: "Limits") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from springtide.cloud.reasons import explain_plan
+
+    table = Table(title, "GPUs", "$/h", "hours (90 %)", "cost $ (90 %)", "on time", "why", box=None)
+    for plan in plans:
+        hours = f"{plan.time_s.value / 3600:.1f} ({plan.time_s.low / 3600:.1f}-{plan.time_s.high / 3600:.1f})"
+        cost = f"{plan.cost_usd.value:.2f} ({plan.cost_usd.low:.2f}-{plan.cost_usd.high:.2f})"
+        chance = "" if plan.chance is None else f"{plan.chance:.0%}"
+        why = explain_plan(plan, search, limits) if search.best else ""
+        remark = "; ".join(text for text in (why, plan.note) if text)
+        table.add_row(plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", hours, cost, chance, remark)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def export(wishes: Wishes, search: "Search", catalog: "Catalog", speeds: dict[str, "Speed"], job: Job) -> None:
+    """Write the SkyPilot task of the best plan, or of a probe."""
+    import yaml
+
+    from springtide.cloud.exports import Launch, export_plan, export_probe
+
+    launch = Launch(job.name, job.command)
+    if wishes.export == "skypilot":
+        if not search.best:
+            raise InputError("nothing to export: no plan respects the limits")
+        chosen = next((plan for plan in search.best if len(plan.parts) == 1), search.best[0])
+        text = yaml.safe_dump(export_plan(chosen, launch), sort_keys=False)
+        print(f"exported {chosen.name}", file=sys.stderr)
+    elif wishes.export == "probe":
+        probe = export_probe(choose_probes(catalog), launch)
+        print(f"probing {' and '.join(probe.machines)} costs at most ${probe.cost_usd:.2f}", file=sys.stderr)
+        text = yaml.safe_dump_all(probe.tasks, sort_keys=False)
+    else:
+        raise InputError(f"export {wishes.export!r} is unknown; there are skypilot, probe")
+    _write(text, wishes.export_file or f"{job.name}.{wishes.export}.yaml")
+
+
+def choose_probes(catalog: "Catalog", most: int = 2) -> list[Any]:
+    """The cheapest machine of the cheapest GPU types, on demand."""
+    cheapest: dict[str, Any] = {}
+    for machine in catalog.machines:
+        price = machine.on_demand_usd_per_h
+        if price is not None and machine.devices >= 1:
+            known = cheapest.get(machine.device_type)
+            if known is None or price < known.on_demand_usd_per_h:
+                cheapest[machine.device_type] = machine
+    return sorted(cheapest.values(), key=lambda machine: machine.on_demand_usd_per_h)[:most]
+
+
+def _write(text: str, target: str) -> None:
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; give another with --export-file FILE") from None
+    print(f"written to {target}", file=sys.stderr)

@@ -1,0 +1,84 @@
+"""Plans as SkyPilot tasks: the chosen one to launch, or a short probe that measures a job on the cheapest machines.
+
+Only text is made here; SkyPilot is neither imported nor needed. A mix of two types has no SkyPilot form and is refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from springtide.cloud.catalog import Machine
+from springtide.cloud.plans import HOUR_S, Plan
+from springtide.errors import CatalogError
+
+INSTALL = "pip install 'springtide[train]'"
+PROBE_S = 600.0
+# Provisioning and installing are paid as well; SkyPilot stops the machine after the idle minutes.
+PROBE_PAID_S = PROBE_S + 600.0
+IDLE_MINUTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a task runs: the job's name, its command, and its folder."""
+
+    name: str
+    command: str
+    workdir: str = "."
+
+
+def export_plan(plan: Plan, launch: Launch) -> dict[str, Any]:
+    """A SkyPilot task of a plan, as the document its YAML holds."""
+    if len(plan.parts) > 1:
+        raise CatalogError(
+            f"plan {plan.name!r} mixes machine types, and a SkyPilot task holds one; choose another with --no-mixes"
+        )
+    part = plan.parts[0]
+    resources = describe_resources(part.machine, plan.spot)
+    if plan.spot:
+        resources["job_recovery"] = "EAGER_NEXT_REGION"
+    task: dict[str, Any] = {"name": launch.name, "workdir": launch.workdir, "num_nodes": part.nodes}
+    if plan.checkpoint_every_s is not None:
+        task["envs"] = {"SPRINGTIDE_CHECKPOINT_EVERY_S": f"{plan.checkpoint_every_s:.0f}"}
+    return task | {"resources": resources, "setup": INSTALL, "run": _write_run(part.nodes, part, launch)}
+
+
+def _write_run(nodes: int, part: Any, launch: Launch) -> str:
+    """The command on every device of every node, with the addresses SkyPilot hands to a task."""
+    words = launch.command.split()
+    script = " ".join(words[1:]) if words and words[0].startswith("python") else launch.command
+    return (
+        f"torchrun --nnodes {nodes} --nproc-per-node {int(part.machine.devices)} --node-rank $SKYPILOT_NODE_RANK "
+        '--master-addr $(echo "$SKYPILOT_NODE_IPS" | head -n1) --master-port 29500 '
+        f"{script}"
+    )
+
+
+def describe_resources(machine: Machine, spot: bool) -> dict[str, Any]:
+    """The resources of one node."""
+    return {"infra": f"{machine.cloud}/{machine.region}", "instance_type": machine.instance_type, "use_spot": spot}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Tasks that measure a job for ten minutes each, and what they cost together at most."""
+
+    tasks: tuple[dict[str, Any], ...]
+    machines: tuple[str, ...]
+    cost_usd: float
+
+
+def export_probe(machines: Sequence[Machine], launch: Launch) -> Probe:
+    """A probe on each of these machines, on demand, so that none is taken away while it measures."""
+    hourly = [machine.on_demand_usd_per_h or 0.0 for machine in machines]
+    words = launch.command.split()
+    script = " ".join(words[1:]) if words and words[0].startswith("python") else launch.command
+    tasks = []
+    for machine in machines:
+        out = f"{launch.name}-{machine.instance_type}.csv"
+        run = f"springtide profile --seconds {PROBE_S:.0f} --device-type {machine.device_type!r} --out {out} {script}"
+        resources = describe_resources(machine, spot=False) | {"autostop": {"idle_minutes": IDLE_MINUTES, "down": True}}
+        name = f"{launch.name}-probe-{machine.instance_type.replace('.', '-').replace('_', '-').lower()}"
+        tasks.append({"name": name, "workdir": launch.workdir, "resources": resources, "setup": INSTALL, "run": run})
+    names = tuple(f"{machine.instance_type} ({machine.region})" for machine in machines)
+    return Probe(tuple(tasks), names, sum(hourly) * PROBE_PAID_S / HOUR_S)

@@ -1,0 +1,72 @@
+"""Why a plan, and why not the obvious ones: cheapest per hour, biggest GPU, most GPUs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from springtide.cloud.planner import Candidates, Search, find_feasible, make_plan, measure_limits
+from springtide.cloud.plans import HOUR_S, Limits, Plan, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An obvious choice, as a plan, and why it is no better than the best."""
+
+    choice: str
+    plan: Plan
+    why: str
+
+
+def explain_plan(plan: Plan, search: Search, limits: Limits) -> str:
+    """What speaks for a plan, in a few words."""
+    best = search.best[0]
+    if plan is best:
+        fast = limits.deadline_s is None and limits.budget_usd is not None
+        return "fastest within the budget" if fast else "cheapest that respects every limit"
+    faster = best.time_s.value / plan.time_s.value - 1
+    dearer = plan.cost_usd.value / best.cost_usd.value - 1
+    speed = f"{faster:.0%} faster" if faster > 0.005 else f"{-faster:.0%} slower" if faster < -0.005 else "as fast"
+    price = f"{dearer:.0%} dearer" if dearer > 0.005 else f"{-dearer:.0%} cheaper" if dearer < -0.005 else "as cheap"
+    return f"{speed}, {price} than the best"
+
+
+def compare_obvious(search: Search, work: Work, limits: Limits) -> list[Comparison]:
+    """The obvious choices that the search did not take, each with what is wrong with it."""
+    if not search.best:
+        return []
+    chosen = [(name, *found) for name, found in _list_obvious(search.alone) if found is not None]
+    comparisons = []
+    for name, found, row in chosen:
+        plan = make_plan(found, row, work, limits)
+        if plan.parts[0].machine != search.best[0].parts[0].machine or plan.devices != search.best[0].devices:
+            comparisons.append(Comparison(name, plan, _blame(found, row, plan, search.best[0], limits)))
+    return comparisons
+
+
+def _list_obvious(alone: Sequence[Candidates]) -> list[tuple[str, tuple[Candidates, int] | None]]:
+    """The candidate of each obvious rule: by price per hour, by speed of one device, by number of devices."""
+    on_demand = [found for found in alone if not found.spot] or list(alone)
+    rows = [(found, int(row)) for found in on_demand for row in np.flatnonzero(np.isfinite(found.time_s))]
+    if not rows:
+        return []
+    biggest = min(on_demand, key=lambda found: float(found.kinds[0].speed.one_device_s(np.array([32.0]))[0]))
+    of_biggest = [(found, row) for found, row in rows if found.kinds[0].speed is biggest.kinds[0].speed]
+    return [
+        ("cheapest per hour", min(rows, key=lambda item: (item[0].usd_per_h[item[1]], item[0].time_s[item[1]]))),
+        ("biggest GPU", min(of_biggest, key=lambda item: item[0].usd_per_h[item[1]], default=None)),
+        ("most GPUs", max(rows, key=lambda item: (_devices(*item), -item[0].usd_per_h[item[1]]))),
+    ]
+
+
+def _devices(found: Candidates, row: int) -> float:
+    return float(found.nodes[0][row]) * found.kinds[0].per_node
+
+
+def _blame(found: Candidates, row: int, plan: Plan, best: Plan, limits: Limits) -> str:
+    if not find_feasible(found, limits)[row]:
+        broken = [name for name, ratio in measure_limits(found, limits).items() if ratio[row] > 1]
+        return f"breaks the {' and the '.join(broken)}: {plan.time_s.value / HOUR_S:.1f} h, ${plan.cost_usd.value:.2f}"
+    dearer = plan.cost_usd.value / best.cost_usd.value - 1
+    slower = plan.time_s.value / best.time_s.value - 1
+    return f"costs {dearer:+.0%} and takes {slower:+.0%} against the best"
