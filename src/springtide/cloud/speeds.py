@@ -5,7 +5,7 @@ used for every machine that holds it; the network is then taken as measured, and
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -39,6 +39,15 @@ class Speed:
     def across(self, nodes: Array, per_node: Array, batch: Array) -> Estimate:
         """The estimate on full nodes of so many devices."""
         return self.estimate(Columns(nodes, nodes * per_node, per_node, batch))
+
+    def slowed(self, shift: float) -> "Speed":
+        """This speed with every log step longer by `shift`, as sure as before."""
+
+        def estimate(at: Columns) -> Estimate:
+            found = self.estimate(at)
+            return Estimate(found.log_step + shift, lambda: found.spread, found.explain)
+
+        return replace(self, estimate=estimate)
 
     @cache  # noqa: B019 - a speed lives as long as its plan
     def affine_line(self, global_batch: int) -> tuple[float, float]:

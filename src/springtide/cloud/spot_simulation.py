@@ -1,0 +1,197 @@
+"""Runs one job on the cloud in virtual time, with spot machines that come and go: what `simulate --cloud` shows.
+
+The job trains under a plan; when its machines are taken away it loses the work since its last checkpoint and
+`reoptimise.decide_move` says where it goes on, exactly as it does live. True step times differ from the predicted ones
+by a seeded factor. Nothing is rented, and synthetic traces are labelled so in every result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp
+
+import numpy as np
+
+from springtide.cloud.catalog import Catalog, Machine
+from springtide.cloud.planner import search_plans
+from springtide.cloud.plans import HOUR_S, Limits, Plan, Range, Work
+from springtide.cloud.reoptimise import Progress, correct_speeds, decide_move
+from springtide.cloud.speeds import Speeds
+from springtide.cloud.spot_traces import SpotTrace
+from springtide.errors import CatalogError
+
+LONGEST_S = 90 * 86400.0
+OBSERVED_AFTER_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to the job."""
+
+    at_s: float
+    what: str
+    plan: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a simulated job ended: when, at what cost, after how many revocations and moves."""
+
+    finish_s: float
+    cost_usd: float
+    met: bool | None
+    revocations: int
+    moves: int
+    lost_s: float
+    trace: str
+    synthetic: bool
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a simulated job runs in: machines and their speeds, the trace, the truth behind the estimates."""
+
+    catalog: Catalog
+    speeds: Speeds
+    trace: SpotTrace
+    truth_spread: float = 0.0
+    switch_s: float = 300.0
+    seed: int = 0
+
+
+def simulate_job(work: Work, limits: Limits, setting: Setting) -> Outcome:
+    """The job from its first plan to its last step."""
+    job = _Job(work, limits, setting)
+    while job.steps_left > 0 and job.now_s < LONGEST_S:
+        job.advance()
+    return job.finish()
+
+
+class _Job:
+    """The job's clock, its bill and its log."""
+
+    def __init__(self, work: Work, limits: Limits, setting: Setting) -> None:
+        self.work, self.limits, self.setting = work, limits, setting
+        self.now_s = self.cost_usd = self.lost_s = 0.0
+        self.steps_left = float(work.steps)
+        self.revocations = self.moves = 0
+        self.events: list[Event] = []
+        self.truths: dict[str, float] = {}
+        self.speeds = setting.speeds
+        self.draws = np.random.default_rng(setting.seed)
+        self.plan = self._first_plan()
+        self.observed = False
+        self._start("start", "first plan")
+
+    def _first_plan(self) -> Plan:
+        search = search_plans(self._find_offers(), self.setting.speeds, self.work, self.limits)
+        found = search.best or search.nearest
+        if not found:
+            raise CatalogError("no machine of the catalog can run this job; measure it on a type that can be rented")
+        return found[0]
+
+    def _find_offers(self) -> Catalog:
+        """The catalog at present prices, without spot machines that are not to be had now."""
+        machines = [self._price(machine) for machine in self.setting.catalog.machines]
+        return Catalog(tuple(machines), self.setting.trace.name)
+
+    def _price(self, machine: Machine) -> Machine:
+        market = self.setting.trace.markets.get((machine.instance_type, machine.region))
+        if market is None:
+            return replace(machine, spot_usd_per_h=None)
+        available, usd_per_h = market.at(self.now_s)
+        return replace(machine, spot_usd_per_h=usd_per_h if available else None)
+
+    def _start(self, what: str, why: str) -> None:
+        kinds = [part.machine.device_type for part in self.plan.parts]
+        self.step_s = self.plan.step_s.value * max(self._find_truth(kind) for kind in kinds)
+        self.events.append(Event(self.now_s, what, self.plan.name, why))
+        self._pass(self.limits.startup_s if what == "start" else self.setting.switch_s)
+        self.observed = False
+
+    def _find_truth(self, device_type: str) -> float:
+        """True over predicted step time of a device type, drawn when it is first used."""
+        if device_type not in self.truths:
+            self.truths[device_type] = exp(self.setting.truth_spread * float(self.draws.standard_normal()))
+        return self.truths[device_type]
+
+    def _pass(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.cost_usd += seconds * self.plan.usd_per_h / HOUR_S
+
+    def advance(self) -> None:
+        """Train until the job ends, is first observed, or loses a machine."""
+        end_s = self.now_s + self.steps_left * self.step_s / self._work_share()
+        loss_s = self._next_loss_s()
+        look_s = self.now_s + OBSERVED_AFTER_S if not self.observed else float("inf")
+        until_s = min(end_s, loss_s, look_s)
+        self._train(until_s - self.now_s)
+        if until_s == end_s:
+            self.steps_left = 0
+        elif until_s == loss_s:
+            self._lose()
+        else:
+            self._observe()
+
+    def _work_share(self) -> float:
+        """The share of time outside checkpoints."""
+        every_s = self.plan.checkpoint_every_s
+        return 1.0 if every_s is None else every_s / (every_s + self.limits.terms.checkpoint_s)
+
+    def _train(self, seconds: float) -> None:
+        self.steps_left -= seconds * self._work_share() / self.step_s
+        self._pass(seconds)
+
+    def _next_loss_s(self) -> float:
+        if not self.plan.spot:
+            return float("inf")
+        losses: Sequence[float | None] = [
+            market.next_loss_s(self.now_s)
+            for part in self.plan.parts
+            if (market := self.setting.trace.markets.get((part.machine.instance_type, part.machine.region)))
+        ]
+        return min((loss for loss in losses if loss is not None), default=float("inf"))
+
+    def _lose(self) -> None:
+        """Go back to the last checkpoint and plan again; on average half an interval is lost, here the drawn part."""
+        every_s = self.plan.checkpoint_every_s or 0.0
+        lost_s = min(float(self.draws.uniform(0, every_s)), self.now_s)
+        self.steps_left = min(self.steps_left + lost_s * self._work_share() / self.step_s, float(self.work.steps))
+        self.lost_s += lost_s
+        self.revocations += 1
+        self._replan(machines_lost=True)
+
+    def _observe(self) -> None:
+        self.observed = True
+        self._replan(machines_lost=False)
+
+    def _replan(self, machines_lost: bool) -> None:
+        due = None if self.limits.deadline_s is None else max(self.limits.deadline_s - self.now_s, 1.0)
+        progress = Progress(self.plan, int(self.steps_left) + 1, due, self.step_s, machines_lost)
+        offers = self._find_offers()
+        move = decide_move(progress, offers, self.speeds, self.work, self.limits, self.setting.switch_s)
+        self._learn(progress)
+        if move.plan is not None:
+            self.plan = move.plan
+            self.moves += 1
+            self._start("move", move.why)
+        elif machines_lost:
+            self.now_s += self.setting.switch_s  # nothing to rent: wait, unpaid, and look again
+            self.events.append(Event(self.now_s, "wait", self.plan.name, move.why))
+
+    def _learn(self, progress: Progress) -> None:
+        """Let later plans start from what was observed: the machines in use have shown their true speed."""
+        self.speeds = correct_speeds(self.speeds, progress)
+        ratio = self.step_s / self.plan.step_s.value
+        step = self.plan.step_s
+        self.plan = replace(self.plan, step_s=Range(step.value * ratio, step.low * ratio, step.high * ratio))
+        for part in self.plan.parts:
+            self.truths[part.machine.device_type] = 1.0
+
+    def finish(self) -> Outcome:
+        """The outcome, when the last step is done."""
+        met = None if self.limits.deadline_s is None else self.now_s <= self.limits.deadline_s
+        trace = self.setting.trace
+        counts = (self.revocations, self.moves, self.lost_s)
+        return Outcome(self.now_s, self.cost_usd, met, *counts, trace.name, trace.synthetic, tuple(self.events))

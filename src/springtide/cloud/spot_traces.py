@@ -1,0 +1,115 @@
+"""When spot machines are to be had and at what price, over time: read from CSV, or drawn from a seed.
+
+A trace is rows `time_s,type,zone,available,price`, each valid until the next of its type and zone. Drawn ones are
+synthetic and say so: revocations 0.05-0.32 per node-hour and prices 0.10-0.80 of on demand, as seen in public data.
+"""
+
+import csv
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from springtide.cloud.catalog import Machine
+from springtide.errors import TraceError
+
+COLUMNS = ("time_s", "type", "zone", "available", "price")
+REVOCATIONS_PER_NODE_H = (0.05, 0.32)
+PRICE_RATIOS = (0.10, 0.35, 0.80)  # least, most likely, greatest
+PRICE_EVERY_S = 6 * 3600.0
+AWAY_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """One type in one zone over time: when it is available, and its price per hour."""
+
+    times_s: tuple[float, ...]
+    available: tuple[bool, ...]
+    usd_per_h: tuple[float, ...]
+
+    def at(self, now_s: float) -> tuple[bool, float]:
+        """Whether it is available now, and the price."""
+        place = max(bisect_right(self.times_s, now_s) - 1, 0)
+        return self.available[place], self.usd_per_h[place]
+
+    def next_loss_s(self, now_s: float) -> float | None:
+        """When it is next taken away, if the trace knows."""
+        start = bisect_right(self.times_s, now_s)
+        for place in range(start, len(self.times_s)):
+            if not self.available[place]:
+                return self.times_s[place]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SpotTrace:
+    """Markets by (type, zone), and whether they were drawn."""
+
+    markets: Mapping[tuple[str, str], Market]
+    synthetic: bool
+    name: str
+
+
+def read_spot_trace(path: Path) -> SpotTrace:
+    """A trace from CSV; rows may come in any order."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path}: cannot be read ({error})") from None
+    if missing:
+        raise TraceError(f"{path}, line 1: missing column {', '.join(missing)}; needed are {','.join(COLUMNS)}")
+    table: dict[tuple[str, str], list[tuple[float, bool, float]]] = {}
+    for number, row in enumerate(rows, start=2):
+        table.setdefault((row["type"], row["zone"]), []).append(_read_row(f"{path}, line {number}", row))
+    if not table:
+        raise TraceError(f"{path}: holds no rows; give at least one under the header")
+    return SpotTrace({key: _make_market(sorted(found)) for key, found in table.items()}, False, path.name)
+
+
+def _read_row(where: str, row: Mapping[str, str]) -> tuple[float, bool, float]:
+    try:
+        time_s, price = float(row["time_s"]), float(row["price"])
+    except ValueError:
+        raise TraceError(f"{where}: time_s {row['time_s']!r} and price {row['price']!r} must be numbers") from None
+    if time_s < 0 or price <= 0:
+        raise TraceError(f"{where}: time_s must not be negative and price must be positive")
+    if row["available"].strip().lower() not in ("0", "1", "true", "false"):
+        raise TraceError(f"{where}: available {row['available']!r} must be 1 or 0")
+    return time_s, row["available"].strip().lower() in ("1", "true"), price
+
+
+def _make_market(rows: Sequence[tuple[float, bool, float]]) -> Market:
+    times, available, prices = zip(*rows, strict=True)
+    return Market(tuple(times), tuple(available), tuple(prices))
+
+
+def draw_spot_trace(machines: Sequence[Machine], nodes: int, length_s: float, seed: int) -> SpotTrace:
+    """A synthetic trace for groups of so many nodes: each type's own revocation rate, a price that drifts."""
+    draws = np.random.default_rng(seed)
+    markets = {}
+    for machine in sorted(machines, key=lambda machine: (machine.instance_type, machine.region)):
+        if machine.on_demand_usd_per_h is not None:
+            rate_per_s = nodes * draws.uniform(*REVOCATIONS_PER_NODE_H) / 3600.0
+            markets[machine.instance_type, machine.region] = _draw_market(
+                draws, rate_per_s, machine.on_demand_usd_per_h, length_s
+            )
+    return SpotTrace(markets, True, f"synthetic (seed {seed})")
+
+
+def _draw_market(draws: np.random.Generator, rate_per_s: float, on_demand_usd_per_h: float, length_s: float) -> Market:
+    rows, now_s, up = [], 0.0, True
+    while now_s < length_s:
+        price = on_demand_usd_per_h * float(draws.triangular(*PRICE_RATIOS))
+        end_s = now_s + float(draws.exponential(1 / rate_per_s if up else AWAY_S))
+        while now_s < min(end_s, length_s):
+            rows.append((now_s, up, price))
+            now_s = min(now_s + PRICE_EVERY_S, end_s)
+            price = on_demand_usd_per_h * float(draws.triangular(*PRICE_RATIOS))
+        now_s, up = end_s, not up
+    return _make_market(rows)
