@@ -23,6 +23,7 @@ from springtide.training.checkpoints import Checkpoints, Facts
 from springtide.training.fingerprints import fingerprint_code
 from springtide.training.groups import Group, connect_store, open_group
 from springtide.training.loaders import Loader, LoaderOptions
+from springtide.training.operators import OperatorScan, check_operators
 from springtide.training.protocol import Settings, find_roster
 from springtide.training.rosters import Roster, check_counts
 from springtide.training.runtime import Run, sort_parts
@@ -51,6 +52,8 @@ class ElasticRun(Run):
         self.agreement = Agreement(settings, self.channel, self.store)
         self.checkpoints = open_checkpoints(settings)
         self.saved_step = -1
+        self.scan: OperatorScan | None = None
+        self.scanned = False
         self.group: Group | None = None
         self.metrics: dict[int, dict[str, Any]] = {}
         self.trace = Trace(settings.trace_dir, self.name) if settings.trace_dir else None
@@ -150,6 +153,9 @@ class ElasticRun(Run):
 
     def begin_turn(self, worker: int) -> None:
         """Switch to a worker's context for its part of the step."""
+        if self.scan is None and self.level == "D2":
+            self.scan = OperatorScan()
+            self.scan.__enter__()  # type: ignore[no-untyped-call]
         self.contexts.enter(worker)
         self.contexts.load_buffers(worker)
         self.turns.begin(worker)
@@ -163,6 +169,8 @@ class ElasticRun(Run):
 
     def end_step(self) -> None:
         """The boundary between two global steps: agree with the other processes, record, and act."""
+        if self.scan is not None and not self.scanned:
+            self.end_scan(self.scan)
         self.position = self.position.after_step()
         self.turns.rebuild()
         action, generation = self.agree()
@@ -175,6 +183,12 @@ class ElasticRun(Run):
             self.channel.send("progressed", step=self.position.step, epoch=self.position.epoch)
         if action:
             self.act(action, generation)
+
+    def end_scan(self, scan: OperatorScan) -> None:
+        """After a process's first step at level D2: refuse operators that were not tested across device types."""
+        self.scanned = True
+        scan.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        check_operators(scan.seen)
 
     def agree(self) -> tuple[Action, int]:
         """Rank 0's decision for this boundary, with its buffers; the same on every process."""

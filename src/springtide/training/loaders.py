@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 from springtide.training import sampling as samplings
-from springtide.training.sampling import SampleKey, Sampling, Seeded, Tensors
+from springtide.training.sampling import SampleKey, Sampling, Seeded, Stream, Tensors
 
 if TYPE_CHECKING:
     from springtide.training.elastic import ElasticRun
@@ -71,6 +71,9 @@ class Loader:
 
     def fetch(self, epoch: int, order: torch.Tensor, local: list[int]) -> Iterator[Any]:
         """The batches of these workers from the present position to the end of the epoch."""
+        if isinstance(self.dataset, Stream):
+            batches = self.dataset.batches(self.sampling, epoch, self.run.position.step_in_epoch, local)
+            return (self.options.collate(batch) for batch in batches)
         plan = self.plan(order, local)
         if isinstance(self.dataset, Tensors):
             return (self.dataset.batch(indices) for indices in plan)

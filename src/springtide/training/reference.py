@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 from springtide.errors import JobError
@@ -138,6 +138,11 @@ class ReferenceRun(Run):
         kinds = sort_parts(parts)
         self.model = kinds["model"][0]
         self.optimizers = kinds["optimizer"]
+        if isinstance(kinds["dataset"][0], IterableDataset):
+            raise JobError(
+                "the stock reference has no order for an iterable dataset; compare with `springtide verify --against "
+                "self`, or use a map-style dataset"
+            )
         self.dataset = sampling.seeded(kinds["dataset"][0], self.seed)
         self.facts = Sampling(
             len(self.dataset), self.logical_workers, batch_size, self.seed, shuffle, drop_last, accumulate

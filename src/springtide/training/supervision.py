@@ -190,12 +190,16 @@ class Supervisor:
         """Handle events until a condition holds; raise when the job fails or it takes too long."""
         deadline_s = time.monotonic() + timeout_s
         while not condition():
-            if self.failure is not None:
-                raise TrainingError(self.failure)
+            self.check()
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise TrainingError(f"{self.job.script.name} did not get there within {timeout_s:g} s")
             self.pump(min(left_s, 1.0))
+
+    def check(self) -> None:
+        """Raise if the job has failed."""
+        if self.failure is not None:
+            raise TrainingError(self.failure)
 
     def wait(self, timeout_s: float = 120.0) -> None:
         """Handle events until every process has ended; raise when the job has failed."""

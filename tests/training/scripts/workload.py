@@ -77,6 +77,18 @@ class Changing(nn.Module):
         return out
 
 
+class Exotic(nn.Module):
+    """A model with an operator that level D2 does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(torch.fft.rfft(x.flatten(1), 127).abs())
+        return out
+
+
 class Noisy(Dataset[tuple[torch.Tensor, int]]):
     """Samples with augmentation from all three generators."""
 
@@ -112,7 +124,9 @@ def build_model(kind: str) -> nn.Module:
         )
     if kind == "huge":  # over 25 MiB: three buckets
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 2600), nn.ReLU(), nn.Linear(2600, 2600), nn.Linear(2600, 10))
-    return {"transformer": Attention, "forking": Forking, "counting": Counting, "changing": Changing}[kind]()
+    return {"transformer": Attention, "forking": Forking, "counting": Counting, "changing": Changing, "exotic": Exotic}[
+        kind
+    ]()
 
 
 def build_optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
