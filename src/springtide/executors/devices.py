@@ -1,0 +1,154 @@
+"""The devices of this machine: GPUs as `nvidia-smi` lists them, else CPU slots of one thread each.
+
+Never imports torch. Reading the tool's output and choosing what a process may see are pure functions; `discover` is
+the only effect.
+"""
+
+import csv
+import os
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+QUERY = ("--query-gpu=index,uuid,name,memory.total,mig.mode.current", "--format=csv,noheader,nounits")
+APPS = ("--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
+LIST = ("-L",)
+TIMEOUT_S = 20.0
+
+_GPU_LINE = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>[^)]+)\)")
+_MIG_LINE = re.compile(r"\s+MIG (?P<profile>\S+)\s+Device\s+(?P<index>\d+): \(UUID: (?P<uuid>[^)]+)\)")
+
+#: Runs nvidia-smi with these arguments: its output, or the reason why there is none.
+Ask = Callable[[Sequence[str]], tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU, a MIG slice of one, or one CPU slot."""
+
+    name: str
+    type: str
+    #: What CUDA_VISIBLE_DEVICES calls it; empty for a CPU slot.
+    uuid: str = ""
+    memory_gib: float = 0.0
+    #: Processes that use it now; somebody else's, when asked before any job runs.
+    pids: tuple[int, ...] = ()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody uses it."""
+        return bool(self.pids)
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The devices found, and what a user should know about the search."""
+
+    devices: tuple[Device, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+def ask_nvidia_smi(arguments: Sequence[str]) -> tuple[str, str]:
+    """Run nvidia-smi; its output, or an empty one and the reason."""
+    try:
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=TIMEOUT_S)
+    except FileNotFoundError:
+        return "", ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"nvidia-smi gave no answer: {error}"
+    if done.returncode != 0:
+        words = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
+        return "", f"nvidia-smi ended with code {done.returncode}: {words[0]}"
+    return done.stdout, ""
+
+
+def discover(cpu_slots: int | None = None, ask: Ask = ask_nvidia_smi) -> Discovery:
+    """This machine's devices: its GPUs, or if there are none `cpu_slots` CPU slots (default: the cores we may use)."""
+    query, problem = ask(QUERY)
+    gpus = parse_gpus(query, ask(LIST)[0], ask(APPS)[0]) if query.strip() else ()
+    notes = [problem] if problem else []
+    notes += [f"{gpu.name} is in use by process {', '.join(map(str, gpu.pids))}" for gpu in gpus if gpu.is_busy]
+    return Discovery(gpus or make_cpu_slots(cpu_slots or count_cores()), tuple(notes))
+
+
+def count_cores() -> int:
+    """The cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def make_cpu_slots(count: int) -> tuple[Device, ...]:
+    """So many CPU slots."""
+    return tuple(Device(f"cpu:{index}", "cpu") for index in range(count))
+
+
+def parse_gpus(query: str, listing: str, apps: str) -> tuple[Device, ...]:
+    """The GPUs in nvidia-smi's outputs; one in MIG mode is replaced by its slices, by index."""
+    users = parse_apps(apps)
+    slices = parse_slices(listing)
+    found: list[Device] = []
+    for index, uuid, name, memory_mib, mig in parse_rows(query, 5):
+        kind = name_type(name)
+        whole = Device(f"gpu:{index}", kind, uuid, parse_number(memory_mib) / 1024, users.get(uuid, ()))
+        found += make_slices(whole, slices.get(uuid, ()), users) if mig.lower() == "enabled" else [whole]
+    return tuple(found)
+
+
+def make_slices(gpu: Device, slices: Sequence[tuple[str, str, str]], users: dict[str, tuple[int, ...]]) -> list[Device]:
+    """The MIG slices of a GPU as devices of their own; their memory is in their profile's name (`1g.5gb`)."""
+    return [
+        Device(
+            name=f"{gpu.name}.{index}",
+            type=f"{gpu.type}-{profile.replace('+', '-')}",
+            uuid=uuid,
+            memory_gib=parse_number("".join(re.findall(r"\.(\d+)gb", profile))),
+            pids=users.get(uuid, ()),
+        )
+        for index, profile, uuid in slices
+    ]
+
+
+def parse_slices(listing: str) -> dict[str, list[tuple[str, str, str]]]:
+    """(index, profile, UUID) of every MIG slice in `nvidia-smi -L`, by the UUID of its GPU."""
+    slices: dict[str, list[tuple[str, str, str]]] = {}
+    gpu = ""
+    for line in listing.splitlines():
+        if whole := _GPU_LINE.match(line):
+            gpu = whole["uuid"]
+        elif part := _MIG_LINE.match(line):
+            slices.setdefault(gpu, []).append((part["index"], part["profile"], part["uuid"]))
+    return slices
+
+
+def parse_apps(apps: str) -> dict[str, tuple[int, ...]]:
+    """The processes on each GPU, by its UUID."""
+    users: dict[str, tuple[int, ...]] = {}
+    for uuid, pid, _ in parse_rows(apps, 3):
+        if pid.isdigit():
+            users[uuid] = (*users.get(uuid, ()), int(pid))
+    return users
+
+
+def parse_rows(text: str, columns: int) -> list[list[str]]:
+    """The rows of nvidia-smi's CSV that have all columns, stripped."""
+    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines())]
+    return [row for row in rows if len(row) == columns]
+
+
+def parse_number(text: str) -> float:
+    """A number, or 0 where nvidia-smi says [N/A]."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def name_type(name: str) -> str:
+    """A product name as a device type: `NVIDIA A100-SXM4-40GB` is `a100-sxm4-40gb`."""
+    words = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+    return words.removeprefix("nvidia-") or "gpu"
+
+
+def choose_visible(devices: Sequence[Device]) -> dict[str, str]:
+    """The variables that let a process see these devices and no other, in this order; GPUs by UUID."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(device.uuid for device in devices if device.uuid)}
