@@ -4,6 +4,7 @@ The network is the CNN example: BatchNorm, dropout and augmentation, four logica
 cannot fail proves nothing.
 """
 
+import json
 import os
 import runpy
 import subprocess
@@ -28,7 +29,7 @@ from springtide.training.workers import Contexts
 
 STEPS = 3
 EXAMPLE = folder("cnn")
-OBSERVE = Path(__file__).parents[1] / "examples" / "observe_ddp.py"
+FORK_RUNS = Path(__file__).parents[1] / "examples" / "fork_runs.py"
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -37,8 +38,10 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Records:
     """Three steps of the hand-written script on stock DDP with four ranks."""
     traces = tmp_path_factory.mktemp("reference")
-    words = [sys.executable, str(OBSERVE), "4", str(STEPS), str(traces), str(EXAMPLE / "train_ddp.py")]
-    subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    run = {"script": str(EXAMPLE / "train_ddp.py"), "arguments": [], "steps": STEPS}
+    run |= {"traces": str(traces), "counts": [1] * 4, "mode": "stock"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, str(FORK_RUNS)], input=json.dumps([run]), text=True, check=True, env=environment)
     records = read_records(traces)
     check_reference(records)
     return records
