@@ -44,13 +44,12 @@ def chronus(now_s: float, snapshot: Snapshot) -> Decision:
     lease_s = stretch_round_s(views.values(), LEASE_S)
     boundary_s = ceil(now_s / lease_s) * lease_s
     accepted = [job_id for job_id in snapshot.memory.get("accepted", ()) if job_id in views]
-    accepted = accept_arrivals(now_s, snapshot, views, accepted, (boundary_s, lease_s))
+    started = accept_arrivals(now_s, snapshot, views, accepted, (boundary_s, lease_s))
     if now_s == boundary_s:
         chosen = choose_lease(now_s, views, accepted, lease_s, snapshot.cluster.total)
-        free = snapshot.cluster.total - sum(chosen.values())
     else:
-        chosen = {view.job.id: view.share for view in views.values() if view.share}
-        free = count_free(snapshot)
+        chosen = {view.job.id: view.share for view in views.values() if view.share} | started
+    free = snapshot.cluster.total - sum(chosen.values())
     chosen |= fit_in_order(queue_spot(now_s, views, accepted, chosen), free)
     newcomers = {job_id: ACCEPTED if job_id in accepted else REFUSED for job_id in answers if is_slo(views, job_id)}
     return Decision(
@@ -89,24 +88,28 @@ def count_leases(seconds: float, lease_s: float) -> tuple[int, float]:
 
 def accept_arrivals(
     now_s: float, snapshot: Snapshot, views: dict[JobId, JobView], accepted: list[JobId], grid: tuple[float, float]
-) -> list[JobId]:
-    """The accepted jobs with those newcomers whose leases can be packed beside theirs, tried in order of arrival."""
+) -> dict[JobId, int]:
+    """Add to the accepted jobs those newcomers whose leases can be packed beside theirs, in order of arrival.
+
+    Returns the gangs of those that fit on free devices: their leases are counted as if they start at once.
+    """
     boundary_s, _ = grid
-    devices = snapshot.cluster.total
     free = count_free(snapshot)
-    accepted = list(accepted)
+    started: dict[JobId, int] = {}
     claims = list(feasible_claims(now_s, (views[job_id] for job_id in accepted), grid).values())
     for job_id in snapshot.changes.arrived:
         if not is_slo(views, job_id):
             continue
         view = views[job_id]
-        starts_now = gang_share(view.job) <= free
-        claim = claim_leases(view, (now_s if starts_now else boundary_s) + needed_s(view, now_s), *grid)
-        if claim.feasible and fill_backwards([*claims, claim], devices) is not None:
+        starts_s = now_s if gang_share(view.job) <= free else boundary_s
+        claim = claim_leases(view, starts_s + needed_s(view, now_s), *grid)
+        if claim.feasible and fill_backwards([*claims, claim], snapshot.cluster.total) is not None:
             accepted.append(job_id)
             claims.append(claim)
-            free -= claim.gang if starts_now else 0
-    return accepted
+            if claim.gang <= free:
+                started[job_id] = claim.gang
+                free -= claim.gang
+    return started
 
 
 def feasible_claims(now_s: float, views: Iterable[JobView], grid: tuple[float, float]) -> dict[JobId, Claim]:
@@ -125,10 +128,8 @@ def choose_lease(
     """The accepted jobs that hold the lease beginning now, with their gangs."""
     found = feasible_claims(now_s, (views[job_id] for job_id in accepted), (now_s, lease_s))
     claims = list(found.values())
-    postpone = (
-        any(not view.share and job_id not in found and in_time(now_s, view) for job_id, view in views.items())
-        and sum(view.share or gang_share(view.job) for view in views.values()) > devices
-    )
+    refused = (view for job_id, view in views.items() if job_id not in found and not view.job.best_effort)
+    postpone = any(not view.share and in_time(now_s, view) for view in refused)
     packed = fill_backwards(claims, devices)
     if not postpone and sum(claim.gang for claim in claims) <= devices:
         holds = [True] * len(claims)
