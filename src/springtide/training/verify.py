@@ -1,20 +1,22 @@
 """Proof by bits: a script under stock DDP and under other sizes, rescales and kills, compared at every step.
 
-Ties `cases` (which runs), `supervision` (running them) and `records` (comparing them) together, and holds the verdict.
+Ties `cases` (which runs), `schedules` (running them) and `records` (comparing them) together, and holds the verdict.
 """
 
 import ast
+import contextlib
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from springtide.errors import JobError, TrainingError
-from springtide.training.cases import Case, Mapping, plan_reference
+from springtide.training.cases import Case, plan_reference
 from springtide.training.protocol import Settings
 from springtide.training.records import Difference, Records, check_reference, find_difference, read_records
-from springtide.training.supervision import Job, Supervisor
+from springtide.training.schedules import follow
+from springtide.training.supervision import Job, connect_server, start_server
 
 Tell = Callable[[str], None]
 PATIENCE_S = 600.0
@@ -80,18 +82,36 @@ class Subject:
     steps: int
 
 
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A subject with what all its runs share: a folder, and a warm server that forks their processes."""
+
+    subject: Subject
+    folder: Path
+    fork_socket: Path
+
+
+@contextlib.contextmanager
+def open_bench(subject: Subject) -> Iterator[Bench]:
+    """A bench for as long as it is used."""
+    with tempfile.TemporaryDirectory(prefix="springtide-verify-") as name:
+        bench = Bench(subject, Path(name), Path(name) / "fork")
+        # The server ends with its last requester; leaving the inner block hangs up.
+        with start_server(bench.fork_socket) as process, connect_server(bench.fork_socket, process):
+            yield bench
+
+
 def verify(subject: Subject, against: str, cases: Iterable[Case], tell: Tell) -> Verdict:
     """The verdict on every case, each run and compared with the reference in turn."""
-    with tempfile.TemporaryDirectory(prefix="springtide-verify-") as name:
-        folder = Path(name)
+    with open_bench(subject) as bench:
         tell(f"reference: {against}, {subject.steps} steps")
-        run_case(subject, plan_reference(against, subject.logical_workers), folder / "reference")
-        reference = read_records(folder / "reference")
+        run_case(bench, plan_reference(against, subject.logical_workers), bench.folder / "reference")
+        reference = read_records(bench.folder / "reference")
         check_reference(reference)
         check_steps(reference, subject.steps)
         outcomes = []
         for number, case in enumerate(cases):
-            outcomes.append(judge(subject, case, reference, folder / str(number)))
+            outcomes.append(judge(bench, case, reference, bench.folder / str(number)))
             tell(f"case {case.name}: {'identical' if outcomes[-1].identical else 'DIFFERENT'}")
         return Verdict(against, tuple(outcomes))
 
@@ -105,19 +125,20 @@ def check_steps(reference: Records, steps: int) -> None:
         )
 
 
-def judge(subject: Subject, case: Case, reference: Records, traces: Path) -> Outcome:
+def judge(bench: Bench, case: Case, reference: Records, traces: Path) -> Outcome:
     """The outcome of one case; a run that fails is an outcome too."""
     error = None
     try:
-        run_case(subject, case, traces)
+        run_case(bench, case, traces)
     except TrainingError as failure:
         error = str(failure)
     records = read_records(traces)
     return Outcome(case.name, find_difference(reference, records), len(records), error)
 
 
-def run_case(subject: Subject, case: Case, traces: Path) -> None:
+def run_case(bench: Bench, case: Case, traces: Path) -> None:
     """Run the script as the case says and leave its traces."""
+    subject = bench.subject
     settings = Settings(
         mode="reference" if case.stock else "elastic",
         logical_workers=subject.logical_workers,
@@ -127,24 +148,7 @@ def run_case(subject: Subject, case: Case, traces: Path) -> None:
         checkpoint_every_steps=max(1, subject.steps // CHECKPOINTS),
     )
     job = Job(subject.script.resolve(), subject.arguments, settings=settings)
-    with Supervisor(job) as supervisor:
-        supervisor.start(case.mappings[0][1])
-        events = [*((step, mapping) for step, mapping in case.mappings[1:]), *((step, None) for step in case.kills)]
-        for number, (step, mapping) in enumerate(sorted(events, key=lambda event: event[0])):
-            disturb(supervisor, case, step, mapping, number)
-        supervisor.wait(PATIENCE_S)
-
-
-def disturb(supervisor: Supervisor, case: Case, step: int, mapping: Mapping | None, number: int) -> None:
-    """Rescale to a mapping, or kill a process if there is none, once a step has been completed."""
-    supervisor.wait_for_rescale(PATIENCE_S)
-    supervisor.wait_for_step(step, PATIENCE_S)
-    if supervisor.finished:
-        raise TrainingError(f"the run ended before case {case.name!r} could disturb it at step {step}; raise --steps")
-    if mapping is None:
-        supervisor.kill(number % len(supervisor.roster.members))
-    else:
-        supervisor.rescale(mapping)
+    follow(job, case.mappings, case.kills, PATIENCE_S, bench.fork_socket)
 
 
 def find_logical_workers(script: Path) -> int:

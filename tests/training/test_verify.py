@@ -1,0 +1,119 @@
+"""`springtide verify`: its verdict, its document, and its exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from springtide.cli.app import main
+from springtide.errors import JobError
+from springtide.training.records import Difference
+from springtide.training.verify import Outcome, Verdict, find_logical_workers
+
+HONEST = """
+import torch, springtide
+run = springtide.init(logical_workers=4, seed=0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters())
+data = torch.utils.data.TensorDataset(torch.randn(96, 8), torch.randn(96, 1))
+model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=4)
+for epoch in run.epochs(1):
+    for x, y in loader:
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+# Scales its loss by which process it is, from the second step on: what no runtime can make equal.
+DISHONEST = HONEST.replace("import torch", "import os, torch").replace(
+    ".mean()", ".mean() * (1.0 if optimizer.state_dict()['state'] == {} else 1.0 + os.getpid() % 1009 / 1e3)"
+)
+
+
+def run_verify(words: list[str]) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["verify", *words])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(HONEST)
+    return path
+
+
+def test_the_document_is_the_one_promised() -> None:
+    same, other = Outcome("4", None, 50), Outcome("2", Difference(7, "parameter weight"), 50)
+    document = Verdict("ddp", (same, other)).to_json()
+    assert document["identical"] is False and document["reference"] == "ddp" and document["schema"] == 1
+    first, second = document["cases"]
+    assert {key: first[key] for key in ("name", "identical", "first_difference", "steps")} == {
+        "name": "4",
+        "identical": True,
+        "first_difference": None,
+        "steps": 50,
+    }
+    assert second["first_difference"] == {"step": 7, "tensor": "parameter weight"}
+
+
+def test_a_run_that_failed_is_not_identical() -> None:
+    assert not Outcome("kill 2", None, 50, error="process p1 was lost").identical
+
+
+def test_the_number_of_logical_workers_is_read_from_the_script(script: Path) -> None:
+    assert find_logical_workers(script) == 4
+    script.write_text("import springtide\nrun = springtide.init(logical_workers=count())\n")
+    with pytest.raises(JobError, match="--logical-workers"):
+        find_logical_workers(script)
+
+
+def test_an_honest_script_is_identical_in_every_case(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "verdict.json"
+    options = ["--sizes", "1,3+1", "--rescale", "4,1,3", "--kill", "1", "--steps", "6", "--json", str(file)]
+    assert run_verify([str(script), *options]) == 0
+    document = json.loads(file.read_text())
+    assert [case["name"] for case in document["cases"]] == ["1", "3+1", "rescale 4,1,3", "kill 1"]
+    assert document["identical"] is True
+    shown = capsys.readouterr()
+    assert "4 of 4 cases identical" in shown.out
+    assert "reference: ddp" in shown.err
+
+
+def test_a_difference_is_named_and_fails(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text(DISHONEST)
+    options = ["--against", "self", "--sizes", "2", "--rescale", "", "--kill", "0", "--steps", "3", "--json", "-"]
+    assert run_verify([str(script), *options]) == 1
+    document = json.loads(capsys.readouterr().out)
+    difference = document["cases"][0]["first_difference"]
+    assert difference["step"] == 2
+    assert difference["tensor"].startswith("loss 0 of logical worker")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--sizes", "5"], "5 processes"),
+        (["--sizes", "3+2"], "3+2"),
+        (["--sizes", "two"], "two"),
+        (["--kill", "9", "--steps", "5"], "9 kills"),
+        (["--rescale", "4,1,3", "--steps", "2"], "3 sizes"),
+    ],
+)
+def test_bad_options_are_refused(
+    script: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_verify([str(script), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_verify([str(tmp_path / "no.py")]) == 2
+    assert "no.py does not exist" in capsys.readouterr().err
+
+
+def test_a_script_that_ends_too_early_is_refused(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_verify([str(script), "--steps", "50", "--sizes", "1", "--against", "self"]) == 2
+    assert "ended after 6 steps" in capsys.readouterr().err
