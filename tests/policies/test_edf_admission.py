@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.policies.stages import Sketch, run
 
 from springtide.core.decisions import Plan, Segment, Status
@@ -43,3 +45,17 @@ def test_a_timeline_is_cut_where_plans_change() -> None:
         (9.0, 7),
         (12.0, 8),
     ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 3.0, 10.0]), st.floats(1, 100), st.floats(0.2, 3)), min_size=1, max_size=8)
+)
+def test_admitted_jobs_are_in_time_where_moves_cost_nothing(rows: list[tuple[float, float, float]]) -> None:
+    sketches, submit_s = [], 0.0
+    for gap_s, work, stretch in rows:
+        submit_s += gap_s
+        sketches.append(Sketch(work, submit_s, deadline_s=submit_s + stretch * work))
+    replay = run(edf_admission, sketches)
+    for job_id, finish_s in replay.finishes.items():
+        assert finish_s <= sketches[ord(job_id) - ord("a")].deadline_s + 1e-6
