@@ -38,11 +38,12 @@ class Machine:
     rdma: str = ""
     source: str = ""
     priced_on: date | None = None
+    spot_is_traded: bool = False  # the spot price was seen in a market, not read from a catalog
 
     @property
     def trusted_spot_usd_per_h(self) -> float | None:
         """The spot price, unless it is the placeholder that public catalogs use."""
-        if self.spot_usd_per_h is None or not self.on_demand_usd_per_h:
+        if self.spot_usd_per_h is None or self.spot_is_traded or not self.on_demand_usd_per_h:
             return self.spot_usd_per_h
         ratio = self.spot_usd_per_h / self.on_demand_usd_per_h
         suspicious = any(abs(ratio - known) < PLACEHOLDER_TOLERANCE for known in PLACEHOLDER_RATIOS)

@@ -101,7 +101,7 @@ class _Job:
         if market is None:
             return replace(machine, spot_usd_per_h=None)
         available, usd_per_h = market.at(self.now_s)
-        return replace(machine, spot_usd_per_h=usd_per_h if available else None)
+        return replace(machine, spot_usd_per_h=usd_per_h if available else None, spot_is_traded=True)
 
     def _start(self, what: str, why: str) -> None:
         kinds = [part.machine.device_type for part in self.plan.parts]

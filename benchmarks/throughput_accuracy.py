@@ -1,0 +1,109 @@
+"""Predicted step times against measured ones on the frozen splits, every form side by side.
+
+    python -m benchmarks.throughput_accuracy --data DIR
+
+Prints, per split: error, coverage and width of the 90 % interval for our form (with and without a prior from the other
+models) and for the baselines; then coverage by model; then the cost of the cheapest choice over safety levels.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.elasticflow_data import add_data_option, require_data
+from springtide.throughput.evaluation import (
+    DEFAULT_SAFETY,
+    SAFETY_LEVELS,
+    Trial,
+    decide_all,
+    run_trials,
+    score_models,
+    score_trials,
+)
+from springtide.throughput.formats import Source, import_points
+from springtide.throughput.forms import DEFAULT_FORM, FORMS
+from springtide.throughput.points import Point
+from springtide.throughput.splits import SPLITS
+
+# split -> (which table, what it is, bar on the mean error, whether the bar is for the run with a prior)
+ROWS = (
+    ("sparse", "a100", "A100: fit 1, 8, 16 GPUs, predict 2, 4, 32, 64", 0.045, True),
+    ("dense", "a100", "A100: fit 1-16 GPUs, predict 32, 64", 0.055, True),
+    ("small", "t4", "T4: fit up to 8 GPUs, predict more, every placement", 0.06, False),
+    ("probes", "t4", "T4: fit nine probes, predict the rest", 0.10, True),
+)
+PRIOR = f"{DEFAULT_FORM} + prior"
+
+
+def load_tables(data: Path) -> dict[str, list[Point]]:
+    """Both public tables as points."""
+    return {
+        "a100": import_points(Source(data / "profiles" / "a100", "a100", 8), "elasticflow"),
+        "t4": import_points(Source(data / "measurements" / "pollux-t4", "t4", 4), "pollux"),
+    }
+
+
+def run_split(points: Sequence[Point], split: str) -> dict[str, list[Trial]]:
+    """The trials of our form with and without the prior, and of every baseline."""
+    trials = {PRIOR: run_trials(points, SPLITS[split], DEFAULT_FORM, prior=True)}
+    return trials | {name: run_trials(points, SPLITS[split], name, prior=False) for name in FORMS}
+
+
+def print_split(console: Console, what: str, bar: float, trials: Mapping[str, Sequence[Trial]]) -> None:
+    """One split as a table."""
+    table = Table("form", "rows", "MAPE", "median", "90 % covers", "median width", title=f"{what} (bar {bar:.1%})")
+    for name, found in trials.items():
+        score = score_trials(found)
+        shares = (score.mape, score.median, score.coverage, score.width)
+        table.add_row(name, str(score.rows), *(f"{share:.1%}" for share in shares))
+    console.print(table)
+
+
+def print_models(console: Console, pooled: Sequence[Trial]) -> None:
+    """Coverage of each left-out model, and of all together."""
+    table = Table("model", "rows", "MAPE", "90 % covers", title="interval by left-out model, all splits, with prior")
+    for model, score in score_models(pooled).items():
+        table.add_row(model, str(score.rows), f"{score.mape:.1%}", f"{score.coverage:.1%}")
+    total = score_trials(pooled)
+    table.add_row("pooled", str(total.rows), f"{total.mape:.1%}", f"{total.coverage:.1%}")
+    console.print(table)
+
+
+def print_decisions(console: Console, by_split: Mapping[str, Sequence[Trial]]) -> None:
+    """Mean regret and deadlines met over safety levels, per split and pooled."""
+    table = Table(
+        "safety", *by_split, "pooled", title=f"cheapest choice: regret / met (default safety {DEFAULT_SAFETY})"
+    )
+    for safety in SAFETY_LEVELS:
+        choices = {name: decide_all(trials, safety) for name, trials in by_split.items()}
+        choices["pooled"] = [choice for found in choices.values() for choice in found]
+        cells = [
+            f"{sum(c.regret for c in found) / len(found):.1%} / {sum(c.met for c in found) / len(found):.0%}"
+            for found in choices.values()
+        ]
+        table.add_row(f"{safety:.0%}", *cells)
+    console.print(table)
+
+
+def main() -> None:
+    """Print every table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_data_option(parser)
+    tables = load_tables(require_data(parser.parse_args().data))
+    console = Console(width=130)
+    pooled: list[Trial] = []
+    by_split: dict[str, Sequence[Trial]] = {}
+    for split, name, what, bar, with_prior in ROWS:
+        trials = run_split(tables[name], split)
+        print_split(console, what, bar, trials)
+        by_split[split] = trials[PRIOR if with_prior else DEFAULT_FORM]
+        pooled += by_split[split]
+    print_models(console, pooled)
+    print_decisions(console, by_split)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""`springtide plan --cloud` and `springtide catalog` as users and scripts run them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.throughput.made_up import make_points
+
+from springtide.cli.app import main
+from springtide.throughput.points import write_points
+
+BASE = ("--cloud", "aws", "--steps", "200000", "--global-batch", "256")
+
+
+@pytest.fixture(autouse=True)
+def no_refreshed_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> Path:
+    path = tmp_path / "points.csv"
+    path.write_text(write_points([*make_points("net", "T4"), *make_points("net", "L4", speed=2.2)]), encoding="utf-8")
+    return path
+
+
+def run(*words: str | Path) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return int(ended.value.code or 0)
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, Any]:
+    run("plan", *words, "-o", "json")
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_a_plan_has_times_costs_and_a_probability(points: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = plan(capsys, *BASE, "--points", points, "--deadline", "6h", "--spot")
+    assert document["schema"] == 1
+    assert document["feasible"]
+    best = document["plans"][0]
+    assert best["probability"] >= 0.9
+    assert best["time_s"]["low"] < best["time_s"]["value"] < best["time_s"]["high"]
+    assert best["cost_usd"]["value"] <= document["plans"][1]["cost_usd"]["value"]
+    assert document["prices"]["old"]
+    assert {part["device_type"] for found in document["plans"] for part in found["parts"]} <= {"T4", "L4"}
+    assert document["obvious"]
+
+
+def test_the_table_shows_reasons_and_the_age_of_prices(points: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plan", *BASE, "--points", points, "--deadline", "6h") == 0
+    shown = capsys.readouterr()
+    assert "cheapest that respects every limit" in shown.out
+    assert "not most GPUs" in shown.out
+    assert "days old" in shown.err
+
+
+def test_nothing_fits_ends_with_code_3(points: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plan", *BASE, "--points", points, "--deadline", "15m", "-o", "json") == 3
+    document = json.loads(capsys.readouterr().out)
+    assert not document["feasible"]
+    assert document["binding"] == ["deadline"]
+    assert document["nearest"]
+
+
+def test_a_job_file_gives_what_flags_do_not(points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "name: mine\nrun: python train.py --lr 0.1\nsteps: 200000\nlogical_workers: 8\ndeadline: 12h\nbudget: 90 USD\n",
+        encoding="utf-8",
+    )
+    document = plan(capsys, job, "--cloud", "aws", "--points", points, "--global-batch", "256")
+    assert document["job"]["logical_workers"] == 8
+    assert document["job"]["level"] == "D1"
+    assert document["limits"]["deadline_s"] == pytest.approx(12 * 3600)
+    assert document["limits"]["budget_usd"] == 90
+    assert all(found["devices"] <= 8 for found in document["plans"])
+
+
+def test_the_chosen_plan_becomes_a_skypilot_task(points: Path, tmp_path: Path) -> None:
+    words = ("--points", points, "--deadline", "6h", "--spot", "--export", "skypilot", "--export-file", "sky.yaml")
+    assert run("plan", *BASE, *words) == 0
+    task = yaml.safe_load((tmp_path / "sky.yaml").read_text(encoding="utf-8"))
+    assert {"name", "num_nodes", "resources", "setup", "run"} <= set(task)
+
+
+def test_a_probe_tells_its_price_first(points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--points", points, "--type", "T4,L4", "--export", "probe", "--export-file", "probe.yaml")
+    assert run("plan", *BASE, *words) == 0
+    assert "costs at most $" in capsys.readouterr().err
+    tasks = list(yaml.safe_load_all((tmp_path / "probe.yaml").read_text(encoding="utf-8")))
+    assert len(tasks) == 2
+
+
+def test_the_front_is_drawn(points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = plan(capsys, *BASE, "--points", points, "--pareto", tmp_path / "front.png", "--no-mixes")
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+    times = [found["time_s"]["value"] for found in document["front"]]
+    costs = [found["cost_usd"]["value"] for found in document["front"]]
+    assert times == sorted(times)
+    assert costs == sorted(costs, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--region", "mars-1"], "region 'mars-1' is not in the catalog"),
+        (["--type", "T9000"], "type 'T9000' is not in the catalog"),
+        (["--type", "H100"], "was measured on T4, L4; the catalog rents H100"),
+        (["--model", "other"], "model 'other' is not in"),
+        (["--deadline", "soon"], "deadline 'soon'"),
+        (["--budget", "much"], "budget 'much' is not an amount"),
+        (["--determinism", "D9"], "determinism 'D9' is unknown"),
+        (["--logical-workers", "512"], "global batch 256 is below the 512 logical workers"),
+        (["--export", "dstack"], "export 'dstack' is unknown"),
+    ],
+)
+def test_bad_input_ends_with_code_2_and_says_why(
+    words: list[str], message: str, points: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("plan", *BASE, "--points", points, *words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_job_without_points_is_told_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plan", *BASE) == 2
+    assert "springtide profile" in capsys.readouterr().err
+
+
+def test_catalog_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("catalog", "list", "--cloud", "aws", "--type", "T4", "-o", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {machine["device_type"] for machine in document["machines"]} == {"T4"}
+    assert document["prices"]["date"] == "2026-08-22"
+    assert run("catalog", "show", "p4d.24xlarge") == 0
+    assert "A100" in capsys.readouterr().out

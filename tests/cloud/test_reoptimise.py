@@ -1,0 +1,128 @@
+"""Moving a running job: only with a cause, only if it pays, and to where it should."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.cloud.made_up_cloud import make_catalog, make_machine, make_speeds
+
+from springtide.cloud.catalog import Catalog
+from springtide.cloud.planner import search_plans
+from springtide.cloud.plans import Limits, Plan, Work
+from springtide.cloud.reoptimise import Progress, decide_move, needs_replanning
+from springtide.cloud.speeds import Speed
+from springtide.cloud.spot_simulation import Outcome, Setting, simulate_job
+from springtide.cloud.spot_traces import draw_spot_trace, read_spot_trace
+from springtide.errors import TraceError
+
+HOUR = 3600.0
+WORK = Work("net", 500_000, 256, level="none")
+LIMITS = Limits(deadline_s=20 * HOUR, most_nodes=8, mixes=False)
+
+
+@pytest.fixture(scope="module")
+def speeds() -> dict[str, Speed]:
+    return make_speeds()
+
+
+@pytest.fixture(scope="module")
+def plan(speeds: dict[str, Speed]) -> Plan:
+    return search_plans(make_catalog(), speeds, WORK, LIMITS).best[0]
+
+
+def decide(progress: Progress, speeds: dict[str, Speed], catalog: Catalog | None = None) -> tuple[Plan | None, str]:
+    move = decide_move(progress, catalog or make_catalog(), speeds, WORK, LIMITS, switch_s=300)
+    return move.plan, move.why
+
+
+def test_a_step_within_its_interval_needs_nothing(plan: Plan, speeds: dict[str, Speed]) -> None:
+    progress = Progress(plan, 100_000, 10 * HOUR, plan.step_s.value * 1.01)
+    assert needs_replanning(progress) is None
+    assert decide(progress, speeds) == (None, "as predicted")
+
+
+def test_a_job_that_is_too_slow_moves_to_keep_its_deadline(plan: Plan, speeds: dict[str, Speed]) -> None:
+    due = WORK.steps * plan.step_s.value * 1.1
+    moved, why = decide(Progress(plan, WORK.steps, due, plan.step_s.value * 2), speeds)
+    assert moved is not None
+    assert moved.name != plan.name
+    assert "staying would miss the deadline" in why
+
+
+def test_near_the_end_a_move_does_not_pay(plan: Plan, speeds: dict[str, Speed]) -> None:
+    moved, why = decide(Progress(plan, 100, 10 * HOUR, plan.step_s.value * 1.5), speeds)
+    assert moved is None
+    assert "not pay" in why or "still the best" in why
+
+
+def test_lost_machines_are_replaced(plan: Plan, speeds: dict[str, Speed]) -> None:
+    moved, why = decide(Progress(plan, WORK.steps, 20 * HOUR, machines_lost=True), speeds)
+    assert moved is not None
+    assert why == "machines were lost"
+
+
+def test_nothing_to_rent_is_said(plan: Plan, speeds: dict[str, Speed]) -> None:
+    none = Catalog((replace(make_machine("slow", 4), on_demand_usd_per_h=None),), "empty")
+    moved, why = decide(Progress(plan, WORK.steps, 20 * HOUR, machines_lost=True), speeds, none)
+    assert moved is None
+    assert "nothing can be rented" in why
+
+
+def run(speeds: dict[str, Speed], seed: int, spot: bool, spread: float = 0.1) -> Outcome:
+    catalog = make_catalog()
+    trace = draw_spot_trace(catalog.machines, 4, 60 * 86400, seed)
+    limits = replace(LIMITS, spot=spot, deadline_s=30 * HOUR)
+    return simulate_job(WORK, limits, Setting(catalog, speeds, trace, spread, seed=seed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_spot_job_survives_revocations_and_is_cheaper(speeds: dict[str, Speed], seed: int) -> None:
+    spot, on_demand = run(speeds, seed, spot=True), run(speeds, seed, spot=False)
+    assert spot.met
+    assert on_demand.met
+    assert spot.revocations > 0 == on_demand.revocations
+    assert spot.cost_usd < on_demand.cost_usd
+    assert spot.synthetic
+    assert "synthetic" in spot.trace
+
+
+def test_the_same_seed_gives_the_same_run(speeds: dict[str, Speed]) -> None:
+    assert run(speeds, 5, spot=True) == run(speeds, 5, spot=True)
+
+
+def test_an_exact_estimate_without_revocations_ends_as_planned(speeds: dict[str, Speed], plan: Plan) -> None:
+    outcome = run(speeds, 0, spot=False, spread=0.0)
+    assert outcome.moves == 0
+    planned = search_plans(make_catalog(), speeds, WORK, replace(LIMITS, deadline_s=30 * HOUR)).best[0]
+    assert outcome.finish_s == pytest.approx(planned.time_s.value, rel=1e-3)
+    assert outcome.cost_usd == pytest.approx(planned.cost_usd.value, rel=1e-3)
+
+
+def test_a_trace_file_drives_prices_and_losses(speeds: dict[str, Speed], tmp_path: Path) -> None:
+    path = tmp_path / "spot.csv"
+    path.write_text(
+        "time_s,type,zone,available,price\n0,slow.4,east,1,0.2\n7200,slow.4,east,0,0.2\n9000,slow.4,east,1,0.3\n",
+        encoding="utf-8",
+    )
+    trace = read_spot_trace(path)
+    assert not trace.synthetic
+    outcome = simulate_job(
+        WORK, replace(LIMITS, spot=True, deadline_s=60 * HOUR), Setting(make_catalog(), speeds, trace)
+    )
+    assert outcome.revocations == 1
+    assert "slow.4 spot" in outcome.events[0].plan
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("0,a,z,maybe,1", "available 'maybe' must be 1 or 0"),
+        ("0,a,z,1,0", "price must be positive"),
+        ("x,a,z,1,1", "numbers"),
+    ],
+)
+def test_a_bad_trace_row_is_named(tmp_path: Path, row: str, words: str) -> None:
+    path = tmp_path / "spot.csv"
+    path.write_text(f"time_s,type,zone,available,price\n{row}\n", encoding="utf-8")
+    with pytest.raises(TraceError, match=words):
+        read_spot_trace(path)
