@@ -5,6 +5,7 @@ Prints ratios; the alternative of every row is measured in the same run, in turn
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from time import thread_time_ns
@@ -15,7 +16,7 @@ import torch._dynamo  # the first optimizer imports it; forked ranks must not pa
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.training_timing import Cost, Made, advance, time_gang, time_interleaved
+from benchmarks.training_timing import Cost, Made, Trial, advance, time_gang, time_interleaved
 from benchmarks.training_workloads import Workload, load_workload, step_accumulating, step_ddp, step_elastic
 from springtide.training.workers import Contexts
 
@@ -29,6 +30,7 @@ def main() -> None:
     """Measure every ratio and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", default="gpt,cnn")
+    parser.add_argument("--batch", type=int, help="batch per logical worker instead of the example's")
     parser.add_argument("--blocks", type=int, default=9)
     parser.add_argument("--steps", type=int, default=10, help="global steps per block")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of forked processes")
@@ -37,6 +39,8 @@ def main() -> None:
     table = Table("example", "what", "ours ms/step", "beside it ms/step", "ratio", "bar", title="N = 4")
     for name in args.examples.split(","):
         workload = load_workload(name)
+        if args.batch:
+            workload = replace(workload, batch=args.batch)
         for what, ours_s, other_s, bar in measure(workload, args.blocks, args.steps, args.rounds):
             table.add_row(name, what, f"{ours_s * 1e3:.2f}", f"{other_s * 1e3:.2f}", f"{ours_s / other_s:.3f}", bar)
     Console().print(table)
@@ -59,13 +63,13 @@ def measure_gangs(workload: Workload, steps: int, rounds: int) -> Iterator[Row]:
     four: list[Made] = [partial(step_elastic, workload, WORKERS, 1)] * WORKERS
     stock: list[Made] = [partial(step_ddp, workload)] * WORKERS
     kinds: dict[str, Callable[[], Cost]] = {
-        "one": partial(time_gang, one, steps),
-        "four": partial(time_gang, four, steps),
-        "stock": partial(time_gang, stock, steps),
-        "one pinned": partial(time_gang, one, steps, cores={0}),
-        "stock pinned": partial(time_gang, stock, steps, cores={0}),
+        "one": partial(time_gang, one, Trial(steps)),
+        "four": partial(time_gang, four, Trial(steps)),
+        "stock": partial(time_gang, stock, Trial(steps)),
+        "one pinned": partial(time_gang, one, Trial(steps, cores=frozenset({0}))),
+        "stock pinned": partial(time_gang, stock, Trial(steps, cores=frozenset({0}))),
     }
-    costs = {name: [] for name in kinds}  # type: dict[str, list[Cost]]
+    costs: dict[str, list[Cost]] = {name: [] for name in kinds}
     for _ in range(rounds):
         for name, measure_once in kinds.items():
             costs[name].append(measure_once())

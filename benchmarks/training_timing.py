@@ -6,6 +6,7 @@ CPU time unless said; medians over blocks, because the machines are shared. What
 import json
 import os
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -45,33 +46,51 @@ def advance(loop: Loop, steps: int) -> None:
         pass
 
 
-def time_gang(make: Sequence[Made], steps: int, warm: int = 3, cores: set[int] | None = None) -> Cost:
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How a gang is measured: global steps after some to warm up, on some cores if not on all."""
+
+    steps: int
+    warm: int = 3
+    cores: frozenset[int] | None = None
+
+
+def time_gang(makers: Sequence[Made], trial: Trial) -> Cost:
     """Cost per step of processes forked from here, one per loop, that meet as torchrun's ranks would."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    pipes = [fork_rank(rank, made, store.port, len(make), steps, warm, cores) for rank, made in enumerate(make)]
-    rows = [read_row(child, pipe) for child, pipe in pipes]
+    held, release = os.pipe()
+    ranks = []
+    for rank, make in enumerate(makers):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(release)
+            set_ranks(rank, len(makers), store.port)
+            become_rank(make, trial, writing, held)
+        os.close(writing)
+        ranks.append((child, reading))
+    rows = [read_row(reading) for _, reading in ranks]
+    for pipe in (held, release):
+        os.close(pipe)
+    for child, _ in ranks:
+        os.waitpid(child, 0)
     return Cost(sum(row["cpu_s"] for row in rows), max(row["wall_s"] for row in rows))
 
 
-def fork_rank(
-    rank: int, make: Made, port: int, ranks: int, steps: int, warm: int, cores: set[int] | None
-) -> tuple[int, int]:
-    """Fork one rank; its process id and the pipe on which it will report."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        code = 1
-        try:
-            set_ranks(rank, ranks, port)
-            if cores is not None:
-                os.sched_setaffinity(0, cores)
-            os.write(writing, json.dumps(time_rank(make(), steps, warm)).encode())
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writing)
-    return child, reading
+def become_rank(make: Made, trial: Trial, writing: int, held: int) -> None:
+    """In the child: measure, report, and leave only when all have reported, for peers still read our connections."""
+    code = 1
+    try:
+        if trial.cores is not None:
+            os.sched_setaffinity(0, trial.cores)
+        os.write(writing, json.dumps(time_rank(make(), trial)).encode())
+        os.close(writing)
+        os.read(held, 1)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def set_ranks(rank: int, ranks: int, port: int) -> None:
@@ -81,19 +100,19 @@ def set_ranks(rank: int, ranks: int, port: int) -> None:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
 
-def time_rank(loop: Loop, steps: int, warm: int) -> dict[str, float]:
+def time_rank(loop: Loop, trial: Trial) -> dict[str, float]:
     """CPU and wall seconds per step in this process, after some steps to warm up."""
-    advance(loop, warm)
+    advance(loop, trial.warm)
     wall, cpu = time.perf_counter(), time.process_time()
-    advance(loop, steps)
-    return {"cpu_s": (time.process_time() - cpu) / steps, "wall_s": (time.perf_counter() - wall) / steps}
+    advance(loop, trial.steps)
+    wall_s, cpu_s = time.perf_counter() - wall, time.process_time() - cpu
+    return {"cpu_s": cpu_s / trial.steps, "wall_s": wall_s / trial.steps}
 
 
-def read_row(child: int, pipe: int) -> dict[str, float]:
-    """What a rank reported, once it has ended."""
+def read_row(pipe: int) -> dict[str, float]:
+    """What a rank reports."""
     with os.fdopen(pipe) as file:
         text = file.read()
-    os.waitpid(child, 0)
     if not text:
         raise SystemExit("a measured process failed; its error is above")
     return {key: float(value) for key, value in json.loads(text).items()}
