@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.training.conftest import Laboratory
+from tests.training.laboratory import Laboratory
 
 CNN: dict[str, Any] = {"model": "cnn", "evaluate": True, "clip": 1.0}
 

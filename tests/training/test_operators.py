@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.conftest import Laboratory
+from tests.training.laboratory import Laboratory
 
 from springtide.errors import NondeterminismError, TrainingError
 from springtide.training.operators import EXACT, ORDERED, check_operators

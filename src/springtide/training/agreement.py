@@ -85,6 +85,7 @@ class Agreement:
             action |= self.read_command(command)
         while self.change is not None and not self.are_joiners_ready(self.change, roster):
             time.sleep(JOINER_POLL_S)
+        self.polled_s = 0.0  # whatever happened meanwhile is to be seen now
         return action
 
     def read_command(self, command: dict[str, Any]) -> Action:

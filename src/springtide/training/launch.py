@@ -34,7 +34,7 @@ class Launch:
         data = os.read(sys.stdin.fileno(), 1 << 16)
         if not data:
             self.supervisor.selector.unregister(sys.stdin.fileno())
-        *lines, self.rest = (self.rest + data).split(b"\\n")
+        *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             self.obey(json.loads(line))
 

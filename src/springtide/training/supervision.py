@@ -96,6 +96,7 @@ class Supervisor:
         self.selector = selectors.DefaultSelector()
         self.listener = self.open_listener()
         self.server = self.connect_server(fork_socket)
+        self.accepted: list[socket.socket] = []
         self.lines: dict[str, Lines] = {}
         self.pids: dict[str, int] = {}
         self.codes: dict[str, int] = {}
@@ -236,6 +237,7 @@ class Supervisor:
         """Take a process's line; its first event says which process it is."""
         line, _ = listener.accept()
         lines = Lines(line)
+        self.accepted.append(line)
         self.selector.register(line, selectors.EVENT_READ, lambda _: self.hear(lines))
 
     def hear(self, lines: Lines) -> None:
@@ -319,8 +321,8 @@ class Supervisor:
             self.process.wait(timeout=30)
         self.listener.close()
         self.selector.close()
-        for lines in self.lines.values():
-            lines.line.close()
+        for line in self.accepted:
+            line.close()
         if self.temporary is not None:
             self.temporary.cleanup()
 

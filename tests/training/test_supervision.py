@@ -1,0 +1,130 @@
+"""A job's processes from outside: signals, damage, failures, torchrun, and the supervisor as a process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.laboratory import WORKLOAD, Laboratory
+
+from springtide.errors import TrainingError
+from springtide.training.checkpoints import REST
+from springtide.training.records import find_difference, read_records
+from springtide.training.supervision import Supervisor
+
+ASKED = {"model": "cnn"}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sigterm_saves_and_ends_and_the_next_run_goes_on(laboratory: Laboratory, rank: int) -> None:
+    folder = laboratory.new_folder()
+    options = {"trace_dir": folder / "trace", "checkpoint_dir": folder / "saved", "max_steps": 10}
+    job = laboratory.job(ASKED, hold_at="3,5", **options)
+    with Supervisor(job, fork_socket=laboratory.fork_socket) as supervisor:
+        supervisor.start((2, 2))
+        supervisor.wait_for_hold()
+        supervisor.kill(rank, signal.SIGTERM)
+        supervisor.go()
+        if supervisor.wait_for_hold() is not None:
+            supervisor.go()
+        supervisor.wait()
+        assert set(supervisor.codes.values()) == {143}
+        stopped = supervisor.step()
+    with Supervisor(laboratory.job(ASKED, **options), fork_socket=laboratory.fork_socket) as supervisor:
+        supervisor.start((3, 1))
+        supervisor.wait()
+        assert [event["step"] for event in supervisor.events if event["event"] == "resumed"] == [stopped]
+    assert find_difference(laboratory.reference(ASKED), read_records(folder / "trace")) is None
+
+
+def test_a_damaged_checkpoint_costs_steps_but_no_bits(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    options: dict[str, Any] = {"checkpoint_dir": folder / "saved", "checkpoint_every_steps": 2, "checkpoint_keep": 3}
+    laboratory.run(ASKED, [(0, "1")], steps=6, **options)
+    newest = max((folder / "saved").glob("step-*"))
+    (newest / REST).write_bytes((newest / REST).read_bytes()[:-1])
+    records, supervisor = laboratory.run(ASKED, [(0, "2")], steps=10, **options)
+    resumed = next(event for event in supervisor.events if event["event"] == "resumed")
+    assert resumed["step"] < 6
+    assert newest.name in resumed["passed_over"][0]
+    reference = laboratory.reference(ASKED)
+    assert find_difference({step: reference[step] for step in range(resumed["step"] + 1, 11)}, records) is None
+
+
+def test_checkpoints_of_another_run_are_refused(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
+    with pytest.raises(TrainingError, match="logical_workers 4, this run has 3"):
+        laboratory.run(ASKED | {"workers": 3}, [(0, "2")], steps=4, checkpoint_dir=folder)
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings", "reason"),
+    [
+        ({"model": "changing"}, {}, "forward differs between logical workers"),
+        ({"model": "forking"}, {}, "parameters without a gradient in logical worker 0: .*find_unused_parameters"),
+        ({"samples": 10}, {}, "one global batch needs 16"),
+        ({}, {"logical_workers": 8}, "the job file says logical_workers: 8, the script says"),
+        ({"workers": 0}, {}, "logical_workers is 0"),
+    ],
+)
+def test_what_cannot_work_ends_with_a_sentence(
+    laboratory: Laboratory, asked: dict[str, object], settings: dict[str, int], reason: str
+) -> None:
+    with (
+        Supervisor(laboratory.job(asked, **settings), fork_socket=laboratory.fork_socket) as supervisor,
+        pytest.raises(TrainingError, match=reason),
+    ):
+        supervisor.start((4,))
+        supervisor.wait()
+
+
+def test_torchrun_shares_the_logical_workers(laboratory: Laboratory) -> None:
+    trace = laboratory.new_folder()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    settings = {"SPRINGTIDE_TRACE_DIR": str(trace), "SPRINGTIDE_MAX_STEPS": "10", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **settings}
+    done = subprocess.run([*command, str(WORKLOAD), json.dumps(ASKED)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert find_difference(laboratory.reference(ASKED), read_records(trace)) is None
+
+
+def test_alone_the_script_is_a_plain_script(laboratory: Laboratory) -> None:
+    trace = laboratory.new_folder()
+    settings = {"SPRINGTIDE_TRACE_DIR": str(trace), "SPRINGTIDE_MAX_STEPS": "10"}
+    command = [sys.executable, str(WORKLOAD), json.dumps(ASKED | {"done": "trained"})]
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "trained"
+    assert done.stdout.startswith("step 1  loss ")
+    assert find_difference(laboratory.reference(ASKED), read_records(trace)) is None
+
+
+def test_launch_rescales_on_command(laboratory: Laboratory) -> None:
+    command = [sys.executable, "-m", "springtide.training.launch", "--counts", "2+2"]
+    command += ["--fork-socket", str(laboratory.fork_socket), str(WORKLOAD), json.dumps(ASKED | {"epochs": 60})]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write('{"do": "rescale", "counts": [4]}\n')
+        process.stdin.flush()
+        events = [json.loads(line) for line in process.stdout]
+    assert process.returncode == 0
+    assert [event["roster"] for event in events if event["event"] == "resized"] == ["p0:4"]
+    assert events[-1]["event"] == "finished" or "finished" in {event["event"] for event in events}
+
+
+def test_the_fork_server_does_not_wake_cuda(laboratory: Laboratory, tmp_path: Path) -> None:
+    script = tmp_path / "awake.py"
+    script.write_text(
+        "import springtide.training.devices as d, threading\nprint(d.is_awake(), threading.active_count())"
+    )
+    job = laboratory.job({})
+    job = type(job)(script, (), tmp_path)
+    with Supervisor(job, fork_socket=laboratory.fork_socket) as supervisor:
+        supervisor.start((1,))
+        supervisor.wait_for(lambda: "p0" in supervisor.codes)
+        assert (supervisor.work_dir / "p0.out").read_text() == "False 1\n"

@@ -1,0 +1,37 @@
+"""State trees taken apart and put together."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from springtide.errors import JobError
+from springtide.training import trees
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+TREES = st.recursive(
+    PLAIN,
+    lambda part: st.lists(part) | st.dictionaries(st.text() | st.integers(), part) | st.tuples(part, part),
+    max_leaves=20,
+)
+
+
+@given(TREES)
+def test_plain_trees_come_back(tree: Any) -> None:
+    assert trees.put_together(*trees.take_apart(tree)) == tree
+
+
+def test_tensors_come_back_by_path() -> None:
+    tree = {"a": [torch.arange(3), {0: (torch.ones(()), -0.0)}]}
+    text, tensors = trees.take_apart(tree)
+    assert sorted(tensors) == ["/a/0", "/a/1/0/0"]
+    assert torch.equal(trees.put_together(text, tensors)["a"][0], torch.arange(3))
+
+
+def test_what_does_not_survive_is_named() -> None:
+    with pytest.raises(JobError, match="state at /user/model is a object"):
+        trees.take_apart({"user": {"model": object()}})
+    with pytest.raises(JobError, match=r"key 1\.5"):
+        trees.take_apart({1.5: 0})
