@@ -90,6 +90,8 @@ class JobRecord:
     settled_s: float = 0.0
     #: Why a promise was missed; empty while it was not.
     missed: str = ""
+    #: Whether the nearest offer is to be taken at once if it is declined.
+    accept_offer: bool = False
     #: What was expected when it was answered, to be compared with what came.
     expected_s: float | None = None
 

@@ -141,9 +141,15 @@ class Store:
         with self.engine.connect() as connection:
             return [EventRecord(**row._mapping) for row in connection.execute(query)]
 
+    def last_events(self, count: int) -> list[EventRecord]:
+        """The newest events, newest first."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(count))
+            return [EventRecord(**row._mapping) for row in rows]
+
     def offers(self, job_id: str | None = None, state: str | None = None) -> list[OfferRecord]:
-        """Offers of one job, or of all, in this state, or in any; the nearest first."""
-        query = select(OFFERS).order_by(OFFERS.c.deadline_s, OFFERS.c.id)
+        """Offers of one job, or of all, in this state, or in any; the first one first."""
+        query = select(OFFERS).order_by(OFFERS.c.id)
         query = query.where(OFFERS.c.job == job_id) if job_id is not None else query
         query = query.where(OFFERS.c.state == state) if state is not None else query
         with self.engine.connect() as connection:

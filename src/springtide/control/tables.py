@@ -48,6 +48,7 @@ JOBS = Table(
     Column("ran_s", Float, nullable=False),
     Column("settled_s", Float, nullable=False),
     Column("missed", String, nullable=False),
+    Column("accept_offer", Boolean, nullable=False),
     Column("expected_s", Float),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_name", "name"),

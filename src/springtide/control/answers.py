@@ -1,0 +1,124 @@
+"""What a user is told: the policy's answer with a sentence that names times, and offers that would be accepted.
+
+Offers come from the policy where it makes them. Where it does not, they are found by asking it: the earliest deadline,
+and the most work, that the same policy would admit in the same world. Nothing is decided here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+
+from springtide.control.durations import show_instant, show_span
+from springtide.control.records import JobRecord
+from springtide.core.decisions import Answer, Plan, Status
+from springtide.core.jobs import Job
+
+LONGEST_OFFER_FACTOR = 4096.0
+PRECISION = 0.02  # offers are found to this share of the span from now
+FEWEST_WORK_SHARE = 0.05  # less of the work than this is no offer
+OFFER_MARGIN = 1.02  # a deadline a little later than the earliest, so that it still holds when taken
+OFFER_MARGIN_S = 1.0
+MOST_EXPIRY_S = 600.0
+EXPIRY_SHARE = 0.1
+
+Admits = Callable[[Job], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An offer before it is recorded: all the work by a later deadline, or less work by the same one."""
+
+    kind: str
+    deadline_s: float
+    steps: int
+
+
+REASONS = {
+    "late": "deadline_infeasible",
+    "makes_others_late": "would_break_promises",
+    "infeasible": "deadline_infeasible",
+}
+
+
+def name_reason(reason: str) -> str:
+    """The platform's reason code for a policy's."""
+    return REASONS.get(reason, reason)
+
+
+def tell_admitted(record: JobRecord, plan: Plan | None, margin: bool, now_s: float) -> str:
+    """The sentence of an admitted job."""
+    if record.deadline_s is None:
+        return "admitted as best effort: it runs on devices that no promise needs"
+    sentence = f"promised to finish by {show_instant(record.deadline_s)} (in {show_span(record.deadline_s - now_s)})"
+    if plan is not None and plan.finish_s < inf:
+        sentence += f"; planned to end {show_span(max(0.0, plan.finish_s - now_s))} from now"
+    if margin:
+        sentence += "; the plan holds 25 % more time, until one whole epoch has been seen"
+    return sentence
+
+
+def tell_waitlisted(answer: Answer, now_s: float) -> str:
+    """The sentence of a job whose answer comes later."""
+    when = "" if answer.answer_by_s == inf else f"; the answer comes by {show_instant(answer.answer_by_s)}"
+    wait = "" if answer.answer_by_s == inf else f" (in {show_span(max(0.0, answer.answer_by_s - now_s))})"
+    return f"{answer.sentence or 'no promise can be made yet'}{when}{wait}"
+
+
+def tell_declined(record: JobRecord, job: Job, answer: Answer, now_s: float) -> str:
+    """The sentence of a job that is declined."""
+    if record.deadline_s is None:
+        return answer.sentence
+    alone_s, span_s = job.alone_s(), record.deadline_s - now_s
+    if alone_s > span_s:
+        return (
+            f"it needs {show_span(alone_s)} on its best share with no one else here; "
+            f"its deadline is {show_span(span_s)} from now"
+        )
+    return answer.sentence or "no plan ends it by its deadline without breaking a promise"
+
+
+def find_offers(job: Job, answer: Answer, now_s: float, admits: Admits) -> list[Proposal]:
+    """What would be accepted instead: the earliest deadline for all the work, then the most work by the deadline."""
+    if answer.offers:
+        return [
+            Proposal("deadline" if offer.work >= job.work else "work", offer.deadline_s, max(1, int(offer.work)))
+            for offer in answer.offers
+        ]
+    found = [find_deadline(job, now_s, admits), find_work(job, now_s, admits)]
+    return [proposal for proposal in found if proposal is not None]
+
+
+def find_deadline(job: Job, now_s: float, admits: Admits) -> Proposal | None:
+    """The earliest deadline for all the work, to 2 % of its span."""
+    near_s = max(job.alone_s(), job.deadline_s - now_s)
+    far_s = near_s
+    while not admits(replace(job, deadline_s=now_s + far_s)):
+        far_s *= 2
+        if far_s > LONGEST_OFFER_FACTOR * near_s:
+            return None
+    while far_s - near_s > PRECISION * far_s:
+        middle_s = (near_s + far_s) / 2
+        near_s, far_s = (near_s, middle_s) if admits(replace(job, deadline_s=now_s + middle_s)) else (middle_s, far_s)
+    return Proposal("deadline", now_s + far_s * OFFER_MARGIN + OFFER_MARGIN_S, max(1, int(job.work)))
+
+
+def find_work(job: Job, now_s: float, admits: Admits) -> Proposal | None:
+    """The most work by the same deadline, if it is worth having."""
+    least, most = FEWEST_WORK_SHARE * job.work, job.work
+    if not admits(replace(job, work=least)):
+        return None
+    while most - least > PRECISION * job.work:
+        middle = (least + most) / 2
+        least, most = (middle, most) if admits(replace(job, work=middle)) else (least, middle)
+    steps = int(least / OFFER_MARGIN)
+    return Proposal("work", job.deadline_s, steps) if steps >= 1 else None
+
+
+def expire_offer(deadline_s: float, now_s: float) -> float:
+    """When an offer ends: after ten minutes, or a tenth of the job's slack if that is sooner."""
+    return now_s + min(MOST_EXPIRY_S, EXPIRY_SHARE * max(0.0, deadline_s - now_s))
+
+
+def is_promised(answer: Answer, record: JobRecord) -> bool:
+    """Whether an answer is a promise: admitted, with a deadline, by a policy that promises."""
+    return answer.status is Status.ADMITTED and record.deadline_s is not None and answer.reason != "no_promise"

@@ -1,0 +1,248 @@
+"""Where requests come in: submit, cancel, resume, accept an offer, plan. Runs in the reconciler's thread.
+
+Checks who may do what and what is possible at all; the policy does the rest.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import PurePosixPath
+from typing import Any
+
+from springtide.control import answers, arrivals, outcomes, speeds, watches
+from springtide.control.arrivals import Submission
+from springtide.control.homes import write_secrets
+from springtide.control.jobfile import JobFile
+from springtide.control.reconciler import Reconciler, rehearse
+from springtide.control.records import JobRecord, State, UserRecord
+from springtide.core.decisions import Answer, Plan, Status
+from springtide.core.jobs import Job
+from springtide.errors import InputError, JobError
+
+
+class LimitError(InputError):
+    """A user has reached a limit; try again later."""
+
+
+class MissingError(InputError):
+    """There is no such thing, or it is not this user's."""
+
+
+class ConflictError(InputError):
+    """The job is in a state in which that cannot be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What `plan` says: the answer a submission would get now, and how each share would do."""
+
+    state: str
+    reason: str
+    sentence: str
+    deadline_s: float | None = None
+    finish_s: float | None = None
+    total_steps: int | None = None
+    #: (share, steps per second, the slow end of it, seconds alone)
+    shares: tuple[tuple[int, float, float, float], ...] = ()
+    offers: tuple[answers.Proposal, ...] = ()
+    plan: tuple[tuple[float, int], ...] = ()
+    cost_usd: float | None = None
+
+
+@dataclass(slots=True)
+class Desk:
+    """The requests of users, by a reconciler."""
+
+    reconciler: Reconciler
+
+    def submit(self, submission: Submission, user: UserRecord | None = None) -> str:
+        """Take in a job; returns its id. The answer is in its record once the present step is over."""
+        platform = self.reconciler.platform
+        job = submission.job
+        self.check_limits(submission.user, user)
+        check_code(self.reconciler, submission)
+        check_budget(job, platform.options.price_per_device_hour)
+        record = arrivals.make_record(submission, platform.site, platform.clock, platform.torch_version)
+        record = replace(record, accept_offer=submission.accept_offer)
+        missing = [name for name in job.secrets if name not in submission.secrets]
+        if missing:
+            raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit from")
+        write_secrets(platform.home, record.id, {name: submission.secrets[name] for name in job.secrets})
+        record = platform.book.add(record)
+        platform.book.note("submitted", f"{record.user} submitted {record.name}", record.id)
+        refusal = arrivals.refuse_early(record, job, platform.site) or self.check_quota(record, user)
+        if refusal is not None:
+            outcomes.decline(platform, record.id, refusal.reason, refusal.sentence)
+            return record.id
+        outcomes.arrive(platform, record.id)
+        self.reconciler.dirty = True
+        return record.id
+
+    def check_limits(self, name: str, user: UserRecord | None) -> None:
+        """Refuse a user who has too many active jobs."""
+        platform = self.reconciler.platform
+        own = user.most_active if user is not None else None
+        most = own if own is not None else platform.options.most_active
+        active = sum(record.user == name for record in platform.book.jobs.values())
+        if active >= most:
+            raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
+
+    def check_quota(self, record: JobRecord, user: UserRecord | None) -> arrivals.Refusal | None:
+        """Refuse a promise that would exceed the device-seconds a user may have outstanding."""
+        platform = self.reconciler.platform
+        if user is None or user.quota_device_s is None or record.deadline_s is None:
+            return None
+        speed = platform.book.speed(record.speed_key)
+        if not speeds.is_known(speed):
+            return None
+        job = platform.build_job(record)
+        wanted = least_device_s(job)
+        left = user.quota_device_s - outstanding_device_s(self.reconciler, user.name)
+        if wanted <= left:
+            return None
+        return arrivals.Refusal(
+            "quota_exceeded",
+            f"it needs at least {wanted:.0f} device-seconds; of the quota of {user.quota_device_s:.0f}, "
+            f"{max(0.0, left):.0f} are left for user {user.name}",
+        )
+
+    def cancel(self, job_id: str, by: str) -> None:
+        """End a job for good; one that has ended stays as it is."""
+        platform = self.reconciler.platform
+        if job_id not in platform.book.jobs:
+            return
+        if platform.book.jobs[job_id].state is State.OFFERED:
+            watches.close_offers(platform, job_id, "withdrawn")
+        outcomes.cancel(platform, job_id, f"cancelled by {by}")
+        self.reconciler.dirty = True
+
+    def resume(self, job_id: str) -> None:
+        """Let a paused, cancelled or failed job go on from its last checkpoint; it is answered anew."""
+        platform = self.reconciler.platform
+        record = platform.book.jobs.get(job_id) or self.reconciler.store.job(job_id)
+        if record is None or record.state not in (State.PAUSED, State.CANCELLED, State.FAILED):
+            state = record.state if record is not None else "gone"
+            raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
+        if record.deadline_s is not None and record.deadline_s <= platform.clock.now_s():
+            record = replace(record, deadline_s=None)
+        platform.book.jobs[job_id] = record
+        platform.book.change(
+            job_id, state=State.WAITLISTED, promised=False, plan=None, missed="", finished_s=None, exit_code=None
+        )
+        platform.book.note("resumed", f"goes on from step {record.step}", job_id)
+        outcomes.arrive(platform, job_id)
+        self.reconciler.dirty = True
+
+    def accept(self, job_id: str, offer_id: str | None) -> None:
+        """Take an open offer of a job: the one named, or the nearest."""
+        platform = self.reconciler.platform
+        offers = [
+            offer
+            for offer in self.reconciler.store.offers(job_id, "open")
+            if offer.expires_s > platform.clock.now_s() and offer_id in (None, offer.id)
+        ]
+        if not offers or job_id not in platform.book.jobs:
+            raise ConflictError(f"job {job_id} has no open offer{f' {offer_id}' if offer_id else ''}; submit it again")
+        outcomes.accept(platform, offers[0])
+        self.reconciler.dirty = True
+
+    def plan(self, submission: Submission) -> Forecast:
+        """What a submission would be told now; stores and reserves nothing."""
+        platform = self.reconciler.platform
+        check_code(self.reconciler, submission)
+        check_budget(submission.job, platform.options.price_per_device_hour)
+        record = arrivals.make_record(submission, platform.site, platform.clock, platform.torch_version)
+        record = replace(record, seq=platform.book.next_seq)
+        return forecast(self.reconciler, record, submission.job, self.reconciler.admits)
+
+
+def forecast(reconciler: Reconciler, record: JobRecord, file: JobFile, admits: Callable[[Job], bool]) -> Forecast:
+    """What the policy would say to a record."""
+    platform = reconciler.platform
+    refusal = arrivals.refuse_early(record, file, platform.site)
+    if refusal is not None:
+        return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
+    speed = platform.book.speed(record.speed_key)
+    if file.elastic and not (speed is not None and speed.points and arrivals.count_steps(record, file, speed)):
+        sentence = "unknown speed: `plan --probe` runs it for at most 15 s"
+        return Forecast("unknown", "unknown_speed", sentence, record.deadline_s)
+    job = platform.build_job(record)
+    decision = rehearse(platform, reconciler.decide, job)
+    answer = decision.answers.get(job.id, Answer(Status.WAITLISTED))
+    promise = decision.promises.get(job.id)
+    plan = promise.plan if promise is not None else None
+    now_s = platform.clock.now_s()
+    if answer.status is Status.ADMITTED:
+        sentence = answers.tell_admitted(record, plan, speed is not None and not speed.whole_epoch, now_s)
+    elif answer.status is Status.WAITLISTED:
+        sentence = answers.tell_waitlisted(answer, now_s)
+    else:
+        sentence = answers.tell_declined(record, job, answer, now_s)
+    declined = answer.status is Status.DECLINED and record.deadline_s is not None
+    price = platform.options.price_per_device_hour
+    return Forecast(
+        str(answer.status),
+        answers.name_reason(answer.reason),
+        sentence,
+        record.deadline_s,
+        plan.finish_s if plan is not None and plan.finish_s < inf else None,
+        int(job.work) if file.elastic else None,
+        list_shares(job, platform.book.speed(record.speed_key)),
+        tuple(answers.find_offers(job, answer, now_s, admits)) if declined else (),
+        tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
+        None if price is None else price * least_device_s(job) / 3600.0,
+    )
+
+
+def list_shares(job: Job, speed: Any) -> tuple[tuple[int, float, float, float], ...]:
+    """How each share would do: expected speed, the speed that plans count on, seconds alone from start to end."""
+    expected = speeds.expect_curve(speed, job.curve.shares).rates if speed is not None and speed.points else None
+    rates = expected or job.curve.rates
+    return tuple(
+        (share, fast, slow, job.overhead.pause_s(share, starting=True) + job.work / slow)
+        for share, fast, slow in zip(job.curve.shares, rates, job.curve.rates, strict=True)
+    )
+
+
+def check_code(reconciler: Reconciler, submission: Submission) -> None:
+    """Refuse a job whose code was not uploaded, or whose script is not in it."""
+    folder = reconciler.platform.home.code / submission.archive
+    if not folder.is_dir():
+        raise JobError(f"archive {submission.archive} is not here; upload it before submitting")
+    script = PurePosixPath(submission.job.script)
+    if script.suffix != ".py" or script.is_absolute():
+        return
+    if ".." in script.parts:
+        raise JobError(f"script {str(script)!r} lies outside workdir; set workdir to a folder that holds it")
+    if not (folder / script).is_file():
+        raise JobError(f"script {str(script)!r} does not exist in workdir; check `run` and `workdir`")
+
+
+def check_budget(job: JobFile, price: float | None) -> None:
+    """Refuse a budget where nothing has a price."""
+    if job.budget is not None and price is None:
+        raise JobError(
+            "budget needs a price: set price_per_device_hour in the server's server.yaml, or leave budget out"
+        )
+
+
+def least_device_s(job: Job) -> float:
+    """The fewest device-seconds on which a job can be done."""
+    pairs = zip(job.curve.shares, job.curve.rates, strict=True)
+    return min(share * (job.overhead.pause_s(share, starting=True) + job.work / rate) for share, rate in pairs)
+
+
+def outstanding_device_s(reconciler: Reconciler, user: str) -> float:
+    """Device-seconds still planned for a user's promised jobs."""
+    platform, now_s = reconciler.platform, reconciler.platform.clock.now_s()
+    views = [view for view in platform.world.jobs.values() if view.job.user == user and view.promise is not None]
+    return sum(planned_device_s(view.promise.plan, now_s) for view in views if view.promise is not None)
+
+
+def planned_device_s(plan: Plan, now_s: float) -> float:
+    """Device-seconds of a plan from now on."""
+    ends = [*(segment.start_s for segment in plan.segments[1:]), plan.finish_s]
+    return sum(
+        segment.share * max(0.0, min(end_s, plan.finish_s) - max(segment.start_s, now_s))
+        for segment, end_s in zip(plan.segments, ends, strict=True)
+    )

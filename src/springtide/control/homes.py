@@ -1,0 +1,131 @@
+"""The state directory: where everything of a server lies on disk. Mode 0700, made on first use."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from springtide.errors import StateError
+
+
+def find_home() -> "Home":
+    """`$SPRINGTIDE_HOME`, or the user's state directory."""
+    given = os.environ.get("SPRINGTIDE_HOME")
+    if given:
+        return Home(Path(given).absolute())
+    state = os.environ.get("XDG_STATE_HOME")
+    return Home((Path(state) if state else Path.home() / ".local" / "state") / "springtide")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths below one state directory."""
+
+    root: Path
+
+    def make(self) -> "Home":
+        """Create the directory, for this user's eyes only."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.root.chmod(0o700)
+            for folder in (self.archives, self.code, self.jobs):
+                folder.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StateError(
+                f"state directory {str(self.root)!r} cannot be used ({error.strerror}); set SPRINGTIDE_HOME to another"
+            ) from None
+        return self
+
+    @property
+    def token(self) -> Path:
+        """The token that lets this user in."""
+        return self.root / "token"
+
+    @property
+    def database(self) -> Path:
+        """Everything that is remembered."""
+        return self.root / "springtide.db"
+
+    @property
+    def address(self) -> Path:
+        """Where the running server listens, and its process id."""
+        return self.root / "server.json"
+
+    @property
+    def config(self) -> Path:
+        """The server's own settings, written by its owner."""
+        return self.root / "server.yaml"
+
+    @property
+    def log(self) -> Path:
+        """What a server in the background writes."""
+        return self.root / "server.log"
+
+    @property
+    def archives(self) -> Path:
+        """Uploaded archives by hash."""
+        return self.root / "archives"
+
+    @property
+    def code(self) -> Path:
+        """Unpacked archives by hash."""
+        return self.root / "code"
+
+    @property
+    def jobs(self) -> Path:
+        """A folder per job."""
+        return self.root / "jobs"
+
+    def archive_file(self, code_hash: str) -> Path:
+        """The archive of this hash."""
+        return self.archives / f"{code_hash}.tar"
+
+    def job_folder(self, job_id: str) -> Path:
+        """All that a job leaves on disk: logs, output, checkpoints."""
+        return self.jobs / job_id
+
+    def logs(self, job_id: str) -> Path:
+        """The logs of a job's ranks, and its metrics."""
+        return self.job_folder(job_id) / "logs"
+
+    def output(self, job_id: str) -> Path:
+        """`$SPRINGTIDE_OUTPUT` of a job."""
+        return self.job_folder(job_id) / "output"
+
+    def checkpoints(self, job_id: str) -> Path:
+        """The checkpoints of a job, unless its file says otherwise."""
+        return self.job_folder(job_id) / "checkpoints"
+
+    def scratch(self, job_id: str) -> Path:
+        """The checkpoints and output of a probe, thrown away."""
+        return self.job_folder(job_id) / "probe"
+
+    def secrets_file(self, job_id: str) -> Path:
+        """The values of a job's secrets while it lives."""
+        return self.job_folder(job_id) / "secrets.json"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def write_secrets(home: Home, job_id: str, values: Mapping[str, str]) -> None:
+    """Keep the secrets of a job until it ends."""
+    if values:
+        write_private(home.secrets_file(job_id), json.dumps(dict(values)))
+
+
+def read_address(home: Home) -> dict[str, Any] | None:
+    """Where the server of this state directory said it listens; None if none did."""
+    try:
+        address: dict[str, Any] = json.loads(home.address.read_text())
+    except (OSError, ValueError):
+        return None
+    return address

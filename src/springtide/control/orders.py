@@ -1,0 +1,74 @@
+"""From a decision to instructions: what the executor must be told when a job's devices change."""
+
+from springtide.control.homes import Home
+from springtide.control.jobfile import JobFile
+from springtide.control.records import JobRecord
+from springtide.executors.protocol import (
+    Cancel,
+    CheckpointPolicy,
+    Instruction,
+    JobSpec,
+    Probe,
+    Resize,
+    Start,
+    Stop,
+)
+
+PROBE_STEPS = 30
+PROBE_S = 15.0
+
+
+def make_spec(record: JobRecord, home: Home, scratch: bool = False, run_as: str | None = None) -> JobSpec:
+    """All that workers need to know; a probe writes to scratch."""
+    job = JobFile.model_validate(record.spec)
+    aside = home.scratch(record.id)
+    checkpoints = aside / "checkpoints" if scratch else job.checkpoint.dir or home.checkpoints(record.id)
+    secrets = home.secrets_file(record.id)
+    return JobSpec(
+        argv=job.words,
+        folder=str(home.code / record.archive),
+        checkpoint=CheckpointPolicy(str(checkpoints), job.checkpoint.every_s, job.checkpoint.keep),
+        output_dir=str(aside / "output" if scratch else home.output(record.id)),
+        log_dir=str(aside / "logs" if scratch else home.logs(record.id)),
+        python=job.python,
+        env=job.env,
+        secrets_file=str(secrets) if job.secrets else None,
+        logical_workers=job.logical_workers,
+        determinism=job.determinism,
+        elastic=job.elastic,
+        steps=job.steps,
+        retries=job.retry.max,
+        run_as=run_as,
+    )
+
+
+def make_order(
+    record: JobRecord, before: tuple[str, ...], after: tuple[str, ...], home: Home, reason: str = "preempted"
+) -> Instruction:
+    """The instruction that takes a job from some devices to others; its generation is the record's next."""
+    generation = record.generation + 1
+    key = f"{record.id}.{generation}"
+    if not after:
+        return Stop(job=record.id, generation=generation, key=key, reason=reason)
+    if before:
+        return Resize(job=record.id, generation=generation, key=key, devices=after)
+    return Start(job=record.id, generation=generation, key=key, spec=make_spec(record, home), devices=after)
+
+
+def make_probe(record: JobRecord, devices: tuple[str, ...], home: Home) -> Probe:
+    """The instruction that measures a job on these devices."""
+    generation = record.generation + 1
+    return Probe(
+        job=record.id,
+        generation=generation,
+        key=f"{record.id}.{generation}",
+        spec=make_spec(record, home, scratch=True),
+        devices=devices,
+        max_steps=PROBE_STEPS,
+        max_s=PROBE_S,
+    )
+
+
+def make_cancel(job_id: str, generation: int, reason: str) -> Cancel:
+    """The instruction that ends a job for good."""
+    return Cancel(job=job_id, generation=generation, key=f"{job_id}.{generation}", reason=reason)

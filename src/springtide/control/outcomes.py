@@ -1,0 +1,294 @@
+"""Decisions worked into the book: answers, promises, devices and ends, each as a record, an event, an instruction.
+
+Everything here is staged; nothing is done until the book is committed.
+"""
+
+from dataclasses import replace
+from math import inf
+
+from springtide.control import answers, arrivals
+from springtide.control.durations import show_instant, show_span
+from springtide.control.jobfile import JobFile
+from springtide.control.orders import make_cancel, make_order, make_probe
+from springtide.control.platforms import Platform
+from springtide.control.records import JobRecord, OfferRecord, State
+from springtide.control.worlds import write_plan
+from springtide.core.decisions import Answer, Decision, JobView, Status
+from springtide.core.jobs import JobId
+from springtide.executors.protocol import Instruction, Running
+
+
+def stage_decision(platform: Platform, decision: Decision, now_s: float) -> list[tuple[JobView, Answer]]:
+    """Apply a decision to the world and stage what follows from it; returns the jobs that were declined."""
+    book, world = platform.book, platform.world
+    declined: list[tuple[JobView, Answer]] = []
+    views = {job_id: world.jobs[job_id] for job_id in decision.answers}
+    moved = world.apply(decision, now_s)
+    for job_id, answer in decision.answers.items():
+        if job_id.startswith(arrivals.PROBE_PREFIX):
+            continue
+        if answer.status is Status.DECLINED:
+            declined.append((views[job_id], answer))
+        stage_answer(platform, views[job_id], answer, decision)
+    for job_id, promise in decision.promises.items():
+        if job_id in book.jobs and not job_id.startswith(arrivals.PROBE_PREFIX):
+            plan = write_plan(promise.plan)
+            if book.jobs[job_id].plan != plan:
+                book.change(job_id, plan=plan)
+    for before, after in moved:
+        if after is not before:
+            stage_devices(platform, before, after, decision.reasons.get(before.job.id, ""))
+    if decision.memory is not None:
+        book.put_fact("memory", dict(decision.memory))
+    return declined
+
+
+def stage_answer(platform: Platform, view: JobView, answer: Answer, decision: Decision) -> None:
+    """Write an answer into a job's record."""
+    book, now_s = platform.book, platform.clock.now_s()
+    record = book.jobs[view.job.id]
+    reason = answers.name_reason(answer.reason)
+    if answer.status is Status.ADMITTED:
+        promise = decision.promises.get(view.job.id)
+        speed = book.speed(record.speed_key)
+        margin = speed is not None and not speed.whole_epoch
+        plan = promise.plan if promise is not None else None
+        sentence = answers.tell_admitted(record, plan, margin, now_s)
+        promised = answers.is_promised(answer, record)
+        expected_s = plan.finish_s if plan is not None and plan.finish_s < inf else None
+        book.change(record.id, state=State.ADMITTED, promised=promised, expected_s=expected_s, predicted_s=expected_s)
+        reason = "promised" if promised else "best_effort" if record.deadline_s is None else reason
+    elif answer.status is Status.WAITLISTED:
+        sentence = answers.tell_waitlisted(answer, now_s)
+        by_s = None if answer.answer_by_s == inf else answer.answer_by_s
+        book.change(record.id, state=State.WAITLISTED, answer_by_s=by_s)
+    else:
+        sentence = answers.tell_declined(record, view.job, answer, now_s)
+        book.change(record.id, state=State.DECLINED, finished_s=now_s)
+    book.change(record.id, reason=reason, sentence=sentence, answered_s=now_s)
+    book.note(str(answer.status), sentence, record.id, reason=reason)
+
+
+def stage_devices(platform: Platform, before: JobView, after: JobView, why: str) -> None:
+    """Write a change of devices into a job's record, and the instruction that carries it out."""
+    book, site = platform.book, platform.site
+    is_probe = before.job.id.startswith(arrivals.PROBE_PREFIX)
+    record = book.jobs[before.job.id.removeprefix(arrivals.PROBE_PREFIX)]
+    held, given = site.name_devices(before.devices), site.name_devices(after.devices)
+    order: Instruction
+    if is_probe and given and not held:
+        order = make_probe(record, given, platform.home)
+        platform.world.revise(arrivals.fix_share(after.job, len(given)), platform.clock.now_s())
+    else:
+        order = make_order(record, held, given, platform.home)
+    book.order(order)
+    first_s = (
+        platform.clock.now_s() if record.first_start_s is None and given and not is_probe else record.first_start_s
+    )
+    record = book.change(record.id, generation=order.generation, devices=given, first_start_s=first_s)
+    platform.settle(record.id, after)
+    if is_probe:
+        note_probe(platform, record, given)
+    else:
+        note_change(platform, record, held, given, why)
+
+
+def note_probe(platform: Platform, record: JobRecord, given: tuple[str, ...]) -> None:
+    """Tell that a probe starts, or lost its devices."""
+    sentence = (
+        f"measures its speed on {', '.join(given)}" if given else "its probe gave way to a promise; it will go on"
+    )
+    platform.book.note("probing", sentence, record.id, devices=list(given))
+
+
+def note_change(platform: Platform, record: JobRecord, held: tuple[str, ...], given: tuple[str, ...], why: str) -> None:
+    """Tell how a job's devices change and why, as state, condition and event."""
+    book = platform.book
+    data = {"from": len(held), "to": len(given), "devices": list(given)}
+    if held and given:
+        verb = "grows" if len(given) > len(held) else "shrinks" if len(given) < len(held) else "moves"
+        sentence = f"{verb} from {len(held)} to {len(given)} devices" + (f": {why}" if why else "")
+        book.change(record.id, rescales=record.rescales + 1)
+        book.set_condition(record.id, "rescaling", verb, sentence)
+        book.note(verb, sentence, record.id, **data)
+    elif given:
+        book.note("placed", f"gets {', '.join(given)}" + (f": {why}" if why else ""), record.id, **data)
+    else:
+        book.clear_condition(record.id, "rescaling")
+        book.change(record.id, state=State.ADMITTED)
+        book.note("suspended", "gives its devices to others for now" + (f": {why}" if why else ""), record.id, **data)
+
+
+def end_job(platform: Platform, job_id: str, state: State, reason: str, sentence: str, at_s: float) -> None:
+    """Take a job out of the world and close its record; secrets and scratch files go."""
+    book = platform.book
+    record = book.jobs[job_id]
+    view = platform.view(job_id)
+    if view is not None:
+        platform.settle(job_id, view)
+        platform.world.finish(view.job.id, platform.clock.now_s())
+    missed = record.missed
+    if record.promised and not missed and (record.deadline_s or inf) < at_s:
+        missed = tell_cause(record)
+    book.change(
+        job_id,
+        state=state,
+        reason=reason,
+        sentence=sentence,
+        finished_s=at_s,
+        devices=(),
+        conditions=(),
+        missed=missed,
+        predicted_s=None,
+    )
+    book.note(str(state), sentence + tell_margin(book.jobs[job_id]), job_id, reason=reason)
+    platform.home.secrets_file(job_id).unlink(missing_ok=True)
+
+
+def tell_margin(record: JobRecord) -> str:
+    """How a finish compares with its promise."""
+    if not record.promised or record.deadline_s is None or record.finished_s is None:
+        return ""
+    if record.state is not State.SUCCEEDED:
+        return ""
+    early_s = record.deadline_s - record.finished_s
+    return f"; {show_span(early_s)} before its deadline" if early_s >= 0 else f"; {show_span(-early_s)} late"
+
+
+def tell_cause(record: JobRecord) -> str:
+    """Why a promise was missed, in a word: faults, or a job slower than it was measured."""
+    return "faults" if record.faults else "slower_than_measured"
+
+
+def leave_devices(platform: Platform, job_id: str) -> None:
+    """A job gave its devices back by itself: correct the world and the record. A probe that ended becomes a job."""
+    book, world, now_s = platform.book, platform.world, platform.clock.now_s()
+    probe = JobId(arrivals.PROBE_PREFIX + job_id)
+    if probe in world.jobs:
+        world.finish(probe, now_s)
+        book.change(job_id, devices=())
+        arrive(platform, job_id)
+        return
+    world.apply(Decision(allocations={JobId(job_id): ()}), now_s)
+    platform.settle(job_id, world.jobs[JobId(job_id)])
+    book.change(job_id, devices=(), state=State.ADMITTED)
+
+
+def arrive(platform: Platform, job_id: str) -> None:
+    """Put a job before the policy: itself if its speed is known or nothing is promised, else a probe."""
+    book, now_s = platform.book, platform.clock.now_s()
+    record = book.jobs[job_id]
+    job = JobFile.model_validate(record.spec)
+    speed = book.speed(record.speed_key)
+    steps = arrivals.count_steps(record, job, speed)
+    known = speed is not None and bool(speed.points) and steps is not None
+    if record.deadline_s is not None and job.elastic and not known:
+        sentence = "its speed is not known yet; a probe of at most 15 s measures it"
+        book.change(job_id, state=State.PROBING, reason="unknown_speed", sentence=sentence)
+        platform.world.arrive(arrivals.make_probe_job(record), now_s)
+        return
+    workers = record.logical_workers or (speed.logical_workers if speed is not None else None)
+    book.change(job_id, total_steps=steps if job.elastic else None, logical_workers=workers)
+    platform.world.arrive(platform.build_job(book.jobs[job_id]), now_s)
+
+
+def decline(platform: Platform, job_id: str, reason: str, sentence: str) -> None:
+    """Decline a job without asking a policy."""
+    book, now_s = platform.book, platform.clock.now_s()
+    book.change(job_id, state=State.DECLINED, reason=reason, sentence=sentence, answered_s=now_s, finished_s=now_s)
+    book.note("declined", sentence, job_id, reason=reason)
+
+
+def accept(platform: Platform, offer: OfferRecord) -> None:
+    """Take an offer: the job asks again with the offered deadline or work."""
+    book = platform.book
+    record = book.jobs[offer.job]
+    for other in {one.id: one for one in (*book.store.offers(offer.job, "open"), *book.batch.offers.values())}.values():
+        if other.job == offer.job:
+            book.put_offer(replace(other, state="accepted" if other.id == offer.id else "withdrawn"))
+    spec = {**record.spec, "steps": offer.steps} if offer.kind == "work" else record.spec
+    book.change(
+        record.id, spec=spec, deadline_s=offer.deadline_s, accept_offer=False, finished_s=None, state=State.WAITLISTED
+    )
+    book.note("offer_accepted", f"offer {offer.id} is taken: {tell_offer(offer, platform.clock.now_s())}", record.id)
+    arrive(platform, record.id)
+
+
+def cancel(platform: Platform, job_id: str, sentence: str) -> None:
+    """End a job because its owner said so."""
+    book = platform.book
+    record = book.jobs[job_id]
+    if record.generation:
+        order = make_cancel(job_id, record.generation + 1, "cancelled")
+        book.order(order)
+        book.change(job_id, generation=order.generation)
+    end_job(platform, job_id, State.CANCELLED, "cancelled", sentence, platform.clock.now_s())
+
+
+def stage_offers(platform: Platform, record: JobRecord, proposals: list[answers.Proposal]) -> list[OfferRecord]:
+    """Write offers down; the job waits for a reply as long as they are open."""
+    now_s = platform.clock.now_s()
+    assert record.deadline_s is not None, "only jobs with a deadline get offers"
+    expires_s = answers.expire_offer(record.deadline_s, now_s)
+    offers = [
+        OfferRecord(f"{record.id}-{number}", record.id, record.user, one.kind, one.deadline_s, one.steps, expires_s)
+        for number, one in enumerate(proposals, start=1)
+    ]
+    for offer in offers:
+        platform.book.put_offer(offer)
+        platform.book.note("offered", tell_offer(offer, now_s), record.id, offer=offer.id)
+    if offers:
+        platform.book.change(record.id, state=State.OFFERED, finished_s=None)
+    return offers
+
+
+def tell_offer(offer: OfferRecord, now_s: float) -> str:
+    """An offer in one sentence."""
+    by = f"{show_instant(offer.deadline_s)} (in {show_span(offer.deadline_s - now_s)})"
+    if offer.kind == "deadline":
+        return f"all {offer.steps} steps could be promised by {by}"
+    return f"{offer.steps} steps could be promised by the same deadline, {by}"
+
+
+def start_again(platform: Platform, job_id: str) -> None:
+    """Start what should be running under a new generation, from its last checkpoint, on the same devices."""
+    book = platform.book
+    record = book.jobs[job_id]
+    if record.state is State.PROBING:
+        order: Instruction = make_probe(record, record.devices, platform.home)
+    else:
+        order = make_order(record, (), record.devices, platform.home)
+        book.set_condition(job_id, "recovering", "lost", "the executor lost it; it starts again")
+        book.change(job_id, faults=record.faults + 1)
+    book.order(order)
+    book.change(job_id, generation=order.generation)
+
+
+def end_stray(platform: Platform, name: str, running: Running) -> None:
+    """Cancel what runs although it has ended or was never ours."""
+    record = platform.book.jobs.get(name)
+    if record is not None and (record.devices or running.state == "stopping"):
+        return
+    if record is not None and running.generation >= record.generation:
+        return
+    if record is None and running.state != "stopping":
+        known = platform.book.store.job(name)
+        if known is None or not known.active:
+            generation = max(running.generation, 0 if known is None else known.generation) + 1
+            platform.book.order(make_cancel(name, generation, "stray"))
+
+
+def pause(platform: Platform, job_id: str, reason: str, sentence: str) -> None:
+    """Checkpoint a job and take it out of the world until it is resumed."""
+    book = platform.book
+    record = book.jobs[job_id]
+    view = platform.view(job_id)
+    if view is not None:
+        platform.settle(job_id, view)
+        platform.world.finish(view.job.id, platform.clock.now_s())
+    if record.devices:
+        order = make_order(record, record.devices, (), platform.home, reason)
+        book.order(order)
+        book.change(job_id, generation=order.generation, devices=())
+    book.change(job_id, state=State.PAUSED, reason=reason, sentence=sentence, predicted_s=None)
+    book.note("paused", sentence, job_id, reason=reason)

@@ -1,0 +1,109 @@
+"""All that the parts of the reconciler share: the book, the world, the devices, the clock and the options.
+
+Also the two things every part does: bring a record in line with the world, and rebuild a job when more is known of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf, isclose
+
+from springtide.control import arrivals, speeds
+from springtide.control.books import Book
+from springtide.control.clock import Clock
+from springtide.control.homes import Home
+from springtide.control.records import JobRecord, SpeedRecord
+from springtide.control.sites import Site
+from springtide.control.worlds import LiveWorld, predict_finish
+from springtide.core.decisions import JobView
+from springtide.core.jobs import Job, JobId
+
+SAME = 0.05  # speeds this close are the same: no plan is made anew for less
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a server behaves; from its command line and `server.yaml`."""
+
+    policy: str = "springtide"
+    price_per_device_hour: float | None = None
+    archive_limit_bytes: int = 100_000_000
+    most_active: int = 1000
+    rate_per_s: float = 10.0
+    burst: int = 50
+    keep_days: float = 90.0
+
+
+@dataclass(slots=True)
+class Platform:
+    """The state of a running control plane. Touched by the reconciler's thread only."""
+
+    book: Book
+    world: LiveWorld
+    site: Site
+    home: Home
+    clock: Clock
+    options: Options
+    torch_version: str = field(default_factory=speeds.find_torch_version)
+    run_as: Mapping[str, str | None] = field(default_factory=dict)
+
+    def view(self, job_id: str) -> JobView | None:
+        """Where the world sees a job, or the probe that stands for it."""
+        found = self.world.jobs.get(JobId(job_id))
+        return found if found is not None else self.world.jobs.get(JobId(arrivals.PROBE_PREFIX + job_id))
+
+    def speed(self, record: JobRecord) -> SpeedRecord:
+        """What is known of a job's speed, be it nothing."""
+        known = self.book.speed(record.speed_key)
+        return known if known is not None else SpeedRecord(record.speed_key)
+
+    def build_job(self, record: JobRecord) -> Job:
+        """The job as policies see it, with what is known now."""
+        return arrivals.make_job(record, self.book.speed(record.speed_key), self.site)
+
+    def refresh(self, job_id: str) -> bool:
+        """Rebuild a job from what is known now; returns whether that changes anything worth a decision."""
+        view = self.world.jobs.get(JobId(job_id))
+        if view is None:
+            return False
+        job = self.build_job(self.book.jobs[job_id])
+        old = view.job
+        if is_same(old, job):
+            return False
+        if view.share and view.share not in job.curve.shares:
+            job = replace(job, curve=old.curve)  # it holds a share that is no longer wanted: let it end there
+        self.world.revise(job, self.clock.now_s())
+        return True
+
+    def expected_rates(self, record: JobRecord, view: JobView) -> dict[int, float]:
+        """Expected steps per second by share: what was seen, not what a plan dares to count on."""
+        speed = self.book.speed(record.speed_key)
+        if speed is None or not speed.points:
+            return dict(zip(view.job.curve.shares, view.job.curve.rates, strict=True))
+        curve = speeds.expect_curve(speed, view.job.curve.shares)
+        return dict(zip(curve.shares, curve.rates, strict=True))
+
+    def predict(self, job_id: str) -> float | None:
+        """When a job is expected to end, or None while nobody can say."""
+        view, record = self.world.jobs.get(JobId(job_id)), self.book.jobs[job_id]
+        if view is None or record.total_steps is None:
+            return None
+        finish_s = predict_finish(view, self.expected_rates(record, view), self.clock.now_s())
+        return None if finish_s == inf else finish_s
+
+    def settle(self, job_id: str, view: JobView) -> None:
+        """Copy what a job has used up to now into its record."""
+        now_s = self.clock.now_s()
+        self.book.change(job_id, served=view.served_at(now_s), ran_s=view.ran_at(now_s), settled_s=now_s)
+
+
+def is_same(old: Job, new: Job) -> bool:
+    """Whether two accounts of a job differ too little to plan anew."""
+    return (
+        old.curve.shares == new.curve.shares
+        and old.deadline_s == new.deadline_s
+        and old.priority == new.priority
+        and isclose(old.work, new.work, rel_tol=1e-9)
+        and all(isclose(a, b, rel_tol=SAME) for a, b in zip(old.curve.rates, new.curve.rates, strict=True))
+        and isclose(old.overhead.start_s, new.overhead.start_s, rel_tol=0.5, abs_tol=1.0)
+        and isclose(old.overhead.base_s, new.overhead.base_s, rel_tol=0.5, abs_tol=0.2)
+    )

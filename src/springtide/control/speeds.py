@@ -1,0 +1,129 @@
+"""How fast a job will go: from measured points to the curve a plan may rest on.
+
+*Known* means the same code, command, environment, logical workers, device type and torch: the batch is part of code or
+command, and total steps are not in the key. Shares that were not measured come from the physical form of
+`springtide.throughput`, with its interval; plans use the slow end of it, and a quarter more time until one whole
+epoch has been seen.
+"""
+
+import hashlib
+import json
+from dataclasses import replace
+from functools import lru_cache
+from importlib import metadata
+from math import ceil
+
+from springtide.control.jobfile import JobFile
+from springtide.control.records import SpeedRecord
+from springtide.core.curves import Curve
+from springtide.core.jobs import Overhead
+from springtide.throughput.forms import DEFAULT_FORM, FORMS
+from springtide.throughput.points import Layout, Point, make_layout
+from springtide.throughput.priors import DEFAULT_PRIOR
+from springtide.throughput.samples import make_columns, make_sample
+
+UNSEEN_EPOCH_MARGIN = 1.25
+# Repeats of one configuration differ by 3-5 %; a point of many steps is trusted this far.
+MEASURED_MARGIN = 1.10
+WELL_MEASURED_STEPS = 20
+MOST_WEIGHT_STEPS = 500  # an old point counts like so many steps at most, so that it follows change
+USUAL_STARTUP_S = 5.0
+USUAL_PAUSE_S = 1.0
+STARTUP_MARGIN = 1.5
+# What an unmeasured best-effort job is taken to be, until it has run: ten minutes of steps of a second.
+GUESSED_STEPS = 600
+GUESSED_RATE = 1.0
+
+
+def find_torch_version() -> str:
+    """The version of torch beside this server, without importing it; empty if there is none."""
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def make_key(job: JobFile, archive: str, device_type: str, torch_version: str) -> str:
+    """The name under which the speed of this code is remembered."""
+    facts = [
+        archive,
+        list(job.words),
+        sorted(job.env.items()),
+        job.logical_workers,
+        job.determinism,
+        job.python or "",
+        device_type,
+        torch_version,
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def is_known(speed: SpeedRecord | None) -> bool:
+    """Whether a promise can rest on what was measured."""
+    return speed is not None and bool(speed.points) and speed.total_steps is not None
+
+
+def expect_curve(speed: SpeedRecord, shares: tuple[int, ...]) -> Curve:
+    """Expected steps per second at each share, with the slow end of the interval as `low`."""
+    points = tuple(sorted((share, steps, rate) for share, (steps, rate) in speed.points.items()))
+    return _fit_curve(points, speed.logical_workers or max(shares), shares)
+
+
+def plan_curve(speed: SpeedRecord, shares: tuple[int, ...]) -> Curve:
+    """The speeds that a promise may count on."""
+    margin = 1.0 if speed.whole_epoch else UNSEEN_EPOCH_MARGIN
+    expected = expect_curve(speed, shares)
+    return Curve(shares, tuple(rate / margin for rate in expected.low))
+
+
+def guess_curve(shares: tuple[int, ...]) -> Curve:
+    """Speeds of a job nobody has measured: only their order matters."""
+    return Curve(shares, tuple(GUESSED_RATE * share**0.8 for share in shares))
+
+
+def plan_overhead(speed: SpeedRecord | None) -> Overhead:
+    """Seconds that a start and a change of devices cost a plan."""
+    if speed is None or not speed.points:
+        return Overhead(base_s=USUAL_PAUSE_S, start_s=USUAL_STARTUP_S)
+    pause_s = USUAL_PAUSE_S if speed.pause_s is None else speed.pause_s
+    return Overhead(base_s=pause_s * STARTUP_MARGIN, start_s=speed.startup_s * STARTUP_MARGIN)
+
+
+@lru_cache(maxsize=4096)
+def _fit_curve(points: tuple[tuple[int, int, float], ...], workers: int, shares: tuple[int, ...]) -> Curve:
+    measured = [Point(_lay_out(share, workers), 1.0 / rate) for share, _, rate in points]
+    estimate = FORMS[DEFAULT_FORM](make_sample(measured), DEFAULT_PRIOR)(
+        make_columns([_lay_out(share, workers) for share in shares])
+    )
+    seen = {share: (steps, rate) for share, steps, rate in points}
+    rates, low = [], []
+    for share, step_s, high_s in zip(shares, estimate.step_s.tolist(), estimate.high_s.tolist(), strict=True):
+        steps, rate = seen.get(share, (0, 1.0 / step_s))
+        slowest = rate / MEASURED_MARGIN if steps >= WELL_MEASURED_STEPS else min(rate, 1.0 / high_s)
+        rates.append(rate)
+        low.append(slowest)
+    return Curve(shares, tuple(rates), tuple(low))
+
+
+def _lay_out(share: int, workers: int) -> Layout:
+    """A share on one machine; the batch of the fullest device in units of one logical worker's."""
+    return make_layout("job", "device", 1, share, ceil(workers / share))
+
+
+def learn_point(speed: SpeedRecord, share: int, steps: int, seconds: float) -> SpeedRecord:
+    """The record with so many more steps at a share, an older point weighing like `MOST_WEIGHT_STEPS` at most."""
+    if steps <= 0 or seconds <= 0:
+        return speed
+    old_steps, old_rate = speed.points.get(share, (0, 1.0))
+    kept = min(old_steps, MOST_WEIGHT_STEPS)
+    rate = (kept + steps) / (kept / old_rate + seconds)
+    return replace(speed, points={**speed.points, share: (kept + steps, rate)})
+
+
+def learn_costs(speed: SpeedRecord, startup_s: float | None = None, pause_s: float | None = None) -> SpeedRecord:
+    """The record with a start-up or a pause seen: the longer of it and three quarters of what was known."""
+    if startup_s is not None:
+        speed = replace(speed, startup_s=max(startup_s, 0.75 * speed.startup_s))
+    if pause_s is not None:
+        speed = replace(speed, pause_s=max(pause_s, 0.75 * (speed.pause_s or 0.0)))
+    return speed

@@ -1,0 +1,138 @@
+"""What only time brings: promises in danger or missed, offers that expire, budgets that are spent; and offers made.
+
+A promise counts as missed the moment its deadline passes, not when the job ends: a job that never ends is late too.
+"""
+
+from dataclasses import replace
+from math import inf
+
+from springtide.control import answers, outcomes
+from springtide.control.durations import show_instant, show_span
+from springtide.control.jobfile import JobFile
+from springtide.control.platforms import Platform
+from springtide.control.records import JobRecord, State
+from springtide.core.decisions import Answer, Decision, JobView, Status
+from springtide.core.jobs import Job, JobId
+
+MOST_OPEN_OFFERS = 2  # jobs with open offers, per user
+PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing down
+
+
+def watch(platform: Platform) -> bool:
+    """Look at every active job; returns whether something calls for a decision."""
+    changed = False
+    for record in list(platform.book.jobs.values()):
+        changed |= watch_promise(platform, record)
+        changed |= watch_budget(platform, platform.book.jobs[record.id])
+        watch_offer(platform, platform.book.jobs[record.id])
+    return changed
+
+
+def watch_promise(platform: Platform, record: JobRecord) -> bool:
+    """Notice that a promise is in danger, out of it, or missed."""
+    if not record.promised or record.missed or record.deadline_s is None:
+        return False
+    now_s = platform.clock.now_s()
+    if now_s > record.deadline_s:
+        return miss(platform, record)
+    predicted_s = platform.predict(record.id)
+    if predicted_s is None or record.condition("recovering") is not None:
+        return False
+    if predicted_s <= record.deadline_s:
+        if platform.book.clear_condition(record.id, "at_risk"):
+            platform.book.note("safe", "its promise is out of danger", record.id)
+        return False
+    late_s = predicted_s - record.deadline_s
+    sentence = f"expected to end {show_span(late_s)} after its deadline, at {show_instant(predicted_s)}"
+    is_new = platform.book.set_condition(record.id, "at_risk", outcomes.tell_cause(record), sentence)
+    if is_new:
+        platform.book.note("at_risk", sentence, record.id, predicted_s=predicted_s)
+    return is_new
+
+
+def miss(platform: Platform, record: JobRecord) -> bool:
+    """Count a promise as missed; the job runs on as the first of the best-effort jobs."""
+    cause = outcomes.tell_cause(record)
+    sentence = f"its deadline passed before it ended ({cause}); it runs on as the first of the best-effort jobs"
+    platform.book.clear_condition(record.id, "at_risk")
+    platform.book.change(record.id, missed=cause, plan=None)
+    platform.book.note("missed", sentence, record.id, cause=cause)
+    view = platform.world.jobs.get(JobId(record.id))
+    if view is None:
+        return False
+    platform.world.jobs[view.job.id] = replace(view, promise=None)
+    platform.world.revise(platform.build_job(platform.book.jobs[record.id]), platform.clock.now_s())
+    return True
+
+
+def watch_budget(platform: Platform, record: JobRecord) -> bool:
+    """Pause a job whose budget is spent: it checkpoints and gives its devices back."""
+    price = platform.options.price_per_device_hour
+    view = platform.world.jobs.get(JobId(record.id))
+    if price is None or view is None or "budget" not in record.spec:
+        return False
+    budget_usd = JobFile.model_validate(record.spec).budget_usd
+    spent_usd = view.served_at(platform.clock.now_s()) / 3600.0 * price
+    if budget_usd is None or spent_usd < budget_usd:
+        return False
+    outcomes.pause(platform, record.id, "budget", f"its budget of {record.spec['budget']} is spent")
+    return True
+
+
+def watch_offer(platform: Platform, record: JobRecord) -> None:
+    """Close the offers of a job when their time is up."""
+    if record.state is not State.OFFERED:
+        return
+    now_s = platform.clock.now_s()
+    offers = platform.book.store.offers(record.id, "open")
+    if any(offer.expires_s > now_s for offer in offers) or any(
+        offer.job == record.id for offer in platform.book.batch.offers.values()
+    ):
+        return
+    close_offers(platform, record.id, "expired")
+    platform.book.change(record.id, state=State.DECLINED, finished_s=now_s)
+    platform.book.note("offer_expired", "its offers have expired; submit it again for new ones", record.id)
+
+
+def close_offers(platform: Platform, job_id: str, state: str) -> None:
+    """Give every open offer of a job this state."""
+    for offer in platform.book.store.offers(job_id, "open"):
+        platform.book.put_offer(replace(offer, state=state))
+
+
+def propose(platform: Platform, view: JobView, answer: Answer, admits: answers.Admits) -> bool:
+    """Look for what would be accepted instead of a job that was just declined; returns whether it is taken at once."""
+    job_id = str(view.job.id)
+    record = platform.book.jobs[job_id]
+    if record.deadline_s is None:
+        return False
+    open_jobs = [
+        other
+        for other in platform.book.jobs.values()
+        if other.user == record.user and other.state is State.OFFERED and other.id != job_id
+    ]
+    if len(open_jobs) >= MOST_OPEN_OFFERS:
+        platform.book.note("no_offer", f"{record.user} has {len(open_jobs)} jobs with open offers already", job_id)
+        return False
+    proposals = answers.find_offers(view.job, answer, platform.clock.now_s(), admits)
+    offers = outcomes.stage_offers(platform, record, proposals)
+    if not offers or not record.accept_offer:
+        return False
+    outcomes.accept(platform, offers[0])
+    return True
+
+
+def is_admitted(decision: Decision, job: Job) -> bool:
+    """Whether a rehearsed decision admits a job, with a plan that meets its deadline where there is one."""
+    answer = decision.answers.get(job.id)
+    return answer is not None and answer.status is Status.ADMITTED
+
+
+def update_predictions(platform: Platform) -> None:
+    """Write down when each running job is now expected to end."""
+    for record in list(platform.book.jobs.values()):
+        predicted_s = platform.predict(record.id)
+        if predicted_s is None or predicted_s == inf:
+            continue
+        if record.predicted_s is None or abs(predicted_s - record.predicted_s) > PREDICTION_STEP_S:
+            platform.book.change(record.id, predicted_s=predicted_s)

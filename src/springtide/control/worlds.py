@@ -1,0 +1,139 @@
+"""The shared book-keeping, kept live: what `core.world` does for the simulator, plus what only reality needs.
+
+Reality tells how far a job really is, how fast it really goes, and that a server may start in the middle of things.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from springtide.control.records import JobRecord, PlanRecord, State
+from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Snapshot, Status
+from springtide.core.devices import Cluster, Devices, count_devices
+from springtide.core.jobs import Job, JobId
+from springtide.core.world import World
+
+
+class LiveWorld(World):
+    """A World that can be corrected by observation, rebuilt from records, and copied for a rehearsal."""
+
+    def restore(self, view: JobView) -> None:
+        """Take in a job as it stood when the last server ended; call in arrival order."""
+        self._take(view.devices)
+        self.jobs[view.job.id] = view
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        """Take over what a policy left in the store."""
+        self._memory = dict(memory)
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What the policy wants remembered."""
+        return self._memory
+
+    def observe(self, job_id: JobId, progress: Progress, now_s: float) -> None:
+        """Replace what was computed of a job's progress by what was seen."""
+        view = self.jobs[job_id]
+        self.jobs[job_id] = replace(view, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s))
+
+    def revise(self, job: Job, now_s: float) -> None:
+        """Replace what is known of a job: its work, speeds or costs. Its devices and promise stay."""
+        view = self.jobs[job.id]
+        left = max(0.0, view.progress.work_left_at(now_s) + job.work - view.job.work)
+        rate = job.curve.rate(view.share) if view.share in (0, *job.curve.shares) else 0.0
+        paused_until_s = max(now_s, view.progress.paused_until_s)
+        self.jobs[job.id] = replace(
+            view,
+            job=job,
+            progress=Progress(left, rate, now_s, paused_until_s),
+            served=view.served_at(now_s),
+            ran_s=view.ran_at(now_s),
+        )
+        self._cache = None
+
+    def put_back(self, changes: Changes) -> None:
+        """Tell what happened once more, because nobody has acted on it."""
+        self._finished[:0] = changes.finished
+        self._arrived[:0] = [job_id for job_id in changes.arrived if job_id in self.jobs]
+
+    def copy(self) -> "LiveWorld":
+        """A world that may be changed without changing this one."""
+        twin = LiveWorld(self.cluster)
+        twin.jobs = dict(self.jobs)
+        twin.free_masks = list(self.free_masks)
+        twin.version = self.version
+        twin._memory, twin._cache = dict(self._memory), self._cache
+        return twin
+
+    def peek(self) -> Snapshot:
+        """The world as it is; what happened since the last Snapshot is still to be told."""
+        return Snapshot(self.cluster, self.jobs, tuple(self.free_masks), version=self.version)
+
+
+def rebuild_view(record: JobRecord, job: Job, devices: Devices, now_s: float) -> JobView:
+    """Where a job stood when the last server ended, as a view at `now_s`."""
+    share = count_devices(devices)
+    rate = job.curve.rate(share) if share in (0, *job.curve.shares) else 0.0
+    return JobView(
+        job,
+        Progress(max(0.0, job.work - record.step), rate, now_s, now_s),
+        Status.WAITLISTED if record.state is State.WAITLISTED else Status.ADMITTED,
+        devices,
+        share,
+        None if record.plan is None or record.deadline_s is None else read_promise(record.plan, record.deadline_s),
+        inf if record.answer_by_s is None else record.answer_by_s,
+        record.served,
+        record.ran_s,
+        inf if record.first_start_s is None else record.first_start_s,
+    )
+
+
+def write_plan(plan: Plan) -> PlanRecord:
+    """A plan as it is stored."""
+    return PlanRecord(
+        tuple((segment.start_s, segment.share) for segment in plan.segments), plan.finish_s, plan.held_until_s
+    )
+
+
+def read_promise(plan: PlanRecord, deadline_s: float) -> Promise:
+    """A promise as policies see it."""
+    segments = tuple(Segment(start_s, share) for start_s, share in plan.segments)
+    return Promise(deadline_s, Plan(segments, plan.finish_s, plan.held_until_s))
+
+
+def predict_finish(view: JobView, rates: dict[int, float], now_s: float) -> float:
+    """When a job ends at these speeds: with what it holds, or with what its plan holds ready if that is sooner."""
+    left = view.progress.work_left_at(now_s)
+    ready_s = max(now_s, view.progress.paused_until_s)
+    held = rates.get(view.share, 0.0)
+    alone_s = ready_s + left / held if held > 0 else inf
+    return min(alone_s, _follow(view.promise.plan, rates, left, ready_s) if view.promise else inf)
+
+
+def _follow(plan: Plan, rates: dict[int, float], left: float, now_s: float) -> float:
+    """When so much work ends if the plan is followed; its last share is kept for as long as it takes."""
+    changes = [segment for segment in plan.segments if segment.start_s > now_s]
+    for start_s, share, end_s in _stretches(plan.share_at(now_s), changes, now_s):
+        rate = rates.get(share, 0.0)
+        if rate > 0 and left <= rate * (end_s - start_s):
+            return start_s + left / rate
+        left -= rate * (end_s - start_s) if end_s < inf else 0.0
+    return inf
+
+
+def _stretches(share: int, changes: list[Segment], now_s: float) -> Iterable[tuple[float, int, float]]:
+    starts = [now_s, *(segment.start_s for segment in changes)]
+    shares = [share, *(segment.share for segment in changes)]
+    return zip(starts, shares, [*starts[1:], inf], strict=True)
+
+
+def count_free(world: World) -> int:
+    """Devices that no job holds."""
+    return sum(mask.bit_count() for mask in world.free_masks)
+
+
+def describe_cluster(cluster: Cluster) -> str:
+    """The cluster in words."""
+    kinds = ", ".join(f"{group.nodes * group.devices_per_node} x {group.device_type}" for group in cluster.groups)
+    return f"{cluster.total} devices ({kinds})"
