@@ -8,6 +8,7 @@ import pytest
 import yaml
 from tests.throughput.made_up import make_points
 
+import springtide.examples
 from springtide.cli.app import main
 from springtide.throughput.points import write_points
 
@@ -130,6 +131,17 @@ def test_bad_input_ends_with_code_2_and_says_why(
 def test_a_job_without_points_is_told_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("plan", *BASE) == 2
     assert "springtide profile" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_job_never_measured_is_counted_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    job = Path(springtide.examples.__file__).parent / "cnn" / "job.yaml"
+    run("plan", job, "--cloud", "aws", "--steps", "100000", "--deadline", "24h", "-o", "json")
+    shown = capsys.readouterr()
+    document = json.loads(shown.out)
+    assert {found["basis"] for found in document["plans"]} == {"estimate"}
+    assert all(found["probability"] is None for found in document["plans"])
+    assert "--export probe" in shown.err
 
 
 def test_catalog_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "simulate": ("springtide.cli.simulate", "Replay traces under several policies and compare them."),
     "catalog": ("springtide.cli.catalog", "List the GPU machines that can be rented, and refresh their prices."),
     "plan": ("springtide.cli.plan", "Say what a job would take, when it would finish and what it would cost."),
+    "profile": ("springtide.cli.profile", "Measure a training script on the devices at hand."),
     "throughput": ("springtide.cli.throughput", "Predict step times from a few measured points."),
     "verify": ("springtide.cli.verify", "Prove by bits that a script trains the same on any number of processes."),
 }

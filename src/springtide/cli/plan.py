@@ -83,6 +83,7 @@ def run(
         Job(
             str(told.get("name") or (job.stem if job else "job")),
             _read_command(told.get("run")),
+            job.parent if job else Path(),
             points or _find_beside(job, told.get("points") or told.get("profile")),
             prior,
             model or told.get("model"),

@@ -3,7 +3,7 @@ but the files that are asked for."""
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,18 @@ from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog
+    from springtide.cloud.estimates import Counts
     from springtide.cloud.planner import Search
     from springtide.cloud.plans import Limits, Plan, Range, Work
     from springtide.cloud.reasons import Comparison
     from springtide.cloud.speeds import Speed
 
 DECLINED = 3
+COUNTING_S = 60.0
+REMEDY = (
+    "these are estimates from counted operations and published peaks at 20-50 % utilisation, for ranking only; "
+    "measure first: --export probe writes a ten-minute SkyPilot task, --profile FILE uses its result"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,7 @@ class Job:
 
     name: str
     command: str
+    folder: Path
     points: Path | None
     prior: Path | None
     model: str | None
@@ -60,10 +67,15 @@ class Wishes:
 
 def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> None:
     """Search, print, draw and export; exit 3 when nothing respects the limits."""
+    from springtide.cloud.estimates import estimate_speeds
     from springtide.cloud.planner import Wanted, search_plans
 
     catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
-    work, speeds = make_work(job), load_speeds(job, catalog)
+    if job.points is None:
+        job, counts = count_job(job)
+        work, speeds = make_work(job), estimate_speeds(catalog, counts)
+    else:
+        work, speeds = make_work(job), load_speeds(job, job.points, catalog)
     search = search_plans(catalog, speeds, work, limits, Wanted(front=wishes.pareto is not None))
     warn_age(catalog)
     if wishes.pareto is not None:
@@ -71,8 +83,10 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> No
 
         draw_front(search, limits, wishes.pareto)
     show_search(search, work, limits, catalog, wishes.json)
+    if job.points is None:
+        print(REMEDY, file=sys.stderr)
     if wishes.export is not None:
-        export(wishes, search, catalog, speeds, job)
+        export(wishes, search, catalog, work.device_memory_gib, job)
     if not search.best:
         raise typer.Exit(DECLINED)
 
@@ -94,23 +108,47 @@ def make_work(job: Job) -> "Work":
     return Work(model, job.steps, job.global_batch, job.logical_workers, job.level, job.memory_gib)
 
 
-def load_speeds(job: Job, catalog: "Catalog") -> dict[str, "Speed"]:
+def count_job(job: Job) -> tuple[Job, "Counts"]:
+    """A job never measured, with what one step of its script on this machine's CPU shows."""
+    import shlex
+
+    from springtide.cloud.estimates import Counts
+    from springtide.throughput.probing import Subject, Trial, run_trial
+
+    words = shlex.split(job.command)
+    script = next((place for place, word in enumerate(words) if word.endswith(".py")), None)
+    if script is None or not (job.folder / words[script]).is_file():
+        raise JobError(
+            "this job was never measured and its script is not here to count; give its points with --points FILE "
+            "(make them with: springtide profile SCRIPT), or a job file whose run: names the script"
+        )
+    print(f"counting one step of {words[script]} on the CPU", file=sys.stderr)
+    subject = Subject(job.folder / words[script], tuple(words[script + 1 :]), job.name, "cpu")
+    facts = run_trial(subject, Trial(1, 1.0), COUNTING_S, 1, count=True).facts
+    batch = facts["local_batch"]
+    counts = Counts(facts["flops"] / batch, facts["parameter_bytes"], facts["activation_bytes"] / batch)
+    workers = job.logical_workers or facts["script_logical_workers"]
+    known = replace(
+        job,
+        logical_workers=workers,
+        global_batch=job.global_batch or batch * workers,
+        memory_gib=job.memory_gib or counts.memory_gib,
+    )
+    return known, counts
+
+
+def load_speeds(job: Job, file: Path, catalog: "Catalog") -> dict[str, "Speed"]:
     """The speeds that the job's points give on machines of this catalog."""
     from springtide.cloud.speeds import find_speed, measure_speeds
     from springtide.throughput.points import read_points
 
-    if job.points is None:
-        raise JobError(
-            "this job was never measured; give its points with --points FILE or --profile FILE "
-            "(make them with: springtide profile SCRIPT)"
-        )
-    points = read_points(job.points)
+    points = read_points(file)
     model = job.model or points[0].layout.model
     others = read_points(job.prior) if job.prior else []
     speeds = measure_speeds(points, others, model)
     if not speeds:
         known = ", ".join(sorted({point.layout.model for point in points}))
-        raise JobError(f"model {model!r} is not in {job.points}; there are {known}; choose with --model NAME")
+        raise JobError(f"model {model!r} is not in {file}; there are {known}; choose with --model NAME")
     if not any(find_speed(speeds, machine) for machine in catalog.machines):
         measured = ", ".join(speed.device_type for speed in speeds.values())
         rented = ", ".join(sorted({machine.device_type for machine in catalog.machines}))
@@ -203,15 +241,17 @@ def _print_plans(title: str, plans: "tuple[Plan, ...]", search: "Search", limits
         cost = f"{plan.cost_usd.value:.2f} ({plan.cost_usd.low:.2f}-{plan.cost_usd.high:.2f})"
         chance = "" if plan.chance is None else f"{plan.chance:.0%}"
         why = explain_plan(plan, search, limits) if search.best else ""
-        remark = "; ".join(text for text in (why, plan.note) if text)
+        basis = plan.basis if plan.basis == "estimate" else ""
+        remark = "; ".join(text for text in (basis, why, plan.note) if text)
         table.add_row(plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", hours, cost, chance, remark)
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
-def export(wishes: Wishes, search: "Search", catalog: "Catalog", speeds: dict[str, "Speed"], job: Job) -> None:
+def export(wishes: Wishes, search: "Search", catalog: "Catalog", memory_gib: float | None, job: Job) -> None:
     """Write the SkyPilot task of the best plan, or of a probe."""
     import yaml
 
+    from springtide.cloud.estimates import choose_probes
     from springtide.cloud.exports import Launch, export_plan, export_probe
 
     launch = Launch(job.name, job.command)
@@ -222,24 +262,12 @@ def export(wishes: Wishes, search: "Search", catalog: "Catalog", speeds: dict[st
         text = yaml.safe_dump(export_plan(chosen, launch), sort_keys=False)
         print(f"exported {chosen.name}", file=sys.stderr)
     elif wishes.export == "probe":
-        probe = export_probe(choose_probes(catalog), launch)
+        probe = export_probe(choose_probes(catalog, memory_gib), launch)
         print(f"probing {' and '.join(probe.machines)} costs at most ${probe.cost_usd:.2f}", file=sys.stderr)
         text = yaml.safe_dump_all(probe.tasks, sort_keys=False)
     else:
         raise InputError(f"export {wishes.export!r} is unknown; there are skypilot, probe")
     _write(text, wishes.export_file or f"{job.name}.{wishes.export}.yaml")
-
-
-def choose_probes(catalog: "Catalog", most: int = 2) -> list[Any]:
-    """The cheapest machine of the cheapest GPU types, on demand."""
-    cheapest: dict[str, Any] = {}
-    for machine in catalog.machines:
-        price = machine.on_demand_usd_per_h
-        if price is not None and machine.devices >= 1:
-            known = cheapest.get(machine.device_type)
-            if known is None or price < known.on_demand_usd_per_h:
-                cheapest[machine.device_type] = machine
-    return sorted(cheapest.values(), key=lambda machine: machine.on_demand_usd_per_h)[:most]
 
 
 def _write(text: str, target: str) -> None:

@@ -1,0 +1,136 @@
+"""One process of a profiling run: the user's script, unchanged, timed step by step. Started by `springtide profile`.
+
+    SPRINGTIDE_PROBE='{"factor": 2, "steps": 20, ...}' python -m springtide.cli.profile_worker SCRIPT ARGUMENT...
+
+`springtide.init` is wrapped for this process: one logical worker per process, so that a process is a device; the
+script's batch size times a factor; a stop after the asked steps or seconds. Only here does profiling import torch.
+"""
+
+import json
+import os
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import springtide
+from springtide.training import runtime
+
+VARIABLE = "SPRINGTIDE_PROBE"
+
+
+@dataclass
+class Record:
+    """What one process saw: when steps ended, and what the model is made of."""
+
+    orders: dict[str, Any]
+    ends_s: list[float] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    activation_bytes: int = 0
+
+    def save(self) -> None:
+        """Write the record where the orders say, for the process that started this one."""
+        steps = [after - before for before, after in zip(self.ends_s, self.ends_s[1:], strict=False)]
+        Path(self.orders["out"]).write_text(json.dumps({"steps_s": steps, **self.facts}), encoding="utf-8")
+
+
+def main() -> None:
+    """Run the script under the wrapped `springtide.init`."""
+    record = Record(json.loads(os.environ[VARIABLE]))
+    springtide.init = wrap_init(record, runtime.init)
+    sys.argv = sys.argv[1:]
+    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def wrap_init(record: Record, init: Callable[..., Any]) -> Callable[..., Any]:
+    """`springtide.init` with one logical worker per process, its run watched by the record."""
+
+    def wrapped(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Any:
+        record.facts["script_logical_workers"] = logical_workers
+        run = init(int(os.environ.get("WORLD_SIZE", "1")), seed, determinism)
+        run.prepare = wrap_prepare(record, run, run.prepare)
+        run.end_step = wrap_end_step(record, run, run.end_step)
+        if record.orders.get("count"):
+            count_first_turn(record, run)
+        return run
+
+    return wrapped
+
+
+def wrap_prepare(record: Record, run: Any, prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """`run.prepare` with the script's batch size times the ordered factor."""
+
+    def wrapped(*parts: Any, batch_size: int, **options: Any) -> Any:
+        batch = max(1, round(batch_size * record.orders["factor"]))
+        prepared = prepare(*parts, batch_size=batch, **options)
+        parameters = [p for p in run.model.parameters() if p.requires_grad]
+        record.facts |= {
+            "script_batch": batch_size,
+            "local_batch": batch * options.get("accumulate", 1),
+            "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
+            "parameter_bytes": sum(p.numel() * p.element_size() for p in run.model.parameters()),
+            "transport": run.backend if len(run.roster.members) > 1 else "none",
+            "steps_per_epoch": run.steps_per_epoch,
+        }
+        return prepared
+
+    return wrapped
+
+
+def wrap_end_step(record: Record, run: Any, end_step: Callable[[], None]) -> Callable[[], None]:
+    """`run.end_step` that notes the time, and ends the process when enough steps or seconds have passed."""
+
+    def wrapped() -> None:
+        if run.device.type == "cuda":
+            torch.cuda.synchronize()
+        done = len(record.ends_s)
+        over = done > record.orders["fewest"] and time.monotonic() - record.ends_s[0] > record.orders["seconds"]
+        if (run.is_main and over) or done >= record.orders["steps"]:
+            run.stop("profiled")
+        end_step()
+        record.ends_s.append(time.monotonic())
+        if run.is_main:
+            record.save()
+
+    return wrapped
+
+
+def count_first_turn(record: Record, run: Any) -> None:
+    """Count the floating-point operations of the first turn, and the bytes that backward keeps."""
+    counter = FlopCounterMode(display=False)
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: _keep(record, tensor), lambda kept: kept)
+    begin, end = run.begin_turn, run.end_turn
+    counting = {"open": False, "done": False}
+
+    def begin_turn(worker: int) -> None:
+        begin(worker)
+        if not counting["done"]:
+            counting["open"] = True
+            counter.__enter__()
+            hooks.__enter__()
+
+    def end_turn(worker: int) -> None:
+        if counting["open"]:
+            hooks.__exit__(None, None, None)
+            counter.__exit__(None, None, None)
+            counting.update(open=False, done=True)
+            record.facts |= {"flops": counter.get_total_flops(), "activation_bytes": record.activation_bytes}
+        end(worker)
+
+    run.begin_turn, run.end_turn = begin_turn, end_turn
+
+
+def _keep(record: Record, tensor: torch.Tensor) -> torch.Tensor:
+    record.activation_bytes += tensor.numel() * tensor.element_size()
+    return tensor
+
+
+if __name__ == "__main__":
+    main()
