@@ -14,7 +14,7 @@ from tests.training.laboratory import WORKLOAD, Laboratory
 from springtide.errors import TrainingError
 from springtide.training.checkpoints import REST
 from springtide.training.records import find_difference, read_records
-from springtide.training.supervision import Supervisor
+from springtide.training.supervision import Job, Supervisor
 
 ASKED = {"model": "cnn"}
 
@@ -122,9 +122,19 @@ def test_the_fork_server_does_not_wake_cuda(laboratory: Laboratory, tmp_path: Pa
     script.write_text(
         "import springtide.training.devices as d, threading\nprint(d.is_awake(), threading.active_count())"
     )
-    job = laboratory.job({})
-    job = type(job)(script, (), tmp_path)
-    with Supervisor(job, fork_socket=laboratory.fork_socket) as supervisor:
+    with Supervisor(Job(script, (), tmp_path), fork_socket=laboratory.fork_socket) as supervisor:
         supervisor.start((1,))
-        supervisor.wait_for(lambda: "p0" in supervisor.codes)
+        with pytest.raises(TrainingError, match="ended before the last step"):
+            supervisor.wait()
         assert (supervisor.work_dir / "p0.out").read_text() == "False 1\n"
+
+
+def test_ending_early_without_saying_so_is_a_failure(laboratory: Laboratory, tmp_path: Path) -> None:
+    script = tmp_path / "quitter.py"
+    script.write_text("import springtide, sys\nspringtide.init(logical_workers=2)\nsys.exit(0)\n")
+    with (
+        Supervisor(Job(script, (), tmp_path), fork_socket=laboratory.fork_socket) as supervisor,
+        pytest.raises(TrainingError, match=r"ended before the last step .*run\.stop"),
+    ):
+        supervisor.start((2,))
+        supervisor.wait()

@@ -32,6 +32,7 @@ from springtide.training.traces import Trace, name_tensors
 from springtide.training.turns import Turns
 from springtide.training.workers import Buffers, Contexts, find_device
 
+PROGRESS_S = 0.05
 TERMINATED = 143  # the exit code of a process ended by SIGTERM, as shells report it
 
 
@@ -52,6 +53,8 @@ class ElasticRun(Run):
         self.agreement = Agreement(settings, self.channel, self.store)
         self.checkpoints = open_checkpoints(settings)
         self.saved_step = -1
+        self.reported_s, self.reported_step, self.reported_generation = time.monotonic(), 0, -1
+        self.loop_s = 0.0
         self.scan: OperatorScan | None = None
         self.scanned = False
         self.group: Group | None = None
@@ -144,7 +147,7 @@ class ElasticRun(Run):
             for worker in self.local:
                 self.contexts.enter(worker)
                 torch.empty((), dtype=torch.int64).random_()
-        self.epoch_started_s = time.monotonic()
+        self.loop_began_s = time.monotonic()
 
     def wants_step(self, steps_per_epoch: int) -> bool:
         """Whether another global step of this epoch is to be taken."""
@@ -179,10 +182,23 @@ class ElasticRun(Run):
         if self.trace is not None:
             self.contexts.buffers.load()
             self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), str(self.roster))
-        if self.is_main:
-            self.channel.send("progressed", step=self.position.step, epoch=self.position.epoch)
+        if self.is_main and self.channel.is_open:
+            self.report(at_once=bool(action) or not self.wants_step(self.steps_per_epoch))
         if action:
             self.act(action, generation)
+
+    def report(self, at_once: bool) -> None:
+        """Send progress, at most every PROGRESS_S unless something happens: small models take 100 steps a second."""
+        now_s = time.monotonic()
+        at_once = at_once or self.reported_generation != self.generation
+        if now_s - self.reported_s < PROGRESS_S and not at_once:
+            return
+        self.reported_generation = self.generation
+        steps_per_s = (self.position.step - self.reported_step) / max(now_s - self.reported_s, 1e-9)
+        self.reported_s, self.reported_step = now_s, self.position.step
+        self.channel.send(
+            "progressed", step=self.position.step, epoch=self.position.epoch, steps_per_s=round(steps_per_s, 3)
+        )
 
     def end_scan(self, scan: OperatorScan) -> None:
         """After a process's first step at level D2: refuse operators that were not tested across device types."""
@@ -252,6 +268,7 @@ class ElasticRun(Run):
         """Stop walking the loader: the process's own context is active again."""
         self.turns.abandon()
         self.contexts.exit()
+        self.loop_s += time.monotonic() - self.loop_began_s
 
     def log(self, **metrics: float | torch.Tensor) -> None:
         worker = self.turns.worker
@@ -291,11 +308,15 @@ class ElasticRun(Run):
         self.turns.ensure_reduced()
         return torch.nn.utils.clip_grad_norm_(self.turns.parameters, max_norm, norm_type)
 
+    def note_epoch(self, epoch: int, seconds: float) -> None:
+        inside_s, self.loop_s = self.loop_s, 0.0
+        if self.is_main:
+            self.channel.send("epoch", epoch=epoch, inside_s=inside_s, outside_s=seconds - inside_s)
+
     def finish(self) -> None:
         if self.checkpoints is not None:
             self.save(wait=True)
-        if self.is_main:
-            self.channel.send("finished", step=self.position.step, reason=self.stop_reason)
+        self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
 
 
 def find_store(settings: Settings, environ: Mapping[str, str]) -> dist.Store | None:

@@ -25,7 +25,6 @@ class Launch:
     def __init__(self, supervisor: Supervisor) -> None:
         self.supervisor = supervisor
         self.waiting: list[list[int]] = []
-        self.told = 0
         self.rest = b""
         supervisor.selector.register(sys.stdin.fileno(), selectors.EVENT_READ, lambda _: self.listen())
 
@@ -61,9 +60,9 @@ class Launch:
 
     def tell(self) -> None:
         """Pass on the events not yet told."""
-        for event in self.supervisor.events[self.told :]:
+        for event in self.supervisor.events:
             print(json.dumps(event), flush=True)
-        self.told = len(self.supervisor.events)
+        self.supervisor.events.clear()
 
 
 def main() -> None:

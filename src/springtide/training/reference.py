@@ -206,8 +206,10 @@ class ReferenceRun(Run):
             return torch.zeros(())
         return torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm, norm_type)
 
+    def note_epoch(self, epoch: int, seconds: float) -> None:
+        """A reference is not timed."""
+
     def finish(self) -> None:
-        if self.is_main:
-            self.channel.send("finished", step=self.position.step, reason=self.stop_reason)
         dist.barrier()
+        self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
         _finished.append(self)

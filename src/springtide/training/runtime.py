@@ -7,6 +7,7 @@ The run knows its goal, its position and the user's state. What one global step 
 import abc
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -104,9 +105,10 @@ class Run(abc.ABC):
         self.announce()
         while self.stop_reason is None and not self.goal.is_reached(self.position):
             randomness.seed_all(randomness.mix(self.seed, self.position.epoch))
-            before = self.position
+            before, began_s = self.position, time.monotonic()
             yield self.position.epoch
             self.check_progress(before)
+            self.note_epoch(before.epoch, time.monotonic() - began_s)
             if self.has_ended_epoch():
                 self.position = self.position.after_epoch()
         self.finish()
@@ -116,6 +118,10 @@ class Run(abc.ABC):
         if self.position.step_in_epoch >= self.steps_per_epoch:
             return True
         return self.stop_reason is None and self.goal.allows_step(self.position)
+
+    @abc.abstractmethod
+    def note_epoch(self, epoch: int, seconds: float) -> None:
+        """Report how long an epoch took, and how much of it outside the loop: evaluation, and user code."""
 
     def check_progress(self, before: Position) -> None:
         """Refuse an epoch in which the loader was not walked: the run would never end."""

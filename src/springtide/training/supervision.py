@@ -26,6 +26,9 @@ from springtide.training.rosters import Roster, make_roster
 
 Event = dict[str, Any]
 
+#: A process that fails may only have lost a peer that was killed; the news of that kill is awaited this long.
+COLLATERAL_S = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -106,6 +109,9 @@ class Supervisor:
         self.generation = 0
         self.named = 0
         self.restarted = 0
+        self.last_step = 0
+        self.left: set[str] = set()
+        self.suspects: dict[str, float] = {}
         self.held: int | None = None
         self.finished = False
         self.failure: str | None = None
@@ -186,6 +192,9 @@ class Supervisor:
         """Handle what has happened, waiting for something for at most this long."""
         for key, _ in self.selector.select(timeout_s):
             key.data(key.fileobj)
+        for name, since_s in list(self.suspects.items()):
+            if time.monotonic() - since_s > COLLATERAL_S:
+                self.fail(f"process {name} ended with code {self.codes[name]}: {self.tail(name)}")
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
         """Handle events until a condition holds; raise when the job fails or it takes too long."""
@@ -225,9 +234,8 @@ class Supervisor:
         self.command(do="go")
 
     def step(self) -> int:
-        """The last global step heard of since the last start."""
-        steps = [event["step"] for event in self.events if event["event"] in ("progressed", "resumed")]
-        return steps[-1] if steps else 0
+        """The last global step heard of."""
+        return self.last_step
 
     def alive(self) -> list[str]:
         """Names of the processes that have not ended."""
@@ -248,12 +256,17 @@ class Supervisor:
         if not lines.open:
             self.selector.unregister(lines.line)
             lines.line.close()
+            for name in self.roster.names:
+                self.judge_exit(name)
 
     def note(self, event: Event) -> None:
         """Keep an event and what it changes."""
         self.events.append({**event, "at_s": time.monotonic()})
+        self.last_step = event.get("step", self.last_step)
         if event["event"] == "resized" and self.next_roster is not None:
             self.roster, self.next_roster = self.next_roster, None
+        elif event["event"] in ("left", "done"):
+            self.left.add(event["process"])
         elif event["event"] == "held":
             self.held = event["step"]
         elif event["event"] in ("finished", "terminated"):
@@ -272,26 +285,38 @@ class Supervisor:
     def note_end(self, name: str, code: int) -> None:
         """A process has ended: as it should, by its own fault, or killed, which calls for a restart."""
         roster = self.next_roster or self.roster
-        expected = code == 0 or self.finished or name not in {*roster.names, *self.roster.names}
-        if expected:
+        if self.finished or name not in {*roster.names, *self.roster.names}:
             return
-        if code > 0 and not self.is_collateral(name):
-            self.failure = f"process {name} ended with code {code}: {self.tail(name)}"
-            self.kill_all()
+        if code == 0:
+            self.judge_exit(name)
+        elif code > 0:
+            self.suspects[name] = time.monotonic()
         elif self.restarted >= self.job.restarts:
-            self.failure = f"process {name} was lost (code {code}) and {self.restarted} restarts are used up"
-            self.kill_all()
+            self.fail(f"process {name} was lost (code {code}) and {self.restarted} restarts are used up")
         else:
             self.restart()
 
-    def is_collateral(self, name: str) -> bool:
-        """Whether a process failed only because a peer was gone: another was killed by a signal before."""
-        return any(code < 0 for other, code in self.codes.items() if other in self.roster.names and other != name)
+    def judge_exit(self, name: str) -> None:
+        """Fail the job if a process has ended well, said all it had to say, and not said that the job is done."""
+        line = self.lines.get(name)
+        silent = line is None or not line.open
+        if self.codes.get(name) == 0 and silent and not self.finished and name not in self.left:
+            self.fail(
+                f"process {name} ended before the last step (step {self.last_step}); a script that wants to end early "
+                "calls run.stop(reason)"
+            )
+
+    def fail(self, text: str) -> None:
+        """Note why the job has failed, and end what is left of it."""
+        self.failure = self.failure or text
+        self.suspects.clear()
+        self.kill_all()
 
     def restart(self) -> None:
         """End what is left of the present generation and start it again from the last checkpoint."""
         self.restarted += 1
         self.held = None
+        self.suspects.clear()
         counts = (self.next_roster or self.roster).counts
         lost = self.alive()
         self.roster, self.next_roster = Roster(()), None
