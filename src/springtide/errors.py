@@ -12,6 +12,7 @@ SpringtideError
 │   └── ArchiveError      a working directory or an archive of one that cannot be taken
 ├── ServerError           no server, or it does not let us in: exit code 4
 ├── StateError            the state directory or its database cannot be used: exit code 1
+├── ExecutorError         an agent that does not answer or cannot do what it was asked: exit code 1
 └── TrainingError         a run that went wrong: exit code 1
     ├── NondeterminismError   an operator or a model that cannot keep the promised bits
     └── RescaleError          a change of processes that could not be completed
@@ -72,6 +73,10 @@ class ServerError(SpringtideError):
 
 class StateError(SpringtideError):
     """The state directory or its database cannot be used."""
+
+
+class ExecutorError(SpringtideError):
+    """An agent that does not answer, or cannot do what it was asked."""
 
 
 class TrainingError(SpringtideError):

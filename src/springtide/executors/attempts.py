@@ -1,0 +1,218 @@
+"""One attempt at running a job: its processes, which of them has which rank and device, and changes of these.
+
+An attempt begins with a store to meet at and ends with its last process. It knows how to start and how to change in
+place; when to, and what follows from its end, is in `crews`.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from springtide.executors import environments
+from springtide.executors.changes import Change, name_from, plan_change
+from springtide.executors.devices import Device, choose_visible
+from springtide.executors.forks import ForkKey, ForkPool
+from springtide.executors.journals import Standing
+from springtide.executors.lines import Message
+from springtide.executors.processes import STORE, Loop, Member, Processes
+from springtide.executors.protocol import Event, JobSpec, Probe
+from springtide.executors.watches import Patience, Sample
+from springtide.training.protocol import Settings, write_settings
+from springtide.training.rosters import Roster, make_roster, spread
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The agent's times and limits."""
+
+    patience: Patience = field(default_factory=Patience)
+    #: A script must have called `springtide.init` by then.
+    init_s: float = 60.0
+    report_s: float = 1.0
+    #: After a failure, how long to listen for the one that explains it.
+    settle_s: float = 0.5
+    look_s: float = 1.0
+    #: Restarts in a row without a new step before a job is given up.
+    futile: int = 20
+    #: The least grace after SIGTERM, and the speed reckoned for writing a checkpoint.
+    grace_s: float = 10.0
+    write_bytes_per_s: float = 50e6
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What an agent offers to its jobs."""
+
+    loop: Loop
+    forks: ForkPool
+    #: For sockets and pipes; its path is short.
+    folder: Path
+    devices: Mapping[str, Device]
+    #: What of the agent's environment workers may have, and the mark.
+    environment: Mapping[str, str]
+    python: str
+    tell: Callable[[Event], None]
+    #: Whether a job may take devices now, or must wait until another job has left them.
+    may_take: Callable[[str, Sequence[str]], bool]
+    options: Options = field(default_factory=Options)
+
+
+_numbers = itertools.count()
+
+
+def find_key(spec: JobSpec, python: str) -> ForkKey:
+    """Which fork server a job needs."""
+    early = environments.choose_early(spec)
+    return ForkKey(spec.python or python, tuple(sorted(early.items())), spec.run_as)
+
+
+class Attempt:
+    """The processes of one start, in their ranks."""
+
+    def __init__(self, house: House, standing: Standing, restarts: int) -> None:
+        self.house = house
+        self.spec = standing.order.spec
+        self.is_probe = isinstance(standing.order, Probe)
+        self.restarts = restarts
+        self.roster = Roster(())
+        self.change: Change | None = None
+        self.round = 0
+        self.named = 0
+        self.store = ""
+        self.began_s = time.monotonic()
+        #: Exit codes in the order in which the processes ended; the store's is not among them.
+        self.codes: dict[str, int] = {}
+        number = next(_numbers)
+        fork = house.forks.find(find_key(self.spec, house.python))
+        self.processes = Processes(house.loop, fork, house.folder / f"j{number}", f"{standing.order.job}/{number}")
+        self.processes.spawn_store({**house.environment, **dict(fork.key.early)})
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices in use, in rank order."""
+        return tuple(self.held.values())
+
+    @property
+    def held(self) -> dict[str, str]:
+        """The device of each process, in rank order."""
+        return {name: self.processes.members[name].device for name in self.roster.names}
+
+    @property
+    def members(self) -> list[Member]:
+        """The processes of the roster, in rank order."""
+        return [self.processes.members[name] for name in self.roster.names]
+
+    @property
+    def connected(self) -> bool:
+        """Whether any process has called `springtide.init`."""
+        return any(member.connected for member in self.members)
+
+    def meet(self, store: str, devices: Sequence[str], workers: int | None) -> None:
+        """The store serves: start the processes that meet there.
+
+        Without a number of logical workers there is one process, which holds them all; a gang shares them itself.
+        """
+        self.store = store
+        names = name_from(0, len(devices))
+        self.named = len(names)
+        spreads = self.spec.elastic and workers is not None
+        self.roster = make_roster(spread(workers, len(names)) if spreads and workers else [1] * len(names), names)
+        for rank, (name, device) in enumerate(zip(names, devices, strict=True)):
+            words = self.write_words(Settings(process=name, roster=str(self.roster) if spreads else None))
+            gang = {} if self.spec.elastic else self.write_gang(rank, devices)
+            self.spawn(name, device, {**words, **gang})
+
+    def write_gang(self, rank: int, devices: Sequence[str]) -> dict[str, str]:
+        """What a process of a gang is told: torchrun's variables, and all of the gang's devices."""
+        words = environments.write_torchrun(rank, len(devices), self.store, self.restarts)
+        return {**words, **choose_visible([self.house.devices[name] for name in devices])}
+
+    def write_words(self, own: Settings) -> dict[str, str]:
+        """The variables for the training runtime: the job's, and this process's own."""
+        whole = replace(
+            environments.make_settings(self.spec),
+            process=own.process,
+            roster=own.roster,
+            generation=own.generation,
+            joining=own.joining,
+            store=self.store,
+            control=self.processes.address,
+        )
+        return write_settings(whole)
+
+    def spawn(self, name: str, device: str, words: Mapping[str, str]) -> None:
+        """Start one process on one device."""
+        probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
+        environment = {
+            **self.house.environment,
+            **environments.choose_early(self.spec),
+            **environments.take_own(self.spec),
+            **environments.read_secrets(self.spec),
+            **choose_visible([self.house.devices[device]]),
+            **probe,
+            "SPRINGTIDE_OUTPUT": self.spec.output_dir,
+            **words,
+        }
+        self.processes.spawn(Member(name, device), self.spec, environment)
+
+    def begin_change(self, devices: Sequence[str], workers: int) -> None:
+        """Ask for other devices, in place: joiners start, and rank 0 is told to let them in."""
+        self.round += 1
+        change = self.change = plan_change(self.held, devices, workers, self.named)
+        self.named += len(change.joiners)
+        for name, device in change.joiners.items():
+            settings = Settings(process=name, roster=str(change.roster), generation=self.round, joining=True)
+            self.spawn(name, device, self.write_words(settings))
+        self.command({"do": "rescale", "generation": self.round, "roster": str(change.roster)})
+
+    @property
+    def can_change(self) -> bool:
+        """Whether rank 0 can be told of a change."""
+        return self.members[0].lines is not None
+
+    def complete_change(self) -> None:
+        """The change has been made."""
+        if self.change is not None:
+            self.roster, self.change = self.change.roster, None
+
+    def command(self, message: Message) -> None:
+        """Send a command to the process of rank 0."""
+        self.processes.write(self.roster.names[0], message)
+
+    def speaks_for_all(self, member: Member) -> bool:
+        """Whether a process is of rank 0, now or after the change under way."""
+        coming = self.change.roster.names[:1] if self.change is not None else ()
+        return member.name in {*self.roster.names[:1], *coming}
+
+    def is_takeover(self, member: Member) -> bool:
+        """Whether a joiner is to be rank 0: all old processes leave, and none of them can say `resized`."""
+        change = self.change
+        return change is not None and member.name in change.joiners and member.name == change.roster.names[0]
+
+    def rank_of(self, member: Member) -> int:
+        """The rank of a process, or its rank to be; that of one that has left is 0."""
+        for roster in (self.roster, self.change.roster if self.change is not None else self.roster):
+            if member.name in roster.names:
+                return roster.rank_of(member.name)
+        return 0
+
+    def note_end(self, member: Member) -> bool:
+        """Keep the code of a process that has ended; False if it has left as it should."""
+        if member.name == STORE:
+            return True
+        staying = self.change.roster.names if self.change is not None else self.roster.names
+        has_left = member.name not in staying and (member.code == 0 or member.name not in self.roster.names)
+        if not has_left and member.code is not None:
+            self.codes[member.name] = member.code
+        return not has_left
+
+    def is_done(self, finished: bool) -> bool:
+        """Whether every process of the roster has ended, and not because all of them have handed over to joiners."""
+        gone = bool(self.roster.names) and not any(member.is_alive for member in self.members)
+        return gone and (bool(self.codes) or finished)
+
+    def look(self) -> list[Sample]:
+        """Samples of the roster's processes."""
+        return [sample for member in self.members if (sample := member.look()) is not None]

@@ -1,0 +1,40 @@
+"""Which process runs where before and after a change of devices. Pure.
+
+Processes on devices that stay keep running and keep their order, so that the fewest logical workers change hands;
+new processes for the other devices follow them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from springtide.training.rosters import Roster, make_roster, spread
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The roster after a change, and the device of each process that joins."""
+
+    roster: Roster
+    joiners: Mapping[str, str]
+
+
+def fit_devices(devices: Sequence[str], logical_workers: int | None) -> tuple[str, ...]:
+    """The devices a job can use: one per logical worker at most, and one while their number is not known."""
+    return tuple(devices[: 1 if logical_workers is None else logical_workers])
+
+
+def name_from(first: int, count: int) -> list[str]:
+    """So many process names, numbered from `first`."""
+    return [f"p{number}" for number in range(first, first + count)]
+
+
+def plan_change(held: Mapping[str, str], wanted: Sequence[str], logical_workers: int, named: int) -> Change:
+    """The change from processes that hold devices (in rank order) to the wanted devices.
+
+    New processes are named from `named` on. Invariant: every wanted device has one process, no other has any.
+    """
+    stay = [name for name, device in held.items() if device in wanted]
+    kept = {held[name] for name in stay}
+    fresh = [device for device in wanted if device not in kept]
+    joiners = dict(zip(name_from(named, len(fresh)), fresh, strict=True))
+    return Change(make_roster(spread(logical_workers, len(wanted)), [*stay, *joiners]), joiners)

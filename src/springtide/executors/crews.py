@@ -1,0 +1,511 @@
+"""One job on this machine: from its instructions and its processes' words to what is done next.
+
+A crew starts its processes, resizes them in place, ends them with a grace, and starts them again from the last
+checkpoint when they are lost, hang or crash. It never waits: `tick` moves it on. One start is an `Attempt`; what exit
+codes mean is in `verdicts`, what counts as a hang in `watches`.
+"""
+
+import signal
+import time
+from pathlib import Path
+from typing import TypedDict
+
+from springtide.errors import JobError
+from springtide.executors import environments
+from springtide.executors.attempts import Attempt, House
+from springtide.executors.changes import fit_devices
+from springtide.executors.journals import Standing
+from springtide.executors.lines import Message
+from springtide.executors.logs import LogBook, read_tail
+from springtide.executors.probes import Measurement
+from springtide.executors.processes import STORE, Member
+from springtide.executors.protocol import (
+    Cancel,
+    Checkpointed,
+    CheckpointFailing,
+    Event,
+    Failed,
+    Faulted,
+    Finished,
+    Probe,
+    Probed,
+    Progressed,
+    Resized,
+    Running,
+    ScriptInfo,
+    Started,
+    Stopped,
+)
+from springtide.executors.verdicts import Hearing, Verdict, describe_code, judge, judge_end
+from springtide.executors.watches import Watch
+from springtide.executors.words import Words
+
+#: Seconds before the next start after faults in a row without a new step; the last one holds for all further.
+BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class Common(TypedDict):
+    """The fields that every event of a job carries."""
+
+    job: str
+    generation: int
+
+
+class Crew:
+    """One job.
+
+    `phase` is waiting (for its next start), starting, running, resizing, settling (after a failure, for the one that
+    explains it), stopping (in its grace), clearing (killed, not yet gone) or over.
+    """
+
+    def __init__(self, house: House, standing: Standing) -> None:
+        self.house = house
+        self.standing = standing
+        self.spec = standing.order.spec
+        self.job = standing.order.job
+        self.logs = LogBook(Path(self.spec.log_dir))
+        self.phase = "waiting"
+        self.until_s = 0.0
+        self.attempt: Attempt | None = None
+        self.words = Words(time.monotonic(), step=standing.step)
+        self.watch = Watch(house.options.patience)
+        self.looked_s = self.reported_s = 0.0
+        self.best_step = standing.step
+        #: Restarts, and those of them in a row that led to no new step.
+        self.restarts = self.futile = 0
+        #: The generation whose devices the processes use.
+        self.reached = -1
+        self.told_info: tuple[int | None, ...] = ()
+        #: What to tell when the processes are gone; None: start again.
+        self.last: Event | None = None
+        #: Why the agent itself ends the job, if it does: the lease, or its own end.
+        self.leaving: str | None = None
+        self.abandoned = False
+        self.measurement = make_measurement(standing)
+        self.probe_until_s: float | None = None
+        self.pause_s: float | None = None
+
+    @property
+    def common(self) -> Common:
+        """The fields of every event."""
+        return {"job": self.job, "generation": self.standing.generation}
+
+    @property
+    def logical_workers(self) -> int | None:
+        """By the job file, or as the script has said."""
+        return self.spec.logical_workers or self.standing.logical_workers
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The devices to use now; a probe begins with one."""
+        devices = self.standing.devices
+        if self.measurement is not None:
+            devices = devices[: self.measurement.share]
+        return fit_devices(devices, self.logical_workers) if self.spec.elastic else devices
+
+    @property
+    def in_use(self) -> set[str]:
+        """The devices on which processes of this job may be alive."""
+        if self.attempt is None:
+            return set()
+        return {
+            member.device for member in self.attempt.processes.members.values() if member.is_alive and member.device
+        }
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the job is to give its devices back."""
+        return self.standing.ending is not None or self.leaving is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last event was told."""
+        return self.phase == "over"
+
+    def describe(self) -> Running:
+        """The job as `running()` shows it."""
+        alive = self.attempt.processes.alive() if self.attempt is not None else []
+        known = self.phase in ("starting", "running", "resizing")
+        return Running(
+            job=self.job,
+            generation=self.standing.generation,
+            devices=self.standing.devices,
+            state="stopping" if self.is_ending else self.phase if known else "recovering",
+            step=self.words.step,
+            total_steps=self.words.total_steps,
+            pids=tuple(member.pid for member in alive if member.pid is not None),
+        )
+
+    # Starting and hearing.
+
+    def launch(self) -> None:
+        """Start the processes, from the last checkpoint if there is one."""
+        self.phase = "starting"
+        self.watch = Watch(self.house.options.patience)
+        self.words = Words(time.monotonic(), step=self.words.step, total_steps=self.words.total_steps)
+        try:
+            environments.check_command(self.spec)
+            environments.read_secrets(self.spec)
+        except JobError as error:
+            self.fail("no_script", str(error))
+            return
+        for folder in (self.spec.checkpoint.dir, self.spec.output_dir, self.spec.log_dir):
+            environments.make_folder(Path(folder), self.spec.run_as)
+        self.attempt = Attempt(self.house, self.standing, self.restarts)
+        self.attempt.processes.listen_to(self.hear, self.keep_output, self.note_end)
+
+    def keep_output(self, member: Member, data: bytes) -> None:
+        """Write what a process prints to the log of its rank."""
+        if self.attempt is not None:
+            self.logs.write(self.attempt.rank_of(member), data)
+
+    def hear(self, member: Member, message: Message) -> None:
+        """Act on a word of a process; all but the store's count only from rank 0."""
+        if self.attempt is None or self.phase in ("clearing", "over"):
+            return
+        try:
+            self.understand(self.attempt, member, message)
+        except (KeyError, TypeError, ValueError) as error:
+            self.fail("crashed", f"process {member.name} said {message} to the agent, which means nothing ({error!r})")
+
+    def understand(self, attempt: Attempt, member: Member, message: Message) -> None:
+        """Act on a word; one that is not of `training.channels` raises."""
+        if member.name == STORE:
+            attempt.meet(str(message["address"]), self.wanted, self.logical_workers)
+            if not self.spec.elastic:
+                self.begin(0)
+        elif attempt.speaks_for_all(member):
+            if attempt.is_takeover(member) and message.get("event") in ("planned", "progressed"):
+                self.complete_change(self.words.step, time.monotonic() - (self.words.stepped_s or attempt.began_s))
+            self.words.note(message, time.monotonic())
+            self.act(message)
+
+    def act(self, message: Message) -> None:
+        """Do what a word of rank 0 calls for."""
+        match message.get("event"):
+            case "planned":
+                self.note_plan()
+            case "progressed":
+                self.note_step()
+            case "resized":
+                self.complete_change(self.words.step, float(message["pause_s"]))
+            case "checkpointed":
+                self.house.tell(Checkpointed(**self.common, step=self.words.step))
+            case "checkpoint_failing":
+                reason = str(message.get("reason", "the disk may be full"))
+                self.house.tell(CheckpointFailing(**self.common, step=self.words.step, reason=reason))
+            case "logged":
+                self.logs.metrics.write(self.words.step, message["metrics"], time.time())
+
+    def note_plan(self) -> None:
+        """The script has told its goal and is about to take steps."""
+        assert self.attempt is not None
+        if self.phase == "starting":
+            self.begin(self.words.step)
+        info = (self.words.logical_workers, self.words.total_steps, self.words.steps_per_epoch)
+        if info == self.told_info:
+            return
+        self.told_info = info
+        self.house.tell(
+            ScriptInfo(
+                **self.common,
+                logical_workers=self.words.logical_workers,
+                total_steps=self.words.total_steps,
+                steps_per_epoch=self.words.steps_per_epoch,
+                device_type=self.house.devices[self.attempt.devices[0]].type,
+                torch_version=self.attempt.processes.fork.torch_version,
+                startup_s=self.words.startup_s,
+            )
+        )
+
+    def begin(self, step: int) -> None:
+        """The processes run; a gang, which may never say a word, was asked for."""
+        assert self.attempt is not None
+        self.phase = "running"
+        self.reached = self.standing.generation
+        self.house.tell(Started(**self.common, devices=self.attempt.devices, step=step))
+
+    def note_step(self) -> None:
+        """A global step was completed."""
+        now_s = time.monotonic()
+        if self.words.step > self.best_step:
+            self.best_step, self.futile = self.words.step, 0
+        if self.measurement is not None and self.phase == "running":
+            if self.probe_until_s is None:
+                self.probe_until_s = now_s + self.measurement.max_s
+            if self.measurement.note(self.words.step, now_s):
+                self.measure_next(now_s)
+
+    def complete_change(self, step: int, pause_s: float) -> None:
+        """The change of devices has been made."""
+        assert self.attempt is not None
+        self.attempt.complete_change()
+        if self.phase == "resizing":
+            self.phase = "running"
+        self.words.speed.pause()
+        self.pause_s = pause_s
+        self.reached = self.standing.generation
+        self.house.tell(Resized(**self.common, devices=self.attempt.devices, step=step, pause_s=pause_s))
+
+    def report(self) -> None:
+        """Tell how far the job is, if it has moved."""
+        self.reported_s = time.monotonic()
+        if self.attempt is not None and self.words.step != self.words.reported_step and self.words.has_stepped:
+            share = max(1, len(self.attempt.roster.names))
+            self.house.tell(Progressed(**self.common, **self.words.report(), share=share))
+
+    # Probing.
+
+    def measure_next(self, now_s: float) -> None:
+        """A share was measured: go on to the next, or end the probe."""
+        assert self.measurement is not None
+        self.measurement.close(now_s)
+        if self.measurement.is_complete or self.logical_workers == 1:
+            self.end_probe()
+
+    def end_probe(self) -> None:
+        """Tell what the probe has found."""
+        assert self.measurement is not None
+        points = tuple(self.measurement.points)
+        pause_s = self.pause_s if len(points) > 1 else None
+        self.clear(Probed(**self.common, points=points, startup_s=self.words.startup_s, pause_s=pause_s))
+
+    # Ends.
+
+    def note_end(self, member: Member) -> None:
+        """A process has ended: as it should, or the first of a failure."""
+        attempt = self.attempt
+        if attempt is None or self.phase in ("clearing", "over") or not attempt.note_end(member):
+            return
+        if attempt.is_done(self.words.finished):
+            if self.phase == "stopping":
+                self.conclude_stop()
+            else:
+                self.conclude()
+        elif self.phase in ("starting", "running", "resizing") and (member.code != 0 or member.name == STORE):
+            self.phase = "settling"
+            self.until_s = time.monotonic() + self.house.options.settle_s
+
+    def conclude(self) -> None:
+        """Judge by the codes of those that have ended, and act on the verdict."""
+        assert self.attempt is not None
+        codes = self.attempt.codes
+        heard = Hearing(self.words.finished, self.attempt.connected, self.spec.elastic)
+        verdict = judge_end(codes, heard) if self.attempt.is_done(heard.finished) else judge(codes)
+        if verdict is None:
+            self.fault("killed", "the process that holds the job's store was lost")
+        elif verdict.word == "finished":
+            self.finish()
+        elif verdict.word == "killed":
+            self.fault("killed", f"process {verdict.process} {describe_code(verdict.code)}")
+        elif verdict.word == "crashed":
+            self.crash(verdict)
+        elif verdict.word == "no_init":
+            self.fail("no_init", environments.describe_missing_init("before it ended"), 0)
+        else:
+            self.fail("early_exit", self.describe_early_exit(), 0)
+
+    def finish(self) -> None:
+        """The job is done."""
+        if self.measurement is not None:
+            self.measurement.close(time.monotonic())
+            self.end_probe()
+            return
+        self.report()
+        self.clear(Finished(**self.common, step=self.words.step, reason=self.words.finish_reason))
+
+    def crash(self, verdict: Verdict) -> None:
+        """The user's code has failed: try again while retries are left."""
+        assert self.attempt is not None
+        rank = self.attempt.rank_of(self.attempt.processes.members[verdict.process])
+        said = " | ".join(read_tail(self.logs.path_of(rank))) or "it said nothing"
+        reason = f"rank {rank} {describe_code(verdict.code)}: {said}"
+        used_up = self.standing.crashes >= self.spec.retries
+        if self.measurement is not None or not verdict.can_retry or used_up:
+            self.fail("crashed", reason, verdict.code)
+        else:
+            self.fault("crashed", reason, user_fault=True)
+
+    def describe_early_exit(self) -> str:
+        """What to tell of a script that ended with code 0 and without having trained to its end."""
+        goal = f" of {self.words.total_steps}" if self.words.total_steps is not None else ""
+        return (
+            f"the script ended with code 0 after step {self.words.step}{goal}; walk run.epochs to its end, or call "
+            'run.stop("why") to end early'
+        )
+
+    def fail(self, code: str, reason: str, exit_code: int | None = None, user_fault: bool = True) -> None:
+        """Give the job up."""
+        self.report()
+        step = self.words.step
+        self.clear(
+            Failed(**self.common, step=step, exit_code=exit_code, reason=reason, user_fault=user_fault, code=code)
+        )
+
+    def fault(self, cause: str, reason: str, user_fault: bool = False) -> None:
+        """Start again from the last checkpoint, unless that has led nowhere too often."""
+        if self.futile >= self.house.options.futile:
+            self.fail("no_progress", f"{reason}; {self.futile} restarts in a row made no step", user_fault=False)
+            return
+        step = self.words.step
+        self.house.tell(Faulted(**self.common, cause=cause, reason=reason, step=step, user_fault=user_fault))
+        self.until_s = time.monotonic() + BACK_OFF_S[min(self.futile, len(BACK_OFF_S) - 1)]
+        self.futile += 1
+        self.restarts += 1
+        self.clear(None)
+
+    def clear(self, last: Event | None) -> None:
+        """Kill what is left; when it has gone, tell the last event, or start again."""
+        self.phase = "clearing"
+        self.last = last
+        if self.attempt is not None:
+            self.attempt.processes.kill_all()
+
+    def note_cleared(self) -> None:
+        """The processes are gone."""
+        if self.attempt is not None:
+            self.attempt.processes.close()
+            self.attempt = None
+        if self.abandoned:
+            self.phase = "over"
+        elif self.last is not None or self.is_ending:
+            self.end(self.last or self.describe_stop())
+        else:
+            self.phase = "waiting"
+
+    def end(self, event: Event) -> None:
+        """Tell the last event."""
+        self.phase = "over"
+        self.logs.close()
+        self.house.tell(event)
+
+    def abandon(self) -> None:
+        """End without a word: a newer start takes the job's place."""
+        self.abandoned = True
+        self.clear(None)
+
+    def lose_fork(self) -> None:
+        """The fork server has gone, and with it the word on how the processes end."""
+        if self.attempt is None or self.phase == "over":
+            return
+        self.attempt.processes.lose_fork()
+        if self.phase == "stopping":
+            self.clear(None)
+        elif self.phase != "clearing":
+            self.fault("fork_server_lost", "the fork server was lost, and with it the job's processes")
+
+    # Stopping.
+
+    def stop(self) -> None:
+        """End the processes: with a checkpoint if there is anything to save, else at once."""
+        attempt = self.attempt
+        if self.phase in ("stopping", "clearing", "over"):
+            return
+        if attempt is None or self.phase == "settling" or self.measurement is not None:
+            self.clear(None)
+        elif self.words.has_stepped:
+            attempt.command({"do": "terminate"})
+            self.give_grace()
+        elif not self.spec.elastic and not attempt.connected:
+            for member in attempt.members:
+                member.signal(signal.SIGTERM)
+            self.give_grace()
+        else:
+            self.clear(None)
+
+    def give_grace(self) -> None:
+        """Let the processes end by themselves."""
+        self.phase = "stopping"
+        self.until_s = time.monotonic() + self.find_grace_s()
+
+    def find_grace_s(self) -> float:
+        """The least grace, plus two of the longest gaps between steps, plus three times what a checkpoint may take."""
+        options = self.house.options
+        size = environments.measure_newest(Path(self.spec.checkpoint.dir))
+        return options.grace_s + 2 * self.words.speed.longest_gap_s + 3 * size / options.write_bytes_per_s
+
+    def conclude_stop(self) -> None:
+        """All processes have ended in their grace: stopped, unless they had just finished."""
+        assert self.attempt is not None
+        if self.words.finished and not any(self.attempt.codes.values()):
+            self.finish()
+        else:
+            self.clear(None)
+
+    def describe_stop(self) -> Stopped:
+        """The event that says that the devices are free."""
+        ending = self.standing.ending
+        return Stopped(
+            **self.common,
+            step=self.words.step,
+            reason=ending.reason if ending is not None else self.leaving or "",
+            cancelled=isinstance(ending, Cancel),
+            clean=self.words.terminated or not self.words.has_stepped,
+        )
+
+    # Time.
+
+    def tick(self, now_s: float) -> None:
+        """Do what time calls for."""
+        if self.is_ending:
+            self.stop()
+        match self.phase:
+            case "waiting" if now_s >= self.until_s and self.house.may_take(self.job, self.wanted):
+                self.launch()
+            case "clearing" if self.attempt is None or self.attempt.processes.are_gone:
+                self.note_cleared()
+            case "settling" if now_s >= self.until_s:
+                self.conclude()
+            case "stopping" if now_s >= self.until_s:
+                self.clear(None)
+            case "starting" | "running" | "resizing":
+                self.oversee(now_s)
+
+    def oversee(self, now_s: float) -> None:
+        """Look after processes that run."""
+        assert self.attempt is not None
+        if self.attempt.processes.fork.failure:
+            self.fail("wrong_version", self.attempt.processes.fork.failure, user_fault=self.spec.python is not None)
+            return
+        if now_s - self.reported_s >= self.house.options.report_s:
+            self.report()
+        if now_s - self.looked_s >= self.house.options.look_s:
+            self.looked_s = now_s
+            self.look(self.attempt, now_s)
+        if self.phase == "running":
+            self.oversee_devices(self.attempt)
+        if self.probe_until_s is not None and now_s >= self.probe_until_s and self.phase != "clearing":
+            self.finish()
+
+    def look(self, attempt: Attempt, now_s: float) -> None:
+        """Find hangs, and scripts that never call `springtide.init`."""
+        init_s = self.house.options.init_s
+        late = [member for member in attempt.members if member.is_late(now_s, init_s)]
+        if late and self.spec.elastic:
+            self.fail("no_init", environments.describe_missing_init(f"within {init_s:g} s"))
+            return
+        if self.words.finished:
+            return
+        hang = self.watch.look(attempt.look(), self.words.stepped_s, self.words.speed.longest_gap_s, now_s)
+        if hang is not None:
+            self.fault(hang.cause, hang.reason)
+
+    def oversee_devices(self, attempt: Attempt) -> None:
+        """Begin a change if other devices are wanted; say so if the wanted ones are there already."""
+        wanted, workers = self.wanted, self.logical_workers
+        if set(wanted) != set(attempt.devices):
+            if not self.spec.elastic:
+                self.clear(None)
+            elif workers is not None and attempt.can_change and self.house.may_take(self.job, wanted):
+                self.phase = "resizing"
+                attempt.begin_change(wanted, workers)
+        elif self.reached != self.standing.generation:
+            self.complete_change(self.words.step, 0.0)
+
+
+def make_measurement(standing: Standing) -> Measurement | None:
+    """The measurement that a probe makes."""
+    order = standing.order
+    if not isinstance(order, Probe):
+        return None
+    return Measurement(min(2, len(order.devices)), order.max_steps, order.max_s)

@@ -1,0 +1,72 @@
+"""What a job's processes have said in one attempt: step, goal, speed, and how they meant to end.
+
+State without effects; the words themselves are those of `training.channels`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from springtide.executors.speeds import Speedometer
+
+
+class Progress(TypedDict):
+    """The fields of a `Progressed` event that the words tell."""
+
+    step: int
+    total_steps: int | None
+    epoch: int
+    steps_per_s: float | None
+    outside_s: float
+
+
+@dataclass
+class Words:
+    """What was heard since the attempt began at `began_s`."""
+
+    began_s: float
+    step: int = 0
+    speed: Speedometer = field(default_factory=Speedometer)
+    logical_workers: int | None = None
+    total_steps: int | None = None
+    steps_per_epoch: int | None = None
+    startup_s: float = 0.0
+    #: When the last step of this attempt was heard of.
+    stepped_s: float | None = None
+    reported_step: int = -1
+    finished: bool = False
+    finish_reason: str | None = None
+    terminated: bool = False
+
+    def note(self, message: dict[str, Any], now_s: float) -> None:
+        """Keep what a word tells."""
+        self.step = int(message.get("step", self.step))
+        match message.get("event"):
+            case "planned":
+                self.startup_s = now_s - self.began_s
+                self.logical_workers = message["logical_workers"]
+                self.total_steps = message["total_steps"]
+                self.steps_per_epoch = message["steps_per_epoch"]
+            case "progressed":
+                self.stepped_s = now_s
+                self.speed.note(self.step, int(message["epoch"]), now_s)
+            case "finished":
+                self.finished = True
+                self.finish_reason = message.get("reason")
+            case "terminated":
+                self.terminated = True
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether this attempt has made a step."""
+        return self.stepped_s is not None
+
+    def report(self) -> Progress:
+        """How far the job is, and its speed since the last report."""
+        self.reported_step = self.step
+        return {
+            "step": self.step,
+            "total_steps": self.total_steps,
+            "epoch": self.speed.epoch,
+            "steps_per_s": self.speed.report(),
+            "outside_s": self.speed.outside_s,
+        }
