@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ WEIGHTS = "model.safetensors"
 REST = "state.safetensors"
 SHAPE = "state.json"
 CHUNK_BYTES = 4 << 20
+LOWEST_PRIORITY = 19
 
 #: torch's names of data types as safetensors writes them.
 TYPE_NAMES = {
@@ -118,6 +120,7 @@ class Checkpoints:
     def write(self, text: str, tensors: Tensors, step: int, facts: Facts) -> None:
         """Write a checkpoint and drop the oldest beyond the number kept."""
         try:
+            yield_processor()
             building = self.folder / f".writing-{step}-{os.getpid()}"
             building.mkdir(exist_ok=True)
             prefix = "/model/"
@@ -158,6 +161,12 @@ class Checkpoints:
                 "restore one, or start anew in another folder"
             )
         return None
+
+
+def yield_processor() -> None:
+    """Let this thread run only where training leaves room; Linux gives each thread a priority of its own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
 
 
 def publish(building: Path, final: Path) -> None:
