@@ -1,0 +1,418 @@
+"""The HTTP API: routes that check who asks, hand the work to the desk, and answer with documents.
+
+Reading comes straight from the store; whatever changes something goes through the reconciler and is answered when it is
+stored. The gate in front (`gates`) has checked host, origin, body and token.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from springtide import __version__
+from springtide.control import documents, explanations, journals
+from springtide.control.archives import check_archive, unpack
+from springtide.control.arrivals import Submission
+from springtide.control.auth import Limiter, hash_token, make_token
+from springtide.control.desks import ConflictError, Desk, LimitError, MissingError
+from springtide.control.gates import Gate, write_error
+from springtide.control.jobfile import JobFile, build_schema, explain_errors
+from springtide.control.metrics import write_metrics
+from springtide.control.reconciler import Reconciler
+from springtide.control.records import JobRecord, State, UserRecord
+from springtide.errors import InputError, SpringtideError
+
+T = TypeVar("T")
+Document = dict[str, Any]
+MOST_NUMBER = 2**53
+
+JobRef = Annotated[str, Path(max_length=200, description="An id, a name, or the beginning of either.")]
+Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+UserName = Annotated[str, Path(pattern="^[a-z_][a-z0-9_-]{0,31}$")]
+Number = Annotated[int, Query(ge=0, le=MOST_NUMBER)]
+
+
+class Body(BaseModel):
+    """A request body: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SubmitBody(Body):
+    """A job, the hash of its uploaded code, and the values of its secrets."""
+
+    job: JobFile
+    archive: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    secrets: Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=200)] = {}
+    accept_offer: bool = False
+
+
+class PlanBody(Body):
+    """A job and the hash of its uploaded code."""
+
+    job: JobFile
+    archive: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class AcceptBody(Body):
+    """Which offer to take; the nearest if none is named."""
+
+    offer: Annotated[str, Field(max_length=100)] | None = None
+
+
+class UserBody(Body):
+    """A user's rights and limits."""
+
+    admin: bool = False
+    quota_device_s: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=False)] | None = None
+    most_active: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    run_as: Annotated[str, Field(max_length=64)] | None = None
+
+
+class Api:
+    """The routes of one server."""
+
+    def __init__(self, reconciler: Reconciler, request_stop: Callable[[], None]) -> None:
+        self.reconciler = reconciler
+        self.store = reconciler.store
+        self.platform = reconciler.platform
+        self.desk = Desk(reconciler)
+        self.request_stop = request_stop
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Have the reconciler run a function, and wait until its effects are stored."""
+        return await asyncio.wrap_future(self.reconciler.call(function))
+
+    def now_s(self) -> float:
+        """Platform time."""
+        return self.platform.clock.now_s()
+
+    def find_job(self, text: str, user: UserRecord) -> JobRecord:
+        """The one job that a text names among those a user may see."""
+        found = self.store.find_jobs(text, None if user.admin else user.name)
+        active = [record for record in found if record.active]
+        if len(found) > 1 and len({record.name for record in found}) == 1:
+            return active[0] if active else found[0]
+        if not found:
+            raise MissingError(f"there is no job {text!r}; list them with: springtide ps --all")
+        if len(found) > 1:
+            names = ", ".join(f"{record.name} ({record.id})" for record in found[:5])
+            raise ConflictError(f"{text!r} stands for several jobs: {names}; give more letters, or the id")
+        return found[0]
+
+    def show_job(self, record: JobRecord) -> Document:
+        """A job with its offers."""
+        return documents.write_job(record, self.now_s(), self.store.offers(record.id))
+
+    def reload(self, job_id: str) -> JobRecord:
+        """A job as it is stored now."""
+        record = self.store.job(job_id)
+        assert record is not None, "it was just stored"
+        return record
+
+
+def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Callable[[], None]) -> Gate:
+    """The application behind its gate."""
+    app = FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
+    api = Api(reconciler, request_stop)
+    add_job_routes(app, api)
+    add_change_routes(app, api)
+    add_platform_routes(app, api)
+    add_user_routes(app, api)
+    add_error_handlers(app)
+    options = reconciler.platform.options
+    limiter = Limiter(options.rate_per_s, options.burst)
+    return Gate(app, reconciler.store, hosts, limiter, 2 * options.archive_limit_bytes)
+
+
+def add_job_routes(app: FastAPI, api: Api) -> None:
+    """Reading jobs."""
+
+    @app.get("/api/v1/jobs", tags=["jobs"])
+    def list_jobs(
+        request: Request,
+        state: Annotated[list[State] | None, Query()] = None,
+        user: Annotated[str | None, Query(max_length=64)] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        before: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
+    ) -> Document:
+        """Jobs, newest first; a user who is no admin sees their own."""
+        asker: UserRecord = request.state.user
+        owner = user if asker.admin else asker.name
+        records = api.store.list_jobs(state or (), owner, limit, before)
+        now_s = api.now_s()
+        following = records[-1].seq if len(records) == limit else None
+        return documents.write_list("jobs", (documents.write_job(one, now_s) for one in records)) | {"next": following}
+
+    @app.get("/api/v1/jobs/{job}", tags=["jobs"])
+    def show_job(request: Request, job: JobRef) -> Document:
+        """One job."""
+        return api.show_job(api.find_job(job, request.state.user))
+
+    @app.get("/api/v1/jobs/{job}/why", tags=["jobs"])
+    def explain_job(request: Request, job: JobRef) -> Document:
+        """Why a job is where it is."""
+        record = api.find_job(job, request.state.user)
+        told = explanations.explain(
+            record,
+            api.store.offers(record.id),
+            api.store.events(record.id),
+            api.store.active_jobs(),
+            api.now_s(),
+        )
+        return {
+            "schema": 1,
+            "job": record.id,
+            "name": record.name,
+            "state": str(record.state),
+            "reason": told.reason,
+            "sentence": told.sentence,
+            "remedy": told.remedy,
+            "facts": list(told.facts),
+        }
+
+    @app.get("/api/v1/jobs/{job}/events", tags=["jobs"])
+    def list_job_events(
+        request: Request, job: JobRef, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
+    ) -> Document:
+        """What happened to a job, oldest first."""
+        record = api.find_job(job, request.state.user)
+        return documents.write_list("events", map(documents.write_event, api.store.events(record.id, after, limit)))
+
+    @app.get("/api/v1/jobs/{job}/logs", tags=["jobs"])
+    def read_logs(
+        request: Request,
+        job: JobRef,
+        rank: Annotated[int, Query(ge=0, le=65536)] = 0,
+        offset: Number = 0,
+        tail: Annotated[int | None, Query(ge=1, le=100000)] = None,
+    ) -> Document:
+        """What a rank wrote, from an offset on, or its last lines."""
+        record = api.find_job(job, request.state.user)
+        page = journals.read_log(api.platform.home.logs(record.id), rank, offset, tail)
+        return {
+            "schema": 1,
+            "job": record.id,
+            "state": str(record.state),
+            "ended": not record.active,
+            "rank": rank,
+            "offset": page.offset,
+            "next_offset": page.next_offset,
+            "text": page.text,
+        }
+
+    @app.get("/api/v1/jobs/{job}/metrics", tags=["jobs"])
+    def read_metrics(request: Request, job: JobRef, after_step: Number = 0) -> Document:
+        """What `run.log` recorded, one entry per step, across all resumes."""
+        record = api.find_job(job, request.state.user)
+        return documents.write_list("metrics", journals.read_metrics(api.platform.home.logs(record.id), after_step))
+
+
+def add_change_routes(app: FastAPI, api: Api) -> None:
+    """Changing jobs."""
+
+    @app.post("/api/v1/jobs", tags=["jobs"], status_code=201)
+    async def submit_job(request: Request, body: SubmitBody) -> JSONResponse:
+        """Ask for a promise: 201 with the answer, or 202 while the speed of unknown code is measured."""
+        user: UserRecord = request.state.user
+        submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer)
+        job_id = await api.call(lambda: api.desk.submit(submission, user))
+        record = api.reload(job_id)
+        return JSONResponse(api.show_job(record), 202 if record.state is State.PROBING else 201)
+
+    @app.post("/api/v1/plan", tags=["jobs"])
+    async def plan_job(request: Request, body: PlanBody) -> Document:
+        """What a submission would be told now; nothing is stored."""
+        submission = Submission(body.job, body.archive, request.state.user.name)
+        forecast = await api.call(lambda: api.desk.plan(submission))
+        return documents.write_forecast(forecast, api.now_s())
+
+    @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
+    async def cancel_job(request: Request, job: JobRef) -> Document:
+        """End a job for good; its last checkpoint stays."""
+        user: UserRecord = request.state.user
+        record = api.find_job(job, user)
+        await api.call(lambda: api.desk.cancel(record.id, user.name))
+        return api.show_job(api.reload(record.id))
+
+    @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
+    async def resume_job(request: Request, job: JobRef) -> Document:
+        """Let a paused, cancelled or failed job go on from its last checkpoint."""
+        record = api.find_job(job, request.state.user)
+        await api.call(lambda: api.desk.resume(record.id))
+        return api.show_job(api.reload(record.id))
+
+    @app.post("/api/v1/jobs/{job}/accept", tags=["jobs"])
+    async def accept_offer(request: Request, job: JobRef, body: AcceptBody) -> Document:
+        """Take an open offer; it is checked once more."""
+        record = api.find_job(job, request.state.user)
+        await api.call(lambda: api.desk.accept(record.id, body.offer))
+        return api.show_job(api.reload(record.id))
+
+    @app.head("/api/v1/archives/{code_hash}", tags=["archives"])
+    @app.get("/api/v1/archives/{code_hash}", tags=["archives"])
+    def find_archive(code_hash: Hash) -> Document:
+        """Whether an archive is here already."""
+        if not (api.platform.home.code / code_hash).is_dir():
+            raise MissingError(f"archive {code_hash} is not here")
+        return {"schema": 1, "archive": code_hash}
+
+    @app.put("/api/v1/archives/{code_hash}", tags=["archives"], status_code=201)
+    async def store_archive(request: Request, code_hash: Hash) -> Document:
+        """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
+        data = await request.body()
+        found = check_archive(data, api.platform.options.archive_limit_bytes)
+        if found != code_hash:
+            raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
+        await asyncio.to_thread(unpack, data, api.platform.home.code / code_hash)
+        return {"schema": 1, "archive": code_hash}
+
+
+def add_platform_routes(app: FastAPI, api: Api) -> None:
+    """The server itself."""
+
+    @app.get("/healthz", tags=["server"])
+    def check_health() -> Document:
+        """That the server is up; needs no token."""
+        return {"schema": 1, "status": "ok", "version": __version__}
+
+    @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
+    def show_metrics() -> PlainTextResponse:
+        """Metrics for Prometheus."""
+        return PlainTextResponse(write_metrics(api.store, api.platform.site, api.now_s()), media_type="text/plain")
+
+    @app.get("/api/v1/nodes", tags=["server"])
+    def list_nodes() -> Document:
+        """The devices, and who holds them."""
+        holders = {name: record for record in api.store.active_jobs() for name in record.devices}
+        devices = [
+            {
+                "name": name,
+                "node": f"node-{number}",
+                "type": api.platform.site.device_type,
+                "job": holders[name].id if name in holders else None,
+                "job_name": holders[name].name if name in holders else None,
+            }
+            for number, node in enumerate(api.platform.site.names)
+            for name in node
+        ]
+        return documents.write_list("devices", devices)
+
+    @app.get("/api/v1/events", tags=["server"])
+    def list_events(
+        request: Request, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
+    ) -> Document:
+        """What happened to all jobs a user may see, oldest first."""
+        user: UserRecord = request.state.user
+        events = api.store.events(None, after, limit)
+        if not user.admin:
+            own = {record.id for record in api.store.list_jobs(user=user.name)}
+            events = [event for event in events if event.job in own]
+        return documents.write_list("events", map(documents.write_event, events))
+
+    @app.get("/api/v1/server", tags=["server"])
+    def show_server() -> Document:
+        """What this server is, and what it holds."""
+        platform = api.platform
+        return {
+            "schema": 1,
+            "version": __version__,
+            "policy": platform.options.policy,
+            "devices": platform.site.cluster.total,
+            "device_type": platform.site.device_type,
+            "jobs": api.store.count_jobs(),
+            "now": documents.show_time(api.now_s()),
+        }
+
+    @app.get("/api/v1/schema", tags=["server"])
+    def show_schema() -> Document:
+        """The JSON Schema of a job file."""
+        return build_schema()
+
+    @app.post("/api/v1/stop", tags=["server"], status_code=202)
+    def stop_server(request: Request) -> Document:
+        """End the server and everything it started; jobs go on from their checkpoints when it is started again."""
+        check_admin(request.state.user)
+        api.request_stop()
+        return {"schema": 1, "status": "stopping"}
+
+
+def add_user_routes(app: FastAPI, api: Api) -> None:
+    """Users; for admins."""
+
+    @app.get("/api/v1/users", tags=["users"])
+    def list_users(request: Request) -> Document:
+        """Everyone who has a token."""
+        check_admin(request.state.user)
+        return documents.write_list("users", map(documents.write_user, api.store.users()))
+
+    @app.put("/api/v1/users/{name}", tags=["users"])
+    def put_user(request: Request, name: UserName, body: UserBody) -> Document:
+        """Add a user with a new token, shown once; or change the limits of one."""
+        check_admin(request.state.user)
+        known = next((user for user in api.store.users() if user.name == name), None)
+        token = make_token() if known is None else None
+        token_hash = known.token_hash if known is not None else hash_token(token or "")
+        user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
+        api.store.put_user(user)
+        return {"schema": 1, **documents.write_user(user), "token": token}
+
+    @app.delete("/api/v1/users/{name}", tags=["users"])
+    def drop_user(request: Request, name: UserName) -> Document:
+        """Take a user's token away; their jobs go on."""
+        check_admin(request.state.user)
+        if name == request.state.user.name:
+            raise ConflictError(f"user {name} cannot remove themselves; ask another admin")
+        if not api.store.drop_user(name):
+            raise MissingError(f"there is no user {name!r}")
+        return {"schema": 1, "removed": name}
+
+
+def check_admin(user: UserRecord) -> None:
+    """Refuse who is no admin."""
+    if not user.admin:
+        raise ForbiddenError(f"user {user.name} is no admin; ask one")
+
+
+class ForbiddenError(InputError):
+    """Something that only an admin may do."""
+
+
+STATUSES: dict[type[SpringtideError], int] = {
+    MissingError: 404,
+    ConflictError: 409,
+    LimitError: 429,
+    ForbiddenError: 403,
+}
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Every error as a document with a reason and a sentence."""
+
+    @app.exception_handler(SpringtideError)
+    async def show_error(_request: Request, error: SpringtideError) -> JSONResponse:
+        status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 422)
+        reason = type(error).__name__.removesuffix("Error").lower()
+        return JSONResponse(write_error(reason, str(error)), status)
+
+    @app.exception_handler(RequestValidationError)
+    async def show_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        return JSONResponse(write_error("invalid", "; ".join(explain_errors(strip_places(error.errors())))), 422)
+
+    @app.exception_handler(HTTPException)
+    async def show_http(_request: Request, error: HTTPException) -> JSONResponse:
+        sentence = str(error.detail)
+        return JSONResponse(write_error("http", sentence), error.status_code, headers=error.headers)
+
+
+def strip_places(errors: Any) -> list[dict[str, Any]]:
+    """Errors with places that start inside the job, so that they read as they do for a job file."""
+    return [
+        {**error, "loc": tuple(part for k, part in enumerate(error["loc"]) if not (k < 2 and part in ("body", "job")))}
+        for error in errors
+    ]

@@ -1,0 +1,50 @@
+"""Where jobs run: this machine's processes, or nothing at all (`fake`), behind the one protocol of `executors`."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from springtide.control.homes import Home
+from springtide.control.sites import Site, make_site
+from springtide.errors import InputError
+from springtide.executors.fake import FakeExecutor
+from springtide.executors.protocol import Event, Executor
+
+NAMES = ("local", "fake")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An executor, its devices, and how to end everything it started."""
+
+    executor: Executor
+    site: Site
+    close: Callable[[], None]
+
+
+class PacedFake(FakeExecutor):
+    """The fake executor on real time: its clock moves as the wall's does, whenever it is asked for events."""
+
+    def __init__(self) -> None:
+        super().__init__(now_s=time.time())
+        self.last_s = time.monotonic()
+
+    def events(self, after: int) -> tuple[Event, ...]:
+        """What happened up to now."""
+        now_s = time.monotonic()
+        self.advance(now_s - self.last_s)
+        self.last_s = now_s
+        return super().events(after)
+
+
+def open_engine(name: str, home: Home, devices: int | None) -> Engine:
+    """The engine of this name; `devices` is the number of CPU slots where there is no GPU."""
+    if name == "fake":
+        return Engine(PacedFake(), make_site("fake", [f"fake:{k}" for k in range(devices or 2)]), lambda: None)
+    if name != "local":
+        raise InputError(f"unknown engine {name!r}; there are: {', '.join(NAMES)}")
+    from springtide.executors.local import LocalExecutor
+
+    executor = LocalExecutor(home.root, devices)
+    found = executor.devices()
+    return Engine(executor, make_site(found[0].type, [device.name for device in found]), executor.shut_down)

@@ -1,0 +1,253 @@
+"""A server: one reconciler thread and one HTTP application, on this machine's loopback unless told otherwise.
+
+Runs in the foreground (`serve`) or detached (`start_background`). One per state directory, held by a lock.
+"""
+
+import argparse
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import yaml
+
+from springtide import __version__
+from springtide.control.api import build_app
+from springtide.control.auth import LOCAL_NAMES, ensure_owner
+from springtide.control.clock import SystemSource
+from springtide.control.engines import Engine, open_engine
+from springtide.control.homes import Home, read_address, write_private
+from springtide.control.platforms import Options
+from springtide.control.reconciler import Reconciler
+from springtide.control.store import Store
+from springtide.errors import InputError, StateError
+
+USUAL_PORT = 8410
+START_S = 60.0
+logger = logging.getLogger("springtide.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server listens; port None means the usual one, or any other if that is taken."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """All that a server is told."""
+
+    home: Home
+    engine: str = "local"
+    devices: int | None = None
+    listening: Listening = field(default_factory=Listening)
+    options: Options = field(default_factory=Options)
+    database: str | None = None
+
+
+class JsonFormatter(logging.Formatter):
+    """Log records as JSON lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        entry: dict[str, Any] = {
+            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["trace"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+class Server:
+    """A running control plane."""
+
+    def __init__(self, settings: ServerSettings, engine: Engine) -> None:
+        self.settings = settings
+        self.engine = engine
+        home = settings.home
+        self.store = Store(settings.database or f"sqlite:///{home.database}")
+        self.owner = ensure_owner(self.store, home)
+        self.reconciler = Reconciler(self.store, engine.executor, engine.site, home, SystemSource(), settings.options)
+        self.stop_all = False
+        names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
+        self.app = build_app(self.reconciler, names, self.request_stop)
+        self.socket = bind(settings.listening)
+        config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="off", ws="none")
+        self.http = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.reconciler.run, name="reconciler")
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self.socket.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def request_stop(self) -> None:
+        """End the server and everything it started, soon."""
+        self.stop_all = True
+        self.http.should_exit = True
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        self.thread.start()
+        address = {"url": self.url, "pid": os.getpid(), "version": __version__}
+        write_private(self.settings.home.address, json.dumps(address) + "\n")
+        logger.info("listening on %s, %d devices", self.url, self.engine.site.cluster.total)
+        try:
+            self.http.run(sockets=[self.socket])
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the loop, and with `stop_all` also every process it started."""
+        self.reconciler.stop()
+        if self.thread.is_alive():
+            self.thread.join()
+        if self.stop_all:
+            self.engine.close()
+        self.settings.home.address.unlink(missing_ok=True)
+        self.socket.close()
+        self.store.close()
+
+
+def bind(listening: Listening) -> socket.socket:
+    """A listening socket: the port asked for, or the usual one, or any that is free."""
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    ports = (USUAL_PORT, 0) if listening.port is None else (listening.port,)
+    for port in ports:
+        line = socket.socket(family, socket.SOCK_STREAM)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            line.bind((listening.host, port))
+            line.listen(1024)
+            return line
+        except OSError as error:
+            line.close()
+            reason = error.strerror
+    raise InputError(f"cannot listen on {listening.host}:{ports[0]} ({reason}); choose another with --port")
+
+
+@contextmanager
+def hold_lock(home: Home) -> Iterator[None]:
+    """Keep a second server off this state directory for as long as the block runs."""
+    path = home.root / "server.lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            address = read_address(home) or {}
+            raise StateError(
+                f"a server of {str(home.root)!r} runs already ({address.get('url', 'starting')}); "
+                "stop it with: springtide stop"
+            ) from None
+        yield
+
+
+def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
+    """Run a server in this process until it is stopped; `announce` hears its address."""
+    home = settings.home.make()
+    set_up_logging()
+    with hold_lock(home):
+        settings = replace(settings, options=read_config(home, settings.options))
+        server = Server(settings, open_engine(settings.engine, home, settings.devices))
+        announce(server.url)
+        server.run()
+
+
+def set_up_logging() -> None:
+    """JSON lines on stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def read_config(home: Home, options: Options) -> Options:
+    """The options with what `server.yaml` in the state directory says."""
+    if not home.config.exists():
+        return options
+    try:
+        told = yaml.safe_load(home.config.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise InputError(f"{home.config} cannot be read ({error})") from None
+    known = set(Options.__dataclass_fields__)
+    if not isinstance(told, dict) or not set(told) <= known:
+        wrong = ", ".join(sorted(set(told) - known)) if isinstance(told, dict) else "no mapping"
+        raise InputError(f"{home.config}: {wrong} is not known; there are: {', '.join(sorted(known))}")
+    return replace(options, **told)
+
+
+def start_background(home: Home, arguments: tuple[str, ...] = ()) -> str:
+    """Start a detached server; returns its address when it answers."""
+    home.make()
+    command = [sys.executable, "-m", "springtide.control.server", "--home", str(home.root), *arguments]
+    with home.log.open("ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=home.root, start_new_session=True
+        )
+    until_s = time.monotonic() + START_S
+    while time.monotonic() < until_s:
+        address = read_address(home)
+        if address is not None and is_answering(address["url"]):
+            return str(address["url"])
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise StateError(f"the server did not start; its last words are in {home.log}: {read_last_line(home.log)}")
+
+
+def is_answering(url: str) -> bool:
+    """Whether a server answers at an address."""
+    import httpx
+
+    try:
+        return httpx.get(f"{url}/healthz", timeout=2.0).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def read_last_line(path: Path) -> str:
+    """The last line of a log."""
+    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+    return lines[-1] if lines else "nothing"
+
+
+def main() -> None:
+    """The process behind `start_background`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--engine", default="local")
+    parser.add_argument("--devices", type=int, default=None)
+    parser.add_argument("--policy", default=Options().policy)
+    parser.add_argument("--port", type=int, default=None)
+    given = parser.parse_args()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    settings = ServerSettings(
+        Home(given.home),
+        given.engine,
+        given.devices,
+        Listening(port=given.port),
+        Options(policy=given.policy),
+    )
+    serve(settings, lambda url: None)
+
+
+if __name__ == "__main__":
+    main()
