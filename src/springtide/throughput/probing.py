@@ -95,7 +95,11 @@ def make_profile(subject: Subject, measured: Sequence[Measurement]) -> Profile:
     points = []
     for found in measured:
         batch, processes = found.facts["local_batch"], found.trial.processes
-        sync_s = max(0.0, found.step_s - alone[batch]) if batch in alone else None
+        sync_s = None
+        if processes == 1:
+            sync_s = 0.0
+        elif batch in alone:
+            sync_s = max(0.0, found.step_s - alone[batch])
         layout = make_layout(subject.model, subject.device_type, 1, processes, batch)
         points.append(Point(layout, found.step_s, sync_s))
     first, again = measured[0], measured[-1]
