@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from springtide import __version__
 from springtide.executors import wire
 from springtide.executors.attempts import House, Options, find_key
@@ -500,8 +502,9 @@ def main() -> None:
     parser.add_argument("--lease-s", type=float, default=600.0)
     parser.add_argument("--warm", action="store_true", help="import torch at once")
     parser.add_argument("--detach", action="store_true", help="return as soon as it answers")
+    parser.add_argument("--options", type=TypeAdapter(Options).validate_json, default=Options(), help="as JSON")
     given = parser.parse_args()
-    settings = AgentSettings(given.state_dir.resolve(), given.cpu_slots, given.lease_s, given.warm)
+    settings = AgentSettings(given.state_dir.resolve(), given.cpu_slots, given.lease_s, given.warm, given.options)
     raise SystemExit(detach(settings) if given.detach else run(settings))
 
 

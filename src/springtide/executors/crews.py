@@ -282,7 +282,7 @@ class Crew:
                 self.conclude_stop()
             else:
                 self.conclude()
-        elif self.phase in ("starting", "running", "resizing") and (member.code != 0 or member.name == STORE):
+        elif self.phase in ("starting", "running", "resizing") and is_suspicious(member):
             self.phase = "settling"
             self.until_s = time.monotonic() + self.house.options.settle_s
 
@@ -292,8 +292,10 @@ class Crew:
         codes = self.attempt.codes
         heard = Hearing(self.words.finished, self.attempt.connected, self.spec.elastic)
         verdict = judge_end(codes, heard) if self.attempt.is_done(heard.finished) else judge(codes)
-        if verdict is None:
+        if verdict is None and not self.attempt.processes.members[STORE].is_alive:
             self.fault("killed", "the process that holds the job's store was lost")
+        elif verdict is None:
+            self.fail("early_exit", self.describe_early_exit(), 0)
         elif verdict.word == "finished":
             self.finish()
         elif verdict.word == "killed":
@@ -501,6 +503,11 @@ class Crew:
                 attempt.begin_change(wanted, workers)
         elif self.reached != self.standing.generation:
             self.complete_change(self.words.step, 0.0)
+
+
+def is_suspicious(member: Member) -> bool:
+    """Whether the end of a process calls for a verdict although others are alive."""
+    return member.code != 0 or member.name == STORE or (member.connected and not member.done)
 
 
 def make_measurement(standing: Standing) -> Measurement | None:

@@ -5,6 +5,7 @@ it answers. A foreign interpreter is asked for its springtide first. What a fork
 `training.forkserver`.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -163,18 +164,16 @@ class ForkServer:
         return not self.by_name
 
     def close(self) -> None:
-        """Hang up, upon which the server ends its children and itself; one that was still starting is ended."""
+        """Hang up, upon which the server ends its children and itself; without children it is simply ended."""
         if self.lines is not None:
             self.lines.close()
         for process in (self.asking, self.process):
-            if process is not None and process.poll() is None:
-                if self.lines is None:
-                    process.kill()
-                try:
-                    process.wait(10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+            if process is not None:
+                if self.by_pid:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(5)
+                process.kill()
+                process.wait()
 
 
 def find_own_versions() -> dict[str, str]:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import psutil
 from springtide.errors import ExecutorError
 from springtide.executors import wire
 from springtide.executors.agent import LOCK, LOG, SOCKET
+from springtide.executors.attempts import Options
 from springtide.executors.devices import Device
 from springtide.executors.lines import connect
 from springtide.executors.protocol import Event, Instruction, Running
@@ -60,12 +62,18 @@ class LocalExecutor:
     """The agent on this machine, as an executor. Safe to use from several threads."""
 
     def __init__(
-        self, state_dir: Path, cpu_slots: int | None = None, lease_s: float = 600.0, warm: bool = True
+        self,
+        state_dir: Path,
+        cpu_slots: int | None = None,
+        lease_s: float = 600.0,
+        warm: bool = True,
+        options: Options | None = None,
     ) -> None:
         self.state_dir = state_dir.resolve()
         self.cpu_slots = cpu_slots
         self.lease_s = lease_s
         self.warm = warm
+        self.options = options
         self.lock = threading.Lock()
         self.line: Line | None = None
         self.waiting: Line | None = None
@@ -138,6 +146,7 @@ class LocalExecutor:
         command += ["--lease-s", str(self.lease_s)]
         command += ["--cpu-slots", str(self.cpu_slots)] if self.cpu_slots is not None else []
         command += ["--warm"] if self.warm else []
+        command += ["--options", json.dumps(asdict(self.options))] if self.options is not None else []
         until_s = time.monotonic() + START_S
         while time.monotonic() < until_s:
             code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
@@ -150,7 +159,7 @@ class LocalExecutor:
             time.sleep(0.1)
         raise ExecutorError(f"another agent holds {self.state_dir / LOCK} and does not answer; end it and try again")
 
-    def shut_down(self, timeout_s: float = 120.0) -> None:
+    def shutdown(self, timeout_s: float = 120.0) -> None:
         """End the agent and every process it has started; jobs are stopped with checkpoints. No agent, no effect."""
         try:
             line = Line(self.state_dir / SOCKET)

@@ -24,6 +24,7 @@ from springtide.executors.protocol import JobSpec
 from springtide.executors.watches import Sample
 
 STORE = "store"
+LAST_WORDS = ("finished", "done", "left", "terminated")
 #: Run as scripts by the fork server, never imported here: the agent has no torch.
 STORE_SCRIPT = Path(__file__).with_name("storehost.py")
 COMMAND_SCRIPT = Path(__file__).with_name("commands.py")
@@ -79,6 +80,8 @@ class Member:
     lines: Lines | None = None
     #: Whether it has called `springtide.init`.
     connected: bool = False
+    #: Whether it has said that its part is over: its steps are done, or it has handed over.
+    done: bool = False
     code: int | None = None
 
     @property
@@ -234,6 +237,7 @@ class Processes:
         if lines is None:
             return
         for message in lines.read():
+            member.done = member.done or message.get("event") in LAST_WORDS
             self.on_message(member, message)
         if not lines.open and member.lines is lines:
             self.hang_up(member)

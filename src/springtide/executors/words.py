@@ -25,6 +25,7 @@ class Words:
 
     began_s: float
     step: int = 0
+    epoch: int = 0
     speed: Speedometer = field(default_factory=Speedometer)
     logical_workers: int | None = None
     total_steps: int | None = None
@@ -48,7 +49,10 @@ class Words:
                 self.steps_per_epoch = message["steps_per_epoch"]
             case "progressed":
                 self.stepped_s = now_s
-                self.speed.note(self.step, int(message["epoch"]), now_s)
+                self.epoch = int(message["epoch"])
+                self.speed.note(self.step, now_s)
+            case "epoch":
+                self.speed.note_outside(float(message["outside_s"]))
             case "finished":
                 self.finished = True
                 self.finish_reason = message.get("reason")
@@ -66,7 +70,7 @@ class Words:
         return {
             "step": self.step,
             "total_steps": self.total_steps,
-            "epoch": self.speed.epoch,
+            "epoch": self.epoch,
             "steps_per_s": self.speed.report(),
             "outside_s": self.speed.outside_s,
         }

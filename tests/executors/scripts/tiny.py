@@ -1,0 +1,46 @@
+"""A small elastic training that starts fast, takes slow steps, and misbehaves on request."""
+
+import argparse
+import json
+import os
+import sys
+import time
+
+import torch
+from torch.utils.data import TensorDataset
+
+import springtide
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=30)
+parser.add_argument("--sleep", type=float, default=0.02)
+parser.add_argument("--workers", type=int, default=4)
+parser.add_argument("--crash-at", type=int)
+parser.add_argument("--exit-at", type=int)
+parser.add_argument("--stop-at", type=int)
+args = parser.parse_args()
+
+run = springtide.init(logical_workers=args.workers, seed=1)
+if run.is_main:
+    (run.output_dir / "environment.json").write_text(json.dumps(dict(os.environ)))
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+generator = torch.Generator().manual_seed(3)
+data = TensorDataset(torch.randn(320, 8, generator=generator), torch.randn(320, 1, generator=generator))
+model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=8)
+for _epoch in run.steps(args.steps):
+    for x, y in loader:
+        time.sleep(args.sleep)
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log(loss=loss)
+        step = run.position.step
+        if args.crash_at == step:
+            raise RuntimeError(f"told to crash at step {step}")
+        if args.exit_at == step:
+            sys.exit(0)
+        if args.stop_at == step:
+            run.stop("converged")
+print("the end")

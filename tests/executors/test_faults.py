@@ -1,0 +1,176 @@
+"""What happens when processes, the fork server or the agent are lost: nothing is, nor run twice, and the bits stay."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.executors.theatre import BOTH, Stage, make_stage
+
+from springtide.executors.attempts import Options
+from springtide.executors.protocol import Event, Failed, Faulted, Finished, Started, Stopped
+
+STEPS = ("--steps", "60")
+
+
+def check_bits(stage: Stage, job: str) -> None:
+    """The job ends, once, with the weights of an undisturbed run."""
+    assert stage.wait_for_end(job, Finished).step == 60
+    assert len(stage.of(job, Finished)) == 1
+    assert stage.hash_weights(job) == stage.undisturbed(*STEPS)
+
+
+def start_pair(stage: Stage) -> str:
+    """A job on both slots that has taken some steps and has a checkpoint."""
+    job = stage.tiny(*STEPS, devices=BOTH, logical_workers=4)
+    stage.wait_for_step(job, 8)
+    return job
+
+
+def find_fork_servers(stage: Stage) -> list[psutil.Process]:
+    """The fork servers of the stage's agent."""
+    agent = psutil.Process(stage.executor.hello()["pid"])
+    return [child for child in agent.children() if "springtide.training.forkserver" in child.cmdline()]
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"), [(signal.SIGKILL, "killed"), (signal.SIGSTOP, "stopped"), (signal.SIGTERM, "killed")]
+)
+def test_a_lost_worker_costs_no_bits(stage: Stage, number: int, cause: str) -> None:
+    job = start_pair(stage)
+    os.kill(stage.pids(job)[-1], number)
+    fault = stage.wait_for_kind(job, Faulted)
+    assert (fault.cause, fault.user_fault) == (cause, False)
+    assert stage.wait_for_kind(job, Started, 2).step > 0
+    check_bits(stage, job)
+
+
+def test_a_lost_fork_server_costs_no_bits(stage: Stage) -> None:
+    job = start_pair(stage)
+    before = stage.pids(job)
+    for server in find_fork_servers(stage):
+        server.kill()
+    assert stage.wait_for_kind(job, Faulted).cause == "fork_server_lost"
+    stage.wait_for_kind(job, Started, 2)
+    assert not set(before) & set(stage.pids(job))
+    assert not any(psutil.pid_exists(pid) for pid in before)
+    check_bits(stage, job)
+
+
+@pytest.mark.parametrize("with_fork_server", [False, True], ids=["agent", "agent-and-fork-server"])
+def test_a_lost_agent_costs_no_bits_and_nothing_runs_twice(stage: Stage, with_fork_server: bool) -> None:
+    job = start_pair(stage)
+    before = stage.pids(job)
+    agent = psutil.Process(stage.executor.hello()["pid"])
+    victims = [agent, *find_fork_servers(stage)] if with_fork_server else [agent]
+    for victim in victims:
+        victim.suspend()
+    for victim in victims:
+        victim.kill()
+    assert stage.wait_for_kind(job, Faulted).cause == "agent_lost"
+    assert stage.wait_for_kind(job, Started, 2).step > 0
+    assert not any(psutil.pid_exists(pid) for pid in before)
+    assert len(stage.pids(job)) == 2
+    check_bits(stage, job)
+
+
+@pytest.fixture
+def own_stage(tmp_path: Path) -> Iterator[Stage]:
+    """A stage with an agent of its own, which ends early and gives up soon."""
+    made = make_stage(tmp_path, lease_s=3.0, options=Options(init_s=5.0, futile=2))
+    yield made
+    made.executor.shutdown()
+    assert made.marked() == []
+
+
+def test_work_stops_after_the_lease_and_goes_on_later(own_stage: Stage) -> None:
+    job = start_pair(own_stage)
+    agent = psutil.Process(own_stage.executor.hello()["pid"])
+    pids = own_stage.pids(job)
+    own_stage.executor.close()
+    agent.wait(60)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert own_stage.marked() == []
+    stopped = own_stage.wait_for_end(job, Stopped)
+    assert (stopped.reason, stopped.clean) == ("lease", True)
+    own_stage.executor.lease_s = 600.0
+
+
+def test_shutting_down_leaves_no_process_and_keeps_the_events(own_stage: Stage) -> None:
+    job = start_pair(own_stage)
+    agent = psutil.Process(own_stage.executor.hello()["pid"])
+    pids = own_stage.pids(job)
+    own_stage.executor.shutdown()
+    assert not agent.is_running()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert own_stage.marked() == []
+    assert not own_stage.executor.is_up
+    stopped = own_stage.wait_for_end(job, Stopped)
+    assert (stopped.reason, stopped.clean) == ("shutdown", True)
+
+
+@pytest.mark.slow
+def test_a_job_that_never_gets_anywhere_is_given_up(own_stage: Stage) -> None:
+    job = own_stage.tiny("--sleep", "100")
+    for number in range(3):
+        own_stage.wait_for_kind(job, Started, number + 1)
+        os.kill(own_stage.pids(job)[0], signal.SIGKILL)
+        if number < 2:
+            own_stage.wait_for_kind(job, Faulted, number + 1)
+    failed = own_stage.wait_for_end(job, Failed)
+    assert (failed.code, failed.user_fault) == ("no_progress", False)
+
+
+@pytest.mark.slow
+def test_a_script_that_waits_without_init_is_told_the_lines_to_add(own_stage: Stage) -> None:
+    job = own_stage.start(own_stage.spec(own_stage.new_job(), "mute.py", "300"))
+    failed = own_stage.wait_for_end(job, Failed)
+    assert failed.code == "no_init" and "within 5 s" in failed.reason
+
+
+@pytest.mark.slow
+def test_gigabytes_of_output_do_not_fill_the_disk(stage: Stage) -> None:
+    job = stage.start(stage.spec(stage.new_job(), "loud.py", "1024", elastic=False))
+    stage.wait_for_end(job, Finished)
+    sizes = [file.stat().st_size for file in (stage.folder / job / "logs").iterdir()]
+    assert len(sizes) == 5 and sum(sizes) <= 5 * (10 << 20)
+
+
+@pytest.mark.slow
+def test_many_faults_in_a_row_lose_nothing(stage: Stage) -> None:
+    dice = random.Random(4)
+    jobs = [stage.tiny("--steps", "150", devices=BOTH[k : k + 1], logical_workers=4) for k in (0, 1)]
+    generations = dict.fromkeys(jobs, 1)
+    for _ in range(30):
+        time.sleep(dice.uniform(0.1, 1.0))
+        stage.listen()
+        job = dice.choice(jobs)
+        if stage.ends(job):
+            continue
+        shake(stage, job, dice, generations)
+    for job in jobs:
+        assert stage.wait_for_end(job, Finished).step == 150
+        ends: list[Event] = list(stage.of(job, Finished))
+        assert len(ends) == 1
+        assert stage.hash_weights(job) == stage.undisturbed("--steps", "150")
+
+
+def shake(stage: Stage, job: str, dice: random.Random, generations: dict[str, int]) -> None:
+    """Do one bad thing, or resize."""
+    kind = dice.choice(["kill", "stop", "term", "fork", "agent", "resize", "resize"])
+    pids = stage.pids(job) if stage.find(job) is not None else ()
+    if kind == "resize":
+        generations[job] += 1
+        stage.resize(job, generations[job], *dice.sample(BOTH, dice.choice([1, 2])))
+    elif kind == "agent":
+        psutil.Process(stage.executor.hello()["pid"]).kill()
+    elif kind == "fork":
+        for server in find_fork_servers(stage):
+            server.kill()
+    elif pids:
+        number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}[kind]
+        os.kill(dice.choice(pids), number)
