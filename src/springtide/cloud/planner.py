@@ -23,6 +23,7 @@ from springtide.cloud.spot import NO_LOSS, SpotTerms, find_loss
 from springtide.throughput.samples import Array
 
 Flags = NDArray[np.bool_]
+Name = tuple[tuple[str, ...], bool]
 SLACK = 1 + 1e-9  # bounds are compared with rounding in their favour
 
 
@@ -53,6 +54,11 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.time_s)
+
+    @property
+    def name(self) -> Name:
+        """What these are to a reader, whatever their counts and region: instance types, on demand or spot."""
+        return tuple(kind.machine.instance_type for kind in self.kinds), self.spot
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +201,12 @@ def _set_bar(pool: Sequence[Candidates], limits: Limits, wanted: Wanted) -> Bar 
     if not wanted.prune:
         return None
     fast = _prefers_speed(limits)
-    merits = sorted(float((found.time_s if fast else found.cost_usd).min()) for found in pool if len(found))
+    best: dict[Name, float] = {}
+    for found in pool:
+        if len(found):
+            merit = float((found.time_s if fast else found.cost_usd).min())
+            best[found.name] = min(merit, best.get(found.name, merit))
+    merits = sorted(best.values())
     last = merits[wanted.best - 1] if len(merits) >= wanted.best else np.inf
     return Bar(last if fast else np.inf, np.inf if fast else last, _front_of(pool) if wanted.front else None)
 
@@ -315,14 +326,16 @@ def _front_of(pool: Sequence[Candidates]) -> Array:
 
 
 def _rank(pool: Sequence[Candidates], work: Work, limits: Limits) -> list[Plan]:
-    """Feasible plans by merit, of each set of machines the best: cheapest, or fastest if only money is limited."""
+    """Feasible plans by merit, the best of each set of types: cheapest, or fastest if only money is limited."""
     fast = _prefers_speed(limits)
-    plans = []
+    plans: dict[Name, Plan] = {}
     for found in pool:
         if len(found):
             merit = np.lexsort((found.cost_usd, found.time_s) if fast else (found.time_s, found.cost_usd))
-            plans.append(make_plan(found, int(merit[0]), work, limits))
-    return sorted(plans, key=lambda plan: _merit(plan, fast))
+            plan = make_plan(found, int(merit[0]), work, limits)
+            if found.name not in plans or _merit(plan, fast) < _merit(plans[found.name], fast):
+                plans[found.name] = plan
+    return sorted(plans.values(), key=lambda plan: _merit(plan, fast))
 
 
 def _prefers_speed(limits: Limits) -> bool:
