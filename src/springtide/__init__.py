@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Client": "springtide.control.client",
     "init": "springtide.training.runtime",
     "seeded": "springtide.training.sampling",
 }
 
-__all__ = ["__version__", "init", "seeded"]
+__all__ = ["Client", "__version__", "init", "seeded"]
 
 if TYPE_CHECKING:
+    from springtide.control.client import Client
     from springtide.training.runtime import init
     from springtide.training.sampling import seeded
 

@@ -47,11 +47,16 @@ def run(
     pareto: Path = typer.Option(None, metavar="FILE", help="Draw plans by time and cost."),
     export: str = typer.Option(None, metavar="WHAT", help="skypilot: the best plan; probe: measure the job first."),
     export_file: str = typer.Option(None, metavar="FILE|-", help="Where to write it."),
+    probe: bool = typer.Option(False, "--probe", help="Without --cloud: run unknown code for at most 15 s."),
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
 ) -> None:
     """Plan a job: the best machines with time, cost and the chance to meet the deadline.
 
+    Without --cloud: what this platform would answer to the job now; exit code 3 unless it would be admitted.
+
     Examples:
+
+      springtide plan job.yaml --probe
 
       springtide plan --cloud aws --points points.csv --steps 90000 --global-batch 256 --deadline 6h --spot
 
@@ -62,7 +67,11 @@ def run(
     from springtide.control.durations import parse_deadline, parse_span
 
     if cloud is None:
-        raise InputError("say where to rent with --cloud aws[,gcp,azure]")
+        if job is None:
+            raise InputError("nothing to plan: give a job file, or say where to rent with --cloud aws[,gcp,azure]")
+        from springtide.cli.plan_local import plan_local
+
+        plan_local(job, deadline, probe, output is Output.JSON)
     told = read_job(job)
     now_s = time()
     due = deadline or told.get("deadline")

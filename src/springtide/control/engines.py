@@ -47,4 +47,4 @@ def open_engine(name: str, home: Home, devices: int | None) -> Engine:
 
     executor = LocalExecutor(home.root, devices)
     found = executor.devices()
-    return Engine(executor, make_site(found[0].type, [device.name for device in found]), executor.shut_down)
+    return Engine(executor, make_site(found[0].type, [device.name for device in found]), executor.shutdown)

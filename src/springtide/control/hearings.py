@@ -147,7 +147,7 @@ class Ear:
 
     def resized(self, record: JobRecord, event: Resized) -> bool:
         """It goes on with other devices."""
-        if event.generation < record.generation:
+        if record.state is State.PROBING or event.generation < record.generation:
             return False
         book = self.platform.book
         book.clear_condition(record.id, "rescaling")

@@ -159,11 +159,12 @@ class Store:
         """What is known of the speed of some code."""
         with self.engine.connect() as connection:
             row = connection.execute(select(SPEEDS).where(SPEEDS.c.key == key)).one_or_none()
-        if row is None:
-            return None
-        fields = dict(row._mapping)
-        points = {int(share): (int(steps), float(rate)) for share, (steps, rate) in fields.pop("points").items()}
-        return SpeedRecord(points=points, **fields)
+            return None if row is None else read_speed(row)
+
+    def speeds(self) -> list[SpeedRecord]:
+        """What is known of the speed of all code."""
+        with self.engine.connect() as connection:
+            return [read_speed(row) for row in connection.execute(select(SPEEDS).order_by(SPEEDS.c.key))]
 
     def users(self) -> list[UserRecord]:
         """Everyone who has a token."""
@@ -211,6 +212,13 @@ def upsert(connection: Connection, table: Table, key: str, rows: list[dict[str, 
     statement = make(table)
     changed = {name: statement.excluded[name] for name in rows[0] if name not in (key, "seq")}
     connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=changed), rows)
+
+
+def read_speed(row: Row[Any]) -> SpeedRecord:
+    """A row as a speed."""
+    fields = dict(row._mapping)
+    points = {int(share): (int(steps), float(rate)) for share, (steps, rate) in fields.pop("points").items()}
+    return SpeedRecord(points=points, **fields)
 
 
 def write_job(record: JobRecord) -> dict[str, Any]:

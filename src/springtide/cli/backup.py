@@ -1,0 +1,33 @@
+"""`springtide backup`: copy the database while it is in use."""
+
+from pathlib import Path
+
+import typer
+
+from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.errors import InputError, StateError
+
+
+def run(
+    file: Path = typer.Argument(metavar="FILE", help="Where to write the copy."),
+    output: Output = OUTPUT,
+) -> None:
+    """Copy the database by SQLite's online backup; a server may run meanwhile.
+
+    Example:
+
+      springtide backup springtide-monday.db
+    """
+    from springtide.control.homes import find_home
+    from springtide.control.migrations import back_up
+
+    home = find_home()
+    if not home.database.exists():
+        raise StateError(f"there is no database in {home.root}; nothing to back up")
+    if not file.absolute().parent.is_dir():
+        raise InputError(f"cannot write {file}: its folder does not exist")
+    back_up(home.database, file)
+    if output is Output.JSON:
+        write_json({"schema": 1, "file": str(file), "bytes": file.stat().st_size})
+    else:
+        print(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")

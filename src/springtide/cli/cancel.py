@@ -1,0 +1,25 @@
+"""`springtide cancel`: end jobs for good; the last checkpoint of each stays."""
+
+import typer
+
+from springtide.cli.connections import connect
+from springtide.cli.outputs import OUTPUT, Output, write_json
+
+
+def run(
+    jobs: list[str] = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either."),
+    output: Output = OUTPUT,
+) -> None:
+    """End jobs for good; the last checkpoint of each stays.
+
+    Example:
+
+      springtide cancel digits-cnn
+    """
+    with connect() as client:
+        documents = [client.cancel(job) for job in jobs]
+    if output is Output.JSON:
+        write_json({"schema": 1, "jobs": documents})
+        return
+    for document in documents:
+        print(f"{document['name']} ({document['id']}): {document['state']}: {document['sentence']}")

@@ -1,0 +1,48 @@
+"""The line from a command to the server: found, or started in the background where a command needs one."""
+
+from typing import TYPE_CHECKING
+
+from springtide.cli.outputs import tell
+from springtide.errors import InputError, ServerError
+
+if TYPE_CHECKING:
+    from springtide.control.client import Client
+
+
+def connect() -> "Client":
+    """A client of the running server; without one the command ends with code 4."""
+    from springtide.control.client import Client
+
+    return Client()
+
+
+def connect_or_start() -> "Client":
+    """A client of the running server, or of one that is started now, in the background."""
+    from springtide.control.client import Client
+    from springtide.control.homes import find_home, read_address
+    from springtide.control.server import is_answering, start_background
+
+    try:
+        client = Client()
+        if is_answering(client.url):
+            return client
+        client.close()
+    except ServerError:
+        pass
+    home = find_home()
+    address = read_address(home)
+    if address is not None:
+        home.address.unlink(missing_ok=True)
+    url = start_background(home)
+    tell(f"started a server at {url} (state in {home.root}); stop it with: springtide stop")
+    return Client()
+
+
+def choose_job(client: "Client", ref: str | None) -> str:
+    """The job a command is about: the one named, else the newest."""
+    if ref is not None:
+        return ref
+    newest = client.jobs(all=True, limit=1)
+    if not newest:
+        raise InputError("there are no jobs yet; submit one with: springtide submit job.yaml")
+    return str(newest[0]["id"])

@@ -1,0 +1,123 @@
+"""`springtide doctor`: check this machine and this installation."""
+
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import typer
+
+from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+
+OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: ok, warning or failed, what was seen, and what to do."""
+
+    check: str
+    status: str
+    seen: str
+    remedy: str = ""
+
+
+def run(output: Output = OUTPUT) -> None:
+    """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
+
+    Example:
+
+      springtide doctor
+    """
+    findings = list(look())
+    failed = any(finding.status == "failed" for finding in findings)
+    if output is Output.JSON:
+        write_json({"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]})
+    else:
+        print_table(("CHECK", "", "SEEN", "WHAT TO DO"), ((f.check, f.status, f.seen, f.remedy) for f in findings))
+    raise typer.Exit(1 if failed else 0)
+
+
+def look() -> Iterator[Finding]:
+    """Everything that is checked, in order."""
+    yield check_python()
+    yield check_system()
+    yield check_torch()
+    yield from check_devices()
+    yield from check_home()
+    yield check_server()
+
+
+def check_python() -> Finding:
+    """The version of Python."""
+    seen = platform.python_version()
+    if sys.version_info >= OLDEST_PYTHON:
+        return Finding("python", "ok", seen)
+    return Finding("python", "failed", seen, "install Python 3.11 or newer")
+
+
+def check_system() -> Finding:
+    """The operating system."""
+    seen = f"{platform.system()} {platform.release()} ({platform.machine()})"
+    if platform.system() == "Linux":
+        return Finding("system", "ok", seen)
+    if platform.system() == "Darwin":
+        return Finding("system", "warning", seen, "simulate, plan and train work; serve needs Linux")
+    return Finding("system", "failed", seen, "use Linux, or WSL2 on Windows")
+
+
+def check_torch() -> Finding:
+    """Whether jobs can train here."""
+    from springtide.control.speeds import find_torch_version
+
+    version = find_torch_version()
+    if version:
+        return Finding("torch", "ok", version)
+    return Finding("torch", "failed", "not installed", "pip install 'springtide[train]'")
+
+
+def check_devices() -> Iterator[Finding]:
+    """What jobs would run on."""
+    from springtide.executors.devices import discover
+
+    found = discover()
+    kinds = sorted({device.type for device in found.devices})
+    yield Finding("devices", "ok", f"{len(found.devices)} x {', '.join(kinds)}")
+    for note in found.notes:
+        yield Finding("devices", "warning", note, "free the device, or repair the driver")
+
+
+def check_home() -> Iterator[Finding]:
+    """The state directory and the disk under it."""
+    from springtide.control.homes import find_home
+    from springtide.control.housekeeping import is_disk_low
+    from springtide.errors import StateError
+
+    home = find_home()
+    try:
+        home.make()
+    except StateError as error:
+        yield Finding("state", "failed", str(home.root), str(error))
+        return
+    yield Finding("state", "ok", str(home.root))
+    if is_disk_low(home.root):
+        yield Finding("disk", "warning", "less than 5 % or 2 GB are free", "free space: springtide du, springtide gc")
+    else:
+        yield Finding("disk", "ok", "enough free")
+
+
+def check_server() -> Finding:
+    """Whether a server answers, and lets us in."""
+    from springtide.control.client import Client
+    from springtide.errors import SpringtideError
+
+    try:
+        with Client() as client:
+            told = client.server()
+    except SpringtideError as error:
+        return (
+            Finding("server", "ok", "none runs", "submit starts one")
+            if "no server" in str(error)
+            else Finding("server", "failed", str(error))
+        )
+    return Finding("server", "ok", f"{client.url}, {told['devices']} devices, policy {told['policy']}")

@@ -1,0 +1,31 @@
+"""`springtide du`: what takes space."""
+
+import typer
+
+from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+
+
+def run(
+    limit: int = typer.Option(20, min=1, help="At most so many lines."),
+    output: Output = OUTPUT,
+) -> None:
+    """Show what takes space in the state directory, largest first.
+
+    Example:
+
+      springtide du
+    """
+    from springtide.control.homes import find_home
+    from springtide.control.housekeeping import list_usage
+
+    home = find_home().make()
+    pieces = list_usage(home)
+    total = sum(piece.bytes for piece in pieces)
+    if output is Output.JSON:
+        listed = [{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in pieces]
+        write_json({"schema": 1, "home": str(home.root), "bytes": total, "pieces": listed})
+        return
+    print_table(
+        ("WHAT", "MB", "WHERE"), ((one.kind, f"{one.bytes / 1e6:.1f}", str(one.path)) for one in pieces[:limit])
+    )
+    print(f"{total / 1e6:.1f} MB in {home.root}; free some with: springtide gc")

@@ -1,0 +1,36 @@
+"""`springtide events`: what happened, in order."""
+
+import time
+
+import typer
+
+from springtide.cli.connections import connect
+from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+
+FOLLOW_S = 0.5
+
+
+def run(
+    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or the beginning of one. Default: all jobs."),
+    follow: bool = typer.Option(False, "-f", "--follow", help="Go on until Ctrl-C."),
+    output: Output = OUTPUT,
+) -> None:
+    """Show decisions, rescales and faults, oldest first.
+
+    Example:
+
+      springtide events digits-cnn
+    """
+    with connect() as client:
+        events = client.events(job)
+        if output is Output.JSON:
+            write_json({"schema": 1, "events": events})
+            return
+        rows = ((one["at"], one["job"] or "-", one["kind"], one["sentence"]) for one in events)
+        print_table(("AT", "JOB", "EVENT", "WHAT HAPPENED"), rows, "nothing has happened yet")
+        last = events[-1]["seq"] if events else 0
+        while follow:
+            time.sleep(FOLLOW_S)
+            for one in client.events(job, last):
+                print(f"{one['at']} {one['job'] or '-'} {one['kind']}: {one['sentence']}", flush=True)
+                last = one["seq"]

@@ -1,0 +1,51 @@
+"""`springtide logs`: what a job writes."""
+
+import sys
+
+import typer
+
+from springtide.cli.connections import choose_job, connect
+from springtide.cli.outputs import OUTPUT, Output, tell, write_json
+
+EXIT_CODES = {"failed": 1, "cancelled": 1, "declined": 3}
+
+
+def run(
+    job: str = typer.Argument(
+        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."
+    ),
+    follow: bool = typer.Option(False, "-f", "--follow", help="Go on until the job has ended; Ctrl-C detaches."),
+    rank: int = typer.Option(0, min=0, help="Which process of the job."),
+    tail: int = typer.Option(None, "-n", "--tail", min=1, help="Only the last lines."),
+    output: Output = OUTPUT,
+) -> None:
+    """Show what a job's process of a rank wrote. Ctrl-C detaches; the job goes on.
+
+    With --follow the exit code is 1 if the job failed.
+
+    Examples:
+
+      springtide logs -f
+
+      springtide logs digits-cnn --rank 1 --tail 50
+    """
+    with connect() as client:
+        ref = client.job(choose_job(client, job))["id"]
+        try:
+            pieces = []
+            for text in client.logs(ref, rank, follow, tail):
+                if output is Output.JSON:
+                    pieces.append(text)
+                else:
+                    sys.stdout.write(text)
+                    sys.stdout.flush()
+            document = client.job(ref)
+        except KeyboardInterrupt:
+            tell(f"\ndetached; {ref} goes on. Stop it with: springtide cancel {ref}")
+            raise
+    if output is Output.JSON:
+        write_json({"schema": 1, "job": ref, "state": document["state"], "rank": rank, "text": "".join(pieces)})
+    if not follow:
+        return
+    tell(f"{document['name']} {document['state']}: {document['sentence']}")
+    raise typer.Exit(EXIT_CODES.get(document["state"], 0))

@@ -1,0 +1,84 @@
+"""The local half of `springtide plan`: what a job would be told by this platform. Stores and reserves nothing.
+
+With a server it asks it; without one it decides in this process, on this machine's idle devices.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from springtide.cli.outputs import print_table, show_seconds, tell, write_json
+from springtide.errors import ServerError
+
+EXIT_CODES = {"admitted": 0}
+
+
+def plan_local(job: Path, deadline: str | None, probe: bool, as_json: bool) -> None:
+    """Print what a submission would be told now; exit code 0 if it would be admitted, else 3."""
+    document = ask_server(job, deadline)
+    if document is None:
+        document = rehearse_here(job, deadline, probe)
+    elif probe and document["answer"] == "unknown":
+        tell("the server measures code when it is submitted; --probe is for planning without a server")
+    if as_json:
+        write_json(document)
+    else:
+        print_forecast(document)
+    raise typer.Exit(EXIT_CODES.get(document["answer"], 3))
+
+
+def load(job: Path, deadline: str | None) -> tuple[Any, Path]:
+    """The job file with the command line's deadline."""
+    from springtide.control.client import load_job
+    from springtide.control.jobfile import check_job
+
+    file, workdir = load_job(job)
+    changes = {"workdir": str(workdir)} | ({"deadline": deadline} if deadline is not None else {})
+    return check_job(file.model_dump(exclude_defaults=True) | changes, str(job)), workdir
+
+
+def ask_server(job: Path, deadline: str | None) -> dict[str, Any] | None:
+    """The server's word, or None where no server answers."""
+    from springtide.control.client import Client
+
+    file, _ = load(job, deadline)
+    try:
+        with Client() as client:
+            client.server()
+    except ServerError:
+        return None
+    with Client() as client:
+        return client.plan(file)
+
+
+def rehearse_here(job: Path, deadline: str | None, probe: bool) -> dict[str, Any]:
+    """What a server on this machine would say with nothing else to do; speeds measured earlier are used."""
+    from springtide.control.homes import find_home
+    from springtide.control.rehearsals import rehearse
+
+    file, workdir = load(job, deadline)
+    return rehearse(find_home(), file, workdir, probe, tell)
+
+
+def print_forecast(document: dict[str, Any]) -> None:
+    """The answer, how each share would do, and the plan."""
+    print(f"{document['answer']} [{document['reason']}]: {document['sentence']}")
+    rows = (
+        (
+            str(one["share"]),
+            f"{one['steps_per_s']:.2f}",
+            f"{one['planned_steps_per_s']:.2f}",
+            show_seconds(one["alone_s"]),
+        )
+        for one in document["shares"]
+    )
+    if document["shares"]:
+        print_table(("DEVICES", "STEPS/S", "PLANNED WITH", "ALONE IT TAKES"), rows)
+    for segment in document["plan"]:
+        print(f"plan: from {segment['from']} on {segment['share']} devices")
+    if document["cost_usd"] is not None:
+        print(f"cost: at least {document['cost_usd']:.2f} USD")
+    for offer in document["offers"]:
+        what = "all its work" if offer["kind"] == "deadline" else f"{offer['steps']} steps"
+        print(f"would be accepted: {what} by {offer['deadline']} (in {show_seconds(offer['deadline_in_s'])})")

@@ -1,0 +1,60 @@
+"""`springtide ps`: the jobs there are."""
+
+from typing import Any
+
+import typer
+
+from springtide.cli.connections import connect
+from springtide.cli.outputs import OUTPUT, Output, print_table, show_seconds, write_json
+
+HEADINGS = ("ID", "NAME", "STATE", "DEVICES", "STEP", "DEADLINE", "EXPECTED", "SLACK", "NOTES")
+
+
+def run(
+    everything: bool = typer.Option(False, "-a", "--all", help="Also jobs that have ended."),
+    limit: int = typer.Option(100, min=1, max=1000, help="At most so many."),
+    output: Output = OUTPUT,
+) -> None:
+    """List jobs, newest first: the active ones, or with --all every one.
+
+    Example:
+
+      springtide ps --all
+    """
+    with connect() as client:
+        jobs = client.jobs(everything, limit)
+    if output is Output.JSON:
+        write_json({"schema": 1, "jobs": jobs})
+    else:
+        print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")
+
+
+def show_row(job: dict[str, Any]) -> tuple[str, ...]:
+    """A job as one line."""
+    total = job["total_steps"]
+    return (
+        job["id"],
+        job["name"],
+        job["state"],
+        str(job["share"]),
+        f"{job['step']}/{total}" if total else str(job["step"]),
+        show_deadline(job),
+        show_seconds(job["predicted_finish_in_s"]) if job["finished_at"] is None else "-",
+        show_seconds(job["slack_s"]),
+        ", ".join(list_notes(job)),
+    )
+
+
+def show_deadline(job: dict[str, Any]) -> str:
+    """The deadline as a span from now, or when there is none."""
+    if job["best_effort"]:
+        return "best effort"
+    return str(job["deadline"]) if job["finished_at"] else f"in {show_seconds(job['deadline_in_s'])}"
+
+
+def list_notes(job: dict[str, Any]) -> list[str]:
+    """What is worth knowing at a glance."""
+    notes = [condition["kind"] for condition in job["conditions"]]
+    notes += ["late"] if job["missed"] else ["in time"] if job["met"] else []
+    notes += [f"{job['faults']} faults"] if job["faults"] else []
+    return notes + ([job["reason"]] if job["state"] in ("declined", "offered", "failed", "paused") else [])

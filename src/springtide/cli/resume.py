@@ -1,0 +1,25 @@
+"""`springtide resume`: let a paused, cancelled or failed job go on from its last checkpoint."""
+
+import typer
+
+from springtide.cli.connections import connect
+from springtide.cli.outputs import OUTPUT, Output, write_json
+
+
+def run(
+    jobs: list[str] = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either."),
+    output: Output = OUTPUT,
+) -> None:
+    """Let a paused, cancelled or failed job go on from its last checkpoint.
+
+    Example:
+
+      springtide resume digits-cnn
+    """
+    with connect() as client:
+        documents = [client.resume(job) for job in jobs]
+    if output is Output.JSON:
+        write_json({"schema": 1, "jobs": documents})
+        return
+    for document in documents:
+        print(f"{document['name']} ({document['id']}): {document['state']}: {document['sentence']}")

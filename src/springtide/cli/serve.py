@@ -1,0 +1,45 @@
+"""`springtide serve`: run the platform on this machine."""
+
+import json
+
+import typer
+
+from springtide.cli.outputs import OUTPUT, Output, tell
+
+
+def run(
+    host: str = typer.Option("127.0.0.1", help="Address to listen on. Anything else is visible to the network."),
+    port: int = typer.Option(None, min=0, max=65535, help="Default: 8410, or any free one if that is taken."),
+    devices: int = typer.Option(None, min=1, help="CPU slots, where there is no GPU. Default: the cores."),
+    policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
+    engine: str = typer.Option("local", help="Where jobs run: local, or fake (nothing really runs)."),
+    host_name: list[str] = typer.Option([], help="Further names under which this server is called."),
+    database: str = typer.Option(
+        None, metavar="URL", help="postgresql://... instead of SQLite."
+    ),
+    output: Output = OUTPUT,
+) -> None:
+    """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.
+
+    Examples:
+
+      springtide serve
+
+      springtide serve --port 8500 --devices 4
+    """
+    from springtide.control.homes import find_home
+    from springtide.control.platforms import Options
+    from springtide.control.server import Listening, ServerSettings, serve
+    from springtide.policies import find_policy
+
+    options = Options() if policy is None else Options(policy=policy)
+    find_policy(options.policy)
+    home = find_home()
+
+    def announce(url: str) -> None:
+        if output is Output.JSON:
+            print(json.dumps({"schema": 1, "url": url, "home": str(home.root)}), flush=True)
+        tell(f"springtide at {url} (docs at {url}/docs, token in {home.token}); Ctrl-C ends the server")
+
+    listening = Listening(host, port, tuple(name.lower() for name in host_name))
+    serve(ServerSettings(home, engine, devices, listening, options, database), announce)

@@ -1,0 +1,54 @@
+"""`springtide status`: all that is known of one job."""
+
+from typing import Any
+
+import typer
+
+from springtide.cli.connections import choose_job, connect
+from springtide.cli.outputs import OUTPUT, Output, show_seconds, write_json
+
+
+def run(
+    job: str = typer.Argument(
+        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."
+    ),
+    output: Output = OUTPUT,
+) -> None:
+    """Show one job: its answer, progress, plan, conditions and offers.
+
+    Example:
+
+      springtide status digits-cnn
+    """
+    with connect() as client:
+        document = client.job(choose_job(client, job))
+    if output is Output.JSON:
+        write_json(document)
+    else:
+        print_job(document)
+
+
+def print_job(job: dict[str, Any]) -> None:
+    """A job as a list of facts."""
+    print(f"{job['name']} ({job['id']}) of {job['user']}: {job['state']}")
+    print(f"  {job['sentence']}")
+    total = job["total_steps"]
+    facts = {
+        "progress": f"step {job['step']}" + (f" of {total}" if total else ""),
+        "devices": ", ".join(job["devices"]) or "none now",
+        "deadline": "none: best effort" if job["best_effort"] else job["deadline"],
+        "expected": job["predicted_finish"] or "-",
+        "slack": show_seconds(job["slack_s"]),
+        "finished": job["finished_at"] or "-",
+        "rescales": f"{job['rescales']} (paused {show_seconds(job['pause_s'])} in all)",
+        "faults": f"{job['faults']} ({job['lost_steps']} steps done twice)",
+        "used": f"{job['device_s']:.1f} device-seconds",
+    }
+    for name, value in facts.items():
+        print(f"  {name:<10} {value}")
+    for segment in job["plan"]:
+        print(f"  plan       from {segment['from']}: {segment['share']} devices")
+    for condition in job["conditions"]:
+        print(f"  {condition['kind']}: {condition['sentence']}")
+    for offer in job["offers"]:
+        print(f"  offer {offer['id']} ({offer['state']}): {offer['sentence']}")

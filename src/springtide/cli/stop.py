@@ -1,0 +1,75 @@
+"""`springtide stop`: end the server and everything it started."""
+
+import time
+
+import typer
+
+from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.errors import ServerError, StateError
+
+PATIENCE_S = 150.0
+
+
+def run(
+    output: Output = OUTPUT,
+) -> None:
+    """End the server, its agent and all jobs' processes; jobs go on from their checkpoints at the next start.
+
+    Example:
+
+      springtide stop
+    """
+    from springtide.control.homes import find_home
+
+    home = find_home()
+    stopped = stop_server() or stop_agent()
+    if output is Output.JSON:
+        write_json({"schema": 1, "stopped": stopped, "home": str(home.root)})
+    else:
+        print(f"stopped everything of {home.root}" if stopped else f"nothing runs in {home.root}")
+    raise typer.Exit(0)
+
+
+def stop_server() -> bool:
+    """Ask the server to end all, and wait until it has; returns whether there was one."""
+    from springtide.control.client import Client
+    from springtide.control.homes import find_home, read_address
+
+    home = find_home()
+    address = read_address(home)
+    try:
+        with Client() as client:
+            client.stop()
+    except ServerError:
+        return False
+    until_s = time.monotonic() + PATIENCE_S
+    while address is not None and is_alive(int(address["pid"])):
+        if time.monotonic() > until_s:
+            raise StateError(f"server {address['pid']} did not end within {PATIENCE_S:g} s; see {home.log}")
+        time.sleep(0.05)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def stop_agent() -> bool:
+    """End an agent that was left without a server; returns whether there was one."""
+    from springtide.control.homes import find_home
+    from springtide.executors.local import LocalExecutor
+
+    home = find_home()
+    if not home.root.is_dir():
+        return False
+    executor = LocalExecutor(home.root)
+    if not executor.is_up:
+        return False
+    executor.shutdown()
+    return True

@@ -1,0 +1,60 @@
+"""`springtide submit`: ask for a promise."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from springtide.cli.connections import connect_or_start
+from springtide.cli.outputs import OUTPUT, Output, tell, write_json
+
+EXIT_CODES = {"admitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 1}
+
+
+def run(
+    job: Path = typer.Argument(metavar="JOB.yaml", help="A job file; start with: springtide new"),
+    deadline: str = typer.Option(None, help="Instead of the file's: 6h, 1h30m, or a time with its zone."),
+    name: str = typer.Option(None, help="Instead of the file's."),
+    accept_offer: bool = typer.Option(False, "--accept-offer", help="If declined, take the nearest offer at once."),
+    wait: bool = typer.Option(True, help="Follow the probe of unknown code until the answer is there."),
+    output: Output = OUTPUT,
+) -> None:
+    """Submit a job: admitted with a promise, waitlisted, or declined with what would be accepted.
+
+    Exit code 0 if it is admitted, 3 if it is declined, waitlisted or not yet known, 1 if it failed.
+
+    Examples:
+
+      springtide submit job.yaml
+
+      springtide submit job.yaml --deadline 45m --accept-offer -o json
+    """
+    from springtide.control.client import load_job
+    from springtide.control.jobfile import check_job
+
+    file, workdir = load_job(job)
+    changes = {"deadline": deadline, "name": name, "workdir": str(workdir)}
+    file = check_job(
+        file.model_dump(exclude_defaults=True) | {key: value for key, value in changes.items() if value is not None},
+        str(job),
+    )
+    with connect_or_start() as client:
+        answer = client.submit(file, accept_offer, wait, lambda document: tell(f"{document['name']}: probing"))
+    if output is Output.JSON:
+        write_json(answer)
+    else:
+        print_answer(answer)
+    raise typer.Exit(EXIT_CODES.get(answer["state"], 3))
+
+
+def print_answer(answer: dict[str, Any]) -> None:
+    """The answer in a few lines, and what to do next."""
+    shown = answer["answer"] if answer["state"] not in ("failed", "cancelled") else answer["state"]
+    print(f"{answer['name']} ({answer['id']}): {shown}: {answer['sentence']}")
+    open_offers = [offer for offer in answer["offers"] if offer["state"] == "open"]
+    for offer in open_offers:
+        print(f"  offer {offer['id']}: {offer['sentence']}")
+    if open_offers:
+        print(f"take the first with: springtide accept {answer['name']}   (open until {open_offers[0]['expires_at']})")
+    elif shown == "admitted":
+        print(f"watch it with: springtide logs -f {answer['name']}   springtide why {answer['name']}")

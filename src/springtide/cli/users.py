@@ -1,0 +1,66 @@
+"""`springtide users`: who may submit, and how much."""
+
+import typer
+
+from springtide.cli.connections import connect
+from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+
+app = typer.Typer(help="Who may submit, and how much. For admins; without users of its own a server has its owner.")
+
+
+@app.command("list")
+def list_users(output: Output = OUTPUT) -> None:
+    """List users and their limits."""
+    with connect() as client:
+        users = client.users()
+    if output is Output.JSON:
+        write_json({"schema": 1, "users": users})
+        return
+    rows = (
+        (
+            one["name"],
+            "admin" if one["admin"] else "user",
+            show_limit(one["quota_device_s"]),
+            show_limit(one["most_active"]),
+            one["run_as"] or "-",
+        )
+        for one in users
+    )
+    print_table(("NAME", "ROLE", "QUOTA (DEVICE-S)", "ACTIVE JOBS", "RUNS AS"), rows)
+
+
+@app.command("add")
+def add_user(
+    name: str = typer.Argument(metavar="NAME", help="Lower-case letters, digits, _ and -."),
+    admin: bool = typer.Option(False, "--admin", help="May see and cancel all jobs, and change users."),
+    quota: float = typer.Option(None, metavar="DEVICE-SECONDS", help="Most device-seconds planned at a time."),
+    most_active: int = typer.Option(None, min=0, help="Most active jobs."),
+    run_as: str = typer.Option(None, help="System user that jobs run as; needs a server that is root."),
+    output: Output = OUTPUT,
+) -> None:
+    """Add a user, or change one's limits. The token of a new user is shown this once."""
+    with connect() as client:
+        user = client.put_user(name, admin=admin, quota_device_s=quota, most_active=most_active, run_as=run_as)
+    if output is Output.JSON:
+        write_json(user)
+    elif user["token"]:
+        print(f"added {name}; their token, shown this once: {user['token']}")
+        print("they set SPRINGTIDE_URL and SPRINGTIDE_TOKEN, and submit")
+    else:
+        print(f"changed {name}")
+
+
+@app.command("remove")
+def remove_user(name: str = typer.Argument(metavar="NAME"), output: Output = OUTPUT) -> None:
+    """Take a user's token away; their jobs go on."""
+    with connect() as client:
+        document = client.drop_user(name)
+    if output is Output.JSON:
+        write_json(document)
+    else:
+        print(f"removed {name}")
+
+
+def show_limit(value: float | None) -> str:
+    """A limit, or that there is none of its own."""
+    return "default" if value is None else f"{value:g}"

@@ -1,0 +1,120 @@
+"""A plan without a server: the same desk and policy, on a world with idle devices, that leaves nothing behind.
+
+Works on a copy of the store in memory, so speeds that were measured are known and nothing is written. A probe runs in
+a throw-away state directory, whose agent ends with it.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from springtide.control import documents
+from springtide.control.archives import pack, unpack
+from springtide.control.arrivals import Submission
+from springtide.control.auth import find_login
+from springtide.control.clock import SystemSource
+from springtide.control.desks import Desk
+from springtide.control.engines import Engine, open_engine
+from springtide.control.homes import Home
+from springtide.control.jobfile import JobFile
+from springtide.control.platforms import Options
+from springtide.control.reconciler import Reconciler
+from springtide.control.records import State
+from springtide.control.sites import make_site
+from springtide.control.store import Batch, Store
+from springtide.errors import JobError
+from springtide.executors.devices import discover
+from springtide.executors.fake import FakeExecutor
+
+PROBE_PATIENCE_S = 120.0
+
+
+def rehearse(
+    home: Home, job: JobFile, workdir: Path, probe: bool, tell: Callable[[str], None], options: Options | None = None
+) -> dict[str, Any]:
+    """The document of what a submission would be told on this machine with nothing else to do."""
+    with tempfile.TemporaryDirectory(prefix="springtide-plan-") as folder:
+        scratch = Home(Path(folder)).make()
+        archive = pack(workdir)
+        unpack(archive.data, scratch.code / archive.code_hash)
+        submission = Submission(job, archive.code_hash, find_login())
+        found = discover().devices
+        idle = Engine(FakeExecutor(), make_site(found[0].type, [device.name for device in found]), lambda: None)
+        with open_reconciler(scratch, idle, options or Options()) as reconciler:
+            copy_speeds(home, reconciler)
+            told = Desk(reconciler).plan(submission)
+            if told.reason == "unknown_speed" and probe:
+                tell("measuring its speed (at most 15 s after the first step)")
+                measure(reconciler, scratch, submission)
+                told = Desk(reconciler).plan(submission)
+                keep_speeds(home, reconciler)
+            return documents.write_forecast(told, reconciler.platform.clock.now_s())
+
+
+@contextmanager
+def open_reconciler(home: Home, engine: Engine, options: Options) -> Iterator[Reconciler]:
+    """A reconciler on a store of its own."""
+    store = Store(f"sqlite:///{home.database}")
+    try:
+        yield Reconciler(store, engine.executor, engine.site, home, SystemSource(), options)
+    finally:
+        store.close()
+
+
+def copy_speeds(home: Home, reconciler: Reconciler) -> None:
+    """Take over every speed that was ever measured here."""
+    if not home.database.exists():
+        return
+    known = Store(f"sqlite:///{home.database}")
+    try:
+        for speed in known.speeds():
+            reconciler.platform.book.put_speed(speed)
+    finally:
+        known.close()
+
+
+def keep_speeds(home: Home, reconciler: Reconciler) -> None:
+    """Remember what a probe has measured, so that a submission need not measure again."""
+    measured = dict(reconciler.platform.book.batch.speeds)
+    store = Store(f"sqlite:///{home.make().database}")
+    try:
+        store.write(Batch(speeds=measured))
+    finally:
+        store.close()
+
+
+def measure(reconciler: Reconciler, scratch: Home, submission: Submission) -> None:
+    """Run a probe in a throw-away agent; what it measures goes into the reconciler's book."""
+    engine = open_engine("local", scratch, None)
+    probing = Home(scratch.root / "probing").make()
+    unpack_again(scratch, probing, submission.archive)
+    try:
+        with open_reconciler(probing, engine, reconciler.platform.options) as worker:
+            urgent = submission if submission.job.deadline else replace(submission, job=with_deadline(submission.job))
+            job_id = Desk(worker).submit(urgent)
+            until_s = time.monotonic() + PROBE_PATIENCE_S
+            while (worker.store.job(job_id) or worker.platform.book.jobs[job_id]).state is State.PROBING:
+                if time.monotonic() > until_s:
+                    raise JobError(f"the probe did not end within {PROBE_PATIENCE_S:g} s")
+                worker.step(0.05)
+            record = worker.store.job(job_id)
+            if record is not None and record.state is State.FAILED:
+                raise JobError(f"the probe failed: {record.sentence}")
+            for speed in worker.store.speeds():
+                reconciler.platform.book.put_speed(speed)
+    finally:
+        engine.close()
+
+
+def with_deadline(job: JobFile) -> JobFile:
+    """The job with some deadline, because best-effort jobs are not probed."""
+    return job.model_copy(update={"deadline": "3650d"})
+
+
+def unpack_again(source: Home, target: Home, code_hash: str) -> None:
+    """The same code in another state directory."""
+    (target.code / code_hash).symlink_to(source.code / code_hash, target_is_directory=True)
