@@ -23,6 +23,7 @@ POLICIES: dict[str, tuple[str, str]] = {
     "srtf": ("springtide.policies.srtf", "srtf"),
     "edf": ("springtide.policies.edf", "edf"),
     "edf-admission": ("springtide.policies.edf_admission", "edf_admission"),
+    "edf-elastic": ("springtide.policies.edf_elastic", "edf_elastic"),
     "gandiva": ("springtide.policies.gandiva", "gandiva"),
     "tiresias": ("springtide.policies.tiresias", "tiresias"),
     "themis": ("springtide.policies.themis", "themis"),
@@ -41,6 +42,11 @@ def find_policy(name: str) -> Policy:
 
 
 def decide(policy: Policy, now_s: float, snapshot: Snapshot) -> Decision:
-    """What a policy decides, with devices named: the one entry point of the simulator and the live platform."""
+    """What a policy decides, with devices named: the one entry point of the simulator and the live platform.
+
+    A policy that had to place its decision to know that it holds has named them already.
+    """
     decision = policy(now_s, snapshot)
+    if decision.allocations:
+        return decision
     return replace(decision, allocations=place(now_s, snapshot, decision))

@@ -1,0 +1,82 @@
+"""ElasticFlow (ASPLOS 2023) as its paper has it: promise what can be kept, hand out the rest where it costs least.
+
+Minimum satisfactory share by progressive filling, admission per job in arrival order, spare devices by least extra
+device time, growth up to the throughput peak of the curve. Unlike the published code: newcomers are judged one by one,
+a late job does not close the door, the greedy order is the paper's (ascending), and plans contain the rescale pauses,
+so an admitted job is never late. A declined job is not reconsidered.
+"""
+
+import numpy as np
+
+from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
+from springtide.policies import filling
+from springtide.policies.ledgers import Ledger
+from springtide.policies.promises import Caution, Draft, admit, decide_firmly
+
+PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised")
+BEST_EFFORT = Answer(Status.ADMITTED, "best_effort", "runs on spare devices; no finish is promised")
+
+
+def elasticflow(now_s: float, snapshot: Snapshot) -> Decision:
+    """Admits each newcomer that fits beside all promises, declines the others for good."""
+    return decide_firmly(now_s, snapshot, propose)
+
+
+def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
+    """Answers for the newcomers, with the plans of those admitted in the ledger."""
+    draft = Draft(best_effort=list_best_effort(snapshot))
+    for job_id in snapshot.changes.arrived:
+        view = snapshot.jobs[job_id]
+        if view.job.curve.shares[0] > ledger.devices:
+            draft.answers[job_id] = decline_size(view, ledger.devices)
+        elif view.job.best_effort:
+            draft.answers[job_id] = BEST_EFFORT
+        elif caution is not Caution.CLOSED and admit(ledger, view):
+            draft.answers[job_id] = PROMISED
+        else:
+            draft.answers[job_id] = decline(view, ledger)
+    return draft
+
+
+def list_best_effort(snapshot: Snapshot) -> list[JobView]:
+    """The jobs without a deadline that the cluster can hold, by priority, then in arrival order."""
+    devices = snapshot.cluster.total
+    views = [view for view in snapshot.jobs.values() if view.job.best_effort and view.job.curve.shares[0] <= devices]
+    return sorted(views, key=lambda view: (-view.job.priority, view.job.index))
+
+
+def decline(view: JobView, ledger: Ledger) -> Answer:
+    """A refusal for lack of time or of room."""
+    job = view.job
+    if ledger.now_s + job.alone_s() > job.deadline_s:
+        needed_s, given_s = job.alone_s(), job.deadline_s - ledger.now_s
+        sentence = f"needs {needed_s:.0f} s even alone on its best share; the deadline leaves {given_s:.0f} s"
+        return Answer(Status.DECLINED, "deadline_too_tight", sentence)
+    return Answer(Status.DECLINED, "no_room", "no plan meets its deadline beside the promises already made")
+
+
+def decline_size(view: JobView, devices: int) -> Answer:
+    """A refusal of a job that needs more devices than there are."""
+    least = view.job.curve.shares[0]
+    sentence = f"needs at least {least} devices; the cluster has {devices}"
+    return Answer(Status.DECLINED, "exceeds_cluster", sentence)
+
+
+def warm_up() -> None:
+    """Compile what is compiled on first use."""
+    roster, capacity, rows = filling.empty_roster(1, 1), filling.empty_capacity(1, 0.0, 1), np.arange(1)
+    roster.deadline[0], roster.work[0] = 100.0, 1.0
+    roster.level_count[0], roster.shares[0, 0], roster.rates[0, 0] = 1, 1, 1.0
+    trial = filling.empty_roster(1, 1)
+    filling.fill_all(capacity, roster, rows)
+    filling.restore(capacity, roster, rows, trial)
+    filling.grow(capacity, roster, rows, 1, 0.0, trial)
+    filling.replan_paused(capacity, roster, 0)
+    filling.occupy_all(filling.empty_capacity(1, 0.0, 1), roster, rows)
+    filling.shares_now(roster, rows, 0.0)
+    filling.next_change(roster, rows, 0.0)
+    filling.grows_later(roster, rows, 0.0)
+    filling.device_seconds(roster, 0, 0.0)
+    filling.least_costs(roster, rows, 0.0)
+    filling.earliest_end(capacity, roster, 0)
+    filling.largest_work(capacity, roster, 0)

@@ -1,0 +1,466 @@
+"""Progressive filling over time: the planner that every promise rests on (ElasticFlow §4.2).
+
+A job's plan is a share for each stretch of time. `fill` finds the smallest level j such that holding
+min(j, free(t)) devices, rescale pauses included, finishes the work by the deadline. Free capacity is a step function
+(times, free); plans are subtracted from it. All of it works on plain arrays, one row per job, so that numba can compile
+it; without numba the same functions run as Python and give the same floats.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+if TYPE_CHECKING:  # numba ships no types; to the checker a compiled function is the function
+
+    def compiled(function: F) -> F: ...
+
+else:
+    try:
+        from numba import njit
+
+        compiled = njit(cache=True)
+    except ImportError:  # the pure-Python path: slower, the same floats
+
+        def compiled(function):
+            return function
+
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MAX_SEGMENTS = 24  # a plan with more changes than this is no plan worth promising
+GUARD_S = 5e-7  # devices stay planned this much longer than computed: half the tolerance within which a deadline is met
+
+
+class Roster(NamedTuple):
+    """Jobs as columns: what is left to do, what they hold, the levels worth holding, and the plan of each."""
+
+    deadline: Floats
+    work: Floats  # left now
+    ready: Floats  # when the current pause ends
+    start_s: Floats  # extra pause when starting from no devices
+    share: Ints  # held now
+    level_count: Ints
+    shares: Ints  # [job, level]
+    rates: Floats  # [job, level]
+    pauses: Floats  # [job, level]
+    segment_count: Ints
+    segment_times: Floats  # [job, segment]
+    segment_shares: Ints  # [job, segment]
+    finish: Floats
+    held: Floats  # planned until: finish plus reserve
+
+
+class Capacity(NamedTuple):
+    """Free devices over time: `free[k]` from `times[k]` to `times[k + 1]`, the last for ever; `size[0]` entries."""
+
+    times: Floats
+    free: Ints
+    size: Ints
+
+
+def empty_roster(jobs: int, levels: int) -> Roster:
+    """A roster with room for so many jobs of so many levels."""
+    return Roster(
+        np.full(jobs, inf),
+        np.zeros(jobs),
+        np.zeros(jobs),
+        np.zeros(jobs),
+        np.zeros(jobs, np.int64),
+        np.zeros(jobs, np.int64),
+        np.zeros((jobs, levels), np.int64),
+        np.zeros((jobs, levels)),
+        np.zeros((jobs, levels)),
+        np.zeros(jobs, np.int64),
+        np.zeros((jobs, MAX_SEGMENTS)),
+        np.zeros((jobs, MAX_SEGMENTS), np.int64),
+        np.full(jobs, inf),
+        np.full(jobs, inf),
+    )
+
+
+def empty_capacity(jobs: int, now_s: float, devices: int) -> Capacity:
+    """All devices free from now on, with room for the plans of so many jobs."""
+    room = 2 + jobs * (MAX_SEGMENTS + 1)
+    times = np.zeros(room)
+    free = np.zeros(room, np.int64)
+    times[0], free[0] = now_s, devices
+    return Capacity(times, free, np.ones(1, np.int64))
+
+
+@compiled
+def find(times: Floats, size: int, time_s: float) -> int:
+    """The last entry that starts at or before a time."""
+    low, high = 0, size
+    while high - low > 1:
+        middle = (low + high) // 2
+        if times[middle] <= time_s:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def cut(capacity: Capacity, time_s: float) -> int:
+    """The entry that starts exactly at a time, inserted if there is none."""
+    times, free, size = capacity.times, capacity.free, capacity.size[0]
+    position = find(times, size, time_s)
+    if times[position] == time_s:
+        return position
+    for k in range(size, position + 1, -1):
+        times[k], free[k] = times[k - 1], free[k - 1]
+    times[position + 1], free[position + 1] = time_s, free[position]
+    capacity.size[0] = size + 1
+    return position + 1
+
+
+@compiled
+def occupy(capacity: Capacity, roster: Roster, job: int, sign: int) -> None:
+    """Take the plan of a job out of the free devices (sign 1), or give it back (sign -1), from now on."""
+    now_s = capacity.times[0]
+    count = roster.segment_count[job]
+    for s in range(count):
+        share = roster.segment_shares[job, s]
+        end_s = roster.segment_times[job, s + 1] if s + 1 < count else roster.held[job]
+        start_s = max(roster.segment_times[job, s], now_s)
+        if share == 0 or end_s <= start_s:
+            continue
+        first = cut(capacity, start_s)
+        last = cut(capacity, end_s)
+        for k in range(first, last):
+            capacity.free[k] -= sign * share
+
+
+@compiled
+def walk(
+    capacity: Capacity, roster: Roster, job: int, cap: int, reserve: float, times: Floats, shares: Ints
+) -> tuple[float, float, int]:
+    """Hold the largest level <= min(level `cap`, free) at all times; returns (finish, held until, segments written).
+
+    `reserve` is extra work whose time is held after the finish. Infinite if the work never ends, or the plan has more
+    than MAX_SEGMENTS changes.
+    """
+    free, size = capacity.free, capacity.size[0]
+    bounds = capacity.times
+    share = roster.share[job]
+    ready = roster.ready[job]
+    work = roster.work[job]
+    finish = inf
+    count = 0
+    level = -1
+    for k in range(size):
+        start_s = bounds[k]
+        end_s = bounds[k + 1] if k + 1 < size else inf
+        level = cap
+        while level >= 0 and roster.shares[job, level] > free[k]:
+            level -= 1
+        held = roster.shares[job, level] if level >= 0 else 0
+        if held != share or k == 0:
+            if held != share and held > 0:
+                ready = start_s + roster.pauses[job, level] + (roster.start_s[job] if share == 0 else 0.0)
+            share = held
+            if count == MAX_SEGMENTS:
+                return inf, inf, 0
+            times[count], shares[count] = start_s, held
+            count += 1
+        if held == 0:
+            continue
+        begin = max(start_s, ready)
+        if begin >= end_s:
+            continue
+        rate = roster.rates[job, level]
+        if finish == inf and begin + work / rate <= end_s:
+            finish = begin + work / rate
+        total = work + reserve
+        if begin + total / rate <= end_s:
+            return finish, begin + total / rate + GUARD_S, count
+        work -= rate * (end_s - begin)
+    return inf, inf, 0
+
+
+@compiled
+def store(roster: Roster, job: int, finish: float, held: float, count: int, times: Floats, shares: Ints) -> None:
+    """Make what `walk` wrote the plan of a job."""
+    roster.finish[job] = finish
+    roster.held[job] = held
+    roster.segment_count[job] = count
+    for s in range(count):
+        roster.segment_times[job, s] = times[s]
+        roster.segment_shares[job, s] = shares[s]
+
+
+@compiled
+def fill(capacity: Capacity, roster: Roster, job: int, lowest: int) -> bool:
+    """Plan a job at the smallest level from `lowest` on that meets its deadline, with a reserve if one can be had.
+
+    The reserve is the work lost in one pause at the level's share: a forced move never makes the job late.
+    """
+    times = np.zeros(MAX_SEGMENTS)
+    shares = np.zeros(MAX_SEGMENTS, np.int64)
+    limit = roster.deadline[job]
+    for cap in range(lowest, roster.level_count[job]):
+        for reserved in range(1, -1, -1):
+            reserve = reserved * roster.pauses[job, cap] * roster.rates[job, cap]
+            finish, held, count = walk(capacity, roster, job, cap, reserve, times, shares)
+            if held <= limit:
+                store(roster, job, finish, held, count, times, shares)
+                return True
+    return False
+
+
+@compiled
+def fill_all(capacity: Capacity, roster: Roster, order: Ints) -> int:
+    """Plan jobs in this order on what is free; returns how many could be, stopping at the first that could not."""
+    for position in range(len(order)):
+        job = order[position]
+        if not fill(capacity, roster, job, 0):
+            return position
+        occupy(capacity, roster, job, 1)
+    return len(order)
+
+
+@compiled
+def device_seconds(roster: Roster, job: int, now_s: float) -> float:
+    """Device-seconds that the plan of a job still takes up to its finish."""
+    total = 0.0
+    count = roster.segment_count[job]
+    for s in range(count):
+        end_s = roster.segment_times[job, s + 1] if s + 1 < count else roster.finish[job]
+        start_s = max(roster.segment_times[job, s], now_s)
+        if end_s > start_s:
+            total += roster.segment_shares[job, s] * (end_s - start_s)
+    return total
+
+
+@compiled
+def share_now(roster: Roster, job: int, now_s: float) -> int:
+    """The share that the plan of a job holds now."""
+    share = 0
+    for s in range(roster.segment_count[job]):
+        if roster.segment_times[job, s] > now_s:
+            break
+        share = roster.segment_shares[job, s]
+    return share
+
+
+@compiled
+def level_above(roster: Roster, job: int, share: int) -> int:
+    """The lowest level above a share; -1 at the peak."""
+    for level in range(roster.level_count[job]):
+        if roster.shares[job, level] > share:
+            return level
+    return -1
+
+
+@compiled
+def try_growth(
+    capacity: Capacity, roster: Roster, job: int, level: int, spare: int, gain: float, trial: Roster
+) -> float:
+    """Extra device-seconds per extra device if a job held `level` from now on; infinite if it should not.
+
+    It should not where the devices are not there, where its deadline would not be met, or where it would not finish
+    earlier by more than `gain` pauses. The plan is left in row 0 of `trial`.
+    """
+    now_s = capacity.times[0]
+    held = share_now(roster, job, now_s)
+    extra = roster.shares[job, level] - held
+    if extra > spare:
+        return inf
+    old = device_seconds(roster, job, now_s)
+    occupy(capacity, roster, job, -1)
+    times, shares = trial.segment_times[0], trial.segment_shares[0]
+    best = inf
+    limit = roster.deadline[job]
+    for reserved in range(1, -1, -1):
+        reserve = reserved * roster.pauses[job, level] * roster.rates[job, level]
+        finish, until, count = walk(capacity, roster, job, level, reserve, times, shares)
+        margin = gain * roster.pauses[job, level] if roster.shares[job, level] != roster.share[job] else 0.0
+        if until <= limit and shares[0] == roster.shares[job, level] and finish < roster.finish[job] - margin:
+            trial.finish[0], trial.held[0], trial.segment_count[0] = finish, until, count
+            best = (device_seconds(trial, 0, now_s) - old) / extra
+            break
+    occupy(capacity, roster, job, 1)
+    return best
+
+
+@compiled
+def adopt(roster: Roster, job: int, trial: Roster) -> None:
+    """Make the plan in row 0 of `trial` the plan of a job."""
+    store(
+        roster,
+        job,
+        trial.finish[0],
+        trial.held[0],
+        trial.segment_count[0],
+        trial.segment_times[0],
+        trial.segment_shares[0],
+    )
+
+
+@compiled
+def grow(capacity: Capacity, roster: Roster, jobs: Ints, spare: int, gain: float, trial: Roster) -> int:
+    """Hand `spare` devices to jobs, each time to the one whose device-seconds grow least per device; returns the rest.
+
+    Values are recomputed lazily: only the best is checked again before it is taken.
+    """
+    now_s = capacity.times[0]
+    values = np.full(len(jobs), inf)
+    for i in range(len(jobs)):
+        level = level_above(roster, jobs[i], share_now(roster, jobs[i], now_s))
+        if level >= 0:
+            values[i] = try_growth(capacity, roster, jobs[i], level, spare, gain, trial)
+    while spare > 0 and len(jobs) > 0:
+        i = int(np.argmin(values))
+        if values[i] == inf:
+            break
+        job = jobs[i]
+        held = share_now(roster, job, now_s)
+        level = level_above(roster, job, held)
+        value = try_growth(capacity, roster, job, level, spare, gain, trial)
+        if value > values[i] + 1e-9:
+            values[i] = value
+            continue
+        occupy(capacity, roster, job, -1)
+        adopt(roster, job, trial)
+        occupy(capacity, roster, job, 1)
+        spare -= roster.shares[job, level] - held
+        level = level_above(roster, job, roster.shares[job, level])
+        values[i] = try_growth(capacity, roster, job, level, spare, gain, trial) if level >= 0 else inf
+    return spare
+
+
+@compiled
+def occupy_all(capacity: Capacity, roster: Roster, rows: Ints) -> None:
+    """Take the plans of all these rows out of the free devices."""
+    for row in rows:
+        occupy(capacity, roster, row, 1)
+
+
+@compiled
+def shares_now(roster: Roster, rows: Ints, now_s: float) -> Ints:
+    """The share that each of these plans holds now."""
+    shares = np.zeros(len(rows), np.int64)
+    for i in range(len(rows)):
+        shares[i] = share_now(roster, rows[i], now_s)
+    return shares
+
+
+@compiled
+def next_change(roster: Roster, rows: Ints, now_s: float) -> float:
+    """The next instant after now at which one of these plans changes its share."""
+    soonest = inf
+    for row in rows:
+        for s in range(roster.segment_count[row]):
+            time_s = roster.segment_times[row, s]
+            if now_s < time_s < soonest:
+                soonest = time_s
+    return soonest
+
+
+@compiled
+def restore(capacity: Capacity, roster: Roster, rows: Ints, trial: Roster) -> None:
+    """Let jobs keep the share they hold where there is room: a share that stays costs no pause."""
+    for row in rows:
+        held = roster.share[row]
+        if held <= share_now(roster, row, capacity.times[0]):
+            continue
+        for level in range(roster.level_count[row]):
+            if roster.shares[row, level] != held:
+                continue
+            if try_growth(capacity, roster, row, level, capacity.free[0], 0.0, trial) < inf:
+                occupy(capacity, roster, row, -1)
+                adopt(roster, row, trial)
+                occupy(capacity, roster, row, 1)
+
+
+@compiled
+def replan_paused(capacity: Capacity, roster: Roster, row: int) -> bool:
+    """Plan a job again at the highest share of its plan, after a pause that the plan did not have; in time or not."""
+    occupy(capacity, roster, row, -1)
+    peak = 0
+    for s in range(roster.segment_count[row]):
+        peak = max(peak, roster.segment_shares[row, s])
+    level = 0
+    while level + 1 < roster.level_count[row] and roster.shares[row, level] < peak:
+        level += 1
+    kept = fill(capacity, roster, row, level)
+    occupy(capacity, roster, row, 1)
+    return kept
+
+
+@compiled
+def grows_later(roster: Roster, rows: Ints, now_s: float) -> bool:
+    """Whether any of these plans starts or grows after now."""
+    for row in rows:
+        share = 0
+        for s in range(roster.segment_count[row]):
+            if roster.segment_times[row, s] > now_s and roster.segment_shares[row, s] > share:
+                return True
+            share = roster.segment_shares[row, s]
+    return False
+
+
+@compiled
+def least_cost(roster: Roster, row: int, now_s: float) -> float:
+    """Device-seconds of a job alone at the smallest level that is in time; at the peak if none is."""
+    cost = inf
+    for level in range(roster.level_count[row]):
+        share = roster.shares[row, level]
+        wait_s = max(roster.ready[row] - now_s, 0.0)
+        if share != roster.share[row]:
+            wait_s = roster.pauses[row, level] + (roster.start_s[row] if roster.share[row] == 0 else 0.0)
+        needed_s = wait_s + roster.work[row] / roster.rates[row, level]
+        cost = share * needed_s
+        if now_s + needed_s <= roster.deadline[row]:
+            break
+    return cost
+
+
+@compiled
+def least_costs(roster: Roster, rows: Ints, now_s: float) -> Floats:
+    """`least_cost` of each of these jobs."""
+    costs = np.zeros(len(rows))
+    for i in range(len(rows)):
+        costs[i] = least_cost(roster, rows[i], now_s)
+    return costs
+
+
+@compiled
+def earliest_end(capacity: Capacity, roster: Roster, row: int) -> float:
+    """The earliest end that could be promised to a job on what is free, with a reserve."""
+    times = np.zeros(MAX_SEGMENTS)
+    shares = np.zeros(MAX_SEGMENTS, np.int64)
+    best = inf
+    for cap in range(roster.level_count[row]):
+        reserve = roster.pauses[row, cap] * roster.rates[row, cap]
+        best = min(best, walk(capacity, roster, row, cap, reserve, times, shares)[1])
+    return best
+
+
+@compiled
+def largest_work(capacity: Capacity, roster: Roster, row: int) -> float:
+    """The most work of a job that could be promised by its deadline on what is free, with a reserve."""
+    wanted = roster.work[row]
+    times = np.zeros(MAX_SEGMENTS)
+    shares = np.zeros(MAX_SEGMENTS, np.int64)
+    low, high = 0.0, 1.0
+    for _ in range(20):  # to a millionth of the work
+        roster.work[row] = wanted * (low + high) / 2
+        fits = False
+        for cap in range(roster.level_count[row]):
+            reserve = roster.pauses[row, cap] * roster.rates[row, cap]
+            if walk(capacity, roster, row, cap, reserve, times, shares)[1] <= roster.deadline[row]:
+                fits = True
+                break
+        if fits:
+            low = (low + high) / 2
+        else:
+            high = (low + high) / 2
+    roster.work[row] = wanted
+    return float(wanted * low)

@@ -1,0 +1,236 @@
+"""From plans to a Decision that keeps every promise, devices and pauses included.
+
+The plans in force are the certificate of the promises: they are feasible together, and placement can follow them
+(`placement.rehearsal`). A proposal may replace them only by plans that are such a certificate again. If one cannot be
+placed, growth is left out, then admission; what remains is the old certificate, which can always be followed.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Snapshot
+from springtide.core.jobs import JobId
+from springtide.placement.buddy import Placement, arrange
+from springtide.placement.rehearsal import rehearse
+from springtide.policies import filling
+from springtide.policies.filling import Ints
+from springtide.policies.ledgers import Ledger, active_rows, copy_roster, open_ledger
+
+THRIFT = 1.5  # a plan on what is left may cost this many times what the job needs alone before all are planned again
+
+
+class Caution(IntEnum):
+    """How much a proposal may change: each step leaves out what may have made the one before impossible to place."""
+
+    GROW = 0  # admit newcomers and hand out spare devices
+    HOLD = 1  # admit newcomers only
+    CLOSED = 2  # only follow the plans in force
+
+
+@dataclass(slots=True)
+class Draft:
+    """What a policy wants to say beside the plans in the ledger."""
+
+    answers: dict[JobId, Answer] = field(default_factory=dict)
+    best_effort: list[JobView] = field(default_factory=list)
+    wake_at_s: float = inf
+    memory: dict[str, Any] | None = None
+    patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
+
+
+Propose: TypeAlias = Callable[[Ledger, Snapshot, Caution], Draft]
+
+
+def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:
+    """The boldest decision among what is proposed that keeps every promise on real devices."""
+    for caution in Caution:
+        ledger = open_ledger(now_s, snapshot)
+        draft = propose(ledger, snapshot, caution)
+        decision = conclude(ledger, snapshot, draft, caution)
+        if decision is not None:
+            return decision
+    raise AssertionError("the plans in force can always be followed")
+
+
+def admit(ledger: Ledger, view: JobView) -> bool:
+    """Plan a newcomer beside the promised jobs, planning all of them again if that is what it takes.
+
+    Without room it leaves no trace. First on what the plans in force leave free; if that does not do, or would cost
+    much more than the job needs, all jobs are planned in order of deadlines (ElasticFlow's admission, for one job).
+    """
+    row = ledger.add(view)
+    capacity, roster = ledger.capacity, ledger.roster
+    fits = filling.fill(capacity, roster, row, 0)
+    if fits and filling.device_seconds(roster, row, ledger.now_s) <= THRIFT * filling.least_cost(
+        roster, row, ledger.now_s
+    ):
+        filling.occupy(capacity, roster, row, 1)
+        return True
+    if replan(ledger):
+        return True
+    if fits:
+        filling.occupy(capacity, ledger.roster, row, 1)
+        return True
+    ledger.drop(view.job.id)
+    return False
+
+
+def replan(ledger: Ledger) -> bool:
+    """Plan all jobs anew by deadline, or change nothing if one of them would be late."""
+    rows = active_rows(ledger)
+    order = rows[np.lexsort((rows, ledger.roster.deadline[rows]))]
+    kept = copy_roster(ledger.roster)
+    capacity = filling.empty_capacity(len(ledger.roster.deadline), ledger.now_s, ledger.devices)
+    if filling.fill_all(capacity, ledger.roster, order) < len(order):
+        ledger.roster = kept
+        return False
+    ledger.capacity = capacity
+    filling.restore(capacity, ledger.roster, rows, ledger.trial)
+    return True
+
+
+def conclude(ledger: Ledger, snapshot: Snapshot, draft: Draft, caution: Caution) -> Decision | None:
+    """The ledger as a Decision on named devices; None if placement could not keep all its promises.
+
+    Spare devices go to one device per best-effort job in order, then to whom they cost the fewest device-seconds.
+    """
+    promised = active_rows(ledger)
+    guests = {view.job.id: _add_guest(ledger, view) for view in draft.best_effort}
+    rows = np.concatenate([promised, np.fromiter(guests.values(), np.int64, len(guests))])
+    filling.restore(ledger.capacity, ledger.roster, rows[len(promised) :], ledger.trial)
+    needed = copy_roster(ledger.roster)
+    if caution is Caution.GROW and ledger.capacity.free[0] > 0:
+        spare = int(ledger.capacity.free[0])
+        filling.grow(ledger.capacity, ledger.roster, rows, spare, draft.patience, ledger.trial)
+    names = [*ledger.rows]
+    placed = _place(ledger, snapshot, draft, needed, names, rows)
+    if placed is None and caution is not Caution.CLOSED:
+        return None
+    decision, placement = placed or _follow(ledger, snapshot, draft, names, rows)
+    for job_id in guests:
+        ledger.drop(job_id)
+    final = _settle_moves(ledger, placement, decision)
+    if final is None or not _is_certified(ledger, snapshot, final, promised):
+        if caution is not Caution.CLOSED:
+            return None
+        final = final or decision
+    wake_at_s = min(draft.wake_at_s, float(filling.next_change(ledger.roster, promised, ledger.now_s)))
+    return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=draft.memory, cache=ledger)
+
+
+def _add_guest(ledger: Ledger, view: JobView) -> int:
+    """A row for a best-effort job, planned on what is left at the least share."""
+    row = ledger.add(view)
+    filling.fill(ledger.capacity, ledger.roster, row, 0)
+    filling.occupy(ledger.capacity, ledger.roster, row, 1)
+    return row
+
+
+def _place(
+    ledger: Ledger, snapshot: Snapshot, draft: Draft, needed: filling.Roster, names: list[JobId], rows: Ints
+) -> tuple[Decision, Placement] | None:
+    """Devices for the shares of now, without the growth that would need a move; None if a promise would break."""
+    while True:
+        decision = _compose(ledger, snapshot, draft, needed, names, rows)
+        placement = arrange(ledger.now_s, snapshot, decision)
+        if placement.forced:
+            return None
+        if not placement.skipped:
+            return decision, placement
+        for job_id in placement.skipped:
+            _take_back(ledger, needed, ledger.rows[job_id])
+
+
+def _follow(
+    ledger: Ledger, snapshot: Snapshot, draft: Draft, names: list[JobId], rows: Ints
+) -> tuple[Decision, Placement]:
+    """Devices for the plans in force, whatever it takes."""
+    decision = _compose(ledger, snapshot, draft, ledger.roster, names, rows)
+    return decision, arrange(ledger.now_s, snapshot, decision)
+
+
+def _take_back(ledger: Ledger, needed: filling.Roster, row: int) -> None:
+    """Return a job to the plan it needs."""
+    filling.occupy(ledger.capacity, ledger.roster, row, -1)
+    filling.store(
+        ledger.roster,
+        row,
+        needed.finish[row],
+        needed.held[row],
+        needed.segment_count[row],
+        needed.segment_times[row],
+        needed.segment_shares[row],
+    )
+    filling.occupy(ledger.capacity, ledger.roster, row, 1)
+
+
+def _compose(
+    ledger: Ledger, snapshot: Snapshot, draft: Draft, needed: filling.Roster, names: list[JobId], rows: Ints
+) -> Decision:
+    """The shares of now as a difference; what goes beyond the needed share is optional."""
+    now_s = ledger.now_s
+    wanted = filling.shares_now(ledger.roster, rows, now_s).tolist()
+    least = filling.shares_now(needed, rows, now_s).tolist()
+    held = ledger.roster.share[rows].tolist()
+    shares = {name: share for name, share, had in zip(names, wanted, held, strict=True) if share != had}
+    optional = frozenset(
+        name for name, share, floor in zip(names, wanted, least, strict=True) if share > floor and name in shares
+    )
+    return Decision(
+        answers=draft.answers,
+        promises=_changed_promises(ledger, names, rows),
+        shares=shares,
+        optional=optional,
+    )
+
+
+def _changed_promises(ledger: Ledger, names: Iterable[JobId], rows: Ints) -> dict[JobId, Promise]:
+    """The promises whose plan is not the one in force."""
+    promises = {}
+    for name, row in zip(names, rows.tolist(), strict=True):
+        view = ledger.views[name]
+        if view.job.best_effort:
+            continue
+        promise = view.promise
+        if promise is None or not _is_same(ledger.roster, row, promise.plan):
+            promises[name] = Promise(view.job.deadline_s, ledger.plan(row))
+    return promises
+
+
+def _is_same(roster: filling.Roster, row: int, plan: Plan) -> bool:
+    """Whether a row still holds this plan: a new one has another finish or another first segment."""
+    return bool(
+        roster.finish[row] == plan.finish_s
+        and roster.held[row] == plan.held_until_s
+        and roster.segment_count[row] == len(plan.segments)
+        and roster.segment_times[row, 0] == plan.segments[0].start_s
+        and roster.segment_shares[row, 0] == plan.segments[0].share
+    )
+
+
+def _settle_moves(ledger: Ledger, placement: Placement, decision: Decision) -> Decision | None:
+    """The decision with the pauses of moved jobs in their plans; None if one of them would then be late."""
+    moved = [job_id for job_id in placement.moved if job_id in ledger.rows]
+    if not moved:
+        return decision
+    promises = dict(decision.promises)
+    for job_id in moved:
+        row, view = ledger.rows[job_id], ledger.views[job_id]
+        ledger.roster.ready[row] = ledger.now_s + view.job.overhead.pause_s(view.share)
+        if not filling.replan_paused(ledger.capacity, ledger.roster, row):
+            return None
+        promises[job_id] = Promise(view.job.deadline_s, ledger.plan(row))
+    return replace(decision, promises=promises)
+
+
+def _is_certified(ledger: Ledger, snapshot: Snapshot, decision: Decision, promised: Ints) -> bool:
+    """Whether all that is planned can be placed as time goes on."""
+    if not filling.grows_later(ledger.roster, promised, ledger.now_s):
+        return True
+    plans = {name: ledger.plan(row) for name, row in ledger.rows.items()}
+    return rehearse(ledger.now_s, snapshot, decision, plans).ok
