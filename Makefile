@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check test-slow test-gpu bench clean
+.PHONY: setup demo test check test-slow test-gpu test-skypilot bench clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,17 @@ test-slow: setup
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
+
+# Our exported tasks, read by SkyPilot's own parser in an environment of its own; nothing is launched.
+SKY := build/skypilot
+PLAN = $(BIN)/springtide plan --cloud aws --points $(SKY)/points.csv --steps 90000 --global-batch 256 --deadline 24h
+test-skypilot: setup
+	$(PYTHON) -m venv $(SKY)/venv
+	$(SKY)/venv/bin/python -m pip install --quiet skypilot==0.10.0
+	$(BIN)/springtide throughput import src/springtide/throughput/data/a100 --format elasticflow --out $(SKY)/points.csv
+	$(PLAN) --spot --export skypilot --export-file $(SKY)/plan.yaml
+	$(PLAN) --export probe --export-file $(SKY)/probe.yaml
+	$(SKY)/venv/bin/python tests/cloud/check_skypilot.py $(SKY)/plan.yaml $(SKY)/probe.yaml
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -7,9 +7,11 @@ Nothing is launched and no cloud is asked. Ends with 1 if a task is refused.
 
 import copy
 import sys
+from importlib import import_module
 
-import sky
 import yaml
+
+sky = import_module("sky")  # only there in the environment of `make test-skypilot`
 
 
 def check(path: str) -> None:

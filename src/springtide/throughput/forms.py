@@ -68,10 +68,10 @@ def fit_physical_form(sample: Sample, prior: Prior) -> Estimator:
     def estimate(at: Columns) -> Estimate:
         logs, unseen = fit.predict(at), (at.nodes > 1) & blind
         if unseen.any():
-            logs = np.where(unseen, np.maximum(one_node(at), logs), logs)
+            logs = np.where(unseen, one_node(at), logs)
         return Estimate(
             logs,
-            lambda: np.hypot(find_spread(fit, noise, sample, at), UNSEEN_NETWORK_SPREAD * unseen),
+            lambda: np.where(unseen, UNSEEN_NETWORK_SPREAD, find_spread(fit, noise, sample, at)),
             lambda row: _explain(sample, at, row, bool(unseen[row])),
         )
 

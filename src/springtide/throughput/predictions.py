@@ -67,19 +67,19 @@ class Predictor:
         if not points:
             raise ProfileError(_explain_unknown(group, self._groups))
         distinct = {point.layout for point in points}
-        if len(distinct) < FEWEST_POINTS and not self._others:
+        if len(distinct) < FEWEST_POINTS and not self._find_others(group):
             raise ProfileError(
                 f"model {group[0]!r} on {group[1]!r} has a single point; a fit needs at least {FEWEST_POINTS} "
                 f"different layouts; measure another batch or count, or give other models with --prior"
             )
         return points
 
+    def _find_others(self, group: tuple[str, str]) -> dict[tuple[str, str], list[Point]]:
+        return {key: points for key, points in self._others.items() if key[0] != group[0] and key[1] == group[1]}
+
     def _find_prior(self, group: tuple[str, str]) -> Prior:
-        """What the other models teach; those on the same device type alone, where there are any."""
-        model, device_type = group
-        others = {key: points for key, points in self._others.items() if key[0] != model}
-        alike = {key: points for key, points in others.items() if key[1] == device_type}
-        chosen = alike or others
+        """What the other models on the same device type teach; another cluster's mislead (docs/decisions/040)."""
+        chosen = self._find_others(group)
         key = frozenset(chosen)
         if not chosen or self.form != DEFAULT_FORM:
             return DEFAULT_PRIOR
