@@ -33,6 +33,7 @@ from springtide.control.platforms import Options
 from springtide.control.reconciler import Reconciler
 from springtide.control.store import Store
 from springtide.errors import InputError, StateError
+from springtide.policies import find_policy
 
 USUAL_PORT = 8410
 START_S = 60.0
@@ -167,6 +168,7 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     set_up_logging()
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))
+        find_policy(settings.options.policy)  # before an agent is started for nothing
         server = Server(settings, open_engine(settings.engine, home, settings.devices))
         announce(server.url)
         server.run()
