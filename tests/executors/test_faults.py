@@ -38,7 +38,12 @@ def find_fork_servers(stage: Stage) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(
-    ("number", "cause"), [(signal.SIGKILL, "killed"), (signal.SIGSTOP, "stopped"), (signal.SIGTERM, "killed")]
+    ("number", "cause"),
+    [
+        pytest.param(signal.SIGKILL, "killed", id="SIGKILL"),
+        pytest.param(signal.SIGSTOP, "stopped", id="SIGSTOP"),
+        pytest.param(signal.SIGTERM, "killed", id="SIGTERM", marks=pytest.mark.slow),
+    ],
 )
 def test_a_lost_worker_costs_no_bits(stage: Stage, number: int, cause: str) -> None:
     job = start_pair(stage)
@@ -49,6 +54,7 @@ def test_a_lost_worker_costs_no_bits(stage: Stage, number: int, cause: str) -> N
     check_bits(stage, job)
 
 
+@pytest.mark.slow
 def test_a_lost_fork_server_costs_no_bits(stage: Stage) -> None:
     job = start_pair(stage)
     before = stage.pids(job)
@@ -61,7 +67,13 @@ def test_a_lost_fork_server_costs_no_bits(stage: Stage) -> None:
     check_bits(stage, job)
 
 
-@pytest.mark.parametrize("with_fork_server", [False, True], ids=["agent", "agent-and-fork-server"])
+@pytest.mark.parametrize(
+    "with_fork_server",
+    [
+        pytest.param(False, id="agent", marks=pytest.mark.slow),
+        pytest.param(True, id="agent-and-fork-server"),
+    ],
+)
 def test_a_lost_agent_costs_no_bits_and_nothing_runs_twice(stage: Stage, with_fork_server: bool) -> None:
     job = start_pair(stage)
     before = stage.pids(job)
@@ -87,8 +99,10 @@ def own_stage(tmp_path: Path) -> Iterator[Stage]:
     assert made.marked() == []
 
 
+@pytest.mark.slow
 def test_work_stops_after_the_lease_and_goes_on_later(own_stage: Stage) -> None:
-    job = start_pair(own_stage)
+    job = own_stage.tiny("--steps", "1000", devices=BOTH, logical_workers=4)
+    own_stage.wait_for_step(job, 3)
     agent = psutil.Process(own_stage.executor.hello()["pid"])
     pids = own_stage.pids(job)
     own_stage.executor.close()

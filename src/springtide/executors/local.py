@@ -6,7 +6,6 @@ agent is gone, another is started on the same state folder, which goes on from i
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -53,8 +52,7 @@ class Line:
     def close(self) -> None:
         """Hang up."""
         with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self.file.close()
+            self.file.close()
         self.socket.close()
 
 
@@ -94,7 +92,9 @@ class LocalExecutor:
                 self.waiting = self.open()
             return load_events(self.waiting.ask(request))
         except OSError:
-            self.waiting = None
+            if self.waiting is not None:
+                self.waiting.close()
+                self.waiting = None
             return self.events(after)
 
     def acknowledge(self, upto: int) -> None:
@@ -120,7 +120,9 @@ class LocalExecutor:
             try:
                 answer = self.take_line().ask(request)
             except OSError:
-                self.line = None
+                if self.line is not None:
+                    self.line.close()
+                    self.line = None
                 answer = self.take_line().ask(request)
         if "error" in answer:
             raise ExecutorError(f"the agent of {self.state_dir} refused {request['do']}: {answer['error']}")
