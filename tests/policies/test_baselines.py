@@ -15,6 +15,7 @@ BASELINES = (
     "srtf",
     "edf",
     "edf-admission",
+    "edf-elastic",
     "gandiva",
     "tiresias",
     "themis",

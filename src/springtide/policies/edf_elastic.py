@@ -1,0 +1,91 @@
+"""Earliest deadline first with elastic shares: `elasticflow` without admission, the ablation of its Fig 9.
+
+At every event all jobs are planned anew in order of deadlines, each at the smallest level that is in time on what the
+more urgent ones leave (progressive filling, pauses included); devices left over go to the job whose device-seconds
+grow least. Nobody is declined. Done better than in the ElasticFlow artifact: a job for which no level is in time
+gives way to all that can be, instead of taking the highest share in its place; it is planned behind them as if it had
+no deadline, and is tried again at the next event.
+"""
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from springtide.core.decisions import Decision, JobView, Snapshot
+from springtide.core.jobs import JobId
+from springtide.policies import filling
+from springtide.policies.answers import answer_arrivals, remaining_views, smallest_share
+from springtide.policies.filling import Capacity, Roster
+from springtide.policies.ledgers import write_job
+
+
+def edf_elastic(now_s: float, snapshot: Snapshot) -> Decision:
+    """Gives every job its minimum share by deadline, and what is left where it costs least."""
+    answers = answer_arrivals(snapshot, smallest_share)
+    views = sorted(remaining_views(snapshot, answers), key=lambda view: (view.job.deadline_s, view.job.index))
+    if not views:
+        return Decision(answers=answers)
+    roster = enroll(now_s, views)
+    capacity = filling.empty_capacity(len(views), now_s, snapshot.cluster.total)
+    rows = np.arange(len(views))
+    plan_all(capacity, roster)
+    needed = filling.shares_now(roster, rows, now_s).tolist()
+    trial = filling.empty_roster(1, roster.shares.shape[1])
+    filling.grow(capacity, roster, rows, int(capacity.free[0]), 0.0, trial)
+    wanted = filling.shares_now(roster, rows, now_s).tolist()
+    return Decision(
+        answers=answers,
+        shares={view.job.id: share for view, share in zip(views, wanted, strict=True) if share != view.share},
+        optional=find_grown(views, needed, wanted),
+        wake_at_s=float(filling.next_change(roster, rows, now_s)),
+    )
+
+
+def enroll(now_s: float, views: Sequence[JobView]) -> Roster:
+    """The jobs as columns, without plans."""
+    roster = filling.empty_roster(len(views), max(len(view.job.curve.levels) for view in views))
+    for row, view in enumerate(views):
+        write_job(roster, row, view.job)
+        roster.work[row] = view.progress.work_left_at(now_s)
+        roster.ready[row], roster.share[row] = view.progress.paused_until_s, view.share
+    return roster
+
+
+def plan_all(capacity: Capacity, roster: Roster) -> None:
+    """Plan jobs in the order of the rows, then those that cannot be in time or have no deadline on what is left.
+
+    Their deadlines in the roster become infinite.
+    """
+    behind = []
+    for row in range(len(roster.deadline)):
+        if roster.deadline[row] == inf or not plan(capacity, roster, row):
+            behind.append(row)
+    for row in behind:
+        roster.deadline[row] = inf
+        plan(capacity, roster, row)
+
+
+def plan(capacity: Capacity, roster: Roster, row: int) -> bool:
+    """Plan a job at the smallest level that is in time; says whether there is one."""
+    found = bool(filling.fill(capacity, roster, row, 0))
+    if found:
+        filling.occupy(capacity, roster, row, 1)
+    return found
+
+
+def find_grown(views: Sequence[JobView], needed: Sequence[int], wanted: Sequence[int]) -> frozenset[JobId]:
+    """The jobs that would grow although they hold what their plan needs: not worth moving another for it."""
+    return frozenset(
+        view.job.id for view, least, share in zip(views, needed, wanted, strict=True) if least <= view.share < share
+    )
+
+
+def warm_up() -> None:
+    """Compile what is compiled on first use."""
+    roster, capacity, rows = filling.empty_roster(1, 1), filling.empty_capacity(1, 0.0, 1), np.arange(1)
+    plan_all(capacity, roster)
+    filling.occupy(capacity, roster, 0, 1)
+    filling.grow(capacity, roster, rows, 1, 0.0, filling.empty_roster(1, 1))
+    filling.shares_now(roster, rows, 0.0)
+    filling.next_change(roster, rows, 0.0)
