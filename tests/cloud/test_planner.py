@@ -1,5 +1,6 @@
 """The planner: equal to brute force, within the limits, and clear when nothing fits."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from tests.throughput.made_up import make_points
 from springtide.cloud.catalog import Catalog
 from springtide.cloud.planner import Wanted, search_plans
 from springtide.cloud.plans import Limits, Work
-from springtide.cloud.reasons import compare_obvious, explain_plan
+from springtide.cloud.reasons import compare_obvious, explain_plan, offer_rent
 from springtide.cloud.speeds import Speed, measure_speeds
 
 HOUR = 3600.0
@@ -139,6 +140,14 @@ def test_the_obvious_choices_are_explained(speeds: dict[str, Speed]) -> None:
     assert comparisons["biggest GPU"].plan.parts[0].machine.device_type == "fast"
     assert comparisons["most GPUs"].plan.devices == 32
     assert explain_plan(found.best[0], found, limits) == "cheapest that respects every limit"
+
+
+def test_a_declined_job_is_offered_what_renting_costs(speeds: dict[str, Speed]) -> None:
+    found = search_plans(make_catalog(), speeds, WORK, Limits(deadline_s=HOUR, most_nodes=8, spot=True))
+    offer = offer_rent(found)
+    assert offer is not None
+    assert re.fullmatch(r"meets the deadline with \d x \w+\.\d spot, \$\d+-\d+", offer)
+    assert offer_rent(search_plans(make_catalog(), speeds, WORK, Limits(deadline_s=400, most_nodes=8))) is None
 
 
 def test_spot_is_cheaper_and_slower(speeds: dict[str, Speed]) -> None:

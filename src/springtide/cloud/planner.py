@@ -10,6 +10,7 @@ counted.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from heapq import nsmallest
 from itertools import combinations
 
 import numpy as np
@@ -94,14 +95,15 @@ def search_plans(
     pool = [_select(found, find_feasible(found, limits)) for found in alone]
     considered = evaluated = sum(map(len, alone))
     if limits.mixes and work.mixes_types:
+        bars = Bars(pool, limits, wanted)
         for kinds, spot in _list_regions(catalog, speeds, work, limits):
-            bar = _set_bar(pool, limits, wanted)
             for mix in _list_mixes(kinds, spot, limits):
                 considered += len(mix.first)
-                found = _evaluate_mix(mix, work, limits, bar)
+                found = _evaluate_mix(mix, work, limits, bars.current)
                 if found is not None:
                     evaluated += len(found)
                     pool.append(_select(found, find_feasible(found, limits)))
+                    bars.add(pool[-1])
     best = _rank(pool, work, limits)[: wanted.best]
     front = _rank_front(pool, work, limits) if wanted.front else []
     nearest, binding = ((), ()) if best else _find_nearest(alone, work, limits)
@@ -196,19 +198,28 @@ class Bar:
         return np.asarray(worse & behind, dtype=bool)
 
 
-def _set_bar(pool: Sequence[Candidates], limits: Limits, wanted: Wanted) -> Bar | None:
-    """The bar that plans of one kind set; None to evaluate everything."""
-    if not wanted.prune:
-        return None
-    fast = _prefers_speed(limits)
-    best: dict[Name, float] = {}
-    for found in pool:
-        if len(found):
-            merit = float((found.time_s if fast else found.cost_usd).min())
-            best[found.name] = min(merit, best.get(found.name, merit))
-    merits = sorted(best.values())
-    last = merits[wanted.best - 1] if len(merits) >= wanted.best else np.inf
-    return Bar(last if fast else np.inf, np.inf if fast else last, _front_of(pool) if wanted.front else None)
+class Bars:
+    """The bar as plans are found: it rises with every better set of types. Without pruning there is none."""
+
+    def __init__(self, pool: Sequence[Candidates], limits: Limits, wanted: Wanted) -> None:
+        self.fast = _prefers_speed(limits)
+        self.wanted = wanted
+        self.front = _front_of(pool) if wanted.front else None
+        self.merits: dict[Name, float] = {}
+        self.current = Bar(np.inf, np.inf, self.front) if wanted.prune else None
+        for found in pool:
+            self.add(found)
+
+    def add(self, found: Candidates) -> None:
+        """Count these feasible candidates in."""
+        if not len(found) or not self.wanted.prune:
+            return
+        merit = float((found.time_s if self.fast else found.cost_usd).min())
+        if merit < self.merits.get(found.name, np.inf):
+            self.merits[found.name] = merit
+            best = nsmallest(self.wanted.best, self.merits.values())
+            last = best[-1] if len(best) == self.wanted.best else np.inf
+            self.current = Bar(last if self.fast else np.inf, np.inf if self.fast else last, self.front)
 
 
 def _list_mixes(kinds: Sequence[Kind], spot: bool, limits: Limits) -> Iterator[Mix]:
@@ -236,18 +247,19 @@ def _evaluate_mix(mix: Mix, work: Work, limits: Limits, bar: Bar | None) -> Cand
 
 def _drop(mix: Mix, step_s: Array, work: Work, limits: Limits, bar: Bar) -> Mix:
     """The mix without the counts that, at best this fast, break a limit or stay behind the bar."""
-    share = _find_shares(mix.first + mix.second, limits, mix.spot)
+    share = _find_shares(mix.first + mix.second, limits, mix.spot) if mix.spot else 1.0
     time_s = limits.startup_s + work.steps * step_s / share
-    cost_usd = time_s / HOUR_S * mix.usd_per_h
+    usd_per_h = mix.usd_per_h
+    cost_usd = time_s * (usd_per_h / HOUR_S)
     hopeless = bar.beats(time_s, cost_usd) | ~np.isfinite(time_s)
     for amount, most in (
         (time_s, limits.deadline_s),
         (cost_usd, limits.budget_usd),
-        (mix.usd_per_h, limits.most_usd_per_h),
+        (usd_per_h, limits.most_usd_per_h),
     ):
         if most is not None and limits.confidence >= 0.5:
             hopeless |= amount > most * SLACK
-    return mix.keep(~hopeless)
+    return mix.keep(~hopeless) if hopeless.any() else mix
 
 
 def _price(

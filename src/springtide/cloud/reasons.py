@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 
 import numpy as np
 
@@ -29,6 +30,18 @@ def explain_plan(plan: Plan, search: Search, limits: Limits) -> str:
     speed = f"{faster:.0%} faster" if faster > 0.005 else f"{-faster:.0%} slower" if faster < -0.005 else "as fast"
     price = f"{dearer:.0%} dearer" if dearer > 0.005 else f"{-dearer:.0%} cheaper" if dearer < -0.005 else "as cheap"
     return f"{speed}, {price} than the best"
+
+
+def offer_rent(search: Search) -> str | None:
+    """What renting would take, in one line for a job that the cluster must decline; None if no plan fits.
+
+    As `meets the deadline with 2 x g5.12xlarge spot, $31-38`: the 90 % interval of the cost, in whole dollars outwards.
+    """
+    if not search.best:
+        return None
+    plan = search.best[0]
+    machines = plan.name.rsplit(" (", 1)[0]
+    return f"meets the deadline with {machines}, ${floor(plan.cost_usd.low)}-{ceil(plan.cost_usd.high)}"
 
 
 def compare_obvious(search: Search, work: Work, limits: Limits) -> list[Comparison]:

@@ -69,14 +69,12 @@ def bound_step(pair: Pair, first: Array, second: Array, work: Work) -> Array:
 
     With T_i(b) >= f_i + c_i b for each type and sum K_i b_i >= B: T >= (B + sum K_i f_i/c_i) / sum(K_i/c_i).
     """
-    counts = first * pair.per_node[0], second * pair.per_node[1]
-    bounds = []
-    for lines in zip(*(_floor_lines(speed, work) for speed in pair.speeds), strict=False):
-        weight = sum(count / slope for count, (_, slope) in zip(counts, lines, strict=True))
-        offset = sum(count * fixed / slope for count, (fixed, slope) in zip(counts, lines, strict=True))
-        bounds.append((work.global_batch + offset) / weight)
-    best: Array = np.max(bounds, axis=0)
-    return best
+    one, other = first * pair.per_node[0], second * pair.per_node[1]
+    bound = np.zeros(len(first))
+    for (fixed, slope), (other_fixed, other_slope) in zip(*(_floor_lines(s, work) for s in pair.speeds), strict=False):
+        offset = one * (fixed / slope) + other * (other_fixed / other_slope)
+        np.maximum(bound, (work.global_batch + offset) / (one / slope + other / other_slope), out=bound)
+    return bound
 
 
 def _floor_lines(speed: Speed, work: Work) -> tuple[tuple[float, float], ...]:
