@@ -1,0 +1,124 @@
+"""The pause of a warm rescale, from the last step before to the first step after, beside torchrun's restart.
+
+Ours: the CNN example under the supervisor, resized while it trains; joiners come from the fork server and run the
+script up to `prepare` meanwhile. torchrun: the same network as stock DDP, stopped and started again at the other size.
+Wall time.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.training_timing import advance
+from benchmarks.training_workloads import load_workload, step_ddp
+from springtide.examples import folder
+from springtide.training.protocol import Settings
+from springtide.training.rosters import spread
+from springtide.training.supervision import Job, Supervisor
+
+SIZES = (4, 1, 3, 2)
+
+
+def main() -> None:
+    """Measure both and print the table, or be a rank of torchrun's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="times through the sizes 4, 1, 3, 2")
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank:
+        train_as_rank()
+        return
+    ours = measure_ours(SIZES[1:] + SIZES * args.rounds)
+    restarts = [measure_torchrun(before, after) for before, after in ((4, 2), (2, 4), (2, 1))]
+    table = Table("what", "median s", "worst s", "bar")
+    table.add_row(
+        "rescale in place, last step before to first step after", *describe([row[2] for row in ours]), "<= 0.5"
+    )
+    for size in sorted({row[1] for row in ours}):
+        table.add_row(f"  to {size} processes", *describe([row[2] for row in ours if row[1] == size]), "")
+    table.add_row("torchrun stopped and restarted, stop to first step", *describe(restarts), "beside it")
+    Console().print(table)
+    print(f"ratio {median(row[2] for row in ours) / median(restarts):.3f}")
+
+
+def describe(seconds: list[float]) -> tuple[str, str]:
+    """Median and worst, as shown."""
+    return f"{median(seconds):.3f}", f"{max(seconds):.3f}"
+
+
+def measure_ours(sizes: tuple[int, ...]) -> list[tuple[int, int, float]]:
+    """(processes before, processes after, pause) of each resize of one run."""
+    job = Job(folder("cnn") / "train.py", ("--epochs", "100000", "--batch-size", "8"), settings=Settings())
+    pauses = []
+    with Supervisor(job) as supervisor:
+        supervisor.start(spread(4, SIZES[0]))
+        supervisor.wait_for_step(5)
+        for size in sizes:
+            before, heard = len(supervisor.roster.members), len(supervisor.events)
+            supervisor.rescale(spread(4, size))
+            supervisor.wait_for_rescale()
+            supervisor.wait_for_step(supervisor.step() + 3)
+            pauses.append((before, size, find_pause(supervisor.events[heard - 2 :])))
+    return pauses
+
+
+def find_pause(events: list[dict[str, Any]]) -> float:
+    """Seconds from the last step before a `resized` event to the first after it."""
+    at = next(number for number, event in enumerate(events) if event["event"] == "resized")
+    before = [event["at_s"] for event in events[:at] if event["event"] == "progressed"]
+    after = [event["at_s"] for event in events[at:] if event["event"] == "progressed"]
+    return float(after[0] - before[-1])
+
+
+def measure_torchrun(before: int, after: int) -> float:
+    """Seconds from telling a torchrun job to stop until its successor of another size has taken a step."""
+    with tempfile.TemporaryDirectory() as name:
+        first = start_torchrun(before, Path(name) / "first")
+        stopped_s = time.monotonic()
+        first.send_signal(signal.SIGTERM)
+        first.wait()
+        second = start_torchrun(after, Path(name) / "second")
+        pause_s = time.monotonic() - stopped_s
+        second.send_signal(signal.SIGTERM)
+        second.wait()
+        return pause_s
+
+
+def start_torchrun(processes: int, stepped: Path) -> "subprocess.Popen[bytes]":
+    """A torchrun job that has taken its first step."""
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "BENCHMARK_STEPPED": str(stepped)}
+    words += ["-m", "benchmarks.training_rescale", "--rank"]
+    job = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
+    while not stepped.exists():
+        if job.poll() is not None:
+            raise SystemExit(f"torchrun ended with code {job.returncode} before its first step")
+        time.sleep(0.01)
+    return job
+
+
+def train_as_rank() -> None:
+    """Train as a rank of stock DDP until stopped, saying when the first step is taken."""
+    torch.set_num_threads(1)
+    loop = step_ddp(load_workload("cnn"))
+    advance(loop, 1)
+    if os.environ["RANK"] == "0":
+        Path(os.environ["BENCHMARK_STEPPED"]).write_text(json.dumps(True))
+    for _ in loop:
+        pass
+
+
+if __name__ == "__main__":
+    main()
