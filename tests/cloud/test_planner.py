@@ -143,7 +143,7 @@ def test_the_obvious_choices_are_explained(speeds: dict[str, Speed]) -> None:
 
 
 def test_a_declined_job_is_offered_what_renting_costs(speeds: dict[str, Speed]) -> None:
-    found = search_plans(make_catalog(), speeds, WORK, Limits(deadline_s=HOUR, most_nodes=8, spot=True))
+    found = search_plans(make_catalog(), speeds, WORK, Limits(deadline_s=HOUR, most_nodes=8, spot=True, mixes=False))
     offer = offer_rent(found)
     assert offer is not None
     assert re.fullmatch(r"meets the deadline with \d x \w+\.\d spot, \$\d+-\d+", offer)
