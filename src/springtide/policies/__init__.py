@@ -18,6 +18,8 @@ Policy: TypeAlias = Callable[[float, Snapshot], Decision]
 # name -> (module, function); imported on first use, because some need a solver
 POLICIES: dict[str, tuple[str, str]] = {
     "elasticflow": ("springtide.policies.elasticflow", "elasticflow"),
+    "springtide": ("springtide.policies.springtide", "springtide"),
+    "springtide-flexible": ("springtide.policies.springtide_flexible", "springtide_flexible"),
     "fifo": ("springtide.policies.fifo", "fifo"),
     "fifo-backfill": ("springtide.policies.fifo_backfill", "fifo_backfill"),
     "srtf": ("springtide.policies.srtf", "srtf"),

@@ -11,7 +11,7 @@ import numpy as np
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.policies import filling
 from springtide.policies.ledgers import Ledger
-from springtide.policies.promises import Caution, Draft, admit, decide_firmly
+from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
 
 PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised")
 BEST_EFFORT = Answer(Status.ADMITTED, "best_effort", "runs on spare devices; no finish is promised")
@@ -31,7 +31,7 @@ def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
             draft.answers[job_id] = decline_size(view, ledger.devices)
         elif view.job.best_effort:
             draft.answers[job_id] = BEST_EFFORT
-        elif caution is not Caution.CLOSED and admit(ledger, view):
+        elif caution in OPEN and admit(ledger, view):
             draft.answers[job_id] = PROMISED
         else:
             draft.answers[job_id] = decline(view, ledger)

@@ -2,7 +2,7 @@
 
 The plans in force are the certificate of the promises: they are feasible together, and placement can follow them
 (`placement.rehearsal`). A proposal may replace them only by plans that are such a certificate again. If one cannot be
-placed, growth is left out, then admission; what remains is the old certificate, which can always be followed.
+placed, growth is left out, then admission; what remains is the old certificate, or all promises planned afresh.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,6 +30,9 @@ class Caution(IntEnum):
     GROW = 0  # admit newcomers and hand out spare devices
     HOLD = 1  # admit newcomers only
     CLOSED = 2  # only follow the plans in force
+    AFRESH = 3  # admit no one, and look for other plans
+    UNREHEARSED = 4  # as HOLD: the plans in force do not pass a rehearsal either, so newcomers are not to blame
+    ANYHOW = 5  # follow the plans in force, whoever must be moved
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class Draft:
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
 
 
+OPEN = (Caution.GROW, Caution.HOLD, Caution.UNREHEARSED)  # the steps at which newcomers may be admitted
+
 Propose: TypeAlias = Callable[[Ledger, Snapshot, Caution], Draft]
 
 
@@ -51,10 +56,12 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
     for caution in Caution:
         ledger = open_ledger(now_s, snapshot)
         draft = propose(ledger, snapshot, caution)
+        if caution is Caution.AFRESH and not replan(ledger):
+            continue
         decision = conclude(ledger, snapshot, draft, caution)
         if decision is not None:
             return decision
-    raise AssertionError("the plans in force can always be followed")
+    raise AssertionError("plans are followed anyhow")
 
 
 def admit(ledger: Ledger, view: JobView) -> bool:
@@ -108,17 +115,17 @@ def conclude(ledger: Ledger, snapshot: Snapshot, draft: Draft, caution: Caution)
         spare = int(ledger.capacity.free[0])
         filling.grow(ledger.capacity, ledger.roster, rows, spare, draft.patience, ledger.trial)
     names = [*ledger.rows]
-    placed = _place(ledger, snapshot, draft, needed, names, rows)
-    if placed is None and caution is not Caution.CLOSED:
-        return None
-    decision, placement = placed or _follow(ledger, snapshot, draft, names, rows)
+    decision, placement = _place(ledger, snapshot, draft, needed, names, rows)
     for job_id in guests:
         ledger.drop(job_id)
     final = _settle_moves(ledger, placement, decision)
-    if final is None or not _is_certified(ledger, snapshot, final, promised):
-        if caution is not Caution.CLOSED:
-            return None
-        final = final or decision
+    if caution is not Caution.ANYHOW and (
+        placement.forced
+        or final is None
+        or not (caution is Caution.UNREHEARSED or _is_certified(ledger, snapshot, final, promised))
+    ):
+        return None
+    final = final or _postpone(ledger, placement, decision)
     wake_at_s = min(draft.wake_at_s, float(filling.next_change(ledger.roster, promised, ledger.now_s)))
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=draft.memory, cache=ledger)
 
@@ -133,25 +140,15 @@ def _add_guest(ledger: Ledger, view: JobView) -> int:
 
 def _place(
     ledger: Ledger, snapshot: Snapshot, draft: Draft, needed: filling.Roster, names: list[JobId], rows: Ints
-) -> tuple[Decision, Placement] | None:
-    """Devices for the shares of now, without the growth that would need a move; None if a promise would break."""
+) -> tuple[Decision, Placement]:
+    """The shares of now and their devices, without the growth that would need a move."""
     while True:
-        decision = _compose(ledger, snapshot, draft, needed, names, rows)
+        decision = _compose(ledger, draft, needed, names, rows)
         placement = arrange(ledger.now_s, snapshot, decision)
-        if placement.forced:
-            return None
         if not placement.skipped:
             return decision, placement
         for job_id in placement.skipped:
             _take_back(ledger, needed, ledger.rows[job_id])
-
-
-def _follow(
-    ledger: Ledger, snapshot: Snapshot, draft: Draft, names: list[JobId], rows: Ints
-) -> tuple[Decision, Placement]:
-    """Devices for the plans in force, whatever it takes."""
-    decision = _compose(ledger, snapshot, draft, ledger.roster, names, rows)
-    return decision, arrange(ledger.now_s, snapshot, decision)
 
 
 def _take_back(ledger: Ledger, needed: filling.Roster, row: int) -> None:
@@ -169,12 +166,10 @@ def _take_back(ledger: Ledger, needed: filling.Roster, row: int) -> None:
     filling.occupy(ledger.capacity, ledger.roster, row, 1)
 
 
-def _compose(
-    ledger: Ledger, snapshot: Snapshot, draft: Draft, needed: filling.Roster, names: list[JobId], rows: Ints
-) -> Decision:
+def _compose(ledger: Ledger, draft: Draft, needed: filling.Roster, names: list[JobId], rows: Ints) -> Decision:
     """The shares of now as a difference; what goes beyond the needed share is optional."""
     now_s = ledger.now_s
-    wanted = filling.shares_now(ledger.roster, rows, now_s).tolist()
+    wanted = _within(ledger, rows, filling.shares_now(ledger.roster, rows, now_s).tolist())
     least = filling.shares_now(needed, rows, now_s).tolist()
     held = ledger.roster.share[rows].tolist()
     shares = {name: share for name, share, had in zip(names, wanted, held, strict=True) if share != had}
@@ -187,6 +182,23 @@ def _compose(
         shares=shares,
         optional=optional,
     )
+
+
+def _within(ledger: Ledger, rows: Ints, shares: list[int]) -> list[int]:
+    """Shares that the cluster has: those with the most time to spare wait where a job still runs longer than planned.
+
+    That happens only after a move that no reserve covered.
+    """
+    excess = sum(shares) - ledger.devices
+    if excess <= 0:
+        return shares
+    slack = ledger.roster.deadline[rows] - ledger.roster.finish[rows]
+    for position in np.argsort(-slack, kind="stable").tolist():
+        held = int(ledger.roster.share[rows[position]])
+        if excess > 0 and shares[position] > held:
+            excess -= shares[position] - held
+            shares[position] = held
+    return shares
 
 
 def _changed_promises(ledger: Ledger, names: Iterable[JobId], rows: Ints) -> dict[JobId, Promise]:
@@ -224,6 +236,20 @@ def _settle_moves(ledger: Ledger, placement: Placement, decision: Decision) -> D
         ledger.roster.ready[row] = ledger.now_s + view.job.overhead.pause_s(view.share)
         if not filling.replan_paused(ledger.capacity, ledger.roster, row):
             return None
+        promises[job_id] = Promise(view.job.deadline_s, ledger.plan(row))
+    return replace(decision, promises=promises)
+
+
+def _postpone(ledger: Ledger, placement: Placement, decision: Decision) -> Decision:
+    """The decision with the plans of moved jobs simply held longer by their pause."""
+    promises = dict(decision.promises)
+    for job_id in placement.moved:
+        if job_id not in ledger.rows:
+            continue
+        row, view = ledger.rows[job_id], ledger.views[job_id]
+        pause_s = view.job.overhead.pause_s(view.share)
+        ledger.roster.finish[row] += pause_s
+        ledger.roster.held[row] += pause_s
         promises[job_id] = Promise(view.job.deadline_s, ledger.plan(row))
     return replace(decision, promises=promises)
 

@@ -1,0 +1,119 @@
+"""Our own policy: ElasticFlow's promises, and a third answer for jobs that cannot be promised yet: waitlisted.
+
+A waitlisted job is told by when its answer comes: never later than its latest start alone. Until then it holds no
+devices and is tried again whenever something changes, cheapest first, so that the most deadlines are met; dear jobs
+wait while cheaper ones are likely to need the devices (`demand`). A declined job gets counter-offers: the earliest
+deadline that could be promised, and the most work that fits its own. Promises are never revoked, and no job is
+rescaled for a gain below its cost.
+"""
+
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+from springtide.core.decisions import Answer, Decision, JobView, Offer, Snapshot, Status
+from springtide.policies import filling
+from springtide.policies.demand import HISTORY, Demand, alone_cost, remember, survey
+from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
+from springtide.policies.ledgers import Ledger
+from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
+
+PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself
+TRIES = 3  # failed plans of jobs that could still wait, per decision
+
+__all__ = ["springtide", "warm_up"]
+
+
+class Candidate(NamedTuple):
+    """A job without an answer, cheapest first, then in arrival order."""
+
+    cost: float
+    arrival: int
+    view: JobView
+    last_s: float  # when it must be answered
+
+
+def springtide(now_s: float, snapshot: Snapshot) -> Decision:
+    """Promises the jobs that fit, keeps the others waiting until their latest start, declines with offers."""
+    return decide_firmly(now_s, snapshot, propose)
+
+
+def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
+    """Answers for newcomers and for waitlisted jobs, with the plans of those admitted in the ledger."""
+    draft = Draft(best_effort=list_best_effort(snapshot), patience=PATIENCE)
+    candidates = list_candidates(snapshot, ledger, draft)
+    arrivals = [(c.view.job.submit_s, c.cost) for c in candidates if c.view.status is Status.PENDING]
+    history = remember(snapshot.memory, arrivals)
+    if arrivals:
+        draft.memory = {**snapshot.memory, HISTORY: history}
+    consider(ledger, draft, [c for c in candidates if c.cost < inf], history, caution in OPEN)
+    for candidate in candidates:
+        if candidate.view.job.id not in draft.answers:
+            keep_waiting(ledger, draft, candidate)
+    return draft
+
+
+def list_candidates(snapshot: Snapshot, ledger: Ledger, draft: Draft) -> list[Candidate]:
+    """The jobs with a deadline that wait for an answer; the others are answered in the draft."""
+    candidates = []
+    for job_id, view in snapshot.jobs.items():
+        if view.status is not Status.PENDING and view.status is not Status.WAITLISTED:
+            continue
+        job = view.job
+        if job.curve.shares[0] > ledger.devices:
+            draft.answers[job_id] = decline_size(view, ledger.devices)
+        elif job.best_effort:
+            draft.answers[job_id] = BEST_EFFORT
+        else:
+            last_s = view.answer_by_s if view.answer_by_s < inf else job.deadline_s - job.alone_s()
+            candidates.append(Candidate(alone_cost(job, ledger.now_s), job.index, view, last_s))
+    candidates.sort(key=lambda candidate: candidate[:2])
+    return candidates
+
+
+def consider(
+    ledger: Ledger, draft: Draft, candidates: list[Candidate], history: list[list[float]], is_open: bool
+) -> None:
+    """Admit what fits, cheapest first, but not what had better wait."""
+    demand: Demand | None = None
+    failures = 0
+    for candidate in candidates:
+        view = candidate.view
+        is_due = candidate.last_s <= ledger.now_s
+        if not is_open or (failures >= TRIES and not is_due and view.status is Status.WAITLISTED):
+            continue
+        if demand is None:
+            demand = survey(ledger, history)
+        if demand.advises_waiting(view.job.deadline_s, candidate.cost):
+            continue
+        if admit(ledger, view):
+            draft.answers[view.job.id] = PROMISED
+            demand = None
+        else:
+            failures += 1
+
+
+def keep_waiting(ledger: Ledger, draft: Draft, candidate: Candidate) -> None:
+    """Let a job wait until its latest start alone; decline it if that has come."""
+    view = candidate.view
+    if candidate.cost == inf or candidate.last_s <= ledger.now_s:
+        draft.answers[view.job.id] = decline_with_offers(ledger, view)
+        return
+    draft.wake_at_s = min(draft.wake_at_s, candidate.last_s)
+    if view.status is Status.PENDING:
+        sentence = "no room beside the promises already made; tried again whenever something changes"
+        draft.answers[view.job.id] = Answer(Status.WAITLISTED, "no_room_yet", sentence, candidate.last_s)
+
+
+def decline_with_offers(ledger: Ledger, view: JobView) -> Answer:
+    """A refusal with what would be accepted: all of the work later, or less of it by the deadline."""
+    row = ledger.add(view)
+    offers = []
+    earliest_s = float(filling.earliest_end(ledger.capacity, ledger.roster, row))
+    if earliest_s < inf:
+        offers.append(Offer(earliest_s, view.job.work))
+    work = float(filling.largest_work(ledger.capacity, ledger.roster, row))
+    if work > 0:
+        offers.append(Offer(view.job.deadline_s, work))
+    ledger.drop(view.job.id)
+    return replace(decline(view, ledger), offers=tuple(offers))

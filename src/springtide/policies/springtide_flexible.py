@@ -1,0 +1,104 @@
+"""What could be met if nothing had to be promised: the price of promising, measured; no substitute for `springtide`.
+
+No job is ever told a finish. At every event the jobs are planned by deadline; when one cannot be in time, the dearest
+of those planned so far is dropped (Moore and Hodgson's rule) and stays a candidate for later, with the progress it has.
+Its deadlines are met without a promise and are counted apart.
+"""
+
+from math import inf
+
+import numpy as np
+
+from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
+from springtide.core.jobs import JobId
+from springtide.policies import filling
+from springtide.policies.elasticflow import BEST_EFFORT, decline, decline_size, warm_up
+from springtide.policies.filling import Capacity, Roster
+from springtide.policies.ledgers import Ledger, new_ledger
+
+__all__ = ["springtide_flexible", "warm_up"]
+
+UNPROMISED = Answer(Status.WAITLISTED, "unpromised", "runs while it may still be in time; nothing is promised")
+
+
+def springtide_flexible(now_s: float, snapshot: Snapshot) -> Decision:
+    """Runs the set of jobs that meets the most deadlines as far as is known now, and revises it at every event."""
+    ledger = new_ledger(now_s, snapshot)
+    answers: dict[JobId, Answer] = {}
+    for job_id, view in snapshot.jobs.items():
+        answer = judge(ledger, view)
+        if answer.status is not Status.DECLINED:
+            ledger.add(view)
+        if answer.status is Status.DECLINED or view.status is Status.PENDING:
+            answers[job_id] = answer
+    rows = np.fromiter(ledger.rows.values(), np.int64, len(ledger.rows))
+    order = rows[np.lexsort((rows, ledger.roster.deadline[rows]))]
+    capacity = filling.empty_capacity(len(ledger.roster.deadline), now_s, ledger.devices)
+    kept = select(capacity, ledger.roster, order, now_s)
+    filling.restore(capacity, ledger.roster, kept, ledger.trial)
+    filling.grow(capacity, ledger.roster, kept, int(capacity.free[0]), 1.0, ledger.trial)
+    return compose(ledger, answers, set(kept.tolist()))
+
+
+def judge(ledger: Ledger, view: JobView) -> Answer:
+    """Whether a job can still be in time alone, whatever the others do."""
+    job = view.job
+    if job.curve.shares[0] > ledger.devices:
+        return decline_size(view, ledger.devices)
+    if job.best_effort:
+        return BEST_EFFORT
+    left = view.progress.work_left_at(ledger.now_s)
+    soonest_s = min(
+        (max(view.progress.paused_until_s - ledger.now_s, 0.0) if share == view.share else job.overhead.pause_s(share))
+        + left / job.curve.rate(share)
+        for share in job.curve.levels
+    )
+    return decline(view, ledger) if ledger.now_s + soonest_s > job.deadline_s + 1e-6 else UNPROMISED
+
+
+@filling.compiled
+def select(capacity: Capacity, roster: Roster, order: filling.Ints, now_s: float) -> filling.Ints:
+    """Plan jobs in this order, dropping the dearest whenever one cannot be in time; returns those kept."""
+    kept = np.zeros(len(order), np.int64)
+    count = 0
+    for row in order:
+        if filling.fill(capacity, roster, row, 0):
+            filling.occupy(capacity, roster, row, 1)
+            kept[count] = row
+            count += 1
+            continue
+        dearest, cost = -1, filling.least_cost(roster, row, now_s)
+        for position in range(count):
+            other = filling.least_cost(roster, kept[position], now_s)
+            if other > cost:
+                dearest, cost = position, other
+        if dearest < 0:
+            roster.segment_count[row] = 0
+            continue
+        for position in range(dearest, count):
+            filling.occupy(capacity, roster, kept[position], -1)
+        roster.segment_count[kept[dearest]] = 0
+        again = 0
+        for position in range(dearest + 1, count + 1):
+            other_row = kept[position] if position < count else row
+            if filling.fill(capacity, roster, other_row, 0):
+                filling.occupy(capacity, roster, other_row, 1)
+                kept[dearest + again] = other_row
+                again += 1
+            else:
+                roster.segment_count[other_row] = 0
+        count = dearest + again
+    return kept[:count]
+
+
+def compose(ledger: Ledger, answers: dict[JobId, Answer], kept: set[int]) -> Decision:
+    """The shares of now as a difference, and when the plans change next."""
+    shares = {}
+    rows = np.fromiter(ledger.rows.values(), np.int64, len(ledger.rows))
+    wanted = filling.shares_now(ledger.roster, rows, ledger.now_s).tolist()
+    for job_id, row, share in zip(ledger.rows, rows.tolist(), wanted, strict=True):
+        due = share if row in kept else 0
+        if due != ledger.views[job_id].share:
+            shares[job_id] = due
+    wake_at_s = float(filling.next_change(ledger.roster, rows, ledger.now_s))
+    return Decision(answers=answers, shares=shares, wake_at_s=wake_at_s if wake_at_s > ledger.now_s else inf)
