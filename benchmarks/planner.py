@@ -9,8 +9,8 @@ two-type mixes, on demand and spot, are searched. Brute force evaluates every mi
 from time import process_time
 
 from springtide.cloud.catalog import Catalog, read_catalog
-from springtide.cloud.planner import Search, Wanted, search_plans
-from springtide.cloud.plans import Limits, Work
+from springtide.cloud.planner import Search, search_plans
+from springtide.cloud.plans import Limits, Wanted, Work
 from springtide.cloud.speeds import Speed, measure_speeds
 from springtide.throughput.points import Point, make_layout
 

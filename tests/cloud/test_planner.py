@@ -10,8 +10,8 @@ from tests.cloud.made_up_cloud import GPUS, make_catalog, make_machine, make_spe
 from tests.throughput.made_up import make_points
 
 from springtide.cloud.catalog import Catalog
-from springtide.cloud.planner import Wanted, search_plans
-from springtide.cloud.plans import Limits, Work
+from springtide.cloud.planner import search_plans
+from springtide.cloud.plans import Limits, Wanted, Work
 from springtide.cloud.reasons import compare_obvious, explain_plan, offer_rent
 from springtide.cloud.speeds import Speed, measure_speeds
 

@@ -68,7 +68,8 @@ class Wishes:
 def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> None:
     """Search, print, draw and export; exit 3 when nothing respects the limits."""
     from springtide.cloud.estimates import estimate_speeds
-    from springtide.cloud.planner import Wanted, search_plans
+    from springtide.cloud.planner import search_plans
+    from springtide.cloud.plans import Wanted
 
     catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
     if job.points is None:

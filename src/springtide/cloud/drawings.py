@@ -36,6 +36,8 @@ def draw_front(search: Search, limits: Limits, target: Path) -> None:
     if limits.budget_usd is not None:
         axes.axhline(limits.budget_usd, color="C1", lw=1, ls="--", label="budget")
     axes.set(xscale="log", yscale="log", xlabel="hours to finish", ylabel="cost, $")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
     if front:
         axes.set_xlim(min(hours) / 2, max(hours) * 6)
         axes.set_ylim(min(dollars) / 2, max(dollars) * 6)

@@ -48,6 +48,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a search is to bring: how many plans, the front or not. Without `prune` every mix is evaluated."""
+
+    best: int = 5
+    front: bool = False
+    prune: bool = True
+
+
+DEFAULT_WANTED = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Some nodes of one machine, and the samples each of their devices takes per step."""
 

@@ -6,7 +6,8 @@ from math import ceil, floor
 
 import numpy as np
 
-from springtide.cloud.planner import Candidates, Search, find_feasible, make_plan, measure_limits
+from springtide.cloud.candidates import Candidates, find_feasible, make_plan, measure_limits
+from springtide.cloud.planner import Search
 from springtide.cloud.plans import HOUR_S, Limits, Plan, Work
 
 
