@@ -59,8 +59,14 @@ class Agreement:
             signal.signal(signal.SIGTERM, self.on_terminate)
 
     def on_terminate(self, number: int, frame: FrameType | None) -> None:
-        """Note SIGTERM; the next step boundary acts on it."""
+        """Note SIGTERM; the next step boundary acts on it. A second one ends the process at once."""
         self.terminating = True
+        self.let_terminate()
+
+    def let_terminate(self) -> None:
+        """Give SIGTERM its usual meaning back: the run is over, or was asked to end and may be stuck."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def decide(self, roster: Roster, step: int, stopping: bool, writing: bool) -> Action:
         """Rank 0's decision for the boundary after `step`; while a checkpoint is being written no other is begun."""

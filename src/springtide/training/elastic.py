@@ -316,6 +316,7 @@ class ElasticRun(Run):
     def finish(self) -> None:
         if self.checkpoints is not None:
             self.save(wait=True)
+        self.agreement.let_terminate()
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
 
 
