@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import psutil
 
-from springtide.executors.agent import make_mark
 from springtide.executors.environments import MARK
 from springtide.executors.local import LocalExecutor
+from springtide.executors.places import make_mark
 from springtide.executors.processes import find_marked
 from springtide.executors.protocol import (
     FINAL,

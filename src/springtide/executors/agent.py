@@ -7,16 +7,11 @@ jobs, with checkpoints, and ends.
 """
 
 import argparse
-import contextlib
-import fcntl
-import hashlib
-import json
+import functools
 import os
 import shutil
 import signal
-import socket
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,15 +22,17 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from springtide import __version__
-from springtide.executors import wire
 from springtide.executors.attempts import House, Options, find_key
 from springtide.executors.crews import Crew
+from springtide.executors.daemons import detach
+from springtide.executors.desks import Desk
 from springtide.executors.devices import discover
 from springtide.executors.environments import MARK, allow
 from springtide.executors.forks import ForkPool, ForkServer
 from springtide.executors.journals import Journal
-from springtide.executors.lines import Lines, Message, listen
+from springtide.executors.lines import Message
 from springtide.executors.outboxes import Verdict
+from springtide.executors.places import JOURNAL, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, take_lock
 from springtide.executors.processes import Selector, reap
 from springtide.executors.protocol import (
     Cancel,
@@ -48,22 +45,16 @@ from springtide.executors.protocol import (
     JobSpec,
     Probe,
     Resize,
+    Running,
     Start,
     Stop,
     Stopped,
 )
 
-SOCKET = "agent.sock"
-LOCK = "agent.lock"
-JOURNAL = "agent.journal"
-LOG = "agent.log"
-PLACE = "agent.json"
-LOG_BYTES = 10 << 20
-#: Longest path of the folder for sockets, so that theirs stay within the kernel's 108 characters.
-FOLDER_LIMIT = 80
+#: How an agent ends that finds its state folder taken.
+OCCUPIED = 3
 #: Seconds a fork server without processes is kept, but for the one of our own interpreter.
 IDLE_S = 600.0
-LONGEST_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +69,6 @@ class AgentSettings:
     options: Options = field(default_factory=Options)
 
 
-@dataclass
-class Waiter:
-    """A client that waits for events."""
-
-    lines: Lines
-    after: int
-    until_s: float
-
-
 class Agent:
     """The jobs of this machine and the clients that ask for them."""
 
@@ -96,9 +78,6 @@ class Agent:
         self.loop = Selector()
         self.mark = make_mark(self.state_dir)
         self.leaving: str | None = None
-        self.contact_s = time.monotonic()
-        self.clients: list[Lines] = []
-        self.waiters: list[Waiter] = []
         self.crews: dict[str, Crew] = {}
         self.leftovers = reap(self.mark, MARK)
         self.folder = make_runtime_folder(self.state_dir)
@@ -118,8 +97,7 @@ class Agent:
         )
         self.journal = Journal(self.state_dir / JOURNAL)
         self.recover()
-        self.listener = listen(self.state_dir / SOCKET)
-        self.loop.watch(self.listener, self.accept)
+        self.desk = Desk(self.state_dir / SOCKET, self.loop, self.journal, self)
         if settings.warm:
             self.warm()
 
@@ -195,7 +173,7 @@ class Agent:
         """
         mine = self.crews[job].in_use
         for name, crew in self.crews.items():
-            leaving = crew.in_use - set() if crew.is_ending or crew.phase == "over" else crew.in_use - set(crew.wanted)
+            leaving = crew.in_use if crew.is_ending or crew.abandoned else crew.in_use - set(crew.wanted)
             is_mutual = bool(set(crew.wanted) & mine) and not crew.is_ending
             if name != job and leaving & set(devices) and not is_mutual:
                 return False
@@ -231,7 +209,7 @@ class Agent:
 
     def check_lease(self, now_s: float) -> None:
         """Stop all work if no server has asked for too long."""
-        if self.leaving is None and now_s - self.contact_s >= self.settings.lease_s:
+        if self.leaving is None and now_s - self.desk.contact_s >= self.settings.lease_s:
             self.leave("lease")
 
     def leave(self, reason: str) -> None:
@@ -265,48 +243,9 @@ class Agent:
 
         return pump
 
-    # Clients.
+    # For the desk.
 
-    def accept(self) -> None:
-        """Take a client's line."""
-        with contextlib.suppress(BlockingIOError):
-            line, _ = self.listener.accept()
-            lines = Lines(line)
-            self.clients.append(lines)
-            self.loop.watch(lines, lambda: self.serve_client(lines))
-
-    def serve_client(self, lines: Lines) -> None:
-        """Answer a client's requests."""
-        for request in lines.read():
-            self.contact_s = time.monotonic()
-            self.answer(lines, request)
-        if not lines.open:
-            self.loop.unwatch(lines)
-            lines.close()
-            self.clients.remove(lines)
-            self.waiters = [waiter for waiter in self.waiters if waiter.lines is not lines]
-
-    def answer(self, lines: Lines, request: Message) -> None:
-        """Answer one request; an error is an answer too."""
-        answers: dict[str, Callable[[Message], Message | None]] = {
-            "hello": self.answer_hello,
-            "apply": self.answer_apply,
-            "events": lambda asked: self.answer_events(lines, asked),
-            "acknowledge": self.answer_acknowledge,
-            "running": lambda asked: {"running": wire.dump_running(self.list_running())},
-            "leave": self.answer_leave,
-        }
-        try:
-            if request.get("do") not in answers:
-                raise ValueError(f"request {request.get('do')!r} is unknown; there are {', '.join(answers)}")
-            reply = answers[request["do"]](request)
-        except (KeyError, TypeError, ValueError) as error:
-            reply = {"error": str(error)}
-        if reply is not None:
-            self.journal.sync()
-            lines.write(reply)
-
-    def answer_hello(self, request: Message) -> Message:
+    def introduce(self) -> Message:
         """Who this is, and what devices there are."""
         return {
             "version": __version__,
@@ -318,44 +257,7 @@ class Agent:
             "leaving": self.leaving,
         }
 
-    def answer_apply(self, request: Message) -> Message:
-        """Take instructions; all of them must be readable, or none is taken."""
-        if self.leaving is not None:
-            raise ValueError(f"the agent is leaving ({self.leaving}); start another when it has gone")
-        for instruction in [wire.load_instruction(data) for data in request["instructions"]]:
-            self.take(instruction)
-        return {"last": self.journal.outbox.last}
-
-    def answer_events(self, lines: Lines, request: Message) -> Message | None:
-        """The events after a number; if there are none, as soon as there is one or the client's patience ends."""
-        after, wait_s = int(request["after"]), min(float(request.get("wait_s", 0.0)), LONGEST_WAIT_S)
-        self.journal.sync()
-        events = self.journal.outbox.after(after)
-        if not events and wait_s > 0:
-            self.waiters.append(Waiter(lines, after, time.monotonic() + wait_s))
-            return None
-        return {"events": [wire.dump_event(event) for event in events]}
-
-    def answer_waiters(self) -> None:
-        """Answer the clients for whom there is something, or whose patience has ended."""
-        now_s = time.monotonic()
-        for waiter in list(self.waiters):
-            events = self.journal.outbox.after(waiter.after)
-            if events or now_s >= waiter.until_s:
-                self.waiters.remove(waiter)
-                waiter.lines.write({"events": [wire.dump_event(event) for event in events]})
-
-    def answer_acknowledge(self, request: Message) -> Message:
-        """Forget events."""
-        self.journal.acknowledge(int(request["upto"]))
-        return {}
-
-    def answer_leave(self, request: Message) -> Message:
-        """Begin to end."""
-        self.leave(str(request.get("reason", "shutdown")))
-        return {}
-
-    def list_running(self) -> list[Any]:
+    def list_running(self) -> list[Running]:
         """The jobs that hold devices, by name."""
         return [crew.describe() for _, crew in sorted(self.crews.items())]
 
@@ -374,63 +276,24 @@ class Agent:
         while self.leaving is None or self.crews or self.journal.jobs:
             self.loop.turn(self.wait_s)
             self.tick()
-            self.journal.sync()
-            self.answer_waiters()
-            for lines in self.clients:
-                lines.flush()
+            self.desk.tick()
 
     def close(self) -> None:
         """End everything that was started, and leave only the journal and the log."""
-        self.loop.unwatch(self.listener)
-        self.listener.close()
-        (self.state_dir / SOCKET).unlink(missing_ok=True)
+        self.desk.close()
         self.forks.close()
         reap(self.mark, MARK)
         self.journal.close()
-        for lines in self.clients:
-            lines.close()
         self.loop.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.state_dir / PLACE).unlink(missing_ok=True)
 
 
-def make_mark(state_dir: Path) -> str:
-    """The name by which processes of this state folder's agents know each other."""
-    return hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:16]
-
-
-def make_runtime_folder(state_dir: Path) -> Path:
-    """A new folder for sockets and pipes with a short path; that of an agent before us is removed."""
-    place = state_dir / PLACE
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        shutil.rmtree(json.loads(place.read_text())["folder"], ignore_errors=True)
-    near = state_dir.resolve() / "run"
-    short = len(os.fsencode(near)) <= FOLDER_LIMIT
-    if short:
-        near.mkdir(mode=0o711, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="springtide-", dir=near if short else None))
-    folder.chmod(0o711)
-    place.write_text(json.dumps({"pid": os.getpid(), "folder": str(folder), "version": __version__}))
-    return folder
-
-
-def take_lock(state_dir: Path) -> socket.socket | Any:
-    """Hold the state folder for this agent alone; None if another one has it."""
-    file = (state_dir / LOCK).open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
-
-
 def run(settings: AgentSettings, on_ready: Callable[[], None] = lambda: None) -> int:
-    """Serve until told to leave; 0, or 3 if another agent has the state folder."""
-    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Serve until told to leave; 0, or OCCUPIED if another agent has the state folder."""
     lock = take_lock(settings.state_dir)
     if lock is None:
-        return 3
+        return OCCUPIED
     agent = Agent(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: agent.leave("shutdown"))
@@ -441,57 +304,6 @@ def run(settings: AgentSettings, on_ready: Callable[[], None] = lambda: None) ->
         agent.close()
         lock.close()
     return 0
-
-
-def detach(settings: AgentSettings) -> int:
-    """Serve in a process of its own, apart from this one's session; returns when it answers."""
-    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read_end)
-        os.setsid()
-        if os.fork() == 0:
-            os._exit(serve_detached(settings, write_end))
-        os._exit(0)
-    os.close(write_end)
-    os.waitpid(child, 0)
-    with os.fdopen(read_end, "rb") as ready:
-        said = ready.read()
-    return said[0] if said else 1
-
-
-def serve_detached(settings: AgentSettings, ready: int) -> int:
-    """In the detached process: output to the log, then serve."""
-    log = settings.state_dir / LOG
-    if log.exists() and log.stat().st_size > LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
-    redirect(log)
-    code = 1
-
-    def say_ready() -> None:
-        os.write(ready, bytes([0]))
-        os.close(ready)
-
-    try:
-        code = run(settings, say_ready)
-        if code:
-            os.write(ready, bytes([code]))
-    except BaseException:
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code
-
-
-def redirect(log: Path) -> None:
-    """Send standard output and error to a file, and take nothing in."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for source, target in ((nothing, 0), (handle, 1), (handle, 2)):
-        os.dup2(source, target)
-    os.close(nothing)
-    os.close(handle)
 
 
 def main() -> None:
@@ -505,7 +317,9 @@ def main() -> None:
     parser.add_argument("--options", type=TypeAdapter(Options).validate_json, default=Options(), help="as JSON")
     given = parser.parse_args()
     settings = AgentSettings(given.state_dir.resolve(), given.cpu_slots, given.lease_s, given.warm, given.options)
-    raise SystemExit(detach(settings) if given.detach else run(settings))
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    serve = functools.partial(run, settings)
+    raise SystemExit(detach(serve, settings.state_dir / LOG) if given.detach else serve())
 
 
 if __name__ == "__main__":

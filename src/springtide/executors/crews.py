@@ -8,7 +8,6 @@ codes mean is in `verdicts`, what counts as a hang in `watches`.
 import signal
 import time
 from pathlib import Path
-from typing import TypedDict
 
 from springtide.errors import JobError
 from springtide.executors import environments
@@ -19,36 +18,14 @@ from springtide.executors.lines import Message
 from springtide.executors.logs import LogBook, read_tail
 from springtide.executors.probes import Measurement
 from springtide.executors.processes import STORE, Member
-from springtide.executors.protocol import (
-    Cancel,
-    Checkpointed,
-    CheckpointFailing,
-    Event,
-    Failed,
-    Faulted,
-    Finished,
-    Probe,
-    Probed,
-    Progressed,
-    Resized,
-    Running,
-    ScriptInfo,
-    Started,
-    Stopped,
-)
+from springtide.executors.protocol import Event, Probe, Running
+from springtide.executors.reports import Reports
 from springtide.executors.verdicts import Hearing, Verdict, describe_code, judge, judge_end
 from springtide.executors.watches import Watch
 from springtide.executors.words import Words
 
 #: Seconds before the next start after faults in a row without a new step; the last one holds for all further.
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-
-
-class Common(TypedDict):
-    """The fields that every event of a job carries."""
-
-    job: str
-    generation: int
 
 
 class Crew:
@@ -64,6 +41,7 @@ class Crew:
         self.spec = standing.order.spec
         self.job = standing.order.job
         self.logs = LogBook(Path(self.spec.log_dir))
+        self.reports = Reports(self.job, lambda: self.standing.generation, house.tell)
         self.phase = "waiting"
         self.until_s = 0.0
         self.attempt: Attempt | None = None
@@ -75,7 +53,6 @@ class Crew:
         self.restarts = self.futile = 0
         #: The generation whose devices the processes use.
         self.reached = -1
-        self.told_info: tuple[int | None, ...] = ()
         #: What to tell when the processes are gone; None: start again.
         self.last: Event | None = None
         #: Why the agent itself ends the job, if it does: the lease, or its own end.
@@ -84,11 +61,6 @@ class Crew:
         self.measurement = make_measurement(standing)
         self.probe_until_s: float | None = None
         self.pause_s: float | None = None
-
-    @property
-    def common(self) -> Common:
-        """The fields of every event."""
-        return {"job": self.job, "generation": self.standing.generation}
 
     @property
     def logical_workers(self) -> int | None:
@@ -190,10 +162,10 @@ class Crew:
             case "resized":
                 self.complete_change(self.words.step, float(message["pause_s"]))
             case "checkpointed":
-                self.house.tell(Checkpointed(**self.common, step=self.words.step))
+                self.reports.tell_checkpoint(self.words.step)
             case "checkpoint_failing":
                 reason = str(message.get("reason", "the disk may be full"))
-                self.house.tell(CheckpointFailing(**self.common, step=self.words.step, reason=reason))
+                self.reports.tell_checkpoint_failing(self.words.step, reason)
             case "logged":
                 self.logs.metrics.write(self.words.step, message["metrics"], time.time())
 
@@ -202,28 +174,15 @@ class Crew:
         assert self.attempt is not None
         if self.phase == "starting":
             self.begin(self.words.step)
-        info = (self.words.logical_workers, self.words.total_steps, self.words.steps_per_epoch)
-        if info == self.told_info:
-            return
-        self.told_info = info
-        self.house.tell(
-            ScriptInfo(
-                **self.common,
-                logical_workers=self.words.logical_workers,
-                total_steps=self.words.total_steps,
-                steps_per_epoch=self.words.steps_per_epoch,
-                device_type=self.house.devices[self.attempt.devices[0]].type,
-                torch_version=self.attempt.processes.fork.torch_version,
-                startup_s=self.words.startup_s,
-            )
-        )
+        device_type = self.house.devices[self.attempt.devices[0]].type
+        self.reports.tell_info(self.words, device_type, self.attempt.processes.fork.torch_version)
 
     def begin(self, step: int) -> None:
         """The processes run; a gang, which may never say a word, was asked for."""
         assert self.attempt is not None
         self.phase = "running"
         self.reached = self.standing.generation
-        self.house.tell(Started(**self.common, devices=self.attempt.devices, step=step))
+        self.reports.tell_started(self.attempt.devices, step)
 
     def note_step(self) -> None:
         """A global step was completed."""
@@ -245,14 +204,13 @@ class Crew:
         self.words.speed.pause()
         self.pause_s = pause_s
         self.reached = self.standing.generation
-        self.house.tell(Resized(**self.common, devices=self.attempt.devices, step=step, pause_s=pause_s))
+        self.reports.tell_resized(self.attempt.devices, step, pause_s)
 
     def report(self) -> None:
         """Tell how far the job is, if it has moved."""
         self.reported_s = time.monotonic()
-        if self.attempt is not None and self.words.step != self.words.reported_step and self.words.has_stepped:
-            share = max(1, len(self.attempt.roster.names))
-            self.house.tell(Progressed(**self.common, **self.words.report(), share=share))
+        if self.attempt is not None:
+            self.reports.tell_progress(self.words, len(self.attempt.roster.names))
 
     # Probing.
 
@@ -266,9 +224,7 @@ class Crew:
     def end_probe(self) -> None:
         """Tell what the probe has found."""
         assert self.measurement is not None
-        points = tuple(self.measurement.points)
-        pause_s = self.pause_s if len(points) > 1 else None
-        self.clear(Probed(**self.common, points=points, startup_s=self.words.startup_s, pause_s=pause_s))
+        self.clear(self.reports.make_probed(self.measurement, self.words, self.pause_s))
 
     # Ends.
 
@@ -295,7 +251,7 @@ class Crew:
         if verdict is None and not self.attempt.processes.members[STORE].is_alive:
             self.fault("killed", "the process that holds the job's store was lost")
         elif verdict is None:
-            self.fail("early_exit", self.describe_early_exit(), 0)
+            self.fail("early_exit", self.words.describe_early_exit(), 0)
         elif verdict.word == "finished":
             self.finish()
         elif verdict.word == "killed":
@@ -305,7 +261,7 @@ class Crew:
         elif verdict.word == "no_init":
             self.fail("no_init", environments.describe_missing_init("before it ended"), 0)
         else:
-            self.fail("early_exit", self.describe_early_exit(), 0)
+            self.fail("early_exit", self.words.describe_early_exit(), 0)
 
     def finish(self) -> None:
         """The job is done."""
@@ -314,7 +270,7 @@ class Crew:
             self.end_probe()
             return
         self.report()
-        self.clear(Finished(**self.common, step=self.words.step, reason=self.words.finish_reason))
+        self.clear(self.reports.make_finished(self.words))
 
     def crash(self, verdict: Verdict) -> None:
         """The user's code has failed: try again while retries are left."""
@@ -328,29 +284,17 @@ class Crew:
         else:
             self.fault("crashed", reason, user_fault=True)
 
-    def describe_early_exit(self) -> str:
-        """What to tell of a script that ended with code 0 and without having trained to its end."""
-        goal = f" of {self.words.total_steps}" if self.words.total_steps is not None else ""
-        return (
-            f"the script ended with code 0 after step {self.words.step}{goal}; walk run.epochs to its end, or call "
-            'run.stop("why") to end early'
-        )
-
     def fail(self, code: str, reason: str, exit_code: int | None = None, user_fault: bool = True) -> None:
         """Give the job up."""
         self.report()
-        step = self.words.step
-        self.clear(
-            Failed(**self.common, step=step, exit_code=exit_code, reason=reason, user_fault=user_fault, code=code)
-        )
+        self.clear(self.reports.make_failed(self.words.step, code, reason, exit_code, user_fault))
 
     def fault(self, cause: str, reason: str, user_fault: bool = False) -> None:
         """Start again from the last checkpoint, unless that has led nowhere too often."""
         if self.futile >= self.house.options.futile:
             self.fail("no_progress", f"{reason}; {self.futile} restarts in a row made no step", user_fault=False)
             return
-        step = self.words.step
-        self.house.tell(Faulted(**self.common, cause=cause, reason=reason, step=step, user_fault=user_fault))
+        self.reports.tell_fault(cause, reason, self.words.step, user_fault)
         self.until_s = time.monotonic() + BACK_OFF_S[min(self.futile, len(BACK_OFF_S) - 1)]
         self.futile += 1
         self.restarts += 1
@@ -371,7 +315,7 @@ class Crew:
         if self.abandoned:
             self.phase = "over"
         elif self.last is not None or self.is_ending:
-            self.end(self.last or self.describe_stop())
+            self.end(self.last or self.reports.make_stopped(self.words, self.standing.ending, self.leaving))
         else:
             self.phase = "waiting"
 
@@ -433,17 +377,6 @@ class Crew:
             self.finish()
         else:
             self.clear(None)
-
-    def describe_stop(self) -> Stopped:
-        """The event that says that the devices are free."""
-        ending = self.standing.ending
-        return Stopped(
-            **self.common,
-            step=self.words.step,
-            reason=ending.reason if ending is not None else self.leaving or "",
-            cancelled=isinstance(ending, Cancel),
-            clean=self.words.terminated or not self.words.has_stepped,
-        )
 
     # Time.
 

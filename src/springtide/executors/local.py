@@ -19,16 +19,15 @@ import psutil
 
 from springtide.errors import ExecutorError
 from springtide.executors import wire
-from springtide.executors.agent import LOCK, LOG, SOCKET
+from springtide.executors.agent import OCCUPIED
 from springtide.executors.attempts import Options
 from springtide.executors.devices import Device
 from springtide.executors.lines import connect
+from springtide.executors.places import LOCK, LOG, SOCKET
 from springtide.executors.protocol import Event, Instruction, Running
 
 START_S = 60.0
 ANSWER_S = 60.0
-#: How an agent ends that finds its state folder taken.
-OCCUPIED = 3
 
 
 class Line:

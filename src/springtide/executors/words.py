@@ -74,3 +74,11 @@ class Words:
             "steps_per_s": self.speed.report(),
             "outside_s": self.speed.outside_s,
         }
+
+    def describe_early_exit(self) -> str:
+        """What to tell of a script that ended with code 0 and without having trained to its end."""
+        goal = f" of {self.total_steps}" if self.total_steps is not None else ""
+        return (
+            f"the script ended with code 0 after step {self.step}{goal}; walk run.epochs to its end, or call "
+            'run.stop("why") to end early'
+        )

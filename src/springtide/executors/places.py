@@ -1,0 +1,52 @@
+"""The agent's files in the state folder: their names, the lock, and a short folder for sockets and pipes."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from springtide import __version__
+
+SOCKET = "agent.sock"
+LOCK = "agent.lock"
+JOURNAL = "agent.journal"
+LOG = "agent.log"
+PLACE = "agent.json"
+#: Longest path of the folder for sockets, so that theirs stay within the kernel's 108 characters.
+FOLDER_LIMIT = 80
+
+
+def make_mark(state_dir: Path) -> str:
+    """The name by which processes of this state folder's agents know each other."""
+    return hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:16]
+
+
+def make_runtime_folder(state_dir: Path) -> Path:
+    """A new folder for sockets and pipes with a short path; that of an agent before us is removed."""
+    place = state_dir / PLACE
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        shutil.rmtree(json.loads(place.read_text())["folder"], ignore_errors=True)
+    near = state_dir.resolve() / "run"
+    short = len(os.fsencode(near)) <= FOLDER_LIMIT
+    if short:
+        near.mkdir(mode=0o711, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="springtide-", dir=near if short else None))
+    folder.chmod(0o711)
+    place.write_text(json.dumps({"pid": os.getpid(), "folder": str(folder), "version": __version__}))
+    return folder
+
+
+def take_lock(state_dir: Path) -> IO[str] | None:
+    """Hold the state folder for this agent alone; None if another one has it."""
+    file = (state_dir / LOCK).open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
