@@ -82,6 +82,12 @@ def test_an_honest_script_is_identical_in_every_case(
     assert "reference: ddp" in shown.err
 
 
+def test_another_number_of_logical_workers_can_be_tried(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--logical-workers", "3", "--sizes", "2", "--rescale", "", "--kill", "0", "--steps", "3", "-o", "json"]
+    assert run_verify([str(script), *options]) == 0
+    assert json.loads(capsys.readouterr().out)["identical"] is True
+
+
 def test_a_difference_is_named_and_fails(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script.write_text(DISHONEST)
     options = ["--against", "self", "--sizes", "2", "--rescale", "", "--kill", "0", "--steps", "3", "--json", "-"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.errors import JobError, TrainingError
+from springtide.training import renumber
 from springtide.training.cases import Case, plan_reference
 from springtide.training.protocol import Settings
 from springtide.training.records import Difference, Records, check_reference, find_difference, read_records
@@ -147,18 +148,46 @@ def run_case(bench: Bench, case: Case, traces: Path) -> None:
         checkpoint_dir=traces / "checkpoints" if case.kills else None,
         checkpoint_every_steps=max(1, subject.steps // CHECKPOINTS),
     )
-    job = Job(subject.script.resolve(), subject.arguments, settings=settings)
-    follow(job, case.mappings, case.kills, PATIENCE_S, bench.fork_socket)
+    follow(make_job(subject, settings), case.mappings, case.kills, PATIENCE_S, bench.fork_socket)
+
+
+def make_job(subject: Subject, settings: Settings) -> Job:
+    """The script as a job, through `renumber` if its text does not say the number of logical workers wanted."""
+    script = subject.script.resolve()
+    if says_workers(script, subject.logical_workers):
+        return Job(script, subject.arguments, settings=settings)
+    words = (str(subject.logical_workers), str(script), *subject.arguments)
+    return Job(Path(renumber.__file__), words, settings=settings)
 
 
 def find_logical_workers(script: Path) -> int:
     """The number of logical workers that a script gives to `springtide.init`, read from its text."""
-    for node in ast.walk(ast.parse(script.read_text(), str(script))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "init":
-            for keyword in node.keywords:
-                value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-                if keyword.arg == "logical_workers" and isinstance(value, int):
-                    return value
-    raise JobError(
-        f"{script} has no springtide.init(logical_workers=<a number>) in its text; say it with --logical-workers"
-    )
+    numbers = read_numbers(script)
+    if len(numbers) != 1:
+        raise JobError(
+            f"{script} has no single springtide.init(logical_workers=<a number>) in its text; "
+            "say the number with --logical-workers"
+        )
+    return numbers.pop()
+
+
+def says_workers(script: Path, logical_workers: int) -> bool:
+    """Whether a script's text says this number of logical workers, or none that can be read."""
+    return read_numbers(script) <= {logical_workers}
+
+
+def read_numbers(script: Path) -> set[int]:
+    """Every constant that a script passes to an `init` as `logical_workers`."""
+    try:
+        tree = ast.parse(script.read_text(), str(script))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise JobError(f"{script} is no Python script: {error}") from None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    values = [
+        keyword.value.value
+        for call in calls
+        if ast.unparse(call.func).split(".")[-1] == "init"
+        for keyword in call.keywords
+        if keyword.arg == "logical_workers" and isinstance(keyword.value, ast.Constant)
+    ]
+    return {value for value in values if isinstance(value, int)}
