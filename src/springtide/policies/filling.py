@@ -54,6 +54,7 @@ class Roster(NamedTuple):
     segment_shares: Ints  # [job, segment]
     finish: Floats
     held: Floats  # planned until: finish plus reserve
+    touched: Ints  # whether the plan was written since the ledger was opened
 
 
 class Capacity(NamedTuple):
@@ -81,6 +82,7 @@ def empty_roster(jobs: int, levels: int) -> Roster:
         np.zeros((jobs, MAX_SEGMENTS), np.int64),
         np.full(jobs, inf),
         np.full(jobs, inf),
+        np.zeros(jobs, np.int64),
     )
 
 
@@ -187,6 +189,7 @@ def walk(
 @compiled
 def store(roster: Roster, job: int, finish: float, held: float, count: int, times: Floats, shares: Ints) -> None:
     """Make what `walk` wrote the plan of a job."""
+    roster.touched[job] = 1
     roster.finish[job] = finish
     roster.held[job] = held
     roster.segment_count[job] = count

@@ -138,6 +138,7 @@ def open_ledger(now_s: float, snapshot: Snapshot) -> Ledger:
         elif ledger.views[job_id] is not view:
             ledger.see(view)
     ledger.settle()
+    ledger.roster.touched[:] = 0
     ledger.capacity = filling.empty_capacity(len(ledger.roster.deadline), now_s, ledger.devices)
     filling.occupy_all(ledger.capacity, ledger.roster, active_rows(ledger))
     return ledger

@@ -110,9 +110,10 @@ def conclude(ledger: Ledger, snapshot: Snapshot, draft: Draft, caution: Caution)
     guests = {view.job.id: _add_guest(ledger, view) for view in draft.best_effort}
     rows = np.concatenate([promised, np.fromiter(guests.values(), np.int64, len(guests))])
     filling.restore(ledger.capacity, ledger.roster, rows[len(promised) :], ledger.trial)
-    needed = copy_roster(ledger.roster)
-    if caution is Caution.GROW and ledger.capacity.free[0] > 0:
-        spare = int(ledger.capacity.free[0])
+    needed = ledger.roster
+    spare = int(ledger.capacity.free[0]) if caution is Caution.GROW else 0
+    if spare > 0 and len(rows):
+        needed = copy_roster(ledger.roster)
         filling.grow(ledger.capacity, ledger.roster, rows, spare, draft.patience, ledger.trial)
     names = [*ledger.rows]
     decision, placement = _place(ledger, snapshot, draft, needed, names, rows)
@@ -204,10 +205,10 @@ def _within(ledger: Ledger, rows: Ints, shares: list[int]) -> list[int]:
 def _changed_promises(ledger: Ledger, names: Iterable[JobId], rows: Ints) -> dict[JobId, Promise]:
     """The promises whose plan is not the one in force."""
     promises = {}
-    for name, row in zip(names, rows.tolist(), strict=True):
-        view = ledger.views[name]
-        if view.job.best_effort:
+    for name, row, touched in zip(names, rows.tolist(), ledger.roster.touched[rows].tolist(), strict=True):
+        if not touched or ledger.views[name].job.best_effort:
             continue
+        view = ledger.views[name]
         promise = view.promise
         if promise is None or not _is_same(ledger.roster, row, promise.plan):
             promises[name] = Promise(view.job.deadline_s, ledger.plan(row))
@@ -258,5 +259,9 @@ def _is_certified(ledger: Ledger, snapshot: Snapshot, decision: Decision, promis
     """Whether all that is planned can be placed as time goes on."""
     if not filling.grows_later(ledger.roster, promised, ledger.now_s):
         return True
-    plans = {name: ledger.plan(row) for name, row in ledger.rows.items()}
+    plans = {
+        name: promise.plan
+        for name, view in ledger.views.items()
+        if (promise := decision.promises.get(name, view.promise)) is not None
+    }
     return rehearse(ledger.now_s, snapshot, decision, plans).ok
