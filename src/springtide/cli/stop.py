@@ -1,11 +1,15 @@
 """`springtide stop`: end the server and everything it started."""
 
 import time
+from typing import TYPE_CHECKING
 
 import typer
 
 from springtide.cli.outputs import OUTPUT, Output, write_json
 from springtide.errors import ServerError, StateError
+
+if TYPE_CHECKING:
+    from springtide.control.homes import Home
 
 PATIENCE_S = 150.0
 
@@ -42,12 +46,18 @@ def stop_server() -> bool:
             client.stop()
     except ServerError:
         return False
-    until_s = time.monotonic() + PATIENCE_S
-    while address is not None and is_alive(int(address["pid"])):
-        if time.monotonic() > until_s:
-            raise StateError(f"server {address['pid']} did not end within {PATIENCE_S:g} s; see {home.log}")
-        time.sleep(0.05)
+    if address is not None:
+        wait_for_end(home, int(address["pid"]))
     return True
+
+
+def wait_for_end(home: "Home", pid: int) -> None:
+    """Wait until a server's process is gone."""
+    until_s = time.monotonic() + PATIENCE_S
+    while is_alive(pid):
+        if time.monotonic() > until_s:
+            raise StateError(f"server {pid} did not end within {PATIENCE_S:g} s; see {home.log}")
+        time.sleep(0.05)
 
 
 def is_alive(pid: int) -> bool:
