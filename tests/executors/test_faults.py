@@ -13,6 +13,7 @@ from tests.executors.theatre import BOTH, Stage, make_stage
 
 from springtide.executors.attempts import Options
 from springtide.executors.protocol import Event, Failed, Faulted, Finished, Started, Stopped
+from springtide.executors.watches import Patience
 
 STEPS = ("--steps", "60")
 
@@ -144,6 +145,17 @@ def test_a_script_that_waits_without_init_is_told_the_lines_to_add(own_stage: St
     job = own_stage.start(own_stage.spec(own_stage.new_job(), "mute.py", "300"))
     failed = own_stage.wait_for_end(job, Failed)
     assert failed.code == "no_init" and "within 5 s" in failed.reason
+
+
+@pytest.mark.slow
+def test_a_blocked_collective_is_ended_and_costs_no_bits(tmp_path: Path) -> None:
+    hasty = make_stage(tmp_path, options=Options(patience=Patience(idle_s=4.0)))
+    try:
+        job = hasty.tiny(*STEPS, "--block-at", "20", devices=BOTH, logical_workers=4)
+        assert hasty.wait_for_kind(job, Faulted).cause == "hung"
+        check_bits(hasty, job)
+    finally:
+        hasty.executor.shutdown()
 
 
 @pytest.mark.slow

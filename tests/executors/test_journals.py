@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ def test_a_killed_agent_remembers_everything(tmp_path_factory: Any, asked: list[
     journal = Journal(path)
     for kind, job, number in asked:
         do(journal, kind, job, number)
+    assert journal.sync()
     with path.open("ab") as file:
         file.write(b'{"event": {"kind": "finished", "job": "a", "gener'[:cut])
     again = Journal(path)
@@ -101,6 +103,22 @@ def test_an_instruction_is_new_once_even_after_a_restart(tmp_path: Path) -> None
     assert journal.take(stale) is Verdict.STALE
     assert journal.jobs["a"].ending is None
     journal.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.tell(make("finish", "a", 1), 0.0)  # type: ignore[arg-type]
+    real = journal.file
+    with Path("/dev/full").open("ab", buffering=0) as journal.file:
+        assert not journal.sync()
+    assert "No space left" in journal.failure
+    journal.file = real
+    assert journal.sync() and not journal.failure
+    again = Journal(tmp_path / "j")
+    assert [event.kind for event in again.outbox.waiting] == ["finished"]
+    journal.close()
+    again.close()
 
 
 def test_history_is_dropped_but_numbers_go_on(tmp_path: Path) -> None:

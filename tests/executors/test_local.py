@@ -166,6 +166,37 @@ def test_a_probe_measures_both_shares_and_writes_nothing_to_keep(stage: Stage) -
     assert stage.of(job, ScriptInfo)[0].total_steps == 1000
 
 
+def test_a_job_waits_until_another_has_left_its_device(stage: Stage) -> None:
+    old = stage.tiny("--steps", "40", devices=BOTH, logical_workers=4)
+    stage.wait_for_step(old, 3)
+    new, spec = stage.new_job(), stage.spec("next", "tiny.py", "--steps", "3")
+    stage.apply(
+        Start(job=new, generation=1, key="new", spec=spec, devices=BOTH[1:]),
+        Resize(job=old, generation=2, key="shrink", devices=BOTH[:1]),
+    )
+    stage.wait_for_end(new, Finished)
+    stage.wait_for_end(old, Finished)
+    assert stage.of(old, Resized)[0].seq < stage.of(new, Started)[0].seq
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("""echo '{"springtide": "0.0.1", "torch": "2.0"}'""", "has springtide 0.0.1"),
+        ("echo ModuleNotFoundError: springtide; exit 1", "ModuleNotFoundError: springtide"),
+        (None, "cannot be run"),
+    ],
+)
+def test_another_interpreter_is_checked_first(stage: Stage, tmp_path: Path, answer: str | None, words: str) -> None:
+    python = tmp_path / "python"
+    if answer is not None:
+        python.write_text(f"#!/bin/sh\n{answer}\n")
+        python.chmod(0o755)
+    failed = stage.wait_for_end(stage.tiny(python=str(python)), Failed)
+    assert (failed.code, failed.user_fault) == ("wrong_version", True)
+    assert words in failed.reason and str(python) in failed.reason
+
+
 def test_devices_that_are_not_there_are_refused(stage: Stage) -> None:
     job = stage.tiny(devices=("gpu:7",))
     failed = stage.wait_for_end(job, Failed)

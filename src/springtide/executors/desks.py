@@ -98,8 +98,7 @@ class Desk:
         except (KeyError, TypeError, ValueError) as error:
             reply = {"error": str(error)}
         if reply is not None:
-            self.journal.sync()
-            lines.write(reply)
+            lines.write(reply if self.journal.sync() else {"error": self.journal.failure})
 
     def answer_apply(self, lines: Lines, request: Message) -> Message:
         """Take instructions; all of them must be readable, or none is taken."""
@@ -112,6 +111,7 @@ class Desk:
     def answer_events(self, lines: Lines, request: Message) -> Message | None:
         """The events after a number; if there are none, as soon as there is one or the client's patience ends."""
         after, wait_s = int(request["after"]), min(float(request.get("wait_s", 0.0)), LONGEST_WAIT_S)
+        self.journal.sync()
         events = self.journal.outbox.after(after)
         if not events and wait_s > 0:
             self.waiters.append(Waiter(lines, after, time.monotonic() + wait_s))
@@ -130,10 +130,10 @@ class Desk:
 
     def tick(self) -> None:
         """Answer the clients for whom there is something now, or whose patience has ended; send what is left over."""
-        self.journal.sync()
+        is_safe = self.journal.sync()
         now_s = time.monotonic()
         for waiter in list(self.waiters):
-            events = self.journal.outbox.after(waiter.after)
+            events = self.journal.outbox.after(waiter.after) if is_safe else ()
             if events or now_s >= waiter.until_s:
                 self.waiters.remove(waiter)
                 waiter.lines.write({"events": [wire.dump_event(event) for event in events]})

@@ -1,10 +1,11 @@
 """The agent's memory on disk: every instruction it took and every event not yet acknowledged.
 
-One append-only file of JSON lines, synced before anything in it is acted on or shown. Reading it back gives the jobs
+One append-only file of JSON lines, synced before anything in it is answered or shown. Reading it back gives the jobs
 that should run, the generations seen and the events to deliver, so an agent killed at any moment goes on from it.
 A last line cut short was never acted on and is dropped. It is rewritten when most of it is history.
 """
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass, replace
@@ -56,7 +57,9 @@ class Journal:
         self.outbox = Outbox()
         self.jobs: dict[str, Standing] = {}
         self.written = 0
-        self.unsynced = False
+        self.unwritten = b""
+        #: Why the last sync failed; empty if it did not.
+        self.failure = ""
         self.load()
         self.file = path.open("ab", buffering=0)
         self.rewrite()
@@ -124,7 +127,8 @@ class Journal:
         self.outbox.acknowledge(upto)
         self.append({"acknowledged": upto})
         if self.written - len(self.outbox.waiting) - len(self.jobs) > HISTORY_LIMIT:
-            self.rewrite()
+            with contextlib.suppress(OSError):
+                self.rewrite()
 
     def note_instruction(self, instruction: Instruction) -> None:
         """Keep the jobs that should run up to date with an instruction."""
@@ -154,19 +158,28 @@ class Journal:
             self.jobs[job] = replace(self.jobs[job], **fields)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write a line, not yet synced."""
-        self.file.write(json.dumps(record).encode() + b"\n")
+        """Add a line, on disk after the next `sync`."""
+        self.unwritten += json.dumps(record).encode() + b"\n"
         self.written += 1
-        self.unsynced = True
 
-    def sync(self) -> None:
-        """Have all lines on disk."""
-        if self.unsynced:
-            os.fdatasync(self.file.fileno()) if hasattr(os, "fdatasync") else os.fsync(self.file.fileno())
-            self.unsynced = False
+    def sync(self) -> bool:
+        """Have all lines on disk; False if the disk does not take them, which the next call tries again."""
+        if not self.unwritten:
+            return True
+        try:
+            while self.unwritten:
+                self.unwritten = self.unwritten[self.file.write(self.unwritten) or 0 :]
+            os.fsync(self.file.fileno())
+        except OSError as error:
+            self.failure = f"the journal {self.path} cannot be written: {error.strerror}"
+            return False
+        self.failure = ""
+        return True
 
     def rewrite(self) -> None:
-        """Replace the file by one that says the same without history."""
+        """Replace the file by one that says the same without history; a full disk leaves it as it is."""
+        if not self.sync():
+            return
         records = self.summarise()
         building = self.path.with_suffix(".new")
         with building.open("wb") as file:

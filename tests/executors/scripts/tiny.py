@@ -18,6 +18,7 @@ parser.add_argument("--workers", type=int, default=4)
 parser.add_argument("--crash-at", type=int)
 parser.add_argument("--exit-at", type=int)
 parser.add_argument("--stop-at", type=int)
+parser.add_argument("--block-at", type=int, help="once, in the second process only")
 args = parser.parse_args()
 
 run = springtide.init(logical_workers=args.workers, seed=1)
@@ -41,6 +42,10 @@ for _epoch in run.steps(args.steps):
             raise RuntimeError(f"told to crash at step {step}")
         if args.exit_at == step:
             sys.exit(0)
+        blocked = run.output_dir / "blocked"
+        if args.block_at == step and not run.is_main and not blocked.exists():
+            blocked.touch()
+            time.sleep(10_000)
         if args.stop_at == step:
             run.stop("converged")
 print("the end")
