@@ -12,8 +12,8 @@ from springtide.throughput.samples import Array, Columns, Sample
 
 USUAL_NOISE = 0.04  # repeats of one configuration differ by 3-5 %
 USUAL_NOISE_ROWS = 6.0  # how many residuals that belief is worth
-MISFIT = 0.05  # what no form of this kind explains in a layout it has not seen
-REACH_PER_DOUBLING = 0.03  # of devices beyond the most measured
+MISFIT = 0.06  # what no form of this kind explains in a layout it has not seen
+REACH_PER_DOUBLING = 0.05  # of devices beyond the most measured
 Z90 = 1.645  # of a normal: 5 % above
 
 

@@ -9,7 +9,6 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil, isfinite
 from pathlib import Path
 
@@ -129,15 +128,19 @@ def _check_repeats(points: Sequence[Point], where: str) -> None:
 
 
 def _check_batch_unit(points: Sequence[Point], where: str) -> None:
-    """Refuse a batch that is the same for all counts while the step gets shorter as for a divided batch."""
-    by_batch: dict[float, dict[int, float]] = {}
+    """Refuse a batch that is the same for all counts while the step gets shorter as for a divided batch.
+
+    Compared is with the fewest devices of one node: between nodes, odd pairs of counts do differ that much.
+    """
+    by_batch: dict[float, dict[tuple[int, int], float]] = {}
     for point in points:
         steps = by_batch.setdefault(point.layout.local_batch, {})
-        devices = point.layout.devices
-        steps[devices] = min(point.step_s, steps.get(devices, point.step_s))
+        place = point.layout.nodes, point.layout.devices
+        steps[place] = min(point.step_s, steps.get(place, point.step_s))
     for batch, steps in sorted(by_batch.items()):
-        for (fewer, before_s), (more, after_s) in pairwise(sorted(steps.items())):
-            if after_s < SPEEDUP_AT_SAME_BATCH * before_s:
+        (nodes, fewer), before_s = min(steps.items())
+        for (_, more), after_s in sorted(steps.items()):
+            if nodes == 1 and more > fewer and after_s < SPEEDUP_AT_SAME_BATCH * before_s:
                 raise ProfileError(
                     f"{where}: at local_batch {batch:g} a step takes {before_s:g} s on {fewer} devices and "
                     f"{after_s:g} s on {more}; the same work per device cannot get that much faster, so this "
