@@ -74,7 +74,8 @@ def measure_gangs(workload: Workload, steps: int, rounds: int) -> Iterator[Row]:
         for name, measure_once in kinds.items():
             costs[name].append(measure_once())
     cpu = {name: median(cost.cpu_s for cost in values) for name, values in costs.items()}
-    wall = {name: median(cost.wall_s for cost in values) for name, values in costs.items()}
+    # The least disturbed round: on a shared core one process gets a smaller part of it than four do.
+    wall = {name: min(cost.wall_s for cost in values) for name, values in costs.items()}
     yield "one process / DDP on 4, CPU", cpu["one"], cpu["stock"], "<= 0.9"
     yield "one process / DDP on 4, wall on one core", wall["one pinned"], wall["stock pinned"], "<= 1.0"
     yield "one process / DDP on 4, wall unpinned", wall["one"], wall["stock"], "reported"
