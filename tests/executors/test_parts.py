@@ -210,3 +210,12 @@ def test_a_process_is_late_only_if_it_runs_and_has_not_called() -> None:
     assert not Member("p0", forked_s=0.0).is_late(59.0, 60.0)
     assert not Member("p0", forked_s=0.0, connected=True).is_late(99.0, 60.0)
     assert not Member("p0").is_late(99.0, 60.0)
+
+
+def test_only_whole_checkpoints_count(tmp_path: Path) -> None:
+    assert (environments.find_newest_step(tmp_path), environments.measure_newest(tmp_path)) == (-1, 0)
+    for name in ("step-000000010", "step-000000009", ".writing-12-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    (tmp_path / "step-000000011").mkdir()
+    assert (environments.find_newest_step(tmp_path), environments.measure_newest(tmp_path)) == (10, 2)

@@ -9,7 +9,7 @@ import signal
 import time
 from pathlib import Path
 
-from springtide.errors import JobError
+from springtide.errors import JobError, SpringtideError
 from springtide.executors import environments
 from springtide.executors.attempts import Attempt, House
 from springtide.executors.changes import fit_devices
@@ -49,10 +49,11 @@ class Crew:
         self.watch = Watch(house.options.patience)
         self.looked_s = self.reported_s = 0.0
         self.best_step = standing.step
+        self.saved_step = environments.find_newest_step(Path(self.spec.checkpoint.dir))
         #: Restarts, and those of them in a row that led to no new step.
         self.restarts = self.futile = 0
-        #: The generation whose devices the processes use.
-        self.reached = -1
+        #: The generation whose devices the processes use, and the one that a change under way leads to.
+        self.reached = self.heading = -1
         #: What to tell when the processes are gone; None: start again.
         self.last: Event | None = None
         #: Why the agent itself ends the job, if it does: the lease, or its own end.
@@ -98,11 +99,12 @@ class Crew:
         """The job as `running()` shows it."""
         alive = self.attempt.processes.alive() if self.attempt is not None else []
         known = self.phase in ("starting", "running", "resizing")
+        state = self.phase if known else "recovering" if self.restarts else "starting"
         return Running(
             job=self.job,
             generation=self.standing.generation,
             devices=self.standing.devices,
-            state="stopping" if self.is_ending else self.phase if known else "recovering",
+            state="stopping" if self.is_ending else state,
             step=self.words.step,
             total_steps=self.words.total_steps,
             pids=tuple(member.pid for member in alive if member.pid is not None),
@@ -139,6 +141,8 @@ class Crew:
             self.understand(self.attempt, member, message)
         except (KeyError, TypeError, ValueError) as error:
             self.fail("crashed", f"process {member.name} said {message} to the agent, which means nothing ({error!r})")
+        except (OSError, SpringtideError) as error:
+            self.fail("agent_error", f"the job's processes could not be started: {error}", user_fault=False)
 
     def understand(self, attempt: Attempt, member: Member, message: Message) -> None:
         """Act on a word; one that is not of `training.channels` raises."""
@@ -161,8 +165,6 @@ class Crew:
                 self.note_step()
             case "resized":
                 self.complete_change(self.words.step, float(message["pause_s"]))
-            case "checkpointed":
-                self.reports.tell_checkpoint(self.words.step)
             case "checkpoint_failing":
                 reason = str(message.get("reason", "the disk may be full"))
                 self.reports.tell_checkpoint_failing(self.words.step, reason)
@@ -203,8 +205,8 @@ class Crew:
             self.phase = "running"
         self.words.speed.pause()
         self.pause_s = pause_s
-        self.reached = self.standing.generation
-        self.reports.tell_resized(self.attempt.devices, step, pause_s)
+        self.reached = self.heading
+        self.reports.tell_resized(self.heading, self.attempt.devices, step, pause_s)
 
     def report(self) -> None:
         """Tell how far the job is, if it has moved."""
@@ -270,6 +272,7 @@ class Crew:
             self.end_probe()
             return
         self.report()
+        self.look_for_checkpoint()
         self.clear(self.reports.make_finished(self.words))
 
     def crash(self, verdict: Verdict) -> None:
@@ -412,8 +415,16 @@ class Crew:
         if self.probe_until_s is not None and now_s >= self.probe_until_s and self.phase != "clearing":
             self.finish()
 
+    def look_for_checkpoint(self) -> None:
+        """Tell of a checkpoint when it is on disk, whatever was said of it."""
+        step = environments.find_newest_step(Path(self.spec.checkpoint.dir))
+        if step > self.saved_step and self.measurement is None:
+            self.saved_step = step
+            self.reports.tell_checkpoint(step)
+
     def look(self, attempt: Attempt, now_s: float) -> None:
-        """Find hangs, and scripts that never call `springtide.init`."""
+        """Find checkpoints, hangs, and scripts that never call `springtide.init`."""
+        self.look_for_checkpoint()
         init_s = self.house.options.init_s
         late = [member for member in attempt.members if member.is_late(now_s, init_s)]
         if late and self.spec.elastic:
@@ -433,8 +444,10 @@ class Crew:
                 self.clear(None)
             elif workers is not None and attempt.can_change and self.house.may_take(self.job, wanted):
                 self.phase = "resizing"
+                self.heading = self.standing.generation
                 attempt.begin_change(wanted, workers)
         elif self.reached != self.standing.generation:
+            self.heading = self.standing.generation
             self.complete_change(self.words.step, 0.0)
 
 

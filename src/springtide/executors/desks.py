@@ -103,7 +103,7 @@ class Desk:
     def answer_apply(self, lines: Lines, request: Message) -> Message:
         """Take instructions; all of them must be readable, or none is taken."""
         if self.office.leaving is not None:
-            raise ValueError(f"the agent is leaving ({self.office.leaving}); start another when it has gone")
+            return {"error": f"the agent is leaving ({self.office.leaving})", "again": True}
         for instruction in [wire.load_instruction(data) for data in request["instructions"]]:
             self.office.take(instruction)
         return {"last": self.journal.outbox.last}

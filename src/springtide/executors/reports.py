@@ -71,9 +71,9 @@ class Reports:
         if words.has_stepped and words.step != words.reported_step:
             self.tell(Progressed(**self.common, **words.report(), share=max(1, share)))
 
-    def tell_resized(self, devices: tuple[str, ...], step: int, pause_s: float) -> None:
-        """The devices have changed."""
-        self.tell(Resized(**self.common, devices=devices, step=step, pause_s=pause_s))
+    def tell_resized(self, generation: int, devices: tuple[str, ...], step: int, pause_s: float) -> None:
+        """The devices have changed as a generation asked, which need not be the newest."""
+        self.tell(Resized(job=self.job, generation=generation, devices=devices, step=step, pause_s=pause_s))
 
     def tell_checkpoint(self, step: int) -> None:
         """A checkpoint is on disk."""
