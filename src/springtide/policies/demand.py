@@ -50,8 +50,7 @@ class Demand:
 
     now_s: float
     devices: int
-    submitted: Floats
-    costs: Floats
+    history: Sequence[Sequence[float]]  # [[submitted, cost], ...]
     spans_s: Floats  # of the promised jobs: from now to the deadline, ascending
     pledged: Floats  # device-seconds they need at least, up to each of those
     density: float  # sum of their needs, each per second up to its deadline, over the devices
@@ -59,19 +58,20 @@ class Demand:
     def advises_waiting(self, deadline_s: float, cost: float) -> bool:
         """Whether a job of this cost is better not promised yet."""
         span_s = deadline_s - self.now_s
-        cheaper = self._cheaper(span_s, cost)
-        if cheaper <= CHEAPER:
-            return False
         asked = self.density + cost / (span_s * self.devices)
-        return asked > PLEDGED and asked + cheaper > CROWDED and self._peak(span_s, cost) > PEAK
+        if asked <= PLEDGED or self._peak(span_s, cost) <= PEAK:
+            return False
+        cheaper = self._cheaper(span_s, cost)
+        return cheaper > CHEAPER and asked + cheaper > CROWDED
 
     def _cheaper(self, span_s: float, cost: float) -> float:
         """The part of the cluster that cheaper arrivals of the last `span_s` seconds would keep busy."""
-        first = min(int(np.searchsorted(self.submitted, self.now_s - span_s)), len(self.submitted) - FEWEST)
-        if first < 0:
+        if len(self.history) < FEWEST:
             return 0.0
-        recent = self.costs[first:]
-        seen_s = max(self.now_s - float(self.submitted[first]), span_s)
+        submitted, costs = np.array(self.history).T
+        first = min(int(np.searchsorted(submitted, self.now_s - span_s)), len(submitted) - FEWEST)
+        recent = costs[first:]
+        seen_s = max(self.now_s - float(submitted[first]), span_s)
         return float(recent[recent < cost].sum()) / (seen_s * self.devices)
 
     def _peak(self, span_s: float, cost: float) -> float:
@@ -90,12 +90,10 @@ def survey(ledger: Ledger, history: Sequence[Sequence[float]]) -> Demand:
     spans_s = np.maximum(ledger.roster.deadline[rows] - ledger.now_s, 1e-9)
     needs = filling.least_costs(ledger.roster, rows, ledger.now_s)
     order = np.argsort(spans_s, kind="stable")
-    past = np.array(history).reshape(-1, 2)
     return Demand(
         ledger.now_s,
         ledger.devices,
-        past[:, 0],
-        past[:, 1],
+        history,
         spans_s[order],
         np.cumsum(needs[order]),
         float((needs / spans_s).sum()) / ledger.devices,
