@@ -39,6 +39,81 @@ class Line:
         self.file = self.socket.makefile("rwb")
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request; OSError if the line breaks."""
+        self.file.write(json.dumps(request).encode() + b"\n")
+        self.file.flush()
+        answer = self.file.readline()
+        if not answer.endswith(b"\n"):
+            raise ConnectionResetError("the agent hung up")
+        data: dict[str, Any] = json.loads(answer)
+        return data
+
+    def close(self) -> None:
+        """Hang up."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+        self.socket.close()
+
+
+class LocalExecutor:
+    """The agent on this machine, as an executor. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        cpu_slots: int | None = None,
+        lease_s: float = 600.0,
+        warm: bool = True,
+        options: Options | None = None,
+    ) -> None:
+        self.state_dir = state_dir.resolve()
+        self.cpu_slots = cpu_slots
+        self.lease_s = lease_s
+        self.warm = warm
+        self.options = options
+        self.lock = threading.Lock()
+        self.line: Line | None = None
+        self.waiting: Line | None = None
+
+    def apply(self, instructions: Sequence[Instruction]) -> None:
+        """Have instructions taken; they are in the agent's journal when this returns."""
+        self.ask({"do": "apply", "instructions": [wire.dump_instruction(one) for one in instructions]})
+
+    def events(self, after: int) -> tuple[Event, ...]:
+        """The events with numbers greater than `after`."""
+        return load_events(self.ask({"do": "events", "after": after}))
+
+    def wait(self, after: int, timeout_s: float = 10.0) -> tuple[Event, ...]:
+        """The events after a number, as soon as there is one; empty when the time is up. For one thread at a time."""
+        request = {"do": "events", "after": after, "wait_s": timeout_s}
+        try:
+            if self.waiting is None:
+                self.waiting = self.open()
+            return load_events(self.waiting.ask(request))
+        except OSError:
+            if self.waiting is not None:
+                self.waiting.close()
+                self.waiting = None
+            return self.events(after)
+
+    def acknowledge(self, upto: int) -> None:
+        """Let the agent forget events."""
+        self.ask({"do": "acknowledge", "upto": upto})
+
+    def running(self) -> tuple[Running, ...]:
+        """The jobs that hold devices, by name."""
+        return wire.load_running(self.ask({"do": "running"})["running"])
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of this machine, as the agent found them."""
+        listed = self.hello()["devices"]
+        return tuple(Device(**{**device, "pids": tuple(device["pids"])}) for device in listed)
+
+    def hello(self) -> dict[str, Any]:
+        """What the agent says of itself: version, pid, devices, lease."""
+        return self.ask({"do": "hello"})
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The agent's answer, from a new agent if need be. Every request may be asked twice."""
         with self.lock:
             until_s = time.monotonic() + START_S
