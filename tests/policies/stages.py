@@ -46,9 +46,10 @@ def build_jobs(sketches: Sequence[Sketch]) -> list[Job]:
 
 @dataclass(slots=True)
 class Replay:
-    """What was seen of a run: answers, (time, share) of each change, finishes."""
+    """What was seen of a run: last answers and all of them with their times, (time, share) of each change, finishes."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
+    told: dict[str, list[tuple[float, Answer]]] = field(default_factory=dict)
     changes: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     finishes: dict[str, float] = field(default_factory=dict)
     calls: int = 0
@@ -57,6 +58,7 @@ class Replay:
 
     def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None:
         self.answers[job_id] = answer
+        self.told.setdefault(job_id, []).append((now_s, answer))
 
     def reallocated(self, before: JobView, after: JobView, now_s: float) -> None:
         self.changes.setdefault(after.job.id, []).append((now_s, after.share))
@@ -97,4 +99,4 @@ def check(policy: Policy, now_s: float, snapshot: Snapshot) -> Decision:
         assert share != snapshot.jobs[job_id].share, "a decision names only what changes"
         assert share == 0 or share in snapshot.jobs[job_id].job.curve.shares
         assert job_id not in declined
-    return replace(decision, allocations=place(now_s, snapshot, decision))
+    return decision if decision.allocations else replace(decision, allocations=place(now_s, snapshot, decision))

@@ -34,7 +34,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MAX_SEGMENTS = 24  # a plan with more changes than this is no plan worth promising
-GUARD_S = 5e-7  # devices stay planned this much longer than computed: half the tolerance within which a deadline is met
+# Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
+# a plan whose computed end is the deadline itself is in time.
+GUARD_S = 5e-7
 
 
 class Roster(NamedTuple):
@@ -206,7 +208,7 @@ def fill(capacity: Capacity, roster: Roster, job: int, lowest: int) -> bool:
     """
     times = np.zeros(MAX_SEGMENTS)
     shares = np.zeros(MAX_SEGMENTS, np.int64)
-    limit = roster.deadline[job]
+    limit = roster.deadline[job] + GUARD_S
     for cap in range(lowest, roster.level_count[job]):
         for reserved in range(1, -1, -1):
             reserve = reserved * roster.pauses[job, cap] * roster.rates[job, cap]
@@ -279,7 +281,7 @@ def try_growth(
     occupy(capacity, roster, job, -1)
     times, shares = trial.segment_times[0], trial.segment_shares[0]
     best = inf
-    limit = roster.deadline[job]
+    limit = roster.deadline[job] + GUARD_S
     for reserved in range(1, -1, -1):
         reserve = reserved * roster.pauses[job, level] * roster.rates[job, level]
         finish, until, count = walk(capacity, roster, job, level, reserve, times, shares)
@@ -458,7 +460,7 @@ def largest_work(capacity: Capacity, roster: Roster, row: int) -> float:
         fits = False
         for cap in range(roster.level_count[row]):
             reserve = roster.pauses[row, cap] * roster.rates[row, cap]
-            if walk(capacity, roster, row, cap, reserve, times, shares)[1] <= roster.deadline[row]:
+            if walk(capacity, roster, row, cap, reserve, times, shares)[1] <= roster.deadline[row] + GUARD_S:
                 fits = True
                 break
         if fits:

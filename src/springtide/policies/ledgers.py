@@ -137,6 +137,8 @@ def open_ledger(now_s: float, snapshot: Snapshot) -> Ledger:
             ledger.add(view)
         elif ledger.views[job_id] is not view:
             ledger.see(view)
+    # in arrival order however they came in: a ledger without a cache breaks ties alike
+    ledger.rows = {job_id: ledger.rows[job_id] for job_id in snapshot.jobs if job_id in ledger.rows}
     ledger.settle()
     ledger.roster.touched[:] = 0
     ledger.capacity = filling.empty_capacity(len(ledger.roster.deadline), now_s, ledger.devices)
@@ -185,5 +187,5 @@ def copy_roster(roster: Roster) -> Roster:
 
 
 def active_rows(ledger: Ledger) -> Ints:
-    """The rows in use, in order of admission."""
+    """The rows in use: of jobs that were promised before in arrival order, then as they were added."""
     return np.fromiter(ledger.rows.values(), np.int64, len(ledger.rows))

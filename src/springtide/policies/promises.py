@@ -90,7 +90,7 @@ def admit(ledger: Ledger, view: JobView) -> bool:
 def replan(ledger: Ledger) -> bool:
     """Plan all jobs anew by deadline, or change nothing if one of them would be late."""
     rows = active_rows(ledger)
-    order = rows[np.lexsort((rows, ledger.roster.deadline[rows]))]
+    order = rows[np.argsort(ledger.roster.deadline[rows], kind="stable")]
     kept = copy_roster(ledger.roster)
     capacity = filling.empty_capacity(len(ledger.roster.deadline), ledger.now_s, ledger.devices)
     if filling.fill_all(capacity, ledger.roster, order) < len(order):
@@ -216,13 +216,16 @@ def _changed_promises(ledger: Ledger, names: Iterable[JobId], rows: Ints) -> dic
 
 
 def _is_same(roster: filling.Roster, row: int, plan: Plan) -> bool:
-    """Whether a row still holds this plan: a new one has another finish or another first segment."""
+    """Whether a row still holds this plan; equal ends are not enough, a middle segment may have been shifted."""
     return bool(
         roster.finish[row] == plan.finish_s
         and roster.held[row] == plan.held_until_s
         and roster.segment_count[row] == len(plan.segments)
-        and roster.segment_times[row, 0] == plan.segments[0].start_s
-        and roster.segment_shares[row, 0] == plan.segments[0].share
+        and all(
+            roster.segment_times[row, position] == segment.start_s
+            and roster.segment_shares[row, position] == segment.share
+            for position, segment in enumerate(plan.segments)
+        )
     )
 
 

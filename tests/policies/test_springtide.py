@@ -1,0 +1,180 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.policies.stages import Replay, Sketch, build_jobs, run
+
+from springtide.core.decisions import Answer, Decision, Offer, Snapshot, Status
+from springtide.core.devices import parse_cluster
+from springtide.core.jobs import FREE, Job, JobId, Overhead
+from springtide.core.world import World
+from springtide.policies import decide
+from springtide.policies.springtide import springtide
+from springtide.simulator.engine import Engine
+
+PAUSE = Overhead(base_s=2.0)
+STEEP = {1: 1.0, 2: 1.3, 4: 1.5}
+
+
+def test_a_job_without_room_waits_holds_nothing_and_is_declined_with_offers() -> None:
+    replay = run(springtide, [Sketch(40, 0, deadline_s=10), Sketch(20, 1, deadline_s=14)])
+    (asked_s, waiting), (answered_s, refusal) = replay.told["b"]
+    assert (asked_s, waiting.status, waiting.reason) == (1.0, Status.WAITLISTED, "no_room_yet")
+    assert waiting.answer_by_s == 9.0  # 5 s alone before the deadline
+    assert (answered_s, refusal.status, refusal.reason) == (9.0, Status.DECLINED, "no_room")
+    assert "b" not in replay.changes
+    later, less = refusal.offers
+    assert [later.deadline_s, later.work] == pytest.approx([15.0, 20.0])
+    assert [less.deadline_s, less.work] == pytest.approx([14.0, 16.0], rel=1e-4)
+
+
+def test_the_time_of_the_answer_counts_the_cost_of_starting() -> None:
+    overhead = Overhead(base_s=1.0, start_s=2.0)
+    replay = run(springtide, [Sketch(40, 0, deadline_s=10), Sketch(20, 1, deadline_s=15, overhead=overhead)])
+    assert replay.told["b"][0][1].answer_by_s == 15 - (1 + 2 + 5)
+
+
+def test_a_waiting_job_is_admitted_as_soon_as_there_is_room() -> None:
+    jobs = [Sketch(40, 0, deadline_s=14, overhead=PAUSE), Sketch(20, 1, deadline_s=20, overhead=PAUSE)]
+    replay = run(springtide, jobs)  # the first is planned up to 14, but ends at 12 without using its reserve
+    assert [(at_s, answer.status) for at_s, answer in replay.told["b"]] == [
+        (1.0, Status.WAITLISTED),
+        (12.0, Status.ADMITTED),
+    ]
+    assert replay.told["b"][0][1].answer_by_s == 13.0
+    assert replay.changes["b"] == [(12.0, 4)]
+    assert replay.finishes == {"a": 12.0, "b": 19.0}
+
+
+def test_the_cheapest_waiting_job_is_tried_first() -> None:
+    busy = Sketch(40, 0, deadline_s=14, overhead=PAUSE)
+    dear = Sketch(20, 1, deadline_s=20, overhead=PAUSE)
+    cheap = Sketch(16, 2, deadline_s=19, overhead=PAUSE)
+    replay = run(springtide, [busy, dear, cheap])
+    assert replay.answers["c"].status is Status.ADMITTED
+    assert replay.answers["b"].status is Status.DECLINED
+    assert set(replay.finishes) == {"a", "c"}
+
+
+def test_a_job_that_cannot_be_in_time_is_declined_at_once() -> None:
+    replay = run(springtide, [Sketch(40, 0, deadline_s=8)])
+    [(at_s, answer)] = replay.told["a"]
+    assert (at_s, answer.status, answer.reason) == (0.0, Status.DECLINED, "deadline_too_tight")
+    later, less = answer.offers
+    assert [later.deadline_s, later.work] == pytest.approx([10.0, 40.0])
+    assert [less.deadline_s, less.work] == pytest.approx([8.0, 32.0], rel=1e-4)
+
+
+def test_a_job_larger_than_the_cluster_is_declined_without_offers() -> None:
+    replay = run(springtide, [Sketch(4, 0, deadline_s=99, speeds={8: 1.0})])
+    assert replay.answers["a"].reason == "exceeds_cluster"
+    assert replay.answers["a"].offers == ()
+
+
+def test_no_job_is_rescaled_for_less_than_its_cost() -> None:
+    job = Sketch(40, 0, deadline_s=400, speeds=STEEP, overhead=Overhead(base_s=9.0))
+    other = Sketch(30, 0, deadline_s=40, speeds={1: 1.0}, overhead=Overhead(base_s=9.0))
+    replay = run(springtide, [other, other, other, job])
+    # alone at 39 s with 10 steps left on 1 device; growing would save less than the pause
+    assert replay.changes["d"] == [(0.0, 1)]
+
+
+def test_best_effort_jobs_make_way_for_a_promise_and_come_back() -> None:
+    replay = run(springtide, [Sketch(40, 0), Sketch(40, 0), Sketch(40, 5, deadline_s=15)])
+    assert replay.changes["a"] == [(0.0, 2), (5.0, 0), (15.0, 2)]
+    assert replay.finishes["c"] == 15.0
+
+
+def resubmit(now_s: float, snapshot: Snapshot, decision: Decision, job: Job) -> Answer:
+    """What a job is told if it comes right after a decision was carried out."""
+    world = World(snapshot.cluster)
+    world.jobs, world.free_masks = dict(snapshot.jobs), list(snapshot.free_masks)
+    memory = snapshot.memory if decision.memory is None else decision.memory
+    world.apply(replace(decision, memory=dict(memory)), now_s)
+    world.arrive(job, now_s)
+    return springtide(now_s, world.snapshot()).answers[job.id]
+
+
+def accept_all_offers(jobs: list[Job], cluster: str) -> list[tuple[Offer, Answer]]:
+    """Every offer made in a run, with the answer to a job that takes it up at that instant."""
+    taken = []
+
+    def decide_and_accept(now_s: float, snapshot: Snapshot) -> Decision:
+        decision = decide(springtide, now_s, snapshot)
+        for job_id, answer in decision.answers.items():
+            for offer in answer.offers:
+                job = snapshot.jobs[job_id].job
+                again = replace(
+                    job, id=JobId("again"), index=99, submit_s=now_s, deadline_s=offer.deadline_s, work=offer.work
+                )
+                taken.append((offer, resubmit(now_s, snapshot, decision, again)))
+        return decision
+
+    Engine(parse_cluster(cluster), decide_and_accept, Replay()).run(jobs)
+    return taken
+
+
+@pytest.mark.parametrize("overhead", [FREE, PAUSE, Overhead(2.0, 2.0)])
+def test_what_is_offered_is_accepted(overhead: Overhead) -> None:
+    jobs = [
+        Sketch(40, 0, deadline_s=30, overhead=overhead),
+        Sketch(60, 1, deadline_s=35, overhead=overhead),
+        Sketch(60, 2, deadline_s=33, overhead=overhead),
+        Sketch(90, 2, deadline_s=12, overhead=overhead),
+    ]
+    taken = accept_all_offers(build_jobs(jobs), "1x4:cpu")
+    assert len(taken) >= 2
+    assert all(answer.status is Status.ADMITTED for _, answer in taken)
+
+
+SPEEDS = ({1: 1.0, 2: 1.9, 4: 3.5}, {1: 1.0, 2: 1.3, 4: 1.4}, {1: 2.0, 2: 1.5, 4: 2.4})
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((0.0, 0.0, 10.0, 60.0)),
+            st.integers(20, 2000),
+            st.sampled_from((0.3, 0.5, 0.8, 1.0, 1.5)),
+            st.sampled_from(SPEEDS),
+        ),
+        min_size=4,
+        max_size=10,
+    ),
+    st.sampled_from(("1x4:cpu", "2x4:cpu", "3x2:cpu")),
+)
+def test_every_offer_is_accepted_where_moves_cost_nothing(
+    rows: list[tuple[float, int, float, dict[int, float]]], cluster: str
+) -> None:
+    sketches, submit_s = [], 0.0
+    for gap_s, work, stretch, speeds in rows:
+        submit_s += gap_s
+        sketches.append(Sketch(work, submit_s, 1, submit_s + stretch * work / speeds[1], speeds))
+    for offer, answer in accept_all_offers(build_jobs(sketches), cluster):
+        assert answer.status is Status.ADMITTED, f"offered {offer}, told {answer}"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((0.0, 0.0, 5.0)), st.integers(20, 300), st.floats(0.4, 2.0)), min_size=2, max_size=9
+    ),
+    st.sampled_from((FREE, PAUSE)),
+)
+def test_every_waiting_job_is_answered_in_time_and_holds_nothing_before(
+    rows: list[tuple[float, int, float]], overhead: Overhead
+) -> None:
+    sketches, submit_s = [], 0.0
+    for gap_s, work, stretch in rows:
+        submit_s += gap_s
+        sketches.append(Sketch(work, submit_s, deadline_s=submit_s + stretch * work, overhead=overhead))
+    replay = run(springtide, sketches)
+    for job in build_jobs(sketches):
+        last_s, answer = replay.told[job.id][-1]
+        assert answer.status in (Status.ADMITTED, Status.DECLINED)
+        assert last_s <= max(job.submit_s, job.deadline_s - job.alone_s())
+        assert all(at_s >= last_s for at_s, _ in replay.changes.get(job.id, []))
+        if answer.status is Status.ADMITTED:
+            assert replay.finishes[job.id] <= job.deadline_s + 1e-6
