@@ -79,12 +79,29 @@ def step_elastic(workload: Workload, workers: int, local: int) -> Loop:
                 yield loss
 
 
-def step_accumulating(workload: Workload, workers: int) -> Loop:
-    """Global steps of plain gradient accumulation over as many micro-batches of the same seeded data."""
+class Unseeded(Dataset[tuple[Tensor, Tensor]]):
+    """A dataset that draws from whatever state it finds, as in a script without us."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        sample: tuple[Tensor, Tensor] = self.data[index]
+        return sample
+
+    def set_epoch(self, epoch: int) -> None:
+        """Nothing depends on it."""
+
+
+def step_accumulating(workload: Workload, workers: int, seeding: bool = True) -> Loop:
+    """Global steps of plain gradient accumulation over as many micro-batches, of the same seeded data or as drawn."""
     torch.manual_seed(0)
     model = workload.model()
     optimizer = workload.optimizer(model.parameters())
-    data = springtide.seeded(workload.data(), seed=0)
+    data = springtide.seeded(workload.data(), seed=0) if seeding else Unseeded(workload.data())
     loader = DataLoader(data, batch_size=workload.batch, shuffle=True, drop_last=True)
     turns = 0
     for epoch in count():
