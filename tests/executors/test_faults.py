@@ -115,19 +115,6 @@ def test_work_stops_after_the_lease_and_goes_on_later(own_stage: Stage) -> None:
     own_stage.executor.lease_s = 600.0
 
 
-def test_shutting_down_leaves_no_process_and_keeps_the_events(own_stage: Stage) -> None:
-    job = start_pair(own_stage)
-    agent = psutil.Process(own_stage.executor.hello()["pid"])
-    pids = own_stage.pids(job)
-    own_stage.executor.shutdown()
-    assert not agent.is_running()
-    assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert own_stage.marked() == []
-    assert not own_stage.executor.is_up
-    stopped = own_stage.wait_for_end(job, Stopped)
-    assert (stopped.reason, stopped.clean) == ("shutdown", True)
-
-
 @pytest.mark.slow
 def test_a_job_that_never_gets_anywhere_is_given_up(own_stage: Stage) -> None:
     job = own_stage.tiny("--sleep", "100")

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.executors.theatre import BOTH, Stage
 
@@ -209,3 +210,17 @@ def test_what_is_no_request_is_answered_with_the_reason(stage: Stage) -> None:
     with pytest.raises(ExecutorError, match="kind"):
         stage.executor.ask({"do": "apply", "instructions": [{"kind": "explode"}]})
     assert oct((stage.executor.state_dir / "agent.sock").stat().st_mode)[-3:] == "600"
+
+
+def test_shutting_down_leaves_no_process_and_keeps_the_events(stage: Stage) -> None:
+    job = stage.tiny("--steps", "1000", devices=BOTH, logical_workers=4)
+    stage.wait_for_step(job, 3)
+    agent = psutil.Process(stage.executor.hello()["pid"])
+    pids = stage.pids(job)
+    stage.executor.shutdown()
+    assert not agent.is_running()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert stage.marked() == []
+    assert not stage.executor.is_up
+    stopped = stage.wait_for_end(job, Stopped)
+    assert (stopped.reason, stopped.clean) == ("shutdown", True)
