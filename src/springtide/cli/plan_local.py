@@ -28,37 +28,27 @@ def plan_local(job: Path, deadline: str | None, probe: bool, as_json: bool) -> N
     raise typer.Exit(EXIT_CODES.get(document["answer"], 3))
 
 
-def load(job: Path, deadline: str | None) -> tuple[Any, Path]:
-    """The job file with the command line's deadline."""
-    from springtide.control.client import load_job
-    from springtide.control.jobfile import check_job
-
-    file, workdir = load_job(job)
-    changes = {"workdir": str(workdir)} | ({"deadline": deadline} if deadline is not None else {})
-    return check_job(file.model_dump(exclude_defaults=True) | changes, str(job)), workdir
-
-
 def ask_server(job: Path, deadline: str | None) -> dict[str, Any] | None:
     """The server's word, or None where no server answers."""
-    from springtide.control.client import Client
+    from springtide.control.client import Client, load_job
 
-    file, _ = load(job, deadline)
+    project = load_job(job, deadline=deadline)
     try:
-        with Client() as client:
-            client.server()
+        client = Client()
+        client.server()
     except ServerError:
         return None
-    with Client() as client:
-        return client.plan(file)
+    with client:
+        return client.plan(project)
 
 
 def rehearse_here(job: Path, deadline: str | None, probe: bool) -> dict[str, Any]:
     """What a server on this machine would say with nothing else to do; speeds measured earlier are used."""
+    from springtide.control.client import load_job
     from springtide.control.homes import find_home
     from springtide.control.rehearsals import rehearse
 
-    file, workdir = load(job, deadline)
-    return rehearse(find_home(), file, workdir, probe, tell)
+    return rehearse(find_home(), load_job(job, deadline=deadline), probe, tell)
 
 
 def print_forecast(document: dict[str, Any]) -> None:

@@ -30,16 +30,10 @@ def run(
       springtide submit job.yaml --deadline 45m --accept-offer -o json
     """
     from springtide.control.client import load_job
-    from springtide.control.jobfile import check_job
 
-    file, workdir = load_job(job)
-    changes = {"deadline": deadline, "name": name, "workdir": str(workdir)}
-    file = check_job(
-        file.model_dump(exclude_defaults=True) | {key: value for key, value in changes.items() if value is not None},
-        str(job),
-    )
+    project = load_job(job, deadline=deadline, name=name)
     with connect_or_start() as client:
-        answer = client.submit(file, accept_offer, wait, lambda document: tell(f"{document['name']}: probing"))
+        answer = client.submit(project, accept_offer, wait, lambda document: tell(f"{document['name']}: probing"))
     if output is Output.JSON:
         write_json(answer)
     else:

@@ -16,10 +16,11 @@ from springtide.core.jobs import Job
 LONGEST_OFFER_FACTOR = 4096.0
 PRECISION = 0.02  # offers are found to this share of the span from now
 FEWEST_WORK_SHARE = 0.05  # less of the work than this is no offer
-OFFER_MARGIN = 1.02  # a deadline a little later than the earliest, so that it still holds when taken
-OFFER_MARGIN_S = 1.0
+# A deadline later than the earliest by this and by the time the offer stays open: it still holds when taken last.
+OFFER_MARGIN = 1.02
 MOST_EXPIRY_S = 600.0
 EXPIRY_SHARE = 0.1
+LEAST_EXPIRY_S = 10.0  # nobody reads and answers faster
 
 Admits = Callable[[Job], bool]
 
@@ -99,7 +100,8 @@ def find_deadline(job: Job, now_s: float, admits: Admits) -> Proposal | None:
     while far_s - near_s > PRECISION * far_s:
         middle_s = (near_s + far_s) / 2
         near_s, far_s = (near_s, middle_s) if admits(replace(job, deadline_s=now_s + middle_s)) else (middle_s, far_s)
-    return Proposal("deadline", now_s + far_s * OFFER_MARGIN + OFFER_MARGIN_S, max(1, int(job.work)))
+    span_s = far_s * OFFER_MARGIN + find_expiry_s(far_s)
+    return Proposal("deadline", now_s + span_s, max(1, int(job.work)))
 
 
 def find_work(job: Job, now_s: float, admits: Admits) -> Proposal | None:
@@ -114,9 +116,9 @@ def find_work(job: Job, now_s: float, admits: Admits) -> Proposal | None:
     return Proposal("work", job.deadline_s, steps) if steps >= 1 else None
 
 
-def expire_offer(deadline_s: float, now_s: float) -> float:
-    """When an offer ends: after ten minutes, or a tenth of the job's slack if that is sooner."""
-    return now_s + min(MOST_EXPIRY_S, EXPIRY_SHARE * max(0.0, deadline_s - now_s))
+def find_expiry_s(span_s: float) -> float:
+    """How long an offer stays open: ten minutes, or a tenth of the span to its deadline if that is shorter."""
+    return max(LEAST_EXPIRY_S, min(MOST_EXPIRY_S, EXPIRY_SHARE * span_s))
 
 
 def is_promised(answer: Answer, record: JobRecord) -> bool:

@@ -41,11 +41,14 @@ class Rule:
     keeps: bool
 
 
-def pack(folder: Path, limit_bytes: int = LIMIT_BYTES) -> Archive:
-    """The archive of a folder without what is ignored; refused with its five largest files when too large."""
+def pack(folder: Path, limit_bytes: int = LIMIT_BYTES, without: Path | None = None) -> Archive:
+    """The archive of a folder without what is ignored; refused with its five largest files when too large.
+
+    `without` is the job file: it says what to do with the code and is no part of it.
+    """
     if not folder.is_dir():
         raise ArchiveError(f"workdir {str(folder)!r} is not a folder; give the folder that holds the script")
-    names = list(list_files(folder))
+    names = [name for name in list_files(folder) if without is None or folder / name != without]
     sizes = {name: (folder / name).stat().st_size for name in names}
     total = sum(sizes.values())
     if total > limit_bytes or len(names) > MOST_FILES:

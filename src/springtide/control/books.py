@@ -24,6 +24,10 @@ class Book:
         self._speeds: dict[str, SpeedRecord] = {}
         self.next_seq = store.next_seq()
 
+    def active(self) -> list[JobRecord]:
+        """Jobs to which something is still to happen; one that ended stays in `jobs` until the commit."""
+        return [record for record in self.jobs.values() if record.active]
+
     def add(self, record: JobRecord) -> JobRecord:
         """Stage a new job under the next number."""
         record = replace(record, seq=self.next_seq)

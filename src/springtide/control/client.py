@@ -6,6 +6,7 @@ Finds the server of the state directory by itself; every method returns the JSON
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,21 @@ from springtide.control.jobfile import JobFile, check_job, read_job_file
 from springtide.errors import InputError, JobError, ServerError, SpringtideError
 
 Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A job with the absolute folder of its code, and the file it came from."""
+
+    job: JobFile
+    workdir: Path
+    file: Path | None = None
+
+    def pack(self) -> Archive:
+        """The archive of the code."""
+        return pack(self.workdir, LIMIT_BYTES, self.file)
+
+
 FOLLOW_S = 0.3
 ENDED = frozenset({"declined", "succeeded", "failed", "cancelled"})
 
@@ -45,18 +61,17 @@ class Client:
 
     def submit(
         self,
-        job: JobFile | Path | str | Document,
+        job: Project | JobFile | Path | str | Document,
         accept_offer: bool = False,
         wait: bool = True,
         tell: Callable[[Document], None] = lambda document: None,
     ) -> Document:
         """Ask for a promise; with `wait`, follows a probe until the answer is there. `tell` hears of the probe."""
-        file, workdir = load_job(job)
-        archive = self.upload(pack(workdir, LIMIT_BYTES))
+        project = load_job(job)
         body = {
-            "job": file.model_dump(mode="json", exclude_defaults=True),
-            "archive": archive,
-            "secrets": read_secrets(file),
+            "job": project.job.model_dump(mode="json", exclude_defaults=True),
+            "archive": self.upload(project.pack()),
+            "secrets": read_secrets(project.job),
             "accept_offer": accept_offer,
         }
         answer = self.ask("POST", "/api/v1/jobs", json=body)
@@ -65,15 +80,11 @@ class Client:
         tell(answer)
         return self.wait(answer["id"], lambda document: document["state"] != "probing")
 
-    def plan(self, job: JobFile | Path | str | Document) -> Document:
+    def plan(self, job: Project | JobFile | Path | str | Document) -> Document:
         """What a submission would be told now."""
-        file, workdir = load_job(job)
-        archive = self.upload(pack(workdir, LIMIT_BYTES))
-        return self.ask(
-            "POST",
-            "/api/v1/plan",
-            json={"job": file.model_dump(mode="json", exclude_defaults=True), "archive": archive},
-        )
+        project = load_job(job)
+        told = project.job.model_dump(mode="json", exclude_defaults=True)
+        return self.ask("POST", "/api/v1/plan", json={"job": told, "archive": self.upload(project.pack())})
 
     def upload(self, archive: Archive) -> str:
         """Make sure the server has an archive; returns its hash."""
@@ -211,14 +222,19 @@ def find_error(response: httpx.Response) -> SpringtideError:
     return SpringtideError(sentence) if response.status_code >= 500 else InputError(sentence)
 
 
-def load_job(job: JobFile | Path | str | Document) -> tuple[JobFile, Path]:
-    """A job and the absolute folder of its code; relative folders count from the job file, or from here."""
+def load_job(job: Project | JobFile | Path | str | Document, **changes: Any) -> Project:
+    """A job and its code; a relative `workdir` counts from the job file, or from here. `changes` win unless None."""
+    if isinstance(job, Project):
+        return job
     if isinstance(job, Path | str):
-        path = Path(job)
-        file = read_job_file(path)
-        return file, (path.absolute().parent / file.workdir).resolve()
-    file = check_job(job, "job") if isinstance(job, dict) else job
-    return file, Path(file.workdir).resolve()
+        path = Path(job).resolve()
+        file, base = read_job_file(Path(job)), path.parent
+    else:
+        path, file, base = None, check_job(job, "job") if isinstance(job, dict) else job, Path.cwd()
+    told = {key: value for key, value in changes.items() if value is not None}
+    if told:
+        file = check_job(file.model_dump(exclude_defaults=True) | told, str(job))
+    return Project(file, (base / file.workdir).resolve(), path)
 
 
 def read_secrets(file: JobFile) -> dict[str, str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from springtide.control.homes import Home
 from springtide.control.sites import Site, make_site
 from springtide.errors import InputError
-from springtide.executors.fake import FakeExecutor
-from springtide.executors.protocol import Event, Executor
+from springtide.executors.fake import Course, FakeExecutor, FakeJob
+from springtide.executors.protocol import Event, Executor, Probe, Start
 
 NAMES = ("local", "fake")
 
@@ -25,9 +25,15 @@ class Engine:
 class PacedFake(FakeExecutor):
     """The fake executor on real time: its clock moves as the wall's does, whenever it is asked for events."""
 
-    def __init__(self) -> None:
+    def __init__(self, usual: FakeJob | None = None) -> None:
         super().__init__(now_s=time.time())
+        self.usual = usual or FakeJob()
         self.last_s = time.monotonic()
+
+    def begin(self, order: Start | Probe) -> Course:
+        """A job that behaves as usual."""
+        self.behaviours.setdefault(order.job, self.usual)
+        return super().begin(order)
 
     def events(self, after: int) -> tuple[Event, ...]:
         """What happened up to now."""

@@ -56,7 +56,7 @@ class Ear:
         if isinstance(event, NodeLost):
             self.platform.book.note("node_lost", f"node {event.node} is gone: {event.reason}", node=event.node)
             return True
-        if record is None:
+        if record is None or not record.active:
             return False
         match event:
             case Started():

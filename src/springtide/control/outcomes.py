@@ -229,7 +229,7 @@ def stage_offers(platform: Platform, record: JobRecord, proposals: list[answers.
     """Write offers down; the job waits for a reply as long as they are open."""
     now_s = platform.clock.now_s()
     assert record.deadline_s is not None, "only jobs with a deadline get offers"
-    expires_s = answers.expire_offer(record.deadline_s, now_s)
+    expires_s = now_s + answers.find_expiry_s(max((one.deadline_s - now_s for one in proposals), default=0.0))
     offers = [
         OfferRecord(f"{record.id}-{number}", record.id, record.user, one.kind, one.deadline_s, one.steps, expires_s)
         for number, one in enumerate(proposals, start=1)

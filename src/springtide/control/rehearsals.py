@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from springtide.control import documents
-from springtide.control.archives import pack, unpack
+from springtide.control.archives import unpack
 from springtide.control.arrivals import Submission
 from springtide.control.auth import find_login
+from springtide.control.client import Project
 from springtide.control.clock import SystemSource
 from springtide.control.desks import Desk
 from springtide.control.engines import Engine, open_engine
@@ -34,14 +35,14 @@ PROBE_PATIENCE_S = 120.0
 
 
 def rehearse(
-    home: Home, job: JobFile, workdir: Path, probe: bool, tell: Callable[[str], None], options: Options | None = None
+    home: Home, project: Project, probe: bool, tell: Callable[[str], None], options: Options | None = None
 ) -> dict[str, Any]:
     """The document of what a submission would be told on this machine with nothing else to do."""
     with tempfile.TemporaryDirectory(prefix="springtide-plan-") as folder:
         scratch = Home(Path(folder)).make()
-        archive = pack(workdir)
+        archive = project.pack()
         unpack(archive.data, scratch.code / archive.code_hash)
-        submission = Submission(job, archive.code_hash, find_login())
+        submission = Submission(project.job, archive.code_hash, find_login())
         found = discover().devices
         idle = Engine(FakeExecutor(), make_site(found[0].type, [device.name for device in found]), lambda: None)
         with open_reconciler(scratch, idle, options or Options()) as reconciler:

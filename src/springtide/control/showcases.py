@@ -43,11 +43,11 @@ class Role:
 
 #: At most 20 device-seconds each on an idle machine. The second asks for what cannot be.
 ROLES = (
-    Role("digits-cnn", "cnn", "--epochs 8", "3m"),
+    Role("digits-cnn", "cnn", "--epochs 6", "3m"),
     Role("source-gpt", "gpt", "--epochs 1 --windows 512", "2s"),
-    Role("night-cnn", "cnn", "--epochs 10 --seed 1", None),
-    Role("clicks", "recommender", "--epochs 3", "4m", 6.0),
-    Role("digits-resnet", "resnet", "--epochs 2 --images 192", "6m", 12.0),
+    Role("night-cnn", "cnn", "--epochs 8 --seed 1", None),
+    Role("clicks", "recommender", "--epochs 2", "4m", 6.0),
+    Role("digits-resnet", "resnet", "--epochs 2 --images 128", "6m", 12.0),
 )
 VICTIM = "digits-cnn"
 KILL_AFTER_STEP = 8

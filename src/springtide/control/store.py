@@ -132,7 +132,8 @@ class Store:
     def count_jobs(self) -> dict[str, int]:
         """How many jobs there are in each state."""
         with self.engine.connect() as connection:
-            return dict(connection.execute(select(JOBS.c.state, func.count()).group_by(JOBS.c.state)).tuples().all())
+            rows = connection.execute(select(JOBS.c.state, func.count()).group_by(JOBS.c.state))
+            return {str(state): int(count) for state, count in rows}
 
     def events(self, job_id: str | None = None, after: int = 0, limit: int = 1000) -> list[EventRecord]:
         """Events after a number, oldest first: of one job, or of all."""
@@ -196,10 +197,12 @@ def open_engine(address: URL) -> Engine:
     engine = create_engine(address, pool_pre_ping=not address.drivername.startswith("sqlite"))
     if address.drivername.startswith("sqlite"):
         event.listen(engine, "connect", _set_pragmas)
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return engine
 
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # else the driver begins no transaction around changes of tables
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 

@@ -21,7 +21,7 @@ PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing
 def watch(platform: Platform) -> bool:
     """Look at every active job; returns whether something calls for a decision."""
     changed = False
-    for record in list(platform.book.jobs.values()):
+    for record in platform.book.active():
         changed |= watch_promise(platform, record)
         changed |= watch_budget(platform, platform.book.jobs[record.id])
         watch_offer(platform, platform.book.jobs[record.id])
@@ -130,7 +130,7 @@ def is_admitted(decision: Decision, job: Job) -> bool:
 
 def update_predictions(platform: Platform) -> None:
     """Write down when each running job is now expected to end."""
-    for record in list(platform.book.jobs.values()):
+    for record in platform.book.active():
         predicted_s = platform.predict(record.id)
         if predicted_s is None or predicted_s == inf:
             continue
