@@ -17,12 +17,12 @@ from springtide.training.cases import Case, draw_case, draw_mapping
 from springtide.training.rosters import spread
 from springtide.training.verify import Subject, Verdict, verify
 
-# Small batches, so that a run is seconds; epochs of a few steps, so that runs cross them.
+# Little data, so that a run is seconds and crosses from epoch to epoch several times; enough for eight workers.
 ARGUMENTS = {
-    "cnn": ("--epochs", "50", "--batch-size", "16"),
-    "gpt": ("--epochs", "50", "--windows", "256", "--batch-size", "2"),
-    "recommender": ("--epochs", "50", "--batch-size", "512"),
-    "resnet": ("--epochs", "50", "--images", "256", "--batch-size", "4"),
+    "cnn": ("--epochs", "50", "--batch-size", "36"),
+    "gpt": ("--epochs", "50", "--windows", "80", "--batch-size", "2"),
+    "recommender": ("--epochs", "50", "--batch-size", "1000"),
+    "resnet": ("--epochs", "50", "--images", "160", "--batch-size", "4"),
 }
 
 
