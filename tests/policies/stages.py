@@ -93,10 +93,11 @@ def check(policy: Policy, now_s: float, snapshot: Snapshot) -> Decision:
     assert set(snapshot.changes.arrived) <= set(decision.answers)
     assert decision.wake_at_s > now_s
     declined = {job_id for job_id, answer in decision.answers.items() if answer.status is Status.DECLINED}
+    assert all(decision.shares.get(job_id, snapshot.jobs[job_id].share) == 0 for job_id in declined)
     shares = {job_id: decision.shares.get(job_id, view.share) for job_id, view in snapshot.jobs.items()}
     assert sum(shares.values()) <= snapshot.cluster.total
     for job_id, share in decision.shares.items():
         assert share != snapshot.jobs[job_id].share, "a decision names only what changes"
         assert share == 0 or share in snapshot.jobs[job_id].job.curve.shares
-        assert job_id not in declined
+        assert share == 0 or job_id not in declined
     return decision if decision.allocations else replace(decision, allocations=place(now_s, snapshot, decision))

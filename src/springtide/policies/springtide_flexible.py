@@ -37,7 +37,7 @@ def springtide_flexible(now_s: float, snapshot: Snapshot) -> Decision:
     kept = select(capacity, ledger.roster, order, now_s)
     filling.restore(capacity, ledger.roster, kept, ledger.trial)
     filling.grow(capacity, ledger.roster, kept, int(capacity.free[0]), 1.0, ledger.trial)
-    return compose(ledger, answers, set(kept.tolist()))
+    return compose(ledger, snapshot, answers, set(kept.tolist()))
 
 
 def judge(ledger: Ledger, view: JobView) -> Answer:
@@ -91,9 +91,14 @@ def select(capacity: Capacity, roster: Roster, order: filling.Ints, now_s: float
     return kept[:count]
 
 
-def compose(ledger: Ledger, answers: dict[JobId, Answer], kept: set[int]) -> Decision:
-    """The shares of now as a difference, and when the plans change next."""
-    shares = {}
+def given_up(answer: Answer, view: JobView) -> bool:
+    """Whether a running job is dropped for good: a move may have cost it the time it needed."""
+    return answer.status is Status.DECLINED and view.share > 0
+
+
+def compose(ledger: Ledger, snapshot: Snapshot, answers: dict[JobId, Answer], kept: set[int]) -> Decision:
+    """The shares of now as a difference, and when the plans change next; a job that is given up leaves its devices."""
+    shares = {job_id: 0 for job_id, answer in answers.items() if given_up(answer, snapshot.jobs[job_id])}
     rows = np.fromiter(ledger.rows.values(), np.int64, len(ledger.rows))
     wanted = filling.shares_now(ledger.roster, rows, ledger.now_s).tolist()
     for job_id, row, share in zip(ledger.rows, rows.tolist(), wanted, strict=True):

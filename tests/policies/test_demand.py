@@ -1,0 +1,70 @@
+from math import inf
+
+import pytest
+
+from springtide.core.curves import Curve
+from springtide.core.decisions import JobView, Progress
+from springtide.core.devices import parse_cluster
+from springtide.core.jobs import Job, JobId, Overhead
+from springtide.core.world import World
+from springtide.policies.demand import HISTORY, REMEMBERED, Demand, alone_cost, remember, survey
+from springtide.policies.ledgers import new_ledger
+
+NOW_S = 1000.0
+CURVE = Curve((1, 2, 4, 8), (1.0, 2.0, 3.0, 2.5))
+
+
+def build_job(work: float, deadline_s: float, overhead: Overhead | None = None) -> Job:
+    return Job(JobId("a"), 0, 0.0, work, CURVE, deadline_s, overhead=overhead or Overhead())
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "cost"),
+    [(120.0, 120.0), (60.0, 120.0), (59.0, 4 * 40.0), (40.0, 4 * 40.0), (39.0, inf)],
+)
+def test_the_cost_is_that_of_the_smallest_share_in_time(deadline_s: float, cost: float) -> None:
+    assert alone_cost(build_job(120, deadline_s), 0.0) == cost
+    assert alone_cost(build_job(120, deadline_s + 7), 7.0) == cost
+
+
+def test_the_cost_includes_the_start() -> None:
+    job = build_job(120, 73, Overhead(base_s=2.0, start_s=10.0))
+    assert alone_cost(job, 0.0) == 2 * (2 + 10 + 60)
+
+
+def test_the_last_arrivals_are_remembered_and_those_without_a_chance_are_not() -> None:
+    first = {HISTORY: remember({}, [(1.0, 5.0), (2.0, inf)])}
+    assert first[HISTORY] == [[1.0, 5.0]]
+    many = remember(first, [(float(at_s), 1.0) for at_s in range(REMEMBERED)])
+    assert len(many) == REMEMBERED
+    assert many[-1] == [REMEMBERED - 1.0, 1.0]
+
+
+def ask(history: list[list[float]], promised: float = 100.0) -> Demand:
+    """The demand on 10 devices with a promise for 100 s of so much work, seen at NOW_S."""
+    ledger = new_ledger(NOW_S, World(parse_cluster("1x10:cpu")).snapshot())
+    curve = Curve((1, 10), (1.0, 10.0))
+    job = Job(JobId("promised"), 0, NOW_S, promised, curve, NOW_S + 100)
+    ledger.add(JobView(job, Progress(promised, since_s=NOW_S)))
+    return survey(ledger, history)
+
+
+def arrivals(count: int, cost: float) -> list[list[float]]:
+    """So many arrivals of this cost, spread over the last 100 s."""
+    return [[NOW_S - 100 + 100 * position / count, cost] for position in range(count)]
+
+
+def test_a_dear_job_waits_where_cheaper_ones_are_likely_to_come() -> None:
+    busy = ask(arrivals(25, 40.0), promised=900.0)
+    assert busy.advises_waiting(NOW_S + 100, 900.0)
+    assert not busy.advises_waiting(NOW_S + 100, 39.0)  # nothing cheaper was seen
+
+
+def test_no_job_waits_where_the_past_says_little_or_nothing_cheaper_came() -> None:
+    assert not ask([], promised=900.0).advises_waiting(NOW_S + 100, 900.0)
+    assert not ask(arrivals(5, 200.0), promised=900.0).advises_waiting(NOW_S + 100, 900.0)
+    assert not ask(arrivals(25, 1000.0), promised=900.0).advises_waiting(NOW_S + 100, 900.0)
+
+
+def test_no_job_waits_while_little_is_promised() -> None:
+    assert not ask(arrivals(25, 40.0), promised=10.0).advises_waiting(NOW_S + 100, 50.0)
