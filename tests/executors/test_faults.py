@@ -35,7 +35,7 @@ def start_pair(stage: Stage) -> str:
 def find_fork_servers(stage: Stage) -> list[psutil.Process]:
     """The fork servers of the stage's agent."""
     agent = psutil.Process(stage.executor.hello()["pid"])
-    return [child for child in agent.children() if "springtide.training.forkserver" in child.cmdline()]
+    return [child for child in agent.children() if "springtide.executors.nurseries" in child.cmdline()]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,19 @@ def test_a_blocked_collective_is_ended_and_costs_no_bits(tmp_path: Path) -> None
         check_bits(hasty, job)
     finally:
         hasty.executor.shutdown()
+
+
+@pytest.mark.slow
+def test_a_package_that_starts_threads_is_not_imported_ahead(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "restless.py").write_text("import threading\nthreading.Timer(1000, print).start()\n")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "train.py").write_text("import os\nimport restless\nos._exit(7)\n")
+    spec = stage.spec(
+        stage.new_job(), "train.py", folder=tmp_path / "job", env={"PYTHONPATH": str(tmp_path)}, retries=0
+    )
+    job = stage.start(spec)
+    assert stage.wait_for_end(job, Failed).exit_code == 7
+    assert "import for themselves" in (stage.folder / job / "logs" / "imports.log").read_text()
 
 
 @pytest.mark.slow

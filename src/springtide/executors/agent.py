@@ -28,7 +28,7 @@ from springtide.executors.daemons import detach
 from springtide.executors.desks import Desk
 from springtide.executors.devices import discover
 from springtide.executors.environments import MARK, allow
-from springtide.executors.forks import ForkPool, ForkServer
+from springtide.executors.forks import ForkLine, ForkPool
 from springtide.executors.journals import Journal
 from springtide.executors.lines import Message
 from springtide.executors.outboxes import Verdict
@@ -219,29 +219,33 @@ class Agent:
             self.leaving = reason
 
     def poll_forks(self, now_s: float) -> None:
-        """Take up fork servers that have begun to answer, and let go of those long unused."""
-        for server in list(self.forks.servers.values()):
+        """Take up fork servers that have begun to answer, and let go of those that are not needed."""
+        for server in self.forks.every():
             if server.poll() and server.lines is not None:
-                self.loop.watch(server.lines, self.make_pump(server))
+                self.loop.watch(server.lines, functools.partial(self.pump, server))
             if not server.is_idle:
                 server.used_s = now_s
-            elif server.lines is not None and server.key.python != sys.executable and now_s - server.used_s > IDLE_S:
-                self.loop.unwatch(server.lines)
-                self.forks.drop(server)
+        for job, server in list(self.forks.job_servers.items()):
+            if job not in self.crews and job not in self.journal.jobs:
+                self.lose(server)
+        for server in list(self.forks.servers.values()):
+            if server.lines is not None and server.key.python != sys.executable and now_s - server.used_s > IDLE_S:
+                self.lose(server)
 
-    def make_pump(self, server: ForkServer) -> Callable[[], None]:
-        """What to do when a fork server has said something, or gone."""
+    def pump(self, server: ForkLine) -> None:
+        """Hear a fork server."""
+        if not server.pump():
+            self.lose(server)
 
-        def pump() -> None:
-            if server.pump():
-                return
-            self.loop.unwatch(server.lines)
-            self.forks.drop(server)
-            for crew in self.crews.values():
-                if crew.attempt is not None and crew.attempt.processes.fork is server:
-                    crew.lose_fork()
-
-        return pump
+    def lose(self, server: ForkLine) -> None:
+        """Let go of a fork server, of those forked from it, and of their processes."""
+        dropped = self.forks.drop(server)
+        for one in dropped:
+            if one.lines is not None:
+                self.loop.unwatch(one.lines)
+        for crew in self.crews.values():
+            if crew.attempt is not None and crew.attempt.processes.fork in dropped:
+                crew.lose_fork()
 
     # For the desk.
 
@@ -267,7 +271,7 @@ class Agent:
     def wait_s(self) -> float:
         """How long a turn may wait for something to happen."""
         restless = any(crew.phase != "running" for crew in self.crews.values())
-        warming = any(server.lines is None for server in self.forks.servers.values())
+        warming = any(server.is_waking for server in self.forks.every())
         return 0.02 if restless or warming or self.leaving else 0.1 if self.crews else 0.5
 
     def serve(self) -> None:

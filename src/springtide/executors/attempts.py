@@ -13,7 +13,7 @@ from pathlib import Path
 from springtide.executors import environments
 from springtide.executors.changes import Change, name_from, plan_change
 from springtide.executors.devices import Device, choose_visible
-from springtide.executors.forks import ForkKey, ForkPool
+from springtide.executors.forks import ForkKey, ForkLine, ForkPool
 from springtide.executors.journals import Standing
 from springtide.executors.lines import Message
 from springtide.executors.processes import STORE, Loop, Member, Processes
@@ -68,6 +68,17 @@ def find_key(spec: JobSpec, python: str) -> ForkKey:
     return ForkKey(spec.python or python, tuple(sorted(early.items())), spec.run_as)
 
 
+def find_fork(house: House, job: str, spec: JobSpec) -> ForkLine:
+    """The fork server for a job's processes."""
+    key = find_key(spec, house.python)
+    script = environments.find_script(spec)
+    if script is None:
+        return house.forks.find(key)
+    own = {**environments.take_own(spec), **environments.read_secrets(spec)}
+    log = Path(spec.log_dir) / "imports.log"
+    return house.forks.find_for_job(job, key, Path(spec.folder) / script[0], log, own)
+
+
 class Attempt:
     """The processes of one start, in their ranks."""
 
@@ -85,7 +96,7 @@ class Attempt:
         #: Exit codes in the order in which the processes ended; the store's is not among them.
         self.codes: dict[str, int] = {}
         number = next(_numbers)
-        fork = house.forks.find(find_key(self.spec, house.python))
+        fork = find_fork(house, standing.order.job, self.spec)
         self.processes = Processes(house.loop, fork, house.folder / f"j{number}", f"{standing.order.job}/{number}")
         self.processes.spawn_store({**house.environment, **dict(fork.key.early)})
 

@@ -1,24 +1,31 @@
 """Fork servers as the agent sees them: one per (interpreter, early environment, user), started cold, then warm.
 
 Starting one imports torch and takes seconds, so nothing here waits: `poll` moves a server on, requests are kept until
-it answers. A foreign interpreter is asked for its springtide first. What a fork server does is in
-`training.forkserver`.
+it answers. A foreign interpreter is asked for its springtide first. A job whose script imports further packages gets a
+server of its own, forked from the first, with these imported too. What such a server does is in `nurseries`.
 """
 
 import contextlib
 import importlib.metadata
 import json
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from springtide import __version__
+from springtide.executors.imports import find_imports
 from springtide.executors.lines import Lines, Message, connect
+
+#: Run by a fork server as a script, never imported here: the agent has no torch.
+SERVER_SCRIPT = Path(__file__).with_name("nurseries.py")
 
 ASK_VERSIONS = (
     "import importlib.metadata as m, json, springtide; "
@@ -35,25 +42,94 @@ class ForkKey:
     user: str | None = None
 
 
-class ForkServer:
-    """The agent's side of one fork server."""
+class ForkLine:
+    """Requests to a fork server and its answers."""
 
-    def __init__(self, key: ForkKey, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, key: ForkKey, folder: Path) -> None:
         self.key = key
+        self.path = folder / "fork"
         self.folder = folder
-        self.environment = {**environment, **dict(key.early)}
-        self.log = log
         self.torch_version = ""
         #: Why it cannot serve; empty while it may.
         self.failure = ""
-        self.process: subprocess.Popen[bytes] | None = None
-        self.asking: subprocess.Popen[bytes] | None = None
         self.lines: Lines | None = None
         self.waiting: list[Message] = []
         #: Who hears of each process, by the name it was requested under; and by its number once it has one.
         self.by_name: dict[str, Callable[[Message], None]] = {}
         self.by_pid: dict[int, str] = {}
         self.used_s = 0.0
+
+    def poll(self) -> bool:
+        """Move on if possible; True when it has just begun to answer."""
+        raise NotImplementedError
+
+    def try_connect(self) -> bool:
+        """Take up the line if the server listens, and send what has waited."""
+        try:
+            self.lines = Lines(connect(self.path))
+        except OSError:
+            return False
+        for message in self.waiting:
+            self.lines.write(message)
+        self.waiting.clear()
+        return True
+
+    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
+        """Ask for a process; `hear` gets its start and its end."""
+        self.by_name[message["process"]] = hear
+        if self.lines is None:
+            self.waiting.append(message)
+        else:
+            self.lines.write(message)
+
+    def withdraw(self, prefix: str) -> set[str]:
+        """Take back the requests that were not sent yet; the names of their processes."""
+        taken = [message for message in self.waiting if message["process"].startswith(prefix)]
+        for message in taken:
+            self.waiting.remove(message)
+            del self.by_name[message["process"]]
+        return {message["process"] for message in taken}
+
+    def pump(self) -> bool:
+        """Pass on what the server has said; False when it has gone."""
+        assert self.lines is not None
+        for message in self.lines.read():
+            self.pass_on(message)
+        return self.lines.open
+
+    def pass_on(self, message: Message) -> None:
+        """Tell the one who asked for a process that it has started or ended."""
+        if "pid" in message:
+            self.by_pid[message["pid"]] = message["process"]
+            self.by_name[message["process"]](message)
+        elif (name := self.by_pid.pop(message["exited"], None)) is not None:
+            self.by_name.pop(name)(message)
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether it may begin to answer at any moment."""
+        return self.lines is None and not self.failure
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has a process here."""
+        return not self.by_name
+
+    def close(self) -> None:
+        """Hang up, upon which the server ends its children and itself."""
+        if self.lines is not None:
+            self.lines.close()
+
+
+class ForkServer(ForkLine):
+    """A fork server for all jobs of one kind."""
+
+    def __init__(self, key: ForkKey, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+        super().__init__(key, folder)
+        self.environment = {**environment, **dict(key.early)}
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+        self.asking: subprocess.Popen[bytes] | None = None
         if key.python == sys.executable:
             self.accept_versions(find_own_versions())
         else:
@@ -113,67 +189,83 @@ class ForkServer:
         if not self.torch_version:
             self.failure = f"python {self.key.python} has no torch; install springtide[train] there"
             return
-        self.path = self.folder / "fork"
-        command = [self.key.python, "-m", "springtide.training.forkserver", "--socket", str(self.path)]
+        command = [self.key.python, "-m", "springtide.executors.nurseries", str(self.path)]
         with self.log.open("ab") as log:
             self.process = self.launch(command, log)
 
-    def try_connect(self) -> bool:
-        """Take up the line if the server listens, and send what has waited."""
-        try:
-            self.lines = Lines(connect(self.path))
-        except OSError:
-            return False
-        for message in self.waiting:
-            self.lines.write(message)
-        self.waiting.clear()
-        return True
-
-    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
-        """Ask for a process; `hear` gets its start and its end."""
-        self.by_name[message["process"]] = hear
-        if self.lines is None:
-            self.waiting.append(message)
-        else:
-            self.lines.write(message)
-
-    def withdraw(self, prefix: str) -> None:
-        """Take back requests that were not sent yet."""
-        for message in [one for one in self.waiting if one["process"].startswith(prefix)]:
-            self.waiting.remove(message)
-            del self.by_name[message["process"]]
-
-    def pump(self) -> bool:
-        """Pass on what the server has said; False when it has gone."""
-        assert self.lines is not None
-        for message in self.lines.read():
-            self.pass_on(message)
-        return self.lines.open
-
-    def pass_on(self, message: Message) -> None:
-        """Tell the one who asked for a process that it has started or ended."""
-        if "pid" in message:
-            self.by_pid[message["pid"]] = message["process"]
-            self.by_name[message["process"]](message)
-        elif (name := self.by_pid.pop(message["exited"], None)) is not None:
-            self.by_name.pop(name)(message)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody has a process here."""
-        return not self.by_name
-
     def close(self) -> None:
-        """Hang up, upon which the server ends its children and itself; without children it is simply ended."""
-        if self.lines is not None:
-            self.lines.close()
+        """End the server; its children end with it, or are found by their mark."""
+        super().close()
         for process in (self.asking, self.process):
             if process is not None:
-                if self.by_pid:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(5)
                 process.kill()
-                process.wait()
+                process.communicate()
+
+
+class JobServer(ForkLine):
+    """A fork server for one job, forked from another, with the job's imports done; if that fails, the other serves."""
+
+    def __init__(self, parent: ForkServer, folder: Path, script: Path, modules: Sequence[str], log: Path) -> None:
+        super().__init__(parent.key, folder)
+        self.parent = parent
+        self.torch_version = parent.torch_version
+        self.pid: int | None = None
+        self.is_unfit = False
+        self.name = f"imports/{folder.name}"
+        self.order: Message = {
+            "process": self.name,
+            "script": str(SERVER_SCRIPT),
+            "arguments": [str(self.path), str(script.parent), *modules],
+            "folder": str(script.parent),
+            "stdout": str(log),
+            "stderr": str(log),
+        }
+
+    def open(self, environment: Mapping[str, str]) -> None:
+        """Have it forked, with the job's own environment, which packages may read as they are imported."""
+        self.parent.request({**self.order, "environment": dict(environment)}, self.hear_parent)
+
+    def hear_parent(self, message: Message) -> None:
+        """It has started, or ended; one that never answered leaves its requests to the parent."""
+        if "pid" in message:
+            self.pid = message["pid"]
+        elif self.lines is None:
+            self.is_unfit = True
+            for waiting in self.waiting:
+                self.parent.request(waiting, self.by_name.pop(waiting["process"]))
+            self.waiting.clear()
+
+    def poll(self) -> bool:
+        """Move on if possible; True when it has just begun to answer."""
+        self.failure = self.parent.failure
+        self.torch_version = self.parent.torch_version
+        if self.pid is None or self.lines is not None or self.is_unfit:
+            return False
+        return self.try_connect()
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether it may begin to answer at any moment."""
+        return super().is_waking and not self.is_unfit
+
+    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
+        """Ask for a process, here or of the parent."""
+        if self.is_unfit:
+            self.parent.request(message, hear)
+        else:
+            super().request(message, hear)
+
+    def withdraw(self, prefix: str) -> set[str]:
+        """Take back the requests that were not sent yet, here or to the parent."""
+        return super().withdraw(prefix) | (self.parent.withdraw(prefix) if self.is_unfit else set())
+
+    def close(self) -> None:
+        """Hang up; one that is still importing is ended."""
+        super().close()
+        self.parent.withdraw(self.name)
+        if self.pid is not None and self.pid in self.parent.by_pid:
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(self.pid).kill()
 
 
 def find_own_versions() -> dict[str, str]:
@@ -193,33 +285,58 @@ class ForkPool:
         self.environment = dict(environment)
         self.log = log
         self.servers: dict[ForkKey, ForkServer] = {}
+        self.job_servers: dict[str, JobServer] = {}
 
     def find(self, key: ForkKey) -> ForkServer:
         """The server of a key, started if there is none that may serve."""
         server = self.servers.get(key)
         if server is None or server.failure:
-            folder = Path(tempfile.mkdtemp(prefix="f", dir=self.folder))
-            if key.user is not None:
-                give_to(folder, key.user)
-            server = self.servers[key] = ForkServer(key, folder, self.environment, self.log)
+            server = ForkServer(key, self.make_folder(key), self.environment, self.log)
+            self.servers[key] = server
         return server
 
-    def drop(self, server: ForkServer) -> None:
-        """Forget a server that has gone."""
-        if self.servers.get(server.key) is server:
-            del self.servers[server.key]
-        server.close()
+    def find_for_job(self, job: str, key: ForkKey, script: Path, log: Path, own: Mapping[str, str]) -> ForkLine:
+        """The server for a job: one of its own if its script imports packages, else that of the key."""
+        parent = self.find(key)
+        modules = find_imports(script)
+        if not modules:
+            return parent
+        server = self.job_servers.get(job)
+        if server is None or server.parent is not parent or server.failure:
+            server = self.job_servers[job] = JobServer(parent, self.make_folder(key), script, modules, log)
+            server.open({**self.environment, **dict(key.early), **own})
+        return server
+
+    def make_folder(self, key: ForkKey) -> Path:
+        """A folder for a server's socket."""
+        folder = Path(tempfile.mkdtemp(prefix="f", dir=self.folder))
+        if key.user is not None:
+            give_to(folder, key.user)
+        return folder
+
+    def every(self) -> list[ForkLine]:
+        """All servers."""
+        return [*self.servers.values(), *self.job_servers.values()]
+
+    def drop(self, server: ForkLine) -> list[ForkLine]:
+        """Forget a server that has gone or is not needed, and those forked from it; all of them."""
+        dropped: list[ForkLine] = [server]
+        dropped += [one for one in self.job_servers.values() if one.parent is server]
+        self.servers = {key: one for key, one in self.servers.items() if one not in dropped}
+        self.job_servers = {job: one for job, one in self.job_servers.items() if one not in dropped}
+        for one in dropped:
+            one.close()
+        return dropped
 
     def close(self) -> None:
         """End all servers and their children."""
-        for server in self.servers.values():
+        for server in reversed(self.every()):
             server.close()
         self.servers.clear()
+        self.job_servers.clear()
 
 
 def give_to(path: Path, user: str) -> None:
-    """Make a user the owner of a folder."""
-    import pwd
-
+    """Make a user the owner of a file or folder."""
     entry = pwd.getpwnam(user)
     os.chown(path, entry.pw_uid, entry.pw_gid)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import psutil
 
 from springtide.executors.environments import find_script, is_python
-from springtide.executors.forks import ForkServer, give_to
+from springtide.executors.forks import ForkLine, give_to
 from springtide.executors.lines import Lines, Message, listen, read_peer_pid
 from springtide.executors.logs import Pipe
 from springtide.executors.protocol import JobSpec
@@ -126,7 +126,7 @@ class Member:
 class Processes:
     """The processes of one start."""
 
-    def __init__(self, loop: Loop, fork: ForkServer, folder: Path, label: str) -> None:
+    def __init__(self, loop: Loop, fork: ForkLine, folder: Path, label: str) -> None:
         self.loop = loop
         self.fork = fork
         self.folder = folder
@@ -281,9 +281,9 @@ class Processes:
     def kill_all(self) -> None:
         """End every process at once, the store's too; those only asked for are never started."""
         self.killed = True
-        self.fork.withdraw(f"{self.label}/")
+        withdrawn = self.fork.withdraw(f"{self.label}/")
         for member in self.members.values():
-            if member.pid is None and self.fork.lines is None:
+            if f"{self.label}/{member.name}" in withdrawn:
                 member.code = -int(signal.SIGKILL)
             member.kill()
 
