@@ -17,7 +17,7 @@ from springtide.control.store import Store
 from springtide.executors.fake import FakeExecutor, FakeJob
 from springtide.executors.protocol import Probe, Start
 
-POLICY = "edf-admission"
+POLICY = "springtide"
 
 
 class ScriptedExecutor(FakeExecutor):

@@ -61,7 +61,7 @@ def test_a_best_effort_job_is_admitted_without_a_probe_or_a_promise(stage: Stage
 def test_an_impossible_deadline_is_declined_with_offers_and_the_first_can_be_taken(stage: Stage) -> None:
     run_known(stage)
     record = stage.submit(run="python train.py short", deadline="2s")
-    assert (record.state, record.reason) == (State.OFFERED, "deadline_infeasible")
+    assert (record.state, record.reason) == (State.OFFERED, "deadline_too_tight")
     offers = stage.store.offers(record.id, "open")
     assert offers[0].kind == "deadline"
     stage.pass_s(5)

@@ -10,7 +10,7 @@ from math import inf
 
 from springtide.control.durations import show_instant, show_span
 from springtide.control.records import JobRecord
-from springtide.core.decisions import Answer, Plan, Status
+from springtide.core.decisions import Answer, Offer, Plan, Status
 from springtide.core.jobs import Job
 
 LONGEST_OFFER_FACTOR = 4096.0
@@ -34,11 +34,7 @@ class Proposal:
     steps: int
 
 
-REASONS = {
-    "late": "deadline_infeasible",
-    "makes_others_late": "would_break_promises",
-    "infeasible": "deadline_infeasible",
-}
+REASONS = {"late": "deadline_too_tight", "makes_others_late": "would_break_promises"}
 
 
 def name_reason(reason: str) -> str:
@@ -81,12 +77,18 @@ def tell_declined(record: JobRecord, job: Job, answer: Answer, now_s: float) -> 
 def find_offers(job: Job, answer: Answer, now_s: float, admits: Admits) -> list[Proposal]:
     """What would be accepted instead: the earliest deadline for all the work, then the most work by the deadline."""
     if answer.offers:
-        return [
-            Proposal("deadline" if offer.work >= job.work else "work", offer.deadline_s, max(1, int(offer.work)))
-            for offer in answer.offers
-        ]
+        made = [read_offer(job, offer, now_s) for offer in answer.offers]
+        return [proposal for proposal in made if proposal.steps >= max(1, int(FEWEST_WORK_SHARE * job.work))]
     found = [find_deadline(job, now_s, admits), find_work(job, now_s, admits)]
     return [proposal for proposal in found if proposal is not None]
+
+
+def read_offer(job: Job, offer: Offer, now_s: float) -> Proposal:
+    """A policy's offer with room to think it over."""
+    if offer.work < job.work:
+        return Proposal("work", offer.deadline_s, int(offer.work / OFFER_MARGIN))
+    span_s = offer.deadline_s - now_s
+    return Proposal("deadline", now_s + span_s * OFFER_MARGIN + find_expiry_s(span_s), max(1, int(job.work)))
 
 
 def find_deadline(job: Job, now_s: float, admits: Admits) -> Proposal | None:

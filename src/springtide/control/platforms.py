@@ -5,7 +5,6 @@ Also the two things every part does: bring a record in line with the world, and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from math import inf, isclose
 
 from springtide.control import arrivals, speeds
@@ -17,10 +16,7 @@ from springtide.control.sites import Site
 from springtide.control.worlds import LiveWorld, predict_finish
 from springtide.core.decisions import JobView
 from springtide.core.jobs import Job, JobId
-from springtide.policies import POLICIES
 
-# The first of these that is installed decides, unless another is asked for.
-PREFERRED = tuple(name for name in ("springtide", "edf-admission") if name in POLICIES)
 SAME = 0.05  # speeds this close are the same: no plan is made anew for less
 
 
@@ -28,7 +24,7 @@ SAME = 0.05  # speeds this close are the same: no plan is made anew for less
 class Options:
     """How a server behaves; from its command line and `server.yaml`."""
 
-    policy: str = field(default_factory=lambda: next(name for name in PREFERRED if find_spec(POLICIES[name][0])))
+    policy: str = "springtide"
     price_per_device_hour: float | None = None
     archive_limit_bytes: int = 100_000_000
     most_active: int = 1000

@@ -17,9 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import psutil
 import uvicorn
 import yaml
 
@@ -33,7 +35,7 @@ from springtide.control.platforms import Options
 from springtide.control.reconciler import Reconciler
 from springtide.control.store import Store
 from springtide.errors import InputError, StateError
-from springtide.policies import find_policy
+from springtide.policies import POLICIES, find_policy
 
 USUAL_PORT = 8410
 START_S = 60.0
@@ -168,10 +170,18 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     set_up_logging()
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))
-        find_policy(settings.options.policy)  # before an agent is started for nothing
+        warm_up(settings.options.policy)  # an unknown policy ends here, before an agent is started for nothing
         server = Server(settings, open_engine(settings.engine, home, settings.devices))
         announce(server.url)
         server.run()
+
+
+def warm_up(policy: str) -> None:
+    """Compile what a policy compiles on first use, so that no job waits for it."""
+    find_policy(policy)
+    prepare = getattr(import_module(POLICIES[policy][0]), "warm_up", None)
+    if prepare is not None:
+        prepare()
 
 
 def set_up_logging() -> None:
@@ -199,20 +209,29 @@ def read_config(home: Home, options: Options) -> Options:
 def start_background(home: Home, arguments: tuple[str, ...] = ()) -> str:
     """Start a detached server; returns its address when it answers."""
     home.make()
-    command = [sys.executable, "-m", "springtide.control.server", "--home", str(home.root), *arguments]
+    command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(home.root), *arguments]
     with home.log.open("ab") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=home.root, start_new_session=True
-        )
+        told = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=home.root)
     until_s = time.monotonic() + START_S
-    while time.monotonic() < until_s:
+    while told.returncode == 0 and time.monotonic() < until_s:
         address = read_address(home)
         if address is not None and is_answering(address["url"]):
             return str(address["url"])
-        if process.poll() is not None:
+        if not psutil.pid_exists(int(told.stdout)):
             break
         time.sleep(0.05)
     raise StateError(f"the server did not start; its last words are in {home.log}: {read_last_line(home.log)}")
+
+
+def detach() -> None:
+    """Go on as a process of nobody's, after telling its id on stdout; what is printed later goes to the log."""
+    pid = os.fork()
+    if pid:
+        print(pid, flush=True)
+        os._exit(0)
+    os.setsid()
+    os.dup2(2, 1)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def is_answering(url: str) -> bool:
@@ -239,8 +258,10 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=None)
     parser.add_argument("--policy", default=Options().policy)
     parser.add_argument("--port", type=int, default=None)
+    parser.add_argument("--detach", action="store_true")
     given = parser.parse_args()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if given.detach:
+        detach()
     settings = ServerSettings(
         Home(given.home),
         given.engine,

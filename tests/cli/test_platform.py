@@ -1,0 +1,180 @@
+"""The commands of the live platform against a real server, with the exit codes and JSON that scripts rely on."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.control.servers import run_server, write_project
+
+from springtide.cli.app import main
+from springtide.control.server import Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with run_server(tmp_path_factory.mktemp("cli")) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def home(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.home.root))
+    monkeypatch.delenv("SPRINGTIDE_URL", raising=False)
+
+
+def run(*words: object) -> int:
+    """The exit code of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return int(ended.value.code or 0)
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:
+    """The exit code and the JSON document of a command; stdout holds nothing else."""
+    capsys.readouterr()
+    code = run(*words, "-o", "json")
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    return code, document
+
+
+def test_submit_follows_the_probe_and_exits_0_when_admitted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = write_project(tmp_path, deadline="10m", name="cli-one")
+    code, answer = run_json(capsys, "submit", job)
+    assert (code, answer["answer"], answer["promised"]) == (0, "admitted", True)
+    assert run("logs", "-f", "cli-one") == 0
+    code, told = run_json(capsys, "status", "cli-one")
+    assert (code, told["state"], told["met"]) == (0, "succeeded", True)
+    code, plan = run_json(capsys, "plan", job)
+    assert (code, plan["answer"]) == (0, "admitted")
+
+
+def test_a_declined_job_exits_3_and_its_offer_can_be_accepted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = write_project(tmp_path, name="cli-two")
+    assert run("submit", job, "--deadline", "10m", "--name", "cli-known") == 0
+    assert run("logs", "-f", "cli-known") == 0
+    code, answer = run_json(capsys, "submit", job, "--deadline", "1s")
+    assert (code, answer["answer"], answer["state"]) == (3, "declined", "offered")
+    assert answer["offers"][0]["kind"] == "deadline"
+    code, plan = run_json(capsys, "plan", job, "--deadline", "1s")
+    assert (code, plan["answer"], plan["offers"][0]["kind"]) == (3, "declined", "deadline")
+    code, answer = run_json(capsys, "accept", "cli-two")
+    assert (code, answer["answer"]) == (0, "admitted")
+    code, answer = run_json(capsys, "submit", job, "--deadline", "1s", "--accept-offer", "--name", "cli-three")
+    assert (code, answer["answer"]) == (0, "admitted")
+
+
+def test_an_unknown_job_is_planned_with_exit_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, plan = run_json(capsys, "plan", write_project(tmp_path, run="python train.py never-seen", deadline="1h"))
+    assert (code, plan["reason"]) == (3, "unknown_speed")
+    assert plan["sentence"] == "unknown speed: `plan --probe` runs it for at most 15 s"
+
+
+def test_without_waiting_an_unknown_job_is_probing_with_exit_3(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = write_project(tmp_path, run="python train.py other", deadline="1h", name="cli-probing")
+    code, answer = run_json(capsys, "submit", job, "--no-wait")
+    assert (code, answer["state"]) == (3, "probing")
+    assert run("cancel", "cli-probing") == 0
+    assert run("logs", "-f", "cli-probing") == 1
+    assert run("resume", "cli-probing") == 0
+
+
+def test_every_reading_command_speaks_table_and_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("submit", write_project(tmp_path, name="cli-reader")) == 0
+    for words in (
+        ["ps"],
+        ["ps", "--all"],
+        ["nodes"],
+        ["events"],
+        ["why", "cli-reader"],
+        ["top", "--once"],
+        ["users", "list"],
+    ):
+        capsys.readouterr()
+        assert run(*words) == 0
+        assert capsys.readouterr().out.strip()
+        code, _ = run_json(capsys, *words)
+        assert code == 0
+    code, jobs = run_json(capsys, "ps", "-a")
+    assert "cli-reader" in {job["name"] for job in jobs["jobs"]}
+
+
+def test_users_are_added_and_removed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, user = run_json(capsys, "users", "add", "dora", "--most-active", 3)
+    assert (code, user["most_active"]) == (0, 3)
+    assert user["token"]
+    assert run("users", "remove", "dora") == 0
+    assert run("users", "remove", "dora") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["status", "no-such-job"], "there is no job 'no-such-job'"),
+        (["submit", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["new", "."], "exists and is not empty"),
+        (["plan"], "nothing to plan"),
+        (["accept", "no-such-job"], "there is no job"),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_line(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert run(*words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ")
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_no_server_and_a_wrong_token_end_with_4(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPRINGTIDE_TOKEN", "wrong")
+    assert run("ps") == 4
+    assert "no valid token" in capsys.readouterr().err
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path))
+    assert run("ps") == 4
+    assert "no server runs" in capsys.readouterr().err
+
+
+def test_a_new_project_is_a_script_and_a_valid_job_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from springtide import examples
+    from springtide.control.jobfile import read_job_file
+
+    for example in examples.NAMES:
+        code, document = run_json(capsys, "new", tmp_path / example, "--example", example)
+        assert (code, document["files"]) == (0, ["train.py", "model.py", "job.yaml"])
+        job = read_job_file(tmp_path / example / "job.yaml")
+        assert (tmp_path / example / job.script).is_file()
+
+
+def test_the_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    code, document = run_json(capsys, "doctor")
+    assert code == 0
+    assert {finding["check"] for finding in document["findings"]} >= {"python", "torch", "devices", "state", "server"}
+
+
+def test_housekeeping_backs_up_restores_and_collects(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    copy = tmp_path / "copy.db"
+    assert run("backup", copy) == 0
+    assert run("restore", copy) == 0
+    (server.settings.home.jobs / "orphan" / "logs").mkdir(parents=True)
+    code, document = run_json(capsys, "gc", "--dry-run")
+    assert code == 0
+    assert any(one["path"].endswith("orphan") for one in document["removed"])
+    assert (server.settings.home.jobs / "orphan").exists()
+    assert run("gc") == 0
+    assert not (server.settings.home.jobs / "orphan").exists()
+    code, document = run_json(capsys, "du")
+    assert document["bytes"] > 0
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path / "other"))
+    assert run("restore", copy) == 0
+    (tmp_path / "junk").write_text("junk")
+    assert run("restore", tmp_path / "junk") == 2
