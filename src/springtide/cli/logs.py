@@ -1,19 +1,37 @@
 """`springtide logs`: what a job writes."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
 from springtide.cli.connections import choose_job, connect
 from springtide.cli.outputs import OUTPUT, Output, tell, write_json
 
+if TYPE_CHECKING:
+    from springtide.control.client import Client
+
 EXIT_CODES = {"failed": 1, "cancelled": 1, "declined": 3}
 
 
+class Steps:
+    """Tells on stderr what `run.log` recorded since the last time, so that a quiet script can be followed too."""
+
+    def __init__(self, client: "Client", ref: str) -> None:
+        self.client = client
+        self.ref = ref
+        self.step = 0
+
+    def tell(self) -> None:
+        """Tell what is new."""
+        for entry in self.client.metrics(self.ref, self.step):
+            self.step = int(entry["step"])
+            told = " ".join(f"{name}={value:.6g}" for name, value in entry.get("metrics", {}).items())
+            tell(f"step {self.step}: {told}")
+
+
 def run(
-    job: str = typer.Argument(
-        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."
-    ),
+    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
     follow: bool = typer.Option(False, "-f", "--follow", help="Go on until the job has ended; Ctrl-C detaches."),
     rank: int = typer.Option(0, min=0, help="Which process of the job."),
     tail: int = typer.Option(None, "-n", "--tail", min=1, help="Only the last lines."),
@@ -33,7 +51,8 @@ def run(
         ref = client.job(choose_job(client, job))["id"]
         try:
             pieces = []
-            for text in client.logs(ref, rank, follow, tail):
+            steps = Steps(client, ref) if follow and rank == 0 else None
+            for text in client.logs(ref, rank, follow, tail, steps.tell if steps is not None else None):
                 if output is Output.JSON:
                     pieces.append(text)
                 else:

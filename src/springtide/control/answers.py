@@ -66,6 +66,10 @@ def tell_declined(record: JobRecord, job: Job, answer: Answer, now_s: float) -> 
     if record.deadline_s is None:
         return answer.sentence
     alone_s, span_s = job.alone_s(), record.deadline_s - now_s
+    if span_s <= 0:
+        return (
+            f"its deadline passed {show_span(-span_s)} ago, before its speed was known; it needs {show_span(alone_s)}"
+        )
     if alone_s > span_s:
         return (
             f"it needs {show_span(alone_s)} on its best share with no one else here; "

@@ -119,13 +119,22 @@ class Client:
         found: list[Document] = self.ask("GET", path, params={"after_step": after_step})["metrics"]
         return found
 
-    def logs(self, ref: str, rank: int = 0, follow: bool = False, tail: int | None = None) -> Iterator[str]:
-        """Pieces of a rank's log; with `follow`, until the job has ended."""
+    def logs(
+        self,
+        ref: str,
+        rank: int = 0,
+        follow: bool = False,
+        tail: int | None = None,
+        each: Callable[[], None] | None = None,
+    ) -> Iterator[str]:
+        """Pieces of a rank's log; with `follow`, until the job has ended. `each` is called at every look."""
         path, offset = f"/api/v1/jobs/{quote(self.job(ref)['id'])}/logs", 0
         while True:
             chosen: Document = {"rank": rank, "offset": offset} | ({"tail": tail} if tail is not None else {})
             page = self.ask("GET", path, params=chosen)
             tail, offset = None, page["next_offset"]
+            if each is not None:
+                each()
             if page["text"]:
                 yield page["text"]
             elif page["ended"] or not follow:

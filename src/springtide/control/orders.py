@@ -43,7 +43,12 @@ def make_spec(record: JobRecord, home: Home, scratch: bool = False, run_as: str 
 
 
 def make_order(
-    record: JobRecord, before: tuple[str, ...], after: tuple[str, ...], home: Home, reason: str = "preempted"
+    record: JobRecord,
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    home: Home,
+    run_as: str | None = None,
+    reason: str = "preempted",
 ) -> Instruction:
     """The instruction that takes a job from some devices to others; its generation is the record's next."""
     generation = record.generation + 1
@@ -52,17 +57,18 @@ def make_order(
         return Stop(job=record.id, generation=generation, key=key, reason=reason)
     if before:
         return Resize(job=record.id, generation=generation, key=key, devices=after)
-    return Start(job=record.id, generation=generation, key=key, spec=make_spec(record, home), devices=after)
+    spec = make_spec(record, home, run_as=run_as)
+    return Start(job=record.id, generation=generation, key=key, spec=spec, devices=after)
 
 
-def make_probe(record: JobRecord, devices: tuple[str, ...], home: Home) -> Probe:
+def make_probe(record: JobRecord, devices: tuple[str, ...], home: Home, run_as: str | None = None) -> Probe:
     """The instruction that measures a job on these devices."""
     generation = record.generation + 1
     return Probe(
         job=record.id,
         generation=generation,
         key=f"{record.id}.{generation}",
-        spec=make_spec(record, home, scratch=True),
+        spec=make_spec(record, home, scratch=True, run_as=run_as),
         devices=devices,
         max_steps=PROBE_STEPS,
         max_s=PROBE_S,

@@ -77,10 +77,10 @@ def stage_devices(platform: Platform, before: JobView, after: JobView, why: str)
     held, given = site.name_devices(before.devices), site.name_devices(after.devices)
     order: Instruction
     if is_probe and given and not held:
-        order = make_probe(record, given, platform.home)
+        order = make_probe(record, given, platform.home, platform.find_run_as(record.user))
         platform.world.revise(arrivals.fix_share(after.job, len(given)), platform.clock.now_s())
     else:
-        order = make_order(record, held, given, platform.home)
+        order = make_order(record, held, given, platform.home, platform.find_run_as(record.user))
     book.order(order)
     first_s = (
         platform.clock.now_s() if record.first_start_s is None and given and not is_probe else record.first_start_s
@@ -255,9 +255,9 @@ def start_again(platform: Platform, job_id: str) -> None:
     book = platform.book
     record = book.jobs[job_id]
     if record.state is State.PROBING:
-        order: Instruction = make_probe(record, record.devices, platform.home)
+        order: Instruction = make_probe(record, record.devices, platform.home, platform.find_run_as(record.user))
     else:
-        order = make_order(record, (), record.devices, platform.home)
+        order = make_order(record, (), record.devices, platform.home, platform.find_run_as(record.user))
         book.set_condition(job_id, "recovering", "lost", "the executor lost it; it starts again")
         book.change(job_id, faults=record.faults + 1)
     book.order(order)
@@ -287,7 +287,7 @@ def pause(platform: Platform, job_id: str, reason: str, sentence: str) -> None:
         platform.settle(job_id, view)
         platform.world.finish(view.job.id, platform.clock.now_s())
     if record.devices:
-        order = make_order(record, record.devices, (), platform.home, reason)
+        order = make_order(record, record.devices, (), platform.home, reason=reason)
         book.order(order)
         book.change(job_id, generation=order.generation, devices=())
     book.change(job_id, state=State.PAUSED, reason=reason, sentence=sentence, predicted_s=None)

@@ -3,7 +3,6 @@
 Also the two things every part does: bring a record in line with the world, and rebuild a job when more is known of it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, isclose
 
@@ -44,7 +43,10 @@ class Platform:
     clock: Clock
     options: Options
     torch_version: str = field(default_factory=speeds.find_torch_version)
-    run_as: Mapping[str, str | None] = field(default_factory=dict)
+
+    def find_run_as(self, user: str) -> str | None:
+        """The system user that a user's jobs run as; None: the server's own."""
+        return next((one.run_as for one in self.book.store.users() if one.name == user), None)
 
     def view(self, job_id: str) -> JobView | None:
         """Where the world sees a job, or the probe that stands for it."""

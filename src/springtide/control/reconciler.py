@@ -40,6 +40,8 @@ POLL_S = 0.05  # between looks at the executor while anything runs
 IDLE_POLL_S = 0.5
 AUDIT_S = 2.0  # between comparisons of what should run with what does
 MOST_DECISIONS = 2  # in one step: a second one answers an offer that was taken at once
+PRUNE_S = 3600.0  # between removals of old records
+DAY_S = 86400.0
 WATCH_S = 0.5  # between looks at deadlines, offers and budgets
 
 
@@ -62,7 +64,7 @@ class Reconciler:
         self.unsent: list[OrderRecord] = store.list_orders()
         self.suspects: set[str] = set()
         self.last_decided_s = -inf
-        self._next_audit_s = self._next_watch_s = -inf
+        self._next_audit_s = self._next_watch_s = self._next_prune_s = -inf
         self._stopping = threading.Event()
         self._unreachable = False
         self.recover()
@@ -200,6 +202,9 @@ class Reconciler:
         if now_s >= self._next_watch_s:
             self._next_watch_s = now_s + WATCH_S
             self.dirty |= watches.watch(self.platform)
+        if now_s >= self._next_prune_s:
+            self._next_prune_s = now_s + PRUNE_S
+            self.store.prune(now_s - self.platform.options.keep_days * DAY_S)
 
     def make_decision(self) -> None:
         """Ask the policy, and stage what it says; offers are looked for where it declines."""
