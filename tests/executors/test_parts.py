@@ -1,6 +1,8 @@
 """The pure parts of the local executor: verdicts, hangs, speeds, probes, changes of devices, environments."""
 
 import json
+import os
+import pwd
 import signal
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from springtide.errors import JobError
 from springtide.executors import environments
 from springtide.executors.changes import fit_devices, plan_change
+from springtide.executors.forks import choose_identity
 from springtide.executors.probes import Measurement
 from springtide.executors.processes import Member
 from springtide.executors.protocol import CheckpointPolicy, JobSpec
@@ -219,3 +222,12 @@ def test_only_whole_checkpoints_count(tmp_path: Path) -> None:
         (tmp_path / name / "manifest.json").write_text("{}")
     (tmp_path / "step-000000011").mkdir()
     assert (environments.find_newest_step(tmp_path), environments.measure_newest(tmp_path)) == (10, 2)
+
+
+def test_a_job_of_another_user_has_that_users_groups_and_home_only() -> None:
+    user = pwd.getpwuid(os.getuid())
+    identity = choose_identity(user.pw_name)
+    assert (identity["user"], identity["group"]) == (user.pw_uid, user.pw_gid)
+    assert set(identity["extra_groups"]) == set(os.getgrouplist(user.pw_name, user.pw_gid))
+    assert choose_identity(None) == {}
+    assert environments.find_home(spec("python", "t.py", run_as=user.pw_name)) == {"HOME": user.pw_dir}

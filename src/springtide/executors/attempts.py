@@ -98,7 +98,8 @@ class Attempt:
         number = next(_numbers)
         fork = find_fork(house, standing.order.job, self.spec)
         self.processes = Processes(house.loop, fork, house.folder / f"j{number}", f"{standing.order.job}/{number}")
-        self.processes.spawn_store({**house.environment, **dict(fork.key.early)})
+        self.environment = {**house.environment, **environments.find_home(self.spec), **dict(fork.key.early)}
+        self.processes.spawn_store(self.environment)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -157,8 +158,7 @@ class Attempt:
         """Start one process on one device."""
         probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
         environment = {
-            **self.house.environment,
-            **environments.choose_early(self.spec),
+            **self.environment,
             **environments.take_own(self.spec),
             **environments.read_secrets(self.spec),
             **choose_visible([self.house.devices[device]]),

@@ -5,6 +5,7 @@ Pure but for reading the secrets file. Nothing of the server's environment gets 
 
 import contextlib
 import json
+import pwd
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +38,11 @@ def choose_early(spec: JobSpec) -> dict[str, str]:
     threads = {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     given = {name: value for name, value in spec.env.items() if name.startswith(EARLY_PREFIXES)}
     return {**INTERPRETER, **threads, **given}
+
+
+def find_home(spec: JobSpec) -> dict[str, str]:
+    """The home of the user under whom a job runs, if that is another than ours."""
+    return {"HOME": pwd.getpwnam(spec.run_as).pw_dir} if spec.run_as is not None else {}
 
 
 def take_own(spec: JobSpec) -> dict[str, str]:

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypedDict
 
 import psutil
 
@@ -126,7 +126,8 @@ class ForkServer(ForkLine):
 
     def __init__(self, key: ForkKey, folder: Path, environment: Mapping[str, str], log: Path) -> None:
         super().__init__(key, folder)
-        self.environment = {**environment, **dict(key.early)}
+        home = {"HOME": pwd.getpwnam(key.user).pw_dir} if key.user is not None else {}
+        self.environment = {**environment, **home, **dict(key.early)}
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
         self.asking: subprocess.Popen[bytes] | None = None
@@ -146,8 +147,8 @@ class ForkServer(ForkLine):
                     stdout=output,
                     stderr=log if output is not subprocess.PIPE else subprocess.STDOUT,
                     start_new_session=True,
-                    user=self.key.user,
                     cwd=self.folder,
+                    **choose_identity(self.key.user),
                 )
         except OSError as error:
             self.failure = f"python {self.key.python} cannot be run: {error.strerror}; check the job's `python`"
@@ -304,7 +305,7 @@ class ForkPool:
         server = self.job_servers.get(job)
         if server is None or server.parent is not parent or server.failure:
             server = self.job_servers[job] = JobServer(parent, self.make_folder(key), script, modules, log)
-            server.open({**self.environment, **dict(key.early), **own})
+            server.open({**parent.environment, **own})
         return server
 
     def make_folder(self, key: ForkKey) -> Path:
@@ -334,6 +335,23 @@ class ForkPool:
             server.close()
         self.servers.clear()
         self.job_servers.clear()
+
+
+class Identity(TypedDict, total=False):
+    """Under whom a process runs, as Popen takes it."""
+
+    user: int
+    group: int
+    extra_groups: Sequence[int]
+
+
+def choose_identity(user: str | None) -> Identity:
+    """A user with the user's own groups and none of ours; nothing changes for None."""
+    if user is None:
+        return {}
+    entry = pwd.getpwnam(user)
+    groups = os.getgrouplist(user, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
 
 
 def give_to(path: Path, user: str) -> None:

@@ -27,15 +27,18 @@ def make_mark(state_dir: Path) -> str:
 
 
 def make_runtime_folder(state_dir: Path) -> Path:
-    """A new folder for sockets and pipes with a short path; that of an agent before us is removed."""
+    """A new folder for sockets and pipes with a short path; that of an agent before us is removed.
+
+    As root it is not in the state folder, which no other user may enter: jobs may run under other users.
+    """
     place = state_dir / PLACE
     with contextlib.suppress(OSError, ValueError, KeyError):
         shutil.rmtree(json.loads(place.read_text())["folder"], ignore_errors=True)
     near = state_dir.resolve() / "run"
-    short = len(os.fsencode(near)) <= FOLDER_LIMIT
-    if short:
+    is_near = len(os.fsencode(near)) <= FOLDER_LIMIT and os.geteuid() != 0
+    if is_near:
         near.mkdir(mode=0o711, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="springtide-", dir=near if short else None))
+    folder = Path(tempfile.mkdtemp(prefix="springtide-", dir=near if is_near else None))
     folder.chmod(0o711)
     place.write_text(json.dumps({"pid": os.getpid(), "folder": str(folder), "version": __version__}))
     return folder
