@@ -127,13 +127,16 @@ def choose_nodes(
 
 def _choose_racks(whole: dict[int, int], count: int, mine: Mapping[int, int]) -> list[int]:
     """The racks to take `count` nodes from, given the free ones of each: the largest until one holds the rest."""
-    by_size = sorted(whole, key=lambda rack: (-mine.get(rack, 0), -whole[rack], rack))
-    for taken, largest in enumerate(by_size):
-        holding = [rack for rack in by_size[taken:] if whole[rack] >= count]
+    by_size: list[int] = []
+    left = dict(whole)
+    while left:
+        holding = [rack for rack, nodes in left.items() if nodes >= count]
         if holding:
             tightest = min(holding, key=lambda rack: (-mine.get(rack, 0), whole[rack], rack))
-            return [*by_size[:taken], tightest]
-        count -= whole[largest]
+            return [*by_size, tightest]
+        largest = min(left, key=lambda rack: (-mine.get(rack, 0), -whole[rack], rack))
+        by_size.append(largest)
+        count -= left.pop(largest)
     return by_size
 
 
@@ -153,11 +156,13 @@ def _list_whole(topology: Topology, free: Sequence[int], width: int, rack: int) 
 
 
 def _fit_one_node(topology: Topology, free: Sequence[int], share: int) -> NodeSlice | None:
-    ranks = list(map(ranks_for(share).__getitem__, free))
-    best = min(ranks)
+    # many nodes, few different masks: only those are ranked, and the first node of the best rank is taken
+    ranks = ranks_for(share)
+    masks = {mask: ranks[mask] for mask in set(free)}
+    best = min(masks.values())
     if best == NO_FIT:
         return None
-    node = ranks.index(best)
+    node = min(free.index(mask) for mask, rank in masks.items() if rank == best)
     if free[node] == topology.full[node]:
         # breaking into a whole node: spare the racks that have many
         node = (choose_nodes(topology, free, free[node].bit_count(), 1) or [node])[0]
