@@ -152,7 +152,8 @@ def test_users_see_and_cancel_their_own_jobs_only(server: Server, client: Client
 def test_a_quota_counts_what_is_outstanding(server: Server, client: Client, tmp_path: Path) -> None:
     job = write_project(tmp_path / "a", deadline="10m", run="python train.py quota", devices=1)
     client.wait(client.submit(job)["id"])
-    token = client.put_user("carl", quota_device_s=2.5)["token"]
+    alone_s = client.plan(job)["shares"][0]["alone_s"]
+    token = client.put_user("carl", quota_device_s=1.5 * alone_s)["token"]
     with connect(server, token) as carl:
         answers = [carl.submit(job) for _ in range(3)]
         assert answers[0]["answer"] == "admitted"

@@ -220,7 +220,7 @@ class Reconciler:
         self.wake_at_s = decision.wake_at_s
         for view, answer in outcomes.stage_decision(self.platform, decision, now_s):
             self.dirty |= watches.propose(self.platform, view, answer, self.admits)
-        watches.update_predictions(self.platform)
+        watches.update_predictions(self.platform, decision)
 
     def admits(self, job: Job) -> bool:
         """Whether the policy would admit a job now, in a copy of the world."""

@@ -211,7 +211,14 @@ def start_background(home: Home, arguments: tuple[str, ...] = ()) -> str:
     home.make()
     command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(home.root), *arguments]
     with home.log.open("ab") as log:
-        told = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=home.root)
+        told = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=home.root,
+            env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # request threads would keep a heap each
+        )
     until_s = time.monotonic() + START_S
     while told.returncode == 0 and time.monotonic() < until_s:
         address = read_address(home)

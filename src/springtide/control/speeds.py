@@ -17,10 +17,7 @@ from springtide.control.jobfile import JobFile
 from springtide.control.records import SpeedRecord
 from springtide.core.curves import Curve
 from springtide.core.jobs import Overhead
-from springtide.throughput.forms import DEFAULT_FORM, FORMS
 from springtide.throughput.points import Layout, Point, make_layout
-from springtide.throughput.priors import DEFAULT_PRIOR
-from springtide.throughput.samples import make_columns, make_sample
 
 UNSEEN_EPOCH_MARGIN = 1.25
 # Repeats of one configuration differ by 3-5 %; a point of many steps is trusted this far.
@@ -90,6 +87,7 @@ def plan_overhead(speed: SpeedRecord | None) -> Overhead:
     return Overhead(base_s=pause_s * STARTUP_MARGIN, start_s=speed.startup_s * STARTUP_MARGIN)
 
 
+@lru_cache(maxsize=4096)
 def _fit_curve(points: tuple[tuple[int, int, float], ...], workers: int, shares: tuple[int, ...]) -> Curve:
     seen = {share: (steps, rate) for share, steps, rate in points}
     unseen = [share for share in shares if seen.get(share, (0, 0.0))[0] < WELL_MEASURED_STEPS]
@@ -116,6 +114,11 @@ def _fit_shares(
     points: tuple[tuple[int, float], ...], workers: int, shares: tuple[int, ...]
 ) -> dict[int, tuple[float, float]]:
     """Seconds per step at each share, and the slow end of their interval. Takes 15-90 ms."""
+    # scipy takes 44 MB: a server that has nothing to fit does without
+    from springtide.throughput.forms import DEFAULT_FORM, FORMS
+    from springtide.throughput.priors import DEFAULT_PRIOR
+    from springtide.throughput.samples import make_columns, make_sample
+
     measured = [Point(_lay_out(share, workers), 1.0 / rate) for share, rate in points]
     fit = FORMS[DEFAULT_FORM](make_sample(measured), DEFAULT_PRIOR)
     estimate = fit(make_columns([_lay_out(share, workers) for share in shares]))

@@ -35,8 +35,10 @@ def watch_promise(platform: Platform, record: JobRecord) -> bool:
     now_s = platform.clock.now_s()
     if now_s > record.deadline_s:
         return miss(platform, record)
+    if not record.devices or record.condition("recovering") is not None:
+        return False  # a job that waits for its plan cannot fall behind it
     predicted_s = platform.predict(record.id)
-    if predicted_s is None or record.condition("recovering") is not None:
+    if predicted_s is None:
         return False
     if predicted_s <= record.deadline_s:
         if platform.book.clear_condition(record.id, "at_risk"):
@@ -128,9 +130,11 @@ def is_admitted(decision: Decision, job: Job) -> bool:
     return answer is not None and answer.status is Status.ADMITTED
 
 
-def update_predictions(platform: Platform) -> None:
-    """Write down when each running job is now expected to end."""
+def update_predictions(platform: Platform, decision: Decision) -> None:
+    """Write down when each running job, and each whose plan has changed, is now expected to end."""
     for record in platform.book.active():
+        if not record.devices and record.id not in decision.promises:
+            continue
         predicted_s = platform.predict(record.id)
         if predicted_s is None or predicted_s == inf:
             continue
