@@ -43,6 +43,8 @@ BENCHMARKS = (
     Benchmark("training_checkpoint"),
     Benchmark("training_rescale"),
     Benchmark("executor"),
+    Benchmark("live_load"),
+    Benchmark("live_workloads"),
 )
 
 
