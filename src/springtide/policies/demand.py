@@ -24,7 +24,7 @@ FEWEST = 20  # arrivals before the past says anything
 CHEAPER = 0.3  # of the cluster, kept busy by cheaper jobs
 CROWDED = 1.3  # of the cluster, asked for by promises, the job and cheaper ones together
 PLEDGED = 0.85  # of the cluster, asked for by promises and the job, each spread evenly up to its deadline
-PEAK = 0.35  # of the cluster, needed by promises and the job up to the tightest deadline from its own on
+PEAK = 0.5  # of the cluster, needed by promises and the job up to the tightest deadline from its own on
 
 HISTORY = "arrivals"  # key in a policy's memory: [[submitted, cost], ...]
 
@@ -65,7 +65,7 @@ class Demand:
         return cheaper > CHEAPER and asked + cheaper > CROWDED
 
     def _cheaper(self, span_s: float, cost: float) -> float:
-        """The part of the cluster that cheaper arrivals of the last `span_s` seconds would keep busy."""
+        """The part of the cluster that cheaper arrivals, as in the last `span_s` seconds, would keep busy."""
         if len(self.history) < FEWEST:
             return 0.0
         submitted, costs = np.array(self.history).T

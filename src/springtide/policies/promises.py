@@ -22,6 +22,7 @@ from springtide.policies.filling import Ints
 from springtide.policies.ledgers import Ledger, active_rows, copy_roster, open_ledger
 
 THRIFT = 1.5  # a plan on what is left may cost this many times what the job needs alone before all are planned again
+ORDERS = 3  # orders in which all jobs are planned again before a newcomer is turned away
 
 
 class Caution(IntEnum):
@@ -64,7 +65,7 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
     raise AssertionError("plans are followed anyhow")
 
 
-def admit(ledger: Ledger, view: JobView) -> bool:
+def admit(ledger: Ledger, view: JobView, orders: int = ORDERS) -> bool:
     """Plan a newcomer beside the promised jobs, planning all of them again if that is what it takes.
 
     Without room it leaves no trace. First on what the plans in force leave free; if that does not do, or would cost
@@ -78,7 +79,7 @@ def admit(ledger: Ledger, view: JobView) -> bool:
     ):
         filling.occupy(capacity, roster, row, 1)
         return True
-    if replan(ledger):
+    if replan(ledger, orders):
         return True
     if fits:
         filling.occupy(capacity, ledger.roster, row, 1)
@@ -87,18 +88,24 @@ def admit(ledger: Ledger, view: JobView) -> bool:
     return False
 
 
-def replan(ledger: Ledger) -> bool:
-    """Plan all jobs anew by deadline, or change nothing if one of them would be late."""
+def replan(ledger: Ledger, orders: int = ORDERS) -> bool:
+    """Plan all jobs anew by deadline, or change nothing if one of them would be late.
+
+    Filling by deadline is greedy: a job that finds no room may find it when it goes first, and the others still fit.
+    """
     rows = active_rows(ledger)
     order = rows[np.argsort(ledger.roster.deadline[rows], kind="stable")]
     kept = copy_roster(ledger.roster)
-    capacity = filling.empty_capacity(len(ledger.roster.deadline), ledger.now_s, ledger.devices)
-    if filling.fill_all(capacity, ledger.roster, order) < len(order):
-        ledger.roster = kept
-        return False
-    ledger.capacity = capacity
-    filling.restore(capacity, ledger.roster, rows, ledger.trial)
-    return True
+    for _ in range(orders):
+        capacity = filling.empty_capacity(len(ledger.roster.deadline), ledger.now_s, ledger.devices)
+        planned = filling.fill_all(capacity, ledger.roster, order)
+        if planned == len(order):
+            ledger.capacity = capacity
+            filling.restore(capacity, ledger.roster, rows, ledger.trial)
+            return True
+        order = np.concatenate([order[planned : planned + 1], order[:planned], order[planned + 1 :]])
+    ledger.roster = kept
+    return False
 
 
 def conclude(ledger: Ledger, snapshot: Snapshot, draft: Draft, caution: Caution) -> Decision | None:

@@ -16,7 +16,7 @@ from springtide.policies import filling
 from springtide.policies.demand import HISTORY, Demand, alone_cost, remember, survey
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.ledgers import Ledger
-from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
+from springtide.policies.promises import OPEN, ORDERS, Caution, Draft, admit, decide_firmly
 
 PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself
 TRIES = 3  # failed plans of jobs that could still wait, per decision
@@ -86,7 +86,8 @@ def consider(
             demand = survey(ledger, history)
         if demand.advises_waiting(view.job.deadline_s, candidate.cost):
             continue
-        if admit(ledger, view):
+        is_pressing = is_due or view.status is Status.PENDING
+        if admit(ledger, view, ORDERS if is_pressing else 1):
             draft.answers[view.job.id] = PROMISED
             demand = None
         else:

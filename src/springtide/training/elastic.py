@@ -59,6 +59,7 @@ class ElasticRun(Run):
         self.scanned = False
         self.group: Group | None = None
         self.metrics: dict[int, dict[str, Any]] = {}
+        self.postponed = (Action.NOTHING, 0)
         self.trace = Trace(settings.trace_dir, self.name) if settings.trace_dir else None
 
     @property
@@ -143,6 +144,9 @@ class ElasticRun(Run):
 
     def begin_epoch(self) -> None:
         """Start walking the loader: at an epoch's very start each worker draws what iter(DataLoader) would draw."""
+        (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
+        if action:
+            self.act(action, generation)
         if self.position.step_in_epoch == 0:
             for worker in self.local:
                 self.contexts.enter(worker)
@@ -184,8 +188,19 @@ class ElasticRun(Run):
             self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), str(self.roster))
         if self.is_main and self.channel.is_open:
             self.report(at_once=bool(action) or not self.wants_step(self.steps_per_epoch))
-        if action:
+        if action and self.wants_step(self.steps_per_epoch):
             self.act(action, generation)
+        elif action:
+            self.postpone(action, generation)
+
+    def postpone(self, action: Action, generation: int) -> None:
+        """Keep what was agreed after an epoch's last step for the start of the next one; a stop counts at once.
+
+        A process that joined or resumed here would run the script's end-of-epoch lines without having taken a step.
+        """
+        if Action.STOP in action:
+            self.act(Action.STOP, generation)
+        self.postponed = action & ~Action.STOP, generation
 
     def report(self, at_once: bool) -> None:
         """Send progress, at most every PROGRESS_S unless something happens: small models take 100 steps a second."""
