@@ -117,6 +117,7 @@ class Crew:
         self.phase = "starting"
         self.watch = Watch(self.house.options.patience)
         self.words = Words(time.monotonic(), step=self.words.step, total_steps=self.words.total_steps)
+        self.measurement, self.probe_until_s = make_measurement(self.standing), None
         try:
             environments.check_command(self.spec)
             environments.read_secrets(self.spec)

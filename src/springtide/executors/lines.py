@@ -16,6 +16,8 @@ Message = dict[str, Any]
 PATH_LIMIT = 100
 #: A peer that reads nothing while this much waits for it has lost its line.
 BACKLOG_LIMIT = 64 << 20
+#: What one call reads at most, so that a peer that never stops talking does not hold up the rest.
+TURN_BYTES = 1 << 20
 
 
 class Lines:
@@ -25,6 +27,8 @@ class Lines:
         line.setblocking(False)
         self.line = line
         self.open = True
+        #: Whether the last read left something behind.
+        self.has_more = False
         self.incoming = b""
         self.outgoing = b""
 
@@ -36,19 +40,23 @@ class Lines:
         """The whole messages that have come in; what is not a JSON object ends the line."""
         data = self.receive()
         *whole, self.incoming = (self.incoming + data).split(b"\n")
+        if len(self.incoming) > BACKLOG_LIMIT:
+            self.open = False
         return [message for text in whole if (message := self.parse(text)) is not None]
 
     def receive(self) -> bytes:
-        """All bytes that are there."""
-        chunks = []
+        """The bytes that are there, up to a limit."""
+        chunks: list[bytes] = []
+        self.has_more = False
         with contextlib.suppress(BlockingIOError):
-            while self.open:
+            while self.open and len(chunks) << 16 < TURN_BYTES:
                 try:
                     chunk = self.line.recv(1 << 16)
                 except ConnectionError:
                     chunk = b""
                 self.open = bool(chunk)
                 chunks.append(chunk)
+            self.has_more = self.open
         return b"".join(chunks)
 
     def parse(self, text: bytes) -> Message | None:

@@ -117,10 +117,13 @@ class LocalExecutor:
         """The agent's answer, from a new agent if need be. Every request may be asked twice."""
         with self.lock:
             until_s = time.monotonic() + START_S
-            answer = self.try_twice(request)
-            while answer.get("again") and time.monotonic() < until_s:
-                time.sleep(0.1)
+            try:
                 answer = self.try_twice(request)
+                while answer.get("again") and time.monotonic() < until_s:
+                    time.sleep(0.1)
+                    answer = self.try_twice(request)
+            except OSError as error:
+                raise ExecutorError(f"the agent of {self.state_dir} does not answer: {error!r}; end it") from error
         if "error" in answer:
             raise ExecutorError(f"the agent of {self.state_dir} refused {request['do']}: {answer['error']}")
         return answer

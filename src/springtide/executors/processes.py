@@ -264,6 +264,8 @@ class Processes:
     def drain(self, member: Member) -> None:
         """Take in all that a process said before it ended."""
         self.hear(member)
+        while member.lines is not None and member.lines.has_more:
+            self.hear(member)
         self.read_output(member)
 
     def write(self, name: str, message: Message) -> bool:
