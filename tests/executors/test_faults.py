@@ -56,11 +56,12 @@ def test_a_lost_worker_costs_no_bits(stage: Stage, number: int, cause: str) -> N
 
 
 @pytest.mark.slow
-def test_a_lost_fork_server_costs_no_bits(stage: Stage) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_fork_server_costs_no_bits(stage: Stage, number: int) -> None:
     job = start_pair(stage)
     before = stage.pids(job)
     for server in find_fork_servers(stage):
-        server.kill()
+        server.send_signal(number)
     assert stage.wait_for_kind(job, Faulted).cause == "fork_server_lost"
     stage.wait_for_kind(job, Started, 2)
     assert not set(before) & set(stage.pids(job))

@@ -79,6 +79,9 @@ class Agent:
         self.mark = make_mark(self.state_dir)
         self.leaving: str | None = None
         self.crews: dict[str, Crew] = {}
+        #: Fork servers that were stopped at the last look.
+        self.stopped: list[ForkLine] = []
+        self.looked_s = 0.0
         self.leftovers = reap(self.mark, MARK)
         self.folder = make_runtime_folder(self.state_dir)
         environment = {**allow(os.environ), MARK: self.mark}
@@ -183,6 +186,7 @@ class Agent:
         """Move every job on."""
         now_s = time.monotonic()
         self.poll_forks(now_s)
+        self.check_forks(now_s)
         for job, standing in self.journal.jobs.items():
             crew = self.crews.get(job)
             if crew is None:
@@ -231,6 +235,17 @@ class Agent:
         for server in list(self.forks.servers.values()):
             if server.lines is not None and server.key.python != sys.executable and now_s - server.used_s > IDLE_S:
                 self.lose(server)
+
+    def check_forks(self, now_s: float) -> None:
+        """End fork servers that are stopped twice in a row; their jobs start again from another."""
+        if now_s - self.looked_s < self.settings.options.look_s:
+            return
+        self.looked_s = now_s
+        stopped = [server for server in self.forks.every() if server.is_stopped]
+        for server in stopped:
+            if server in self.stopped:
+                server.kill()
+        self.stopped = stopped
 
     def pump(self, server: ForkLine) -> None:
         """Hear a fork server."""

@@ -115,6 +115,25 @@ class ForkLine:
         """Whether nobody has a process here."""
         return not self.by_name
 
+    def find_process(self) -> psutil.Process | None:
+        """The server's process, if it is there."""
+        raise NotImplementedError
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its process was stopped (SIGSTOP), so that it will never answer."""
+        with contextlib.suppress(psutil.Error):
+            process = self.find_process()
+            return process is not None and process.status() == psutil.STATUS_STOPPED
+        return False
+
+    def kill(self) -> None:
+        """End its process at once; its line then ends too."""
+        with contextlib.suppress(psutil.Error):
+            process = self.find_process()
+            if process is not None:
+                process.kill()
+
     def close(self) -> None:
         """Hang up, upon which the server ends its children and itself."""
         if self.lines is not None:
@@ -194,6 +213,10 @@ class ForkServer(ForkLine):
         with self.log.open("ab") as log:
             self.process = self.launch(command, log)
 
+    def find_process(self) -> psutil.Process | None:
+        """The server's process, if it is there."""
+        return psutil.Process(self.process.pid) if self.process is not None else None
+
     def close(self) -> None:
         """End the server; its children end with it, or are found by their mark."""
         super().close()
@@ -260,13 +283,15 @@ class JobServer(ForkLine):
         """Take back the requests that were not sent yet, here or to the parent."""
         return super().withdraw(prefix) | (self.parent.withdraw(prefix) if self.is_unfit else set())
 
+    def find_process(self) -> psutil.Process | None:
+        """The server's process, if it is there."""
+        return psutil.Process(self.pid) if self.pid is not None and self.pid in self.parent.by_pid else None
+
     def close(self) -> None:
-        """Hang up; one that is still importing is ended."""
+        """Hang up, and end it if it was still importing."""
         super().close()
         self.parent.withdraw(self.name)
-        if self.pid is not None and self.pid in self.parent.by_pid:
-            with contextlib.suppress(psutil.Error):
-                psutil.Process(self.pid).kill()
+        self.kill()
 
 
 def find_own_versions() -> dict[str, str]:
