@@ -30,7 +30,7 @@ class Home:
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.root.chmod(0o700)
-            for folder in (self.archives, self.code, self.jobs):
+            for folder in (self.code, self.jobs):
                 folder.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise StateError(
@@ -64,11 +64,6 @@ class Home:
         return self.root / "server.log"
 
     @property
-    def archives(self) -> Path:
-        """Uploaded archives by hash."""
-        return self.root / "archives"
-
-    @property
     def code(self) -> Path:
         """Unpacked archives by hash."""
         return self.root / "code"
@@ -77,10 +72,6 @@ class Home:
     def jobs(self) -> Path:
         """A folder per job."""
         return self.root / "jobs"
-
-    def archive_file(self, code_hash: str) -> Path:
-        """The archive of this hash."""
-        return self.archives / f"{code_hash}.tar"
 
     def job_folder(self, job_id: str) -> Path:
         """All that a job leaves on disk: logs, output, checkpoints."""

@@ -9,8 +9,8 @@ from math import inf
 from typing import Any
 
 from springtide.control.records import JobRecord, PlanRecord, State
-from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Snapshot, Status
-from springtide.core.devices import Cluster, Devices, count_devices
+from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Status
+from springtide.core.devices import Devices, count_devices
 from springtide.core.jobs import Job, JobId
 from springtide.core.world import World
 
@@ -65,10 +65,6 @@ class LiveWorld(World):
         twin.version = self.version
         twin._memory, twin._cache = dict(self._memory), self._cache
         return twin
-
-    def peek(self) -> Snapshot:
-        """The world as it is; what happened since the last Snapshot is still to be told."""
-        return Snapshot(self.cluster, self.jobs, tuple(self.free_masks), version=self.version)
 
 
 def rebuild_view(record: JobRecord, job: Job, devices: Devices, now_s: float) -> JobView:
@@ -126,14 +122,3 @@ def _stretches(share: int, changes: list[Segment], now_s: float) -> Iterable[tup
     starts = [now_s, *(segment.start_s for segment in changes)]
     shares = [share, *(segment.share for segment in changes)]
     return zip(starts, shares, [*starts[1:], inf], strict=True)
-
-
-def count_free(world: World) -> int:
-    """Devices that no job holds."""
-    return sum(mask.bit_count() for mask in world.free_masks)
-
-
-def describe_cluster(cluster: Cluster) -> str:
-    """The cluster in words."""
-    kinds = ", ".join(f"{group.nodes * group.devices_per_node} x {group.device_type}" for group in cluster.groups)
-    return f"{cluster.total} devices ({kinds})"
