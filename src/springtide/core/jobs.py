@@ -55,9 +55,13 @@ class Job:
         """Whether no finish was asked for."""
         return self.deadline_s == inf
 
-    def alone_s(self) -> float:
-        """Seconds from start to finish on the best share with no one else there: start cost plus work."""
+    def alone_s(self, devices: float = inf) -> float:
+        """Seconds from start to finish on the best of so many devices with no one else there: start cost plus work."""
         return min(
-            self.overhead.pause_s(share, starting=True) + self.work / rate
-            for share, rate in zip(self.curve.shares, self.curve.rates, strict=True)
+            (
+                self.overhead.pause_s(share, starting=True) + self.work / rate
+                for share, rate in zip(self.curve.shares, self.curve.rates, strict=True)
+                if share <= devices
+            ),
+            default=inf,
         )

@@ -29,9 +29,11 @@ PEAK = 0.5  # of the cluster, needed by promises and the job up to the tightest 
 HISTORY = "arrivals"  # key in a policy's memory: [[submitted, cost], ...]
 
 
-def alone_cost(job: Job, now_s: float) -> float:
+def alone_cost(job: Job, now_s: float, devices: float = inf) -> float:
     """Device-seconds of a job from its start at the smallest level that meets its deadline; infinite if none does."""
     for share in job.curve.levels:
+        if share > devices:
+            break
         needed_s = job.overhead.pause_s(share, starting=True) + job.work / job.curve.rate(share)
         if now_s + needed_s <= job.deadline_s:
             return share * needed_s
@@ -40,7 +42,7 @@ def alone_cost(job: Job, now_s: float) -> float:
 
 def remember(memory: Mapping[str, Any], arrivals: Sequence[tuple[float, float]]) -> list[list[float]]:
     """The recent arrivals with these added; those that no share could finish in time ask for nothing."""
-    added = [[submit_s, cost] for submit_s, cost in arrivals if cost < inf]
+    added = [[submit_s, cost] for submit_s, cost in sorted(arrivals) if cost < inf]
     return [*memory.get(HISTORY, ()), *added][-REMEMBERED:]
 
 

@@ -48,8 +48,8 @@ def list_best_effort(snapshot: Snapshot) -> list[JobView]:
 def decline(view: JobView, ledger: Ledger) -> Answer:
     """A refusal for lack of time or of room; a job that had the time when it was waitlisted lacked room."""
     job = view.job
-    if view.status is not Status.WAITLISTED and ledger.now_s + job.alone_s() > job.deadline_s:
-        needed_s, given_s = job.alone_s(), job.deadline_s - ledger.now_s
+    if view.status is not Status.WAITLISTED and ledger.now_s + job.alone_s(ledger.devices) > job.deadline_s:
+        needed_s, given_s = job.alone_s(ledger.devices), job.deadline_s - ledger.now_s
         sentence = f"needs {needed_s:.0f} s even alone on its best share; the deadline leaves {given_s:.0f} s"
         return Answer(Status.DECLINED, "deadline_too_tight", sentence)
     return Answer(Status.DECLINED, "no_room", "no plan meets its deadline beside the promises already made")

@@ -8,10 +8,17 @@ it; without numba the same functions run as Python and give the same floats.
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
+
+from springtide.policies.columns import MAX_SEGMENTS as MAX_SEGMENTS
+from springtide.policies.columns import Capacity as Capacity
+from springtide.policies.columns import Floats as Floats
+from springtide.policies.columns import Ints as Ints
+from springtide.policies.columns import Roster as Roster
+from springtide.policies.columns import empty_capacity as empty_capacity
+from springtide.policies.columns import empty_roster as empty_roster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,71 +37,7 @@ else:
             return function
 
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-MAX_SEGMENTS = 24  # a plan with more changes than this is no plan worth promising
-# Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
-# a plan whose computed end is the deadline itself is in time.
 GUARD_S = 5e-7
-
-
-class Roster(NamedTuple):
-    """Jobs as columns: what is left to do, what they hold, the levels worth holding, and the plan of each."""
-
-    deadline: Floats
-    work: Floats  # left now
-    ready: Floats  # when the current pause ends
-    start_s: Floats  # extra pause when starting from no devices
-    share: Ints  # held now
-    level_count: Ints
-    shares: Ints  # [job, level]
-    rates: Floats  # [job, level]
-    pauses: Floats  # [job, level]
-    segment_count: Ints
-    segment_times: Floats  # [job, segment]
-    segment_shares: Ints  # [job, segment]
-    finish: Floats
-    held: Floats  # planned until: finish plus reserve
-    touched: Ints  # whether the plan was written since the ledger was opened
-
-
-class Capacity(NamedTuple):
-    """Free devices over time: `free[k]` from `times[k]` to `times[k + 1]`, the last for ever; `size[0]` entries."""
-
-    times: Floats
-    free: Ints
-    size: Ints
-
-
-def empty_roster(jobs: int, levels: int) -> Roster:
-    """A roster with room for so many jobs of so many levels."""
-    return Roster(
-        np.full(jobs, inf),
-        np.zeros(jobs),
-        np.zeros(jobs),
-        np.zeros(jobs),
-        np.zeros(jobs, np.int64),
-        np.zeros(jobs, np.int64),
-        np.zeros((jobs, levels), np.int64),
-        np.zeros((jobs, levels)),
-        np.zeros((jobs, levels)),
-        np.zeros(jobs, np.int64),
-        np.zeros((jobs, MAX_SEGMENTS)),
-        np.zeros((jobs, MAX_SEGMENTS), np.int64),
-        np.full(jobs, inf),
-        np.full(jobs, inf),
-        np.zeros(jobs, np.int64),
-    )
-
-
-def empty_capacity(jobs: int, now_s: float, devices: int) -> Capacity:
-    """All devices free from now on, with room for the plans of so many jobs."""
-    room = 2 + jobs * (MAX_SEGMENTS + 1)
-    times = np.zeros(room)
-    free = np.zeros(room, np.int64)
-    times[0], free[0] = now_s, devices
-    return Capacity(times, free, np.ones(1, np.int64))
 
 
 @compiled
@@ -469,3 +412,38 @@ def largest_work(capacity: Capacity, roster: Roster, row: int) -> float:
             high = (low + high) / 2
     roster.work[row] = wanted
     return float(wanted * low)
+
+
+@compiled
+def select(capacity: Capacity, roster: Roster, order: Ints, now_s: float) -> Ints:
+    """Plan jobs in this order, dropping the dearest whenever one cannot be in time; returns those kept."""
+    kept = np.zeros(len(order), np.int64)
+    count = 0
+    for row in order:
+        if fill(capacity, roster, row, 0):
+            occupy(capacity, roster, row, 1)
+            kept[count] = row
+            count += 1
+            continue
+        dearest, cost = -1, least_cost(roster, row, now_s)
+        for position in range(count):
+            other = least_cost(roster, kept[position], now_s)
+            if other > cost:
+                dearest, cost = position, other
+        if dearest < 0:
+            roster.segment_count[row] = 0
+            continue
+        for position in range(dearest, count):
+            occupy(capacity, roster, kept[position], -1)
+        roster.segment_count[kept[dearest]] = 0
+        again = 0
+        for position in range(dearest + 1, count + 1):
+            other_row = kept[position] if position < count else row
+            if fill(capacity, roster, other_row, 0):
+                occupy(capacity, roster, other_row, 1)
+                kept[dearest + again] = other_row
+                again += 1
+            else:
+                roster.segment_count[other_row] = 0
+        count = dearest + again
+    return kept[:count]

@@ -65,8 +65,8 @@ def list_candidates(snapshot: Snapshot, ledger: Ledger, draft: Draft) -> list[Ca
         elif job.best_effort:
             draft.answers[job_id] = BEST_EFFORT
         else:
-            last_s = view.answer_by_s if view.answer_by_s < inf else job.deadline_s - job.alone_s()
-            candidates.append(Candidate(alone_cost(job, ledger.now_s), job.index, view, last_s))
+            last_s = view.answer_by_s if view.answer_by_s < inf else job.deadline_s - job.alone_s(ledger.devices)
+            candidates.append(Candidate(alone_cost(job, ledger.now_s, ledger.devices), job.index, view, last_s))
     candidates.sort(key=lambda candidate: candidate[:2])
     return candidates
 

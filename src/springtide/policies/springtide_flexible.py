@@ -13,7 +13,6 @@ from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Statu
 from springtide.core.jobs import JobId
 from springtide.policies import filling
 from springtide.policies.elasticflow import BEST_EFFORT, decline, decline_size, warm_up
-from springtide.policies.filling import Capacity, Roster
 from springtide.policies.ledgers import Ledger, new_ledger
 
 __all__ = ["springtide_flexible", "warm_up"]
@@ -34,7 +33,7 @@ def springtide_flexible(now_s: float, snapshot: Snapshot) -> Decision:
     rows = np.fromiter(ledger.rows.values(), np.int64, len(ledger.rows))
     order = rows[np.lexsort((rows, ledger.roster.deadline[rows]))]
     capacity = filling.empty_capacity(len(ledger.roster.deadline), now_s, ledger.devices)
-    kept = select(capacity, ledger.roster, order, now_s)
+    kept = filling.select(capacity, ledger.roster, order, now_s)
     filling.restore(capacity, ledger.roster, kept, ledger.trial)
     filling.grow(capacity, ledger.roster, kept, int(capacity.free[0]), 1.0, ledger.trial)
     return compose(ledger, snapshot, answers, set(kept.tolist()))
@@ -54,41 +53,6 @@ def judge(ledger: Ledger, view: JobView) -> Answer:
         for share in job.curve.levels
     )
     return decline(view, ledger) if ledger.now_s + soonest_s > job.deadline_s + 1e-6 else UNPROMISED
-
-
-@filling.compiled
-def select(capacity: Capacity, roster: Roster, order: filling.Ints, now_s: float) -> filling.Ints:
-    """Plan jobs in this order, dropping the dearest whenever one cannot be in time; returns those kept."""
-    kept = np.zeros(len(order), np.int64)
-    count = 0
-    for row in order:
-        if filling.fill(capacity, roster, row, 0):
-            filling.occupy(capacity, roster, row, 1)
-            kept[count] = row
-            count += 1
-            continue
-        dearest, cost = -1, filling.least_cost(roster, row, now_s)
-        for position in range(count):
-            other = filling.least_cost(roster, kept[position], now_s)
-            if other > cost:
-                dearest, cost = position, other
-        if dearest < 0:
-            roster.segment_count[row] = 0
-            continue
-        for position in range(dearest, count):
-            filling.occupy(capacity, roster, kept[position], -1)
-        roster.segment_count[kept[dearest]] = 0
-        again = 0
-        for position in range(dearest + 1, count + 1):
-            other_row = kept[position] if position < count else row
-            if filling.fill(capacity, roster, other_row, 0):
-                filling.occupy(capacity, roster, other_row, 1)
-                kept[dearest + again] = other_row
-                again += 1
-            else:
-                roster.segment_count[other_row] = 0
-        count = dearest + again
-    return kept[:count]
 
 
 def given_up(answer: Answer, view: JobView) -> bool:
