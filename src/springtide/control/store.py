@@ -52,6 +52,7 @@ class Store:
         address = make_url(url)
         self.path = Path(address.database) if address.drivername.startswith("sqlite") and address.database else None
         self.engine = open_engine(address)
+        self._users: list[UserRecord] | None = None
         migrate(self.engine, self.path)
         if self.path is not None:
             self.path.chmod(0o600)
@@ -169,19 +170,25 @@ class Store:
             return [read_speed(row) for row in connection.execute(select(SPEEDS).order_by(SPEEDS.c.key))]
 
     def users(self) -> list[UserRecord]:
-        """Everyone who has a token."""
-        with self.engine.connect() as connection:
-            return [UserRecord(**row._mapping) for row in connection.execute(select(USERS).order_by(USERS.c.name))]
+        """Everyone who has a token; kept in memory, because every request asks and only this process changes them."""
+        if self._users is None:
+            with self.engine.connect() as connection:
+                rows = connection.execute(select(USERS).order_by(USERS.c.name))
+                self._users = [UserRecord(**row._mapping) for row in rows]
+        return self._users
 
     def put_user(self, user: UserRecord) -> None:
         """Add a user, or change one."""
         with self.engine.begin() as connection:
             upsert(connection, USERS, "name", [asdict(user)])
+        self._users = None
 
     def drop_user(self, name: str) -> bool:
         """Remove a user; returns whether there was one."""
         with self.engine.begin() as connection:
-            return connection.execute(USERS.delete().where(USERS.c.name == name)).rowcount > 0
+            dropped = connection.execute(USERS.delete().where(USERS.c.name == name)).rowcount > 0
+        self._users = None
+        return dropped
 
     def prune(self, before_s: float) -> tuple[list[str], int]:
         """Forget jobs that ended before an instant, and events older than it; returns ids of jobs, count of events."""
