@@ -254,8 +254,9 @@ class ElasticRun(Run):
         """Write a checkpoint of this boundary; process 0 writes for all."""
         assert self.checkpoints is not None
         if self.position.step == self.saved_step:
-            self.checkpoints.wait()
+            self.settle_checkpoint()
             return
+        self.settle_checkpoint()
         self.saved_step = self.position.step
         contexts = rescale.share_contexts(self)
         self.agreement.saved_s = time.monotonic()
@@ -264,8 +265,17 @@ class ElasticRun(Run):
         step = self.position.step
         self.checkpoints.save(states.capture(self, contexts), step, self.facts())
         if wait:
-            self.checkpoints.wait()
+            self.settle_checkpoint()
         self.channel.send("checkpointed", step=step)
+
+    def settle_checkpoint(self) -> None:
+        """Wait for what is being written. A checkpoint that could not be (a full disk) is said; training goes on."""
+        assert self.checkpoints is not None
+        try:
+            self.checkpoints.wait()
+        except CheckpointError as error:
+            print(f"springtide: warning: {error}; training goes on, the next one is tried in its turn", file=sys.stderr)
+            self.channel.send("checkpoint_failing", step=self.position.step, reason=str(error))
 
     @functools.cache  # noqa: B019 (one run per process)
     def facts(self) -> Facts:
@@ -330,7 +340,8 @@ class ElasticRun(Run):
 
     def finish(self) -> None:
         if self.checkpoints is not None:
-            self.save(wait=True)
+            self.save(wait=False)
+            self.checkpoints.wait()  # the result itself: not to be lost in silence
         self.agreement.let_terminate()
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
 
