@@ -21,11 +21,10 @@ import psutil
 from springtide.control.client import Client
 from springtide.control.homes import Home
 from springtide.control.server import start_background
-from springtide.control.speeds import expect_curve
+from springtide.control.speeds import plan_curve, plan_overhead
 from springtide.control.store import Store
-from springtide.core.curves import Curve
 from springtide.core.devices import Cluster, NodeGroup
-from springtide.core.jobs import Job, JobId, Overhead
+from springtide.core.jobs import Job, JobId
 from springtide.policies import decide, find_policy
 from springtide.simulator.metrics import Run
 from springtide.simulator.runs import replay
@@ -169,7 +168,7 @@ def count(client: Client, home: Home, ids: list[str], seed: int, outside: float)
 
 
 def simulate(home: Home, ids: list[str]) -> int:
-    """Deadlines met when the simulator replays the recorded arrivals, speeds and costs."""
+    """Deadlines met when the simulator replays the recorded arrivals, with the speeds and costs that plans count on."""
     store = Store(f"sqlite:///{home.database}")
     records = [record for record in (store.job(job_id) for job_id in ids) if record is not None]
     origin_s = min(record.submitted_s for record in records)
@@ -177,16 +176,15 @@ def simulate(home: Home, ids: list[str]) -> int:
     for index, record in enumerate(records):
         speed = store.speed(record.speed_key)
         assert speed is not None, "every script was measured before"
-        curve = expect_curve(speed, (1, 2))
         jobs.append(
             Job(
                 JobId(record.id),
                 index,
                 record.submitted_s - origin_s,
                 float(record.total_steps or speed.total_steps or 1),
-                Curve(curve.shares, curve.rates),
+                plan_curve(speed, (1, 2)),
                 float("inf") if record.deadline_s is None else record.deadline_s - origin_s,
-                overhead=Overhead(base_s=speed.pause_s or 0.0, start_s=speed.startup_s),
+                overhead=plan_overhead(speed),
             )
         )
     store.close()

@@ -14,9 +14,7 @@ def run(
     policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
     engine: str = typer.Option("local", help="Where jobs run: local, or fake (nothing really runs)."),
     host_name: list[str] = typer.Option([], help="Further names under which this server is called."),
-    database: str = typer.Option(
-        None, metavar="URL", help="postgresql://... instead of SQLite."
-    ),
+    database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
     output: Output = OUTPUT,
 ) -> None:
     """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.

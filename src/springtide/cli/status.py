@@ -9,9 +9,7 @@ from springtide.cli.outputs import OUTPUT, Output, show_seconds, write_json
 
 
 def run(
-    job: str = typer.Argument(
-        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."
-    ),
+    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
     output: Output = OUTPUT,
 ) -> None:
     """Show one job: its answer, progress, plan, conditions and offers.

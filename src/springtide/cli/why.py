@@ -7,9 +7,7 @@ from springtide.cli.outputs import OUTPUT, Output, write_json
 
 
 def run(
-    job: str = typer.Argument(
-        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."
-    ),
+    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
     output: Output = OUTPUT,
 ) -> None:
     """Say why a job is where it is: waiting, running, in danger, declined or ended.
