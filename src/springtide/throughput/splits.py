@@ -1,4 +1,4 @@
-"""Frozen splits: which rows of a table are fitted and which are predicted. Written before any form was fitted.
+"""Splits: which rows of a table are fitted and which are predicted. They are rules, and do not change with a form.
 
 A split is a rule over layouts, never over model names, so that it means the same on any table.
 """
