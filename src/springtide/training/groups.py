@@ -5,7 +5,10 @@ the old and the new generation can be open at once. Measured: a fresh prefix on 
 1-4 processes, a fresh tcp:// rendezvous in up to 5 s.
 """
 
+import atexit
+import functools
 import io
+import time
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
@@ -32,6 +35,19 @@ def host_store(timeout_s: float = 60.0) -> tuple[dist.TCPStore, str]:
 #: A backend is destroyed only some rescales after its last use. Its destructor joins its threads while it holds the
 #: interpreter lock; a thread that still lets go of a tensor then wants that lock, and both wait for ever.
 _retired: deque[Any] = deque(maxlen=4)
+
+
+EXIT_S = 0.2
+
+
+@functools.cache
+def calm_exit() -> None:
+    """Give the backend's threads a moment before the interpreter ends, once per process.
+
+    After the last collective such a thread may still let go of a tensor. If the interpreter is ending by then, the
+    thread is unwound inside C++ code and the process aborts ("terminate called without an active exception").
+    """
+    atexit.register(time.sleep, EXIT_S)
 
 
 class Group:
@@ -100,6 +116,7 @@ def load(blob: torch.Tensor) -> Any:
 
 def open_group(backend: str, store: dist.Store, rank: int, size: int, name: str, timeout_s: float) -> Group:
     """Open the group of this name with all its processes."""
+    calm_exit()
     prefix = dist.PrefixStore(f"group/{name}", store)
     timeout = timedelta(seconds=timeout_s)
     try:

@@ -16,7 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from springtide.errors import JobError
 from springtide.training import gates, randomness, sampling
-from springtide.training.groups import connect_store
+from springtide.training.groups import calm_exit, connect_store
 from springtide.training.protocol import Settings
 from springtide.training.rosters import parse_roster
 from springtide.training.runtime import Run, sort_parts
@@ -105,6 +105,7 @@ class ReferenceRun(Run):
             raise JobError("reference mode needs SPRINGTIDE_STORE and SPRINGTIDE_ROSTER with one worker per process")
         self.rank = parse_roster(settings.roster).rank_of(settings.process)
         store = dist.PrefixStore("reference", connect_store(settings.store, settings.collective_timeout_s))
+        calm_exit()
         dist.init_process_group(
             "gloo",
             store=store,
