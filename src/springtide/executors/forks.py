@@ -5,6 +5,7 @@ it answers. A foreign interpreter is asked for its springtide first. A job whose
 server of its own, forked from the first, with these imported too. What such a server does is in `nurseries`.
 """
 
+import abc
 import contextlib
 import importlib.metadata
 import json
@@ -42,7 +43,7 @@ class ForkKey:
     user: str | None = None
 
 
-class ForkLine:
+class ForkLine(abc.ABC):
     """Requests to a fork server and its answers."""
 
     def __init__(self, key: ForkKey, folder: Path) -> None:
@@ -59,9 +60,9 @@ class ForkLine:
         self.by_pid: dict[int, str] = {}
         self.used_s = 0.0
 
+    @abc.abstractmethod
     def poll(self) -> bool:
         """Move on if possible; True when it has just begun to answer."""
-        raise NotImplementedError
 
     def try_connect(self) -> bool:
         """Take up the line if the server listens, and send what has waited."""
@@ -115,9 +116,9 @@ class ForkLine:
         """Whether nobody has a process here."""
         return not self.by_name
 
+    @abc.abstractmethod
     def find_process(self) -> psutil.Process | None:
         """The server's process, if it is there."""
-        raise NotImplementedError
 
     @property
     def is_stopped(self) -> bool:
