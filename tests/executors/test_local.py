@@ -52,6 +52,20 @@ def test_a_job_grows_moves_and_shrinks_in_place_to_the_same_bits(stage: Stage) -
     assert [json.loads(line)["step"] for line in metrics] == list(range(1, 41))
 
 
+def test_logical_workers_change_processes_and_no_process_ends(stage: Stage) -> None:
+    spec = stage.spec(stage.new_job(), "tiny.py", "--steps", "40", logical_workers=4)
+    job = stage.start(spec, BOTH, workers=(3, 1))
+    stage.wait_for_kind(job, ScriptInfo)
+    first = stage.pids(job)
+    for generation, workers in ((2, (2, 2)), (3, (1, 3))):
+        stage.apply(Resize(job=job, generation=generation, key=f"map-{generation}", devices=BOTH, workers=workers))
+        assert stage.wait_for_kind(job, Resized, generation - 1).pause_s > 0
+        assert stage.pids(job) == first
+    stage.wait_for_end(job, Finished)
+    assert not stage.of(job, Faulted)
+    assert stage.hash_weights(job) == stage.undisturbed("--steps", "40")
+
+
 def test_a_stopped_job_goes_on_from_its_last_step(stage: Stage) -> None:
     job = stage.tiny("--steps", "40", devices=BOTH)
     stage.wait_for_step(job, 5)

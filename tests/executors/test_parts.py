@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from springtide.errors import JobError
 from springtide.executors import environments
-from springtide.executors.changes import fit_devices, plan_change
+from springtide.executors.changes import Workers, fit_devices, plan_change
 from springtide.executors.forks import choose_identity
 from springtide.executors.probes import Measurement
 from springtide.executors.processes import Member
@@ -142,12 +142,28 @@ devices = st.lists(st.sampled_from([f"gpu:{k}" for k in range(8)]), min_size=1, 
 @given(devices, devices, st.integers(8, 20))
 def test_a_change_keeps_those_who_stay(held: list[str], wanted: list[str], workers: int) -> None:
     before = {f"p{rank}": device for rank, device in enumerate(held)}
-    change = plan_change(before, wanted, workers, len(held))
+    change = plan_change(before, wanted, Workers(workers), len(held))
     after = {name: before.get(name) or change.joiners[name] for name in change.roster.names}
     assert sorted(after.values()) == sorted(wanted)
     assert change.roster.logical_workers == workers
     assert set(before) & set(after) == {name for name, device in before.items() if device in wanted}
     assert not set(change.joiners) & set(before)
+
+
+def test_workers_go_where_they_are_asked_for_whatever_the_ranks() -> None:
+    asked = Workers(4, {"slow": 1, "fast": 3})
+    change = plan_change({"p0": "fast"}, ["slow", "fast"], asked, 1)
+    assert str(change.roster) == "p0:3,p1:1"
+    assert asked.spread_over(["slow", "fast"]) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"a": 4}, {"a": 2, "b": 3}, {"a": 4, "b": 0}, {"b": 4, "c": 0}, {}],
+    ids=["one device missing", "too many", "an idle device", "other devices", "nobody asked"],
+)
+def test_a_mapping_that_does_not_fit_is_replaced_by_an_even_one(asked: dict[str, int]) -> None:
+    assert Workers(4, asked).spread_over(["a", "b"]) == (2, 2)
 
 
 def test_devices_beyond_the_logical_workers_are_left() -> None:

@@ -62,10 +62,10 @@ class Stage:
         self.jobs += 1
         return f"job-{self.jobs}"
 
-    def start(self, spec: JobSpec, devices: Sequence[str] = BOTH[:1]) -> str:
+    def start(self, spec: JobSpec, devices: Sequence[str] = BOTH[:1], workers: tuple[int, ...] = ()) -> str:
         """Start a job and return its name, which is in its folders."""
         job = Path(spec.output_dir).parent.name
-        self.apply(Start(job=job, generation=1, key=f"{job}-1", spec=spec, devices=tuple(devices)))
+        self.apply(Start(job=job, generation=1, key=f"{job}-1", spec=spec, devices=tuple(devices), workers=workers))
         return job
 
     def tiny(self, *arguments: str, devices: Sequence[str] = BOTH[:1], **fields: Any) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from springtide.executors import environments
-from springtide.executors.changes import Change, name_from, plan_change
+from springtide.executors.changes import Change, Workers, name_from, plan_change
 from springtide.executors.devices import Device, choose_visible
 from springtide.executors.forks import ForkKey, ForkLine, ForkPool
 from springtide.executors.journals import Standing
@@ -20,7 +20,7 @@ from springtide.executors.processes import STORE, Loop, Member, Processes
 from springtide.executors.protocol import Event, JobSpec, Probe
 from springtide.executors.watches import Patience, Sample
 from springtide.training.protocol import Settings, write_settings
-from springtide.training.rosters import Roster, make_roster, spread
+from springtide.training.rosters import Roster, make_roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Attempt:
         """Whether any process has called `springtide.init`."""
         return any(member.connected for member in self.members)
 
-    def meet(self, store: str, devices: Sequence[str], workers: int | None) -> None:
+    def meet(self, store: str, devices: Sequence[str], workers: Workers | None) -> None:
         """The store serves: start the processes that meet there.
 
         Without a number of logical workers there is one process, which holds them all; a gang shares them itself.
@@ -130,7 +130,8 @@ class Attempt:
         names = name_from(0, len(devices))
         self.named = len(names)
         spreads = self.spec.elastic and workers is not None
-        self.roster = make_roster(spread(workers, len(names)) if spreads and workers else [1] * len(names), names)
+        counts = workers.spread_over(devices) if self.spec.elastic and workers is not None else [1] * len(names)
+        self.roster = make_roster(counts, names)
         for rank, (name, device) in enumerate(zip(names, devices, strict=True)):
             words = self.write_words(Settings(process=name, roster=str(self.roster) if spreads else None))
             gang = {} if self.spec.elastic else self.write_gang(rank, devices)
@@ -168,7 +169,12 @@ class Attempt:
         }
         self.processes.spawn(Member(name, device), self.spec, environment)
 
-    def begin_change(self, devices: Sequence[str], workers: int) -> None:
+    def is_mapped(self, workers: Workers) -> bool:
+        """Whether the processes hold the workers they should, as far as their number was known when they started."""
+        known = self.roster.logical_workers == workers.total
+        return not known or self.roster.counts == workers.spread_over(self.devices)
+
+    def begin_change(self, devices: Sequence[str], workers: Workers) -> None:
         """Ask for other devices, in place: joiners start, and rank 0 is told to let them in."""
         self.round += 1
         change = self.change = plan_change(self.held, devices, workers, self.named)

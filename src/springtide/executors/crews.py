@@ -12,7 +12,7 @@ from pathlib import Path
 from springtide.errors import JobError, SpringtideError
 from springtide.executors import environments
 from springtide.executors.attempts import Attempt, House
-from springtide.executors.changes import fit_devices
+from springtide.executors.changes import Workers, fit_devices
 from springtide.executors.journals import Standing
 from springtide.executors.lines import Message
 from springtide.executors.logs import LogBook, read_tail
@@ -67,6 +67,12 @@ class Crew:
     def logical_workers(self) -> int | None:
         """By the job file, or as the script has said."""
         return self.spec.logical_workers or self.standing.logical_workers
+
+    @property
+    def workers(self) -> Workers | None:
+        """The logical workers and where they are wanted; None while their number is not known."""
+        asked = dict(zip(self.standing.devices, self.standing.workers, strict=False))
+        return None if self.logical_workers is None else Workers(self.logical_workers, asked)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -148,7 +154,7 @@ class Crew:
     def understand(self, attempt: Attempt, member: Member, message: Message) -> None:
         """Act on a word; one that is not of `training.channels` raises."""
         if member.name == STORE:
-            attempt.meet(str(message["address"]), self.wanted, self.logical_workers)
+            attempt.meet(str(message["address"]), self.wanted, self.workers)
             if not self.spec.elastic:
                 self.begin(0)
         elif attempt.speaks_for_all(member):
@@ -438,9 +444,10 @@ class Crew:
             self.fault(hang.cause, hang.reason)
 
     def oversee_devices(self, attempt: Attempt) -> None:
-        """Begin a change if other devices are wanted; say so if the wanted ones are there already."""
-        wanted, workers = self.wanted, self.logical_workers
-        if set(wanted) != set(attempt.devices):
+        """Begin a change if other devices or workers are wanted; say so if they are there already."""
+        wanted, workers = self.wanted, self.workers
+        misplaced = self.spec.elastic and workers is not None and not attempt.is_mapped(workers)
+        if set(wanted) != set(attempt.devices) or misplaced:
             if not self.spec.elastic:
                 self.clear(None)
             elif workers is not None and attempt.can_change and self.house.may_take(self.job, wanted):

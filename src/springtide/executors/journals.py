@@ -46,6 +46,8 @@ class Standing:
     crashes: int = 0
     step: int = 0
     logical_workers: int | None = None
+    #: Logical workers on each device; empty: spread evenly.
+    workers: tuple[int, ...] = ()
 
 
 class Journal:
@@ -104,6 +106,7 @@ class Journal:
             data["crashes"],
             data["step"],
             data["logical_workers"],
+            tuple(data.get("workers", ())),
         )
 
     def take(self, instruction: Instruction) -> Verdict:
@@ -134,9 +137,11 @@ class Journal:
         """Keep the jobs that should run up to date with an instruction."""
         match instruction:
             case Start() | Probe():
-                self.jobs[instruction.job] = Standing(instruction, instruction.generation, instruction.devices)
-            case Resize():
-                self.change(instruction.job, generation=instruction.generation, devices=instruction.devices)
+                standing = Standing(instruction, instruction.generation, instruction.devices)
+                workers = instruction.workers if isinstance(instruction, Start) else ()
+                self.jobs[instruction.job] = replace(standing, workers=workers)
+            case Resize(generation=generation, devices=devices, workers=workers):
+                self.change(instruction.job, generation=generation, devices=devices, workers=workers)
             case Stop() | Cancel():
                 self.change(instruction.job, generation=instruction.generation, ending=instruction)
 
@@ -216,4 +221,5 @@ def dump_standing(standing: Standing) -> dict[str, Any]:
         "crashes": standing.crashes,
         "step": standing.step,
         "logical_workers": standing.logical_workers,
+        "workers": list(standing.workers),
     }

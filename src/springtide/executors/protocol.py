@@ -72,14 +72,18 @@ class Start(Order):
     kind: Literal["start"] = "start"
     spec: JobSpec
     devices: tuple[str, ...]
+    #: Logical workers on each of the devices, more on faster ones; empty: spread evenly.
+    workers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize(Order):
-    """Go on with other devices, in place: processes on devices that stay keep running."""
+    """Go on with other devices, or other workers on the same ones, in place: processes on devices that stay run on."""
 
     kind: Literal["resize"] = "resize"
     devices: tuple[str, ...]
+    #: As in `Start`.
+    workers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

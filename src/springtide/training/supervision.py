@@ -39,6 +39,8 @@ class Job:
     folder: Path = field(default_factory=Path.cwd)
     settings: Settings = field(default_factory=Settings)
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Where devices differ: variables of each, taken in turn by the processes in the order they are started.
+    devices: tuple[Mapping[str, str], ...] = ()
     #: Restarts from the last checkpoint after processes that were killed; a script that fails is not restarted.
     restarts: int = 20
 
@@ -67,10 +69,11 @@ class Lines:
             self.line.sendall(json.dumps(message).encode() + b"\n")
 
 
-def start_server(path: Path, threads: int = 1) -> subprocess.Popen[bytes]:
+def start_server(path: Path, threads: int = 1, preload: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """A fork server that will answer on this socket, and ends when its last requester has gone."""
-    command = [sys.executable, "-m", "springtide.training.forkserver", "--socket", str(path)]
-    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": str(threads)}, stdin=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "springtide.training.forkserver", "--socket", str(path), "--preload", *preload]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def connect_server(path: Path, process: subprocess.Popen[bytes] | None) -> socket.socket:
@@ -108,6 +111,7 @@ class Supervisor:
         self.next_roster: Roster | None = None
         self.generation = 0
         self.named = 0
+        self.first = 0
         self.restarted = 0
         self.last_step = 0
         self.left: set[str] = set()
@@ -136,6 +140,7 @@ class Supervisor:
 
     def start(self, counts: Sequence[int]) -> None:
         """Start processes with these logical workers each; from the last checkpoint if there is one."""
+        self.first = self.named
         self.roster = make_roster(counts, [self.new_name() for _ in counts])
         for name in self.roster.names:
             self.spawn(name, self.roster, joining=False)
@@ -161,11 +166,16 @@ class Supervisor:
             "script": str(self.job.script),
             "arguments": list(self.job.arguments),
             "folder": str(self.job.folder),
-            "environment": {**os.environ, **self.job.environment, **write_settings(settings)},
+            "environment": {**os.environ, **self.job.environment, **write_settings(settings), **self.device_of(name)},
             "stdout": str(self.work_dir / f"{name}.out"),
             "stderr": str(self.work_dir / f"{name}.err"),
         }
         self.server.write(request)
+
+    def device_of(self, name: str) -> Mapping[str, str]:
+        """The variables of the device that a process runs on."""
+        devices = self.job.devices
+        return devices[(int(name[1:]) - self.first) % len(devices)] if devices else {}
 
     def rescale(self, counts: Sequence[int]) -> None:
         """Ask for other processes, in place; survivors keep theirs. Complete when `resized` is heard."""

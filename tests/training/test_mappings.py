@@ -1,0 +1,58 @@
+"""Uneven mappings: more logical workers on faster devices, and single workers that change processes, by bits.
+
+Device types are emulated on one CPU, as in `test_operators`: what differs is in the environment of each process.
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from tests.training.laboratory import Laboratory
+
+from springtide.training.records import Records, find_difference, read_records
+from springtide.training.supervision import Supervisor
+
+CNN: dict[str, Any] = {"model": "cnn"}
+#: Two threads and all instructions, against one thread and the oldest kernels of oneDNN and MKL.
+FAST = {"SPRINGTIDE_THREADS": "2"}
+SLOW = {"ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
+#: Also draws other random numbers, so that at D1 it would differ before the first product.
+OLDEST = {**SLOW, "ATEN_CPU_CAPABILITY": "default"}
+MAPPINGS = ((3, 1), (2, 2), (1, 3))
+CHANGES = (3, 6)
+
+
+def run_mapped(laboratory: Laboratory, level: str, devices: tuple[dict[str, str], ...]) -> tuple[Records, list[int]]:
+    """The records of a run through all mappings on two devices, and the processes it had."""
+    folder = laboratory.new_folder()
+    held = ",".join(map(str, CHANGES))
+    job = laboratory.job(CNN, trace_dir=folder, max_steps=9, level=level, hold_at=held)
+    with Supervisor(replace(job, devices=devices), fork_socket=laboratory.fork_socket) as supervisor:
+        supervisor.start(MAPPINGS[0])
+        for before, after in pairwise(MAPPINGS):
+            assert supervisor.wait_for_hold() in CHANGES
+            assert supervisor.roster.counts == before
+            supervisor.rescale(after)
+            supervisor.go()
+            supervisor.wait_for_rescale()
+        supervisor.wait()
+        assert supervisor.restarted == 0
+        return read_records(folder), list(supervisor.pids.values())
+
+
+def test_single_workers_migrate_between_live_processes_with_the_bits_of_ddp(laboratory: Laboratory) -> None:
+    records, processes = run_mapped(laboratory, "D1", ())
+    assert len(processes) == 2, "no process is started or restarted for a migration"
+    assert find_difference(laboratory.reference(CNN, 9), records) is None
+
+
+def test_d2_on_two_device_types_has_the_bits_of_ddp_at_d2(laboratory: Laboratory) -> None:
+    reference, _ = laboratory.run(CNN, [(0, "4")], steps=9, mode="reference", level="D2")
+    records, processes = run_mapped(laboratory, "D2", (FAST, OLDEST))
+    assert len(processes) == 2
+    assert find_difference(reference, records) is None
+
+
+def test_d1_on_two_device_types_does_not(laboratory: Laboratory) -> None:
+    records, _ = run_mapped(laboratory, "D1", (FAST, SLOW))
+    assert find_difference(laboratory.reference(CNN, 9), records) is not None
