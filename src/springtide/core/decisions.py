@@ -12,6 +12,7 @@ from typing import Any
 
 from springtide.core.devices import Cluster, Devices
 from springtide.core.jobs import Job, JobId
+from springtide.core.mixes import Mix
 
 
 class Status(StrEnum):
@@ -112,7 +113,8 @@ class Answer:
 class JobView:
     """Where one job stands; replaced, never changed.
 
-    `served` are the device-seconds it held up to `progress.since_s`; `ran_s` the seconds it held any.
+    `served` are the device-seconds it held up to `progress.since_s`; `ran_s` the seconds it held any. Of a job with
+    speeds by type, `mix` is what it holds of each and `home` the type it first ran on; of others they stay empty.
     """
 
     job: Job
@@ -125,6 +127,8 @@ class JobView:
     served: float = 0.0
     ran_s: float = 0.0
     first_start_s: float = inf
+    mix: Mix | None = None
+    home: str = ""
 
     def served_at(self, now_s: float) -> float:
         """Device-seconds held up to an instant."""
@@ -164,14 +168,16 @@ class Snapshot:
 class Decision:
     """What changes: answers, promises, shares asked for, and (after placement) the devices.
 
-    `shares` holds only jobs whose share changes. `optional` names those of them that are growth into spare devices:
-    placement leaves them as they are where growing would need a move. `allocations` is filled by placement, and
-    may also hold jobs that are moved at an unchanged share.
+    `shares` holds only jobs whose share changes. On clusters of several device types `mixes` takes its place: the whole
+    mix of each job for which it changes, an empty one to take its devices away. `optional` names those of them that are
+    growth into spare devices: placement leaves them as they are where growing would need a move. `allocations` is
+    filled by placement, and may also hold jobs that are moved at an unchanged share.
     """
 
     answers: Mapping[JobId, Answer] = field(default_factory=dict)
     promises: Mapping[JobId, Promise] = field(default_factory=dict)
     shares: Mapping[JobId, int] = field(default_factory=dict)
+    mixes: Mapping[JobId, Mix] = field(default_factory=dict)
     optional: frozenset[JobId] = frozenset()
     allocations: Mapping[JobId, Devices] = field(default_factory=dict)
     reasons: Mapping[JobId, str] = field(default_factory=dict)

@@ -77,6 +77,27 @@ class Cluster:
         """Types in order of first appearance."""
         return tuple(dict.fromkeys(group.device_type for group in self.groups))
 
+    @cached_property
+    def node_types(self) -> tuple[str, ...]:
+        """For each node the type of its devices."""
+        return tuple(group.device_type for group in self.groups for _ in range(group.nodes))
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """All devices of each type."""
+        totals = dict.fromkeys(self.device_types, 0)
+        for group in self.groups:
+            totals[group.device_type] += group.nodes * group.devices_per_node
+        return totals
+
+    def count_types(self, devices: Devices) -> dict[str, int]:
+        """How many devices of each type a set holds; types without any are left out."""
+        counts: dict[str, int] = {}
+        for node, mask in devices:
+            kind = self.node_types[node]
+            counts[kind] = counts.get(kind, 0) + mask.bit_count()
+        return counts
+
     def describe(self) -> str:
         """The cluster in the syntax it is parsed from."""
         return ",".join(f"{group.nodes}x{group.devices_per_node}:{group.device_type}" for group in self.groups)

@@ -8,6 +8,7 @@ from math import inf, log2
 from typing import NewType
 
 from springtide.core.curves import Curve
+from springtide.core.mixes import TypedCurves
 
 JobId = NewType("JobId", str)
 
@@ -36,7 +37,8 @@ FREE = Overhead()
 class Job:
     """Work to finish: `work` steps at the speeds of `curve`, by `deadline_s` (infinite: best effort).
 
-    `index` is the arrival number and breaks every tie. `requested` is the share that rigid policies give.
+    `index` is the arrival number and breaks every tie. `requested` is the share that rigid policies give. `typed` holds
+    the speeds by device type where the cluster has several; `curve` is then that of the type a rigid policy gives.
     """
 
     id: JobId
@@ -49,6 +51,7 @@ class Job:
     overhead: Overhead = FREE
     user: str = ""
     priority: int = 0
+    typed: TypedCurves | None = None
 
     @property
     def best_effort(self) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 from springtide.core.decisions import Changes, Decision, JobView, Progress, Snapshot, Status
 from springtide.core.devices import Cluster, Devices, count_devices
 from springtide.core.jobs import Job, JobId
+from springtide.core.mixes import Mix
+from springtide.errors import PolicyError
 
 
 class World:
@@ -70,7 +72,7 @@ class World:
         for job_id, devices in decision.allocations.items():
             before = self.jobs[job_id]
             self._take(devices)
-            after = reallocate(before, devices, now_s)
+            after = reallocate(before, devices, now_s, self._count_types(before, devices))
             self.jobs[job_id] = after
             moved.append((before, after))
         for job_id, answer in decision.answers.items():
@@ -81,6 +83,18 @@ class World:
         if decision.memory is not None:
             self._memory = dict(decision.memory)
         return moved
+
+    def _count_types(self, view: JobView, devices: Devices) -> Mix | None:
+        """What a set holds of each type, for a job whose speed depends on it; it must be one the job may hold."""
+        typed = view.job.typed
+        if typed is None:
+            return None
+        mix = self.cluster.count_types(devices)
+        objection = typed.objection(mix, view.home)
+        if objection or (mix and not typed.rate(mix)):
+            held = ", ".join(f"{count} {kind}" for kind, count in mix.items())
+            raise PolicyError(f"job {view.job.id} cannot run on {held}: {objection or 'it has no speed on so many'}")
+        return mix
 
     def _release(self, devices: Devices) -> None:
         for node, mask in devices:
@@ -93,8 +107,10 @@ class World:
             self.free_masks[node] &= ~mask
 
 
-def reallocate(view: JobView, devices: Devices, now_s: float) -> JobView:
+def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = None) -> JobView:
     """The view after its devices become `devices`: settled to now, and paused if the new set is not empty.
+
+    The rate is that of the share, or of the `mix` of types that the devices are for a job with speeds by type.
 
     A change during a pause starts a new full pause. An unchanged set changes nothing.
     """
@@ -103,7 +119,8 @@ def reallocate(view: JobView, devices: Devices, now_s: float) -> JobView:
     share = count_devices(devices)
     job = view.job
     paused_until_s = now_s + job.overhead.pause_s(share, starting=not view.share) if share else now_s
-    progress = Progress(view.progress.work_left_at(now_s), job.curve.rate(share), now_s, paused_until_s)
+    rate = job.curve.rate(share) if mix is None or job.typed is None else job.typed.rate(mix)
+    progress = Progress(view.progress.work_left_at(now_s), rate, now_s, paused_until_s)
     return JobView(
         job,
         progress,
@@ -115,4 +132,6 @@ def reallocate(view: JobView, devices: Devices, now_s: float) -> JobView:
         view.served_at(now_s),
         view.ran_at(now_s),
         min(view.first_start_s, now_s) if share else view.first_start_s,
+        mix,
+        view.home or next(iter(mix), "") if mix else view.home,
     )

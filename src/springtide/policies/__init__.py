@@ -12,6 +12,7 @@ from typing import TypeAlias
 from springtide.core.decisions import Decision, Snapshot
 from springtide.errors import PolicyError
 from springtide.placement.buddy import place
+from springtide.placement.pools import place_mixes
 
 Policy: TypeAlias = Callable[[float, Snapshot], Decision]
 
@@ -51,4 +52,6 @@ def decide(policy: Policy, now_s: float, snapshot: Snapshot) -> Decision:
     decision = policy(now_s, snapshot)
     if decision.allocations:
         return decision
+    if decision.mixes:
+        return replace(decision, allocations=place_mixes(now_s, snapshot, decision))
     return replace(decision, allocations=place(now_s, snapshot, decision))

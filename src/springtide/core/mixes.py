@@ -1,0 +1,96 @@
+"""Devices of several types: which of them a job may hold, and how fast it runs on them.
+
+`TypedCurves` stands beside the single `Curve` of a job on a mixed cluster. Where the speeds come from is not its
+concern (`throughput/heterogeneous` and `throughput/blends` build them), nor which mix is wise (policies decide).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, TypeAlias
+
+from springtide.core.curves import Curve
+from springtide.errors import ProfileError
+
+Mix: TypeAlias = Mapping[str, int]  # device type -> how many; types without any are left out
+
+
+class Blend(Protocol):
+    """How fast a job runs on several types at once."""
+
+    def rate(self, mix: Mix) -> float:
+        """Steps per second on devices of two or more types; 0 where it cannot run on so many."""
+
+
+@dataclass(frozen=True)
+class TypedCurves:
+    """What a job may do with each device type: `curves` holds its speeds on one type alone, in a fixed order of types.
+
+    `blend` is its speed on several types at once, None where it keeps to one type at a time. A job that is not
+    `movable` stays with the type it first ran on. Determinism D2 allows both, D1 neither. `guaranteed` devices (minP)
+    may be taken from jobs that hold more than theirs; `preferred` is the type that was asked for by name, if any.
+    """
+
+    curves: Mapping[str, Curve]
+    blend: Blend | None = None
+    movable: bool = False
+    preferred: str = ""
+    guaranteed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.curves:
+            raise ProfileError("a job needs a speed on at least one device type")
+        if self.preferred and self.preferred not in self.curves:
+            known = ", ".join(self.curves)
+            raise ProfileError(f"preferred device type {self.preferred!r} has no speed; there are: {known}")
+        if self.guaranteed > self.most:
+            raise ProfileError(f"minP {self.guaranteed} exceeds maxP {self.most}; a job cannot hold more than maxP")
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The device types it can run on."""
+        return tuple(self.curves)
+
+    @cached_property
+    def fastest(self) -> str:
+        """The type that one device is fastest of; the first of equals."""
+        return max(self.curves, key=lambda kind: self.curves[kind].rates[0] / self.curves[kind].shares[0])
+
+    @cached_property
+    def most(self) -> int:
+        """The largest number of devices it can hold (maxP)."""
+        return max(curve.shares[-1] for curve in self.curves.values())
+
+    def rate(self, mix: Mix) -> float:
+        """Steps per second on a mix; 0 on none, and where it must not or cannot run."""
+        key = tuple([mix.get(kind, 0) for kind in self.types])
+        found = self._rates.get(key)
+        if found is None:
+            found = self._rates[key] = self._find_rate(mix)
+        return found
+
+    @cached_property
+    def _rates(self) -> dict[tuple[int, ...], float]:
+        return {}
+
+    def _find_rate(self, mix: Mix) -> float:
+        used = {kind: count for kind, count in mix.items() if count}
+        if not used or self.objection(used):
+            return 0.0
+        if len(used) > 1:
+            assert self.blend is not None
+            return self.blend.rate(used)
+        ((kind, count),) = used.items()
+        curve = self.curves[kind]
+        return curve.rate(count) if count in curve.shares else 0.0
+
+    def objection(self, mix: Mix, home: str = "") -> str:
+        """Why a job must not run on a mix, after it first ran on type `home`; empty if it may."""
+        unknown = [kind for kind in mix if kind not in self.curves]
+        if unknown:
+            return f"it has no speed on {', '.join(unknown)}, only on {', '.join(self.types)}"
+        if len(mix) > 1 and self.blend is None:
+            return f"determinism D1 keeps it on one device type; {' and '.join(mix)} together need D2"
+        if home and not self.movable and any(kind != home for kind in mix):
+            return f"determinism D1 keeps it on {home}, where it started; a change of type needs D2"
+        return ""
