@@ -22,8 +22,8 @@ from typing import IO, TypedDict
 import psutil
 
 from springtide import __version__
-from springtide.executors.imports import find_imports
 from springtide.executors.lines import Lines, Message, connect
+from springtide.training.imports import find_imports
 
 #: Run by a fork server as a script, never imported here: the agent has no torch.
 SERVER_SCRIPT = Path(__file__).with_name("nurseries.py")

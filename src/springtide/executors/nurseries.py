@@ -7,16 +7,13 @@ It refuses to serve if an import has started a thread, which a fork would lose, 
 
 import ctypes
 import gc
-import importlib
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
-from springtide.training import devices
-from springtide.training.forkserver import ForkServer
+from springtide.training.forkserver import ForkServer, import_ahead
 
 #: The exit code of a nursery that would make bad children.
 UNFIT = 70
@@ -41,29 +38,12 @@ def end_with_parent() -> None:
             os._exit(-signal.SIGKILL)
 
 
-def import_ahead(modules: list[str]) -> None:
-    """Import what can be imported; what cannot, the script will meet itself."""
-    for name in modules:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            print(f"springtide: {name} was not imported ahead: {error!r}", file=sys.stderr)
-
-
-def count_threads() -> int:
-    """The threads of this process, those of libraries included where the system lists them."""
-    tasks = Path("/proc/self/task")
-    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
-
-
 def main() -> None:
     """Serve on the socket that is the first argument; further arguments: the script's folder, and modules."""
     path, *rest = sys.argv[1:]
-    before = count_threads()
     if rest:
         sys.path[0] = rest[0]
-        import_ahead(rest[1:])
-    if count_threads() > before or devices.is_awake():
+    if not import_ahead(rest[1:]):
         print("springtide: importing ahead started threads or CUDA; processes import for themselves", file=sys.stderr)
         raise SystemExit(UNFIT)
     gc.collect()

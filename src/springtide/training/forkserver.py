@@ -7,6 +7,7 @@ CUDA, runs no operator and starts no thread, so that a child is as good as a fre
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -14,7 +15,9 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ import torch.utils.data
 
 from springtide.errors import SpringtideError
 from springtide.training import devices, elastic, reference, runtime
+from springtide.training.imports import find_imports
 
 PRELOADED = (torch._dynamo, torch.distributed, torch.utils.data, elastic, reference, runtime)
 
@@ -147,11 +151,37 @@ def redirect(request: dict[str, Any]) -> None:
         os.close(handle)
 
 
+def import_ahead(modules: Iterable[str]) -> bool:
+    """Import what can be imported, and return whether forking is still safe: no thread started, CUDA asleep.
+
+    What cannot be imported, the script will meet itself.
+    """
+    before = count_threads()
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"springtide: {name} was not imported ahead: {error!r}", file=sys.stderr)
+    return count_threads() <= before and not devices.is_awake()
+
+
+def count_threads() -> int:
+    """The threads of this process, those of libraries included where the system lists them."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
+
+
 def main() -> None:
-    """Serve on the socket given on the command line."""
+    """Serve on the socket given on the command line; begin anew without the script's imports if they forbid forks."""
     parser = argparse.ArgumentParser(description="Fork training processes with torch already imported.")
     parser.add_argument("--socket", type=Path, required=True)
-    server = ForkServer(parser.parse_args().socket)
+    parser.add_argument("--script", type=Path, help="import the installed packages that this script imports, too")
+    given = parser.parse_args()
+    if given.script is not None:
+        sys.path[0] = str(given.script.resolve().parent)
+        if not import_ahead(find_imports(given.script)):
+            os.execv(sys.executable, [sys.executable, "-m", __spec__.name, "--socket", str(given.socket)])
+    server = ForkServer(given.socket)
     assert not devices.is_awake(), "the fork server must not initialise CUDA"
     server.serve()
 

@@ -69,9 +69,13 @@ class Lines:
             self.line.sendall(json.dumps(message).encode() + b"\n")
 
 
-def start_server(path: Path, threads: int = 1, preload: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """A fork server that will answer on this socket, and ends when its last requester has gone."""
-    command = [sys.executable, "-m", "springtide.training.forkserver", "--socket", str(path), "--preload", *preload]
+def start_server(path: Path, threads: int = 1, script: Path | None = None) -> subprocess.Popen[bytes]:
+    """A fork server that will answer on this socket, and ends when its last requester has gone.
+
+    It has imported torch, and what a script imports if one is given.
+    """
+    command = [sys.executable, "-m", "springtide.training.forkserver", "--socket", str(path)]
+    command += [] if script is None else ["--script", str(script)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 

@@ -5,6 +5,7 @@ Ties `cases` (which runs), `schedules` (running them) and `records` (comparing t
 
 import ast
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -98,7 +99,8 @@ def open_bench(subject: Subject) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="springtide-verify-") as name:
         bench = Bench(subject, Path(name), Path(name) / "fork")
         # The server ends with its last requester; leaving the inner block hangs up.
-        with start_server(bench.fork_socket) as process, connect_server(bench.fork_socket, process):
+        server = start_server(bench.fork_socket, script=subject.script)
+        with server as process, connect_server(bench.fork_socket, process):
             yield bench
 
 
@@ -134,6 +136,7 @@ def judge(bench: Bench, case: Case, reference: Records, traces: Path) -> Outcome
     except TrainingError as failure:
         error = str(failure)
     records = read_records(traces)
+    shutil.rmtree(traces, ignore_errors=True)  # a large model's checkpoints would fill the disk case by case
     return Outcome(case.name, find_difference(reference, records), len(records), error)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from springtide.executors.imports import find_imports
+from springtide.training.imports import find_imports
 
 
 def test_installed_packages_of_the_script_and_its_neighbours_are_found(tmp_path: Path) -> None:
