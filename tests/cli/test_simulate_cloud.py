@@ -1,28 +1,107 @@
-"""The cloud half of `springtide simulate`, as its command will call it."""
+"""`springtide simulate --cloud` as users and scripts run it."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.throughput.made_up import make_points
 
-from springtide.cli.plan_cloud import Job, Market
-from springtide.cli.simulate_cloud import Draws, simulate_cloud
-from springtide.cloud.plans import Limits
+from springtide.cli.app import main
 from springtide.throughput.points import write_points
+
+BASE = ("simulate", "--cloud", "aws", "--region", "us-east-1", "--type", "T4")
+HEADER = "time_s,type,zone,available,price\n"
+
+
+@pytest.fixture(autouse=True)
+def no_refreshed_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> tuple[str, ...]:
+    path = tmp_path / "points.csv"
+    path.write_text(write_points(make_points("net", "T4")), encoding="utf-8")
+    return ("--points", str(path), "--steps", "500000", "--global-batch", "256", "--logical-workers", "16")
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def read(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
 
 
 def test_spot_and_on_demand_are_simulated_side_by_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    points = tmp_path / "points.csv"
-    points.write_text(write_points(make_points("net", "T4")), encoding="utf-8")
-    job = Job("net", "python train.py", tmp_path, points, None, None, 500_000, 256, None, "D1", None)
-    limits = Limits(deadline_s=40 * 3600, most_nodes=8)
-    simulate_cloud(job, Market("aws", "us-east-1", "T4", None), limits, Draws(seeds=2), as_json=True)
-    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert run(*BASE, *job, "--deadline", "40h", "--seeds", "2", "--json", "-") == 0
+    document = read(capsys)
+    runs = document["runs"]
     assert [(entry["seed"], entry["spot"]) for entry in runs] == [(0, False), (0, True), (1, False), (1, True)]
     assert all(entry["synthetic"] for entry in runs)
-    simulate_cloud(job, Market("aws", "us-east-1", "T4", None), limits, Draws(seeds=1), as_json=False)
-    assert "synthetic (seed 0)" in capsys.readouterr().out
+    assert document["synthetic"]
+    assert document["spot"]["cost_usd"] < document["on_demand"]["cost_usd"]
+
+
+def test_the_table_names_synthetic_traces_and_sums_up(
+    job: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(*BASE, *job, "--deadline", "40h", "--seeds", "1", "--json", "report.json") == 0
+    shown = capsys.readouterr()
+    assert "synthetic (seed 0)" in shown.out
+    assert "prices and revocations are synthetic" in shown.out
+    assert "days old" in shown.err
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["schema"] == 1
+
+
+def test_a_trace_file_by_zone_drives_prices_and_losses(
+    job: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "spot.csv").write_text(
+        HEADER
+        + "0,g4dn.12xlarge,us-east-1b,1,0.9\n7200,g4dn.12xlarge,us-east-1b,0,0.9\n9000,g4dn.12xlarge,us-east-1c,1,1\n",
+        encoding="utf-8",
+    )
+    assert run(*BASE, "spot.csv", *job, "--seeds", "1", "-o", "json") == 0
+    document = read(capsys)
+    plain, spot = document["runs"]
+    assert not document["synthetic"]
+    assert spot["trace"] == "spot.csv"
+    assert "us-east-1b" in spot["events"][0]["plan"]
+    assert (plain["revocations"], spot["revocations"]) == (0, 1)
+
+
+def test_without_points_an_example_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("simulate", "--cloud", "--region", "us-east-1", "--seeds", "1", "-o", "json") == 0
+    shown = capsys.readouterr()
+    assert "an example" in shown.err
+    assert json.loads(shown.out)["job"]["model"] == "resnet50"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--steps", "10"], "needs its points"),
+        (["nowhere.csv"], "nowhere.csv: cannot be read"),
+        (["a.csv", "b.csv"], "takes one spot trace"),
+        (["strange.csv"], "no type and zone of it is in the catalog"),
+        (["bad.csv"], "bad.csv, line 2: available 'maybe' must be 1 or 0"),
+        (["--deadline", "soon"], "deadline 'soon'"),
+        (["--region", "mars-1"], "region 'mars-1' is not in the catalog"),
+    ],
+)
+def test_bad_input_ends_with_code_2(
+    words: list[str], message: str, job: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "strange.csv").write_text(HEADER + "0,abacus,attic,1,1\n", encoding="utf-8")
+    (tmp_path / "bad.csv").write_text(HEADER + "0,g4dn.xlarge,us-east-1,maybe,1\n", encoding="utf-8")
+    given = [] if words[0] == "--steps" else job
+    assert run(*BASE, *given, *words) == 2
+    assert message in capsys.readouterr().err

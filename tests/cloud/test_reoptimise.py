@@ -12,7 +12,8 @@ from springtide.cloud.plans import Limits, Plan, Work
 from springtide.cloud.reoptimise import Progress, decide_move, needs_replanning
 from springtide.cloud.speeds import Speed
 from springtide.cloud.spot_simulation import Outcome, Setting, simulate_job
-from springtide.cloud.spot_traces import draw_spot_trace, read_spot_trace
+from springtide.cloud.spot_traces import Market as SpotMarket
+from springtide.cloud.spot_traces import draw_spot_trace, lies_in, read_spot_trace
 from springtide.errors import TraceError
 
 HOUR = 3600.0
@@ -113,11 +114,55 @@ def test_a_trace_file_drives_prices_and_losses(speeds: dict[str, Speed], tmp_pat
     assert "slow.4 spot" in outcome.events[0].plan
 
 
+def test_a_market_bills_the_price_of_each_moment() -> None:
+    market = SpotMarket((0.0, HOUR, 3 * HOUR), (True, True, True), (1.0, 2.0, 4.0))
+    assert market.bill_usd(0.0, 4 * HOUR) == pytest.approx(1 + 2 * 2 + 4)
+    assert market.bill_usd(1.5 * HOUR, 2 * HOUR) == pytest.approx(1.0)
+    assert market.bill_usd(HOUR, HOUR) == 0
+
+
+def test_zones_belong_to_the_region_that_begins_their_name() -> None:
+    machine = replace(make_machine("slow", 4), region="us-east-1")
+    assert lies_in("us-east-1", machine)
+    assert lies_in("us-east-1a", machine)
+    assert not lies_in("us-east-10", machine)
+    assert not lies_in("us-west-1a", machine)
+
+
+def test_with_nothing_to_rent_a_job_waits_and_then_goes_on(speeds: dict[str, Speed], tmp_path: Path) -> None:
+    path = tmp_path / "spot.csv"
+    rows = "0,slow.4,east,1,0.2\n7200,slow.4,east,0,0.2\n90000,slow.4,east,1,0.2\n"
+    path.write_text("time_s,type,zone,available,price\n" + rows, encoding="utf-8")
+    only = Catalog((replace(make_machine("slow", 4), on_demand_usd_per_h=None),), "spot alone")
+    limits = replace(LIMITS, spot=True, deadline_s=None)
+    outcome = simulate_job(WORK, limits, Setting(only, speeds, read_spot_trace(path)))
+    waits = [event.at_s for event in outcome.events if event.what == "wait"]
+    assert waits[0] == pytest.approx(7500)
+    assert waits[-1] >= 90000 - 300
+    assert outcome.finish_s > 90000
+
+
+def test_machines_lost_while_the_job_starts_are_noticed(speeds: dict[str, Speed], tmp_path: Path) -> None:
+    path = tmp_path / "spot.csv"
+    rows = "0,slow.4,east,1,0.2\n100,slow.4,east,0,0.2\n"
+    path.write_text("time_s,type,zone,available,price\n" + rows, encoding="utf-8")
+    setting = Setting(make_catalog(), speeds, read_spot_trace(path))
+    outcome = simulate_job(WORK, replace(LIMITS, spot=True, deadline_s=60 * HOUR), setting)
+    assert outcome.revocations == 1
+    assert outcome.events[1].at_s == pytest.approx(LIMITS.startup_s)
+
+
+def test_after_its_deadline_a_job_goes_on_where_it_is_cheapest(plan: Plan, speeds: dict[str, Speed]) -> None:
+    late = decide(Progress(plan, 100_000, -5.0, machines_lost=True), speeds)[0]
+    free = decide(Progress(plan, 100_000, None, machines_lost=True), speeds)[0]
+    assert late == free is not None
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [
         ("0,a,z,maybe,1", "available 'maybe' must be 1 or 0"),
-        ("0,a,z,1,0", "price must be positive"),
+        ("0,a,z,1,0", "price '0' must be positive"),
         ("x,a,z,1,1", "numbers"),
     ],
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from springtide.cloud.plans import Limits, Plan, Range, Work
     from springtide.cloud.reasons import Comparison
     from springtide.cloud.speeds import Speed
+    from springtide.throughput.points import Point
 
 DECLINED = 3
 COUNTING_S = 60.0
@@ -140,16 +141,23 @@ def count_job(job: Job) -> tuple[Job, "Counts"]:
 
 def load_speeds(job: Job, file: Path, catalog: "Catalog") -> dict[str, "Speed"]:
     """The speeds that the job's points give on machines of this catalog."""
-    from springtide.cloud.speeds import find_speed, measure_speeds
     from springtide.throughput.points import read_points
 
     points = read_points(file)
-    model = job.model or points[0].layout.model
     others = read_points(job.prior) if job.prior else []
+    return find_speeds(points, others, job.model or points[0].layout.model, str(file), catalog)
+
+
+def find_speeds(
+    points: "list[Point]", others: "list[Point]", model: str, origin: str, catalog: "Catalog"
+) -> dict[str, "Speed"]:
+    """The speeds of a model on machines of this catalog; it must be among the points and measured on one of them."""
+    from springtide.cloud.speeds import find_speed, measure_speeds
+
     speeds = measure_speeds(points, others, model)
     if not speeds:
         known = ", ".join(sorted({point.layout.model for point in points}))
-        raise JobError(f"model {model!r} is not in {file}; there are {known}; choose with --model NAME")
+        raise JobError(f"model {model!r} is not in {origin}; there are {known}; choose with --model NAME")
     if not any(find_speed(speeds, machine) for machine in catalog.machines):
         measured = ", ".join(speed.device_type for speed in speeds.values())
         rented = ", ".join(sorted({machine.device_type for machine in catalog.machines}))

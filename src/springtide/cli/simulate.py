@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CLUSTER = "16x8:a100"
 DEFAULT_POLICIES = "elasticflow,springtide"
+RENTED = "Rented machines"
 
 
 class Output(StrEnum):
@@ -46,6 +47,24 @@ def run(
     json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the report as JSON."),
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
     skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave out rows that cannot be read."),
+    cloud: bool = typer.Option(
+        False,
+        "--cloud",
+        rich_help_panel=RENTED,
+        help="Simulate one job on rented machines instead. TRACE: aws, gcp, azure, a spot trace (CSV), or nothing.",
+    ),
+    points: Path = typer.Option(None, metavar="FILE", rich_help_panel=RENTED, help="Measured points of the job (CSV)."),
+    prior: Path = typer.Option(None, metavar="FILE", rich_help_panel=RENTED, help="Points of other models."),
+    model: str = typer.Option(None, rich_help_panel=RENTED, help="Which model of the points. Default: the first."),
+    steps: int = typer.Option(None, min=1, rich_help_panel=RENTED, help="Steps to train."),
+    global_batch: int = typer.Option(None, min=1, rich_help_panel=RENTED, help="Samples per step over all devices."),
+    logical_workers: int = typer.Option(None, min=1, rich_help_panel=RENTED, help="Logical workers of the job."),
+    deadline: str = typer.Option(None, rich_help_panel=RENTED, help="From its start: 6h, 1h30m."),
+    budget: float = typer.Option(None, min=0.01, metavar="USD", rich_help_panel=RENTED, help="Most to spend."),
+    region: str = typer.Option("", metavar="NAMES", rich_help_panel=RENTED, help="Regions, joined by commas."),
+    kind: str = typer.Option("", "--type", metavar="NAMES", rich_help_panel=RENTED, help="GPU or instance types."),
+    catalog: Path = typer.Option(None, metavar="FILE", rich_help_panel=RENTED, help="Your own catalog (CSV)."),
+    seeds: int = typer.Option(5, min=1, rich_help_panel=RENTED, help="Runs, each with a seed of its own."),
 ) -> None:
     """Replay traces under several policies and compare how many deadlines each meets.
 
@@ -54,7 +73,16 @@ def run(
       springtide simulate --synthetic jobs=200,gap=600,seed=0 --policy all
 
       springtide simulate cluster01.csv --policy edf,springtide --cluster 64x8:a100 --json report.json
+
+      springtide simulate --cloud aws --points points.csv --steps 90000 --global-batch 256 --deadline 12h
     """
+    if cloud:
+        from springtide.cli.simulate_cloud import Asked, simulate_asked
+
+        batches = (steps, global_batch, logical_workers)
+        asked = Asked(points, prior, model, *batches, deadline, budget, region, kind, catalog, seeds)
+        simulate_asked(asked, traces or (), "-" if output is Output.JSON else json_file)
+        return
     from springtide.core.devices import parse_cluster
     from springtide.simulator.streams import mute_solvers
 

@@ -1,20 +1,27 @@
-"""What `springtide simulate --cloud` shows: a job on rented machines in virtual time, with and without spot."""
+"""What `springtide simulate --cloud` shows: a job on rented machines in virtual time, with and without spot.
+
+Mixes of two types are not tried here: each replanning would take seconds.
+"""
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from springtide.cli.catalog import load_catalog, split, warn_age
-from springtide.cli.plan_cloud import Job, Market, load_speeds, make_work
-from springtide.errors import JobError
+from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
+from springtide.cli.plan_cloud import Job, Market, find_speeds, load_speeds, make_work
+from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
+    from springtide.cloud.catalog import Catalog, Machine
     from springtide.cloud.plans import Limits
+    from springtide.cloud.speeds import Speed
     from springtide.cloud.spot_simulation import Outcome
     from springtide.cloud.spot_traces import SpotTrace
 
+CLOUDS = ("aws", "azure", "gcp")
 TRACE_S = 90 * 86400.0
 TRACE_NODES = 4  # public preemption rates are of groups of four
 
@@ -28,48 +35,161 @@ class Draws:
     trace: Path | None = None
 
 
-def simulate_cloud(job: Job, market: Market, limits: "Limits", draws: Draws, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One simulated life of the job: its seed, whether spot was allowed, and how it ended."""
+
+    seed: int
+    spot: bool
+    outcome: "Outcome"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of `springtide simulate` that belong to `--cloud`."""
+
+    points: Path | None
+    prior: Path | None
+    model: str | None
+    steps: int | None
+    global_batch: int | None
+    logical_workers: int | None
+    deadline: str | None
+    budget_usd: float | None
+    regions: str
+    types: str
+    catalog: Path | None
+    seeds: int
+
+
+def read_words(words: Sequence[Path]) -> tuple[str, Path | None]:
+    """The clouds and the spot trace among the words of the command line: names of clouds, and at most one file."""
+    named = [str(word) for word in words if set(split(str(word))) <= set(CLOUDS)]
+    files = [word for word in words if str(word) not in named]
+    if len(files) > 1:
+        raise InputError(
+            f"--cloud takes one spot trace, not {len(files)} ({', '.join(map(str, files))}); "
+            f"clouds are named {', '.join(CLOUDS)}"
+        )
+    return ",".join(named), files[0] if files else None
+
+
+def simulate_asked(asked: Asked, words: Sequence[Path], json_file: str | None) -> None:
+    """What the options of `springtide simulate --cloud` ask for."""
+    from springtide.cloud.plans import Limits
+    from springtide.control.durations import parse_span
+
+    clouds, trace = read_words(words)
+    batches = (asked.steps, asked.global_batch, asked.logical_workers)
+    job = Job("job", "", Path(), asked.points, asked.prior, asked.model, *batches, "D1", None)
+    limits = Limits(
+        deadline_s=None if asked.deadline is None else parse_span(asked.deadline, "deadline"),
+        budget_usd=asked.budget_usd,
+        mixes=False,
+    )
+    draws = Draws(asked.seeds, trace=trace)
+    simulate_cloud(job, Market(clouds, asked.regions, asked.types, asked.catalog), limits, draws, json_file)
+
+
+def simulate_cloud(job: Job, market: Market, limits: "Limits", draws: Draws, json_file: str | None) -> None:
     """Simulate the job on demand and with spot, once per seed, and print what it cost and whether it was on time."""
     from springtide.cloud.spot_simulation import Setting, simulate_job
 
-    if job.points is None:
-        raise JobError("simulating a job needs its points; give --points FILE")
     catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
-    work, speeds = make_work(job), load_speeds(job, job.points, catalog)
-    rows: list[tuple[int, bool, Outcome]] = []
-    for seed in range(draws.seeds):
-        trace = find_trace(draws, catalog.machines, seed)
-        for spot in (False, True):
-            setting = Setting(catalog, speeds, trace, draws.truth_spread, seed=seed)
-            rows.append((seed, spot, simulate_job(work, replace(limits, spot=spot), setting)))
-    warn_age(catalog)
-    if as_json:
-        runs = [{"seed": seed, "spot": spot, **_describe(outcome)} for seed, spot, outcome in rows]
-        print(json.dumps({"schema": 1, "runs": runs}, indent=2))
+    if job.points is None:
+        job, speeds = make_example(job, catalog)
     else:
-        print_runs(rows)
+        speeds = load_speeds(job, job.points, catalog)
+    work = make_work(job)
+    runs = []
+    for seed in range(draws.seeds):
+        setting = Setting(catalog, speeds, find_trace(draws, catalog.machines, seed), draws.truth_spread, seed=seed)
+        for spot in (False, True):
+            runs.append(Run(seed, spot, simulate_job(work, replace(limits, spot=spot), setting)))
+    warn_age(catalog)
+    document = {"schema": 1, "job": asdict(work), "limits": asdict(limits), "prices": describe_age(catalog)}
+    write_document(document | summarise(runs) | {"runs": list(map(describe_run, runs))}, json_file)
+    if json_file != "-":
+        print_runs(runs)
 
 
-def find_trace(draws: Draws, machines: Any, seed: int) -> "SpotTrace":
+def make_example(job: Job, catalog: "Catalog") -> tuple[Job, dict[str, "Speed"]]:
+    """A job for those who gave none: 90 epochs of ResNet-50 at the packaged speeds of A100s; it says so on stderr."""
+    from springtide.throughput.formats import Source, import_points
+    from springtide.throughput.profiles import PACKAGED
+
+    if (job.steps, job.global_batch, job.model) != (None, None, None):
+        raise JobError("a job on rented machines needs its points; give --points FILE (made by springtide profile)")
+    print("no --points: an example, ResNet-50 for 450000 steps of 256 at the packaged A100 speeds", file=sys.stderr)
+    points = import_points(Source(PACKAGED / "a100", "A100", 8), "elasticflow")
+    example = replace(job, name="resnet50", model="resnet50", steps=450_000, global_batch=256)
+    return example, find_speeds(points, [], "resnet50", "the packaged profiles", catalog)
+
+
+def find_trace(draws: Draws, machines: "Sequence[Machine]", seed: int) -> "SpotTrace":
     """The trace file, or one drawn for this seed."""
     from springtide.cloud.spot_traces import draw_spot_trace, read_spot_trace
 
-    return read_spot_trace(draws.trace) if draws.trace else draw_spot_trace(machines, TRACE_NODES, TRACE_S, seed)
+    if draws.trace is None:
+        return draw_spot_trace(machines, TRACE_NODES, TRACE_S, seed)
+    trace = read_spot_trace(draws.trace)
+    trace.check_covers(machines)
+    return trace
 
 
-def _describe(outcome: "Outcome") -> dict[str, Any]:
-    return asdict(outcome)
+def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+    """Means over the seeds, on demand and with spot, and whether the traces were drawn."""
+    summary: dict[str, Any] = {"synthetic": all(run.outcome.synthetic for run in runs)}
+    for name, spot in (("on_demand", False), ("spot", True)):
+        chosen = [run.outcome for run in runs if run.spot is spot]
+        summary[name] = {
+            "cost_usd": sum(outcome.cost_usd for outcome in chosen) / len(chosen),
+            "finish_s": sum(outcome.finish_s for outcome in chosen) / len(chosen),
+            "met": None if chosen[0].met is None else sum(bool(outcome.met) for outcome in chosen),
+            "runs": len(chosen),
+        }
+    return summary
 
 
-def print_runs(rows: "list[tuple[int, bool, Outcome]]") -> None:
-    """One line per run; synthetic traces are named so."""
+def describe_run(run: Run) -> dict[str, Any]:
+    """A run for JSON."""
+    return {"seed": run.seed, "spot": run.spot, **asdict(run.outcome)}
+
+
+def write_document(document: dict[str, Any], json_file: str | None) -> None:
+    """Write the JSON document to stdout (`-`) or a file, if it was asked for."""
+    text = json.dumps(document, indent=2)
+    if json_file == "-":
+        print(text)
+    elif json_file is not None:
+        try:
+            Path(json_file).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"report {json_file!r} cannot be written ({error.strerror})") from None
+
+
+def print_runs(runs: Sequence[Run]) -> None:
+    """One line per run, then what spot did to cost and punctuality; synthetic traces are named so."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("trace", "spot", "hours", "cost $", "on time", "revocations", "moves", "lost h", box=None)
-    for _, spot, outcome in rows:
+    table = Table("trace", "rented", "hours", "cost $", "on time", "revocations", "moves", "lost h", "first", box=None)
+    for run in runs:
+        outcome = run.outcome
         met = "" if outcome.met is None else "yes" if outcome.met else "no"
         counts = (str(outcome.revocations), str(outcome.moves), f"{outcome.lost_s / 3600:.1f}")
         hours, cost = f"{outcome.finish_s / 3600:.1f}", f"{outcome.cost_usd:.2f}"
-        table.add_row(outcome.trace, "spot" if spot else "", hours, cost, met, *counts)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+        rented = "spot too" if run.spot else "on demand"
+        table.add_row(outcome.trace, rented, hours, cost, met, *counts, outcome.events[0].plan)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    print(tell_summary(summarise(runs)))
+
+
+def tell_summary(summary: dict[str, Any]) -> str:
+    """What spot changed, in one sentence."""
+    plain, spot = summary["on_demand"], summary["spot"]
+    change = spot["cost_usd"] / plain["cost_usd"] - 1
+    sentence = f"spot: ${spot['cost_usd']:.2f} on average against ${plain['cost_usd']:.2f} on demand ({change:+.0%})"
+    if spot["met"] is not None:
+        sentence += f", on time {spot['met']} of {spot['runs']} against {plain['met']} of {plain['runs']}"
+    return sentence + ("; prices and revocations are synthetic" if summary["synthetic"] else "")

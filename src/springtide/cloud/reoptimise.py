@@ -54,8 +54,10 @@ def decide_move(
     if cause is None:
         return Move(None, "as predicted")
     left = replace(work, steps=max(progress.steps_left, 1))
-    # What a new plan must do: train what is left, after the switch, before the same deadline.
-    ahead = replace(limits, deadline_s=progress.deadline_in_s, startup_s=switch_s)
+    # What a new plan must do: train what is left, after the switch, before the same deadline; one that has passed binds
+    # nobody any more, and the cheapest plan is wanted.
+    due_s = progress.deadline_in_s if progress.deadline_in_s is not None and progress.deadline_in_s > 0 else None
+    ahead = replace(limits, deadline_s=due_s, startup_s=switch_s)
     search = search_plans(catalog, correct_speeds(speeds, progress), left, ahead)
     if progress.machines_lost:
         return _replace_lost(search, cause)

@@ -2,10 +2,10 @@
 
 The job trains under a plan; when its machines are taken away it loses the work since its last checkpoint and
 `reoptimise.decide_move` says where it goes on, exactly as it does live. True step times differ from the predicted ones
-by a seeded factor. Nothing is rented, and synthetic traces are labelled so in every result.
+by a seeded factor; spot is billed at the price of each moment. Nothing is rented, and synthetic traces are labelled so
+in every result.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
@@ -14,9 +14,9 @@ import numpy as np
 from springtide.cloud.catalog import Catalog, Machine
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import HOUR_S, Limits, Plan, Range, Work
-from springtide.cloud.reoptimise import Progress, correct_speeds, decide_move
+from springtide.cloud.reoptimise import Move, Progress, correct_speeds, decide_move
 from springtide.cloud.speeds import Speeds
-from springtide.cloud.spot_traces import SpotTrace
+from springtide.cloud.spot_traces import Market, SpotTrace
 from springtide.errors import CatalogError
 
 LONGEST_S = 90 * 86400.0
@@ -80,6 +80,8 @@ class _Job:
         self.truths: dict[str, float] = {}
         self.speeds = setting.speeds
         self.draws = np.random.default_rng(setting.seed)
+        machines = setting.catalog.machines if limits.spot else ()
+        self.zones = [(machine, setting.trace.find_zones(machine)) for machine in machines]
         self.plan = self._first_plan()
         self.observed = False
         self._start("start", "first plan")
@@ -92,21 +94,22 @@ class _Job:
         return found[0]
 
     def _find_offers(self) -> Catalog:
-        """The catalog at present prices, without spot machines that are not to be had now."""
-        machines = [self._price(machine) for machine in self.setting.catalog.machines]
-        return Catalog(tuple(machines), self.setting.trace.name)
+        """What can be rented now: every machine on demand, and as spot in each zone that has it."""
+        on_demand = [replace(machine, spot_usd_per_h=None) for machine in self.setting.catalog.machines]
+        spot = [found for machine, zones in self.zones for zone in zones if (found := self._price(machine, zone))]
+        return Catalog((*on_demand, *spot), self.setting.trace.name)
 
-    def _price(self, machine: Machine) -> Machine:
-        market = self.setting.trace.markets.get((machine.instance_type, machine.region))
-        if market is None:
-            return replace(machine, spot_usd_per_h=None)
-        available, usd_per_h = market.at(self.now_s)
-        return replace(machine, spot_usd_per_h=usd_per_h if available else None, spot_is_traded=True)
+    def _price(self, machine: Machine, zone: str) -> Machine | None:
+        available, usd_per_h = self.setting.trace.markets[machine.instance_type, zone].at(self.now_s)
+        if not available:
+            return None
+        return replace(machine, region=zone, on_demand_usd_per_h=None, spot_usd_per_h=usd_per_h, spot_is_traded=True)
 
     def _start(self, what: str, why: str) -> None:
         kinds = [part.machine.device_type for part in self.plan.parts]
         self.step_s = self.plan.step_s.value * max(self._find_truth(kind) for kind in kinds)
         self.events.append(Event(self.now_s, what, self.plan.name, why))
+        self.rented_s = self.now_s
         self._pass(self.limits.startup_s if what == "start" else self.setting.switch_s)
         self.observed = False
 
@@ -117,8 +120,20 @@ class _Job:
         return self.truths[device_type]
 
     def _pass(self, seconds: float) -> None:
+        if self.plan.spot:
+            end_s = self.now_s + seconds
+            self.cost_usd += sum(
+                part.nodes * market.bill_usd(self.now_s, end_s)
+                for part, market in zip(self.plan.parts, self._find_markets(), strict=True)
+            )
+        else:
+            self.cost_usd += seconds * self.plan.usd_per_h / HOUR_S
         self.now_s += seconds
-        self.cost_usd += seconds * self.plan.usd_per_h / HOUR_S
+
+    def _find_markets(self) -> list[Market]:
+        """The market of each part of a spot plan; its machines are named by zone (`_price`)."""
+        markets = self.setting.trace.markets
+        return [markets[part.machine.instance_type, part.machine.region] for part in self.plan.parts]
 
     def advance(self) -> None:
         """Train until the job ends, is first observed, or loses a machine."""
@@ -146,12 +161,9 @@ class _Job:
     def _next_loss_s(self) -> float:
         if not self.plan.spot:
             return float("inf")
-        losses: Sequence[float | None] = [
-            market.next_loss_s(self.now_s)
-            for part in self.plan.parts
-            if (market := self.setting.trace.markets.get((part.machine.instance_type, part.machine.region)))
-        ]
-        return min((loss for loss in losses if loss is not None), default=float("inf"))
+        # From when they were rented: machines can go while the job starts on them, and that shows now.
+        losses = [market.next_loss_s(self.rented_s) for market in self._find_markets()]
+        return max(self.now_s, min((loss for loss in losses if loss is not None), default=float("inf")))
 
     def _lose(self) -> None:
         """Go back to the last checkpoint and plan again; on average half an interval is lost, here the drawn part."""
@@ -167,18 +179,22 @@ class _Job:
         self._replan(machines_lost=False)
 
     def _replan(self, machines_lost: bool) -> None:
-        due = None if self.limits.deadline_s is None else max(self.limits.deadline_s - self.now_s, 1.0)
-        progress = Progress(self.plan, int(self.steps_left) + 1, due, self.step_s, machines_lost)
-        offers = self._find_offers()
-        move = decide_move(progress, offers, self.speeds, self.work, self.limits, self.setting.switch_s)
+        progress, move = self._ask(machines_lost)
+        while machines_lost and move.plan is None and self.now_s < LONGEST_S:
+            self.now_s += self.setting.switch_s  # nothing to rent: wait, unpaid, and look again
+            self.events.append(Event(self.now_s, "wait", "", move.why))
+            progress, move = self._ask(machines_lost)
         self._learn(progress)
         if move.plan is not None:
             self.plan = move.plan
             self.moves += 1
             self._start("move", move.why)
-        elif machines_lost:
-            self.now_s += self.setting.switch_s  # nothing to rent: wait, unpaid, and look again
-            self.events.append(Event(self.now_s, "wait", self.plan.name, move.why))
+
+    def _ask(self, machines_lost: bool) -> tuple[Progress, Move]:
+        due_s = None if self.limits.deadline_s is None else self.limits.deadline_s - self.now_s
+        progress = Progress(self.plan, int(self.steps_left) + 1, due_s, self.step_s, machines_lost)
+        offers = self._find_offers()
+        return progress, decide_move(progress, offers, self.speeds, self.work, self.limits, self.setting.switch_s)
 
     def _learn(self, progress: Progress) -> None:
         """Let later plans start from what was observed: the machines in use have shown their true speed."""

@@ -1,13 +1,16 @@
 """When spot machines are to be had and at what price, over time: read from CSV, or drawn from a seed.
 
-A trace is rows `time_s,type,zone,available,price`, each valid until the next of its type and zone. Drawn ones are
-synthetic and say so: revocations 0.05-0.32 per node-hour and prices 0.10-0.80 of on demand, as seen in public data.
+A trace is rows `time_s,type,zone,available,price`, each valid until the next of its type and zone. A zone is a region
+of the catalog, or lies in one by its name (`us-east-1a` in `us-east-1`). Drawn traces are synthetic and say so:
+revocations 0.05-0.32 per node-hour and prices 0.10-0.80 of on demand, as seen in public data.
 """
 
 import csv
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,7 @@ REVOCATIONS_PER_NODE_H = (0.05, 0.32)
 PRICE_RATIOS = (0.10, 0.35, 0.80)  # least, most likely, greatest
 PRICE_EVERY_S = 6 * 3600.0
 AWAY_S = 1800.0
+HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,11 @@ class Market:
                 return self.times_s[place]
         return None
 
+    def bill_usd(self, start_s: float, end_s: float) -> float:
+        """What a machine costs from one instant to another, at the price of each moment."""
+        edges = [start_s, *self.times_s[bisect_right(self.times_s, start_s) : bisect_left(self.times_s, end_s)], end_s]
+        return sum((late - early) * self.at(early)[1] for early, late in pairwise(edges)) / HOUR_S
+
 
 @dataclass(frozen=True, slots=True)
 class SpotTrace:
@@ -51,6 +60,25 @@ class SpotTrace:
     markets: Mapping[tuple[str, str], Market]
     synthetic: bool
     name: str
+
+    def find_zones(self, machine: Machine) -> list[str]:
+        """The zones of a machine's region in which the trace knows its type, by name."""
+        return sorted(zone for kind, zone in self.markets if kind == machine.instance_type and lies_in(zone, machine))
+
+    def check_covers(self, machines: Sequence[Machine]) -> None:
+        """Refuse a trace that says nothing about any of these machines."""
+        if not any(self.find_zones(machine) for machine in machines):
+            told = ", ".join(sorted({f"{kind} in {zone}" for kind, zone in self.markets})[:5])
+            raise TraceError(
+                f"{self.name}: no type and zone of it is in the catalog searched (it has {told}); a type is "
+                "an instance type such as g5.12xlarge, a zone a region or one of its zones such as us-east-1a"
+            )
+
+
+def lies_in(zone: str, machine: Machine) -> bool:
+    """Whether a zone is a machine's region, or a zone of it: its name goes on with a letter or a dash."""
+    rest = zone.removeprefix(machine.region)
+    return zone.startswith(machine.region) and not rest[:1].isdigit()
 
 
 def read_spot_trace(path: Path) -> SpotTrace:
@@ -75,11 +103,13 @@ def read_spot_trace(path: Path) -> SpotTrace:
 def _read_row(where: str, row: Mapping[str, str]) -> tuple[float, bool, float]:
     try:
         time_s, price = float(row["time_s"]), float(row["price"])
-    except ValueError:
+    except (TypeError, ValueError):
         raise TraceError(f"{where}: time_s {row['time_s']!r} and price {row['price']!r} must be numbers") from None
-    if time_s < 0 or price <= 0:
-        raise TraceError(f"{where}: time_s must not be negative and price must be positive")
-    if row["available"].strip().lower() not in ("0", "1", "true", "false"):
+    if not (0 <= time_s < inf and 0 < price < inf):
+        raise TraceError(
+            f"{where}: time_s {row['time_s']!r} must not be negative and price {row['price']!r} must be positive"
+        )
+    if (row["available"] or "").strip().lower() not in ("0", "1", "true", "false"):
         raise TraceError(f"{where}: available {row['available']!r} must be 1 or 0")
     return time_s, row["available"].strip().lower() in ("1", "true"), price
 
@@ -95,7 +125,7 @@ def draw_spot_trace(machines: Sequence[Machine], nodes: int, length_s: float, se
     markets = {}
     for machine in sorted(machines, key=lambda machine: (machine.instance_type, machine.region)):
         if machine.on_demand_usd_per_h is not None:
-            rate_per_s = nodes * draws.uniform(*REVOCATIONS_PER_NODE_H) / 3600.0
+            rate_per_s = nodes * draws.uniform(*REVOCATIONS_PER_NODE_H) / HOUR_S
             markets[machine.instance_type, machine.region] = _draw_market(
                 draws, rate_per_s, machine.on_demand_usd_per_h, length_s
             )
