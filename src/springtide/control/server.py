@@ -136,7 +136,8 @@ def bind(listening: Listening) -> socket.socket:
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
     ports = (USUAL_PORT, 0) if listening.port is None else (listening.port,)
     for port in ports:
-        line = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio turns Nagle's delay of 40 ms off only where the protocol is named
+        line = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             line.bind((listening.host, port))
