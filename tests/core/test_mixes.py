@@ -20,6 +20,8 @@ FAST, SLOW = Curve((1, 2, 4), (4.0, 7.0, 12.0)), Curve((1, 2), (1.0, 1.5))
 class Sum:
     """A blend for tests: a hundred times the number of devices."""
 
+    most = 12
+
     def rate(self, mix: Mix) -> float:
         return 100.0 * sum(mix.values())
 
@@ -38,7 +40,7 @@ def test_one_type_runs_at_its_curve_and_several_at_their_blend() -> None:
     assert D2.rate({"a100": 2, "t4": 1}) == 300.0
     assert D1.rate({"a100": 2, "t4": 1}) == 0.0
     assert D1.rate({"a100": 3}) == 0.0
-    assert (D1.fastest, D1.most, D1.types) == ("a100", 4, ("a100", "t4"))
+    assert (D1.fastest, D1.most, D2.most, D1.types) == ("a100", 4, 12, ("a100", "t4"))
 
 
 def test_what_a_level_forbids_is_named() -> None:

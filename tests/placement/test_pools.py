@@ -20,6 +20,8 @@ ANY = Curve(tuple(range(1, 13)), tuple(map(float, range(1, 13))))
 class Total:
     """A blend for tests: speed is the number of devices."""
 
+    most = 12
+
     def rate(self, mix: Mix) -> float:
         return float(sum(mix.values()))
 

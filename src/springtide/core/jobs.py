@@ -8,7 +8,7 @@ from math import inf, log2
 from typing import NewType
 
 from springtide.core.curves import Curve
-from springtide.core.mixes import TypedCurves
+from springtide.core.mixes import Mix, TypedCurves
 
 JobId = NewType("JobId", str)
 
@@ -65,6 +65,19 @@ class Job:
                 self.overhead.pause_s(share, starting=True) + self.work / rate
                 for share, rate in zip(self.curve.shares, self.curve.rates, strict=True)
                 if share <= devices
+            ),
+            default=inf,
+        )
+
+    def alone_among_s(self, totals: Mix) -> float:
+        """The same on the best mix of a whole cluster with so many devices of each type."""
+        if self.typed is None:
+            return self.alone_s(sum(totals.values()))
+        return min(
+            (
+                self.overhead.pause_s(sum(mix.values()), starting=True) + self.work / rate
+                for mix in self.typed.climb(totals)
+                if (rate := self.typed.rate(mix)) > 0
             ),
             default=inf,
         )

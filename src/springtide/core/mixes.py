@@ -4,7 +4,7 @@
 concern (`throughput/heterogeneous` and `throughput/blends` build them), nor which mix is wise (policies decide).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, TypeAlias
@@ -16,7 +16,11 @@ Mix: TypeAlias = Mapping[str, int]  # device type -> how many; types without any
 
 
 class Blend(Protocol):
-    """How fast a job runs on several types at once."""
+    """How fast a job runs on several types at once, on `most` devices in all."""
+
+    @property
+    def most(self) -> int:
+        """The largest number of devices it can hold."""
 
     def rate(self, mix: Mix) -> float:
         """Steps per second on devices of two or more types; 0 where it cannot run on so many."""
@@ -59,7 +63,8 @@ class TypedCurves:
     @cached_property
     def most(self) -> int:
         """The largest number of devices it can hold (maxP)."""
-        return max(curve.shares[-1] for curve in self.curves.values())
+        largest = max(curve.shares[-1] for curve in self.curves.values())
+        return largest if self.blend is None else max(largest, self.blend.most)
 
     def rate(self, mix: Mix) -> float:
         """Steps per second on a mix; 0 on none, and where it must not or cannot run."""
@@ -83,6 +88,28 @@ class TypedCurves:
         ((kind, count),) = used.items()
         curve = self.curves[kind]
         return curve.rate(count) if count in curve.shares else 0.0
+
+    @cached_property
+    def slowest(self) -> Curve:
+        """The least speed among the types, share by share: what a policy that knows of no types can count on."""
+        shared = set.intersection(*(set(curve.shares) for curve in self.curves.values()))
+        shares = tuple(sorted(shared)) or self.curves[self.fastest].shares[:1]
+        known = [curve for curve in self.curves.values() if set(shares) <= set(curve.shares)]
+        return Curve(shares, tuple(min(curve.rate(share) for curve in known) for share in shares))
+
+    def climb(self, totals: Mix) -> Iterator[Mix]:
+        """The best mix of every size within `totals`: one type, or the fastest devices first where types may mix."""
+        for kind, curve in self.curves.items():
+            yield from ({kind: share} for share in curve.shares if share <= totals.get(kind, 0))
+        if self.blend is None:
+            return
+        mix: dict[str, int] = {}
+        order = sorted(self.curves, key=lambda kind: -self.curves[kind].rates[0] / self.curves[kind].shares[0])
+        for kind in order:
+            for _ in range(min(totals.get(kind, 0), self.most - sum(mix.values()))):
+                mix = {**mix, kind: mix.get(kind, 0) + 1}
+                if len(mix) > 1:
+                    yield mix
 
     def objection(self, mix: Mix, home: str = "") -> str:
         """Why a job must not run on a mix, after it first ran on type `home`; empty if it may."""

@@ -1,0 +1,256 @@
+"""EasyScale's model of a job on a mix of devices: a fixed number of logical workers, dealt out to the devices held.
+
+In one global step every device runs its logical workers one after the other, and the slowest device sets the pace.
+Symbols as in EasyScale (SC 2023): maxP logical workers, N_i devices of type i, C_i mini-batches per second of one
+worker there, A_i workers on each of them. Which devices to ask for is the policies' business.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import floor, inf
+
+from springtide.core.curves import Curve
+from springtide.core.mixes import Mix, TypedCurves
+from springtide.errors import ProfileError
+
+ROUNDING = 1e-12  # k * seconds / seconds must count as k whatever the rounding
+UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpeed:
+    """One device type for one job: seconds of a mini-batch of one logical worker, alone on the device.
+
+    `most_workers` is what its memory holds (logical workers that take turns share one copy of the model, so it is
+    usually unlimited). `executors` processes take turns side by side, each at `interference` times the speed alone.
+    """
+
+    seconds: float
+    most_workers: int = UNLIMITED
+    executors: int = 1
+    interference: float = 1.0
+
+    def __post_init__(self) -> None:
+        rules = (
+            (0 < self.seconds < inf, f"{self.seconds} seconds per mini-batch must be positive"),
+            (self.most_workers >= 1, f"{self.most_workers} logical workers per device must be 1 or more"),
+            (self.executors >= 1, f"{self.executors} executors per device must be 1 or more"),
+            (0 < self.interference <= 1, f"interference {self.interference} must be above 0 and at most 1"),
+        )
+        for holds, message in rules:
+            if not holds:
+                raise ProfileError(message)
+
+    @property
+    def turn_s(self) -> float:
+        """Seconds in which every executor of a device runs one worker."""
+        return self.seconds / self.interference if self.executors > 1 else self.seconds
+
+    @property
+    def capacity(self) -> float:
+        """C_i of a device: mini-batches per second, m C I with m executors."""
+        return self.executors / self.turn_s
+
+    def workers_within(self, step_s: float) -> int:
+        """A_i: the most workers that a device can run in `step_s` seconds, up to what its memory holds."""
+        turns = floor(step_s / self.turn_s * (1.0 + ROUNDING))
+        return min(self.executors * turns, self.most_workers)
+
+    def busy_s(self, workers: int) -> float:
+        """Seconds in which a device runs so many workers."""
+        return -(-workers // self.executors) * self.turn_s
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """What a step spends on the exchange of gradients: 2 (N-1)/N `gradient_s` + 2 (N-1) `hop_s` on N devices (a ring).
+
+    `gradient_s` is the time to send all gradients once over the slowest link, `hop_s` the latency of one message.
+    """
+
+    gradient_s: float = 0.0
+    hop_s: float = 0.0
+
+    def step_s(self, devices: int) -> float:
+        """Seconds per step on so many devices; none on one."""
+        return 2.0 * (devices - 1) / devices * self.gradient_s + 2.0 * (devices - 1) * self.hop_s
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """Logical workers dealt out to a mix of devices: `workers` is A_i, the most that one device of a type runs.
+
+    Types that run none have A_i = 0 and no part in the step time. Device by device: `spread`.
+    """
+
+    count: int
+    mix: Mix
+    workers: Mapping[str, int]
+    speeds: Mapping[str, DeviceSpeed]
+
+    @property
+    def capacity(self) -> int:
+        """Workers for which there is room: sum_i N_i A_i, at least maxP."""
+        return sum(devices * self.workers[kind] for kind, devices in self.mix.items())
+
+    @property
+    def overload_s(self) -> float:
+        """The overload factor f = max over used types of A_i / C_i: the seconds of a step without communication."""
+        return max(self.speeds[kind].busy_s(workers) for kind, workers in self.workers.items())
+
+    @property
+    def waste(self) -> float:
+        """Mini-batches per second that are paid for but not run: sum_i N_i (C_i - A_i / f) + (capacity - maxP) / f."""
+        f = self.overload_s
+        idle = sum(n * (self.speeds[kind].capacity - self.workers[kind] / f) for kind, n in self.mix.items())
+        return idle + (self.capacity - self.count) / f
+
+    @property
+    def waste_share(self) -> float:
+        """Waste as a share of all that the devices could run."""
+        return self.waste / sum(n * self.speeds[kind].capacity for kind, n in self.mix.items())
+
+    @property
+    def perf(self) -> float:
+        """Mini-batches per second: sum_i N_i C_i - waste, which is maxP / f."""
+        return self.count / self.overload_s
+
+    def spread(self) -> dict[str, tuple[int, ...]]:
+        """Workers of every device, maxP in all: A_i each, fewer on the last ones of the type with the most to spare."""
+        left = self.capacity - self.count
+        spread = {}
+        for kind in sorted(self.mix, key=lambda kind: -self.workers[kind]):
+            devices = [self.workers[kind]] * self.mix[kind]
+            for at in range(len(devices) - 1, -1, -1):
+                taken = min(left, devices[at])
+                devices[at] -= taken
+                left -= taken
+            spread[kind] = tuple(devices)
+        return spread
+
+
+@dataclass(frozen=True)
+class LogicalWorkers:
+    """A job of `count` logical workers (maxP) with its speed on each device type; a `Blend` of any of them."""
+
+    count: int
+    speeds: Mapping[str, DeviceSpeed]
+    sync: Sync = Sync()
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ProfileError(f"maxP {self.count} must be 1 or more logical workers")
+
+    @property
+    def most(self) -> int:
+        """One device per logical worker at most."""
+        return self.count
+
+    def deal(self, mix: Mix) -> Deal | None:
+        """The mapping of workers to devices with the shortest step; None where memory does not hold them all.
+
+        In t seconds a device of type i runs floor(t C_i) workers, so the shortest step is the least t with
+        sum_i N_i floor(t C_i) >= maxP, and t is a multiple of some 1 / C_i: a bisection per type.
+        O(types^2 log maxP).
+        """
+        used = {kind: devices for kind, devices in mix.items() if devices}
+        step_s = min((self._shortest_s(used, kind) for kind in used), default=inf)
+        if step_s == inf:
+            return None
+        workers = {kind: self.speeds[kind].workers_within(step_s) for kind in used}
+        return Deal(self.count, used, self._trim(used, workers), self.speeds)
+
+    def _shortest_s(self, mix: Mix, kind: str) -> float:
+        """The shortest step that is a whole number of turns of one type; infinite if none holds all workers."""
+        turn_s = self.speeds[kind].turn_s
+
+        def holds(turns: int) -> bool:
+            step_s = turns * turn_s
+            room = sum(devices * self.speeds[other].workers_within(step_s) for other, devices in mix.items())
+            return room >= self.count
+
+        turns = bisect_left(range(1, self.count + 1), True, key=holds) + 1
+        return turns * turn_s if turns <= self.count else inf
+
+    def _trim(self, mix: Mix, workers: dict[str, int]) -> dict[str, int]:
+        """The same without room that nobody needs, taken from the slowest types first."""
+        spare = sum(mix[kind] * workers[kind] for kind in mix) - self.count
+        for kind in sorted(mix, key=lambda kind: self.speeds[kind].capacity):
+            surplus = min(spare // mix[kind], workers[kind])
+            workers[kind] -= surplus
+            spare -= surplus * mix[kind]
+        return workers
+
+    def step_s(self, mix: Mix) -> float:
+        """Seconds of one global step, communication included; infinite where the job does not fit."""
+        deal = self.deal(mix)
+        return inf if deal is None else deal.overload_s + self.sync.step_s(sum(deal.mix.values()))
+
+    def rate(self, mix: Mix) -> float:
+        """Global steps per second; 0 where the job does not fit or has fewer workers than devices."""
+        if not 0 < sum(mix.values()) <= self.count:
+            return 0.0
+        return 1.0 / self.step_s(mix)
+
+    def curve(self, kind: str, most: int) -> Curve | None:
+        """The speeds on up to `most` devices of one type alone; None if the job fits on no such number."""
+        rates = [(share, self.rate({kind: share})) for share in range(1, min(most, self.count) + 1)]
+        points = [(share, rate) for share, rate in rates if rate > 0]
+        return Curve(*map(tuple, zip(*points, strict=True))) if points else None
+
+    def type_curves(self, totals: Mix, level: "Level") -> TypedCurves:
+        """The job's speeds by type on a cluster with so many devices of each."""
+        if level.guaranteed > self.count:
+            raise ProfileError(
+                f"minP {level.guaranteed} exceeds maxP {self.count}; a job cannot be guaranteed more devices than it "
+                "has logical workers"
+            )
+        found = {kind: self.curve(kind, devices) for kind, devices in totals.items() if kind in self.speeds}
+        curves = {kind: curve for kind, curve in found.items() if curve is not None}
+        if not curves:
+            raise ProfileError(f"{self.count} logical workers fit on no device type of the cluster: {dict(totals)}")
+        preferred = level.preferred if level.preferred in curves else ""
+        blend = self if level.mixes and len(curves) > 1 else None
+        return TypedCurves(curves, blend, level.mixes, preferred, level.guaranteed)
+
+    def learn(self, mix: Mix, step_s: float, weight: float = 0.5) -> "LogicalWorkers":
+        """The model corrected by a step that was seen to take `step_s` on a mix.
+
+        A type that was believed to be busy for longer than the step took is faster than that; if all were believed to
+        be done earlier, the slowest of them is slower. Its seconds move to the value that explains the step by
+        `weight` of the way; what the other types need cannot be seen from this step and stays.
+        """
+        deal = self.deal(mix)
+        busy_s = step_s - self.sync.step_s(sum(mix.values()))
+        if deal is None or not 0 < busy_s < inf:
+            return self
+        believed = {kind: self.speeds[kind].busy_s(workers) for kind, workers in deal.workers.items() if workers}
+        wrong = [kind for kind, s in believed.items() if s > busy_s] or [max(believed, key=lambda kind: believed[kind])]
+        factors = {kind: 1.0 + weight * (busy_s / believed[kind] - 1.0) for kind in wrong}
+        return replace(
+            self,
+            speeds={
+                kind: replace(speed, seconds=speed.seconds * factors.get(kind, 1.0))
+                for kind, speed in self.speeds.items()
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a job may do with device types: `mixes` (D2) several at once and changes of type; D1 one of them.
+
+    `guaranteed` is minP, `preferred` the type asked for by name.
+    """
+
+    mixes: bool = False
+    preferred: str = ""
+    guaranteed: int = 0
+
+
+def saved_s(work_left: float, rate: float, new_rate: float, pause_s: float) -> float:
+    """Seconds by which a job ends earlier if it pauses once and goes on at another rate; negative if it ends later."""
+    if new_rate <= 0:
+        return -inf
+    return (work_left / rate if rate > 0 else inf) - pause_s - work_left / new_rate
