@@ -85,7 +85,7 @@ def add_verb(app: typer.Typer, name: str, module: str, summary: str) -> None:
     """Import a verb's module and add its command or group."""
     home = import_module(module)
     if hasattr(home, "app"):
-        app.add_typer(home.app, name=name, help=summary, no_args_is_help=True)
+        app.add_typer(home.app, name=name, help=summary, no_args_is_help=not hasattr(home, "run"))
     else:
         app.command(name, short_help=summary)(home.run)
 

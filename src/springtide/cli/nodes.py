@@ -1,20 +1,71 @@
-"""`springtide nodes`: the devices, and who holds them."""
+"""`springtide nodes`: the devices and who holds them; and letting a node take no more work."""
+
+import typer
 
 from springtide.cli.connections import connect
 from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
 
+app = typer.Typer(help="List devices and who holds them; drain a node.")
 
-def run(output: Output = OUTPUT) -> None:
+
+@app.callback(invoke_without_command=True)
+def run(context: typer.Context, output: Output = OUTPUT) -> None:
     """List devices and the jobs on them.
 
-    Example:
+    Examples:
 
       springtide nodes
+
+      springtide nodes drain node-1 --grace 60s
     """
+    if context.invoked_subcommand is not None:
+        return
     with connect() as client:
         devices = client.nodes()
     if output is Output.JSON:
         write_json({"schema": 1, "devices": devices})
         return
-    rows = ((one["node"], one["name"], one["type"], one["job_name"] or "free", one["job"] or "") for one in devices)
-    print_table(("NODE", "DEVICE", "TYPE", "HELD BY", "JOB"), rows)
+    rows = (
+        (one["node"], one["state"], one["name"], one["type"], one["job_name"] or "free", one["job"] or "")
+        for one in devices
+    )
+    print_table(("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB"), rows)
+
+
+@app.command()
+def drain(
+    node: str = typer.Argument(metavar="NODE", help="As `springtide nodes` names it."),
+    grace: str = typer.Option("60s", metavar="SPAN", help="By when its jobs have left: 90s, 10m, 1h."),
+    output: Output = OUTPUT,
+) -> None:
+    """Let a node take no new work, and its jobs shrink off it, move or checkpoint within the grace.
+
+    Promises that the other nodes cannot keep are named in events and marked at risk. The last node cannot be drained:
+    `springtide stop` ends everything with checkpoints.
+
+    Example:
+
+      springtide nodes drain node-1 --grace 60s
+    """
+    with connect() as client:
+        document = client.drain(node, grace)
+    if output is Output.JSON:
+        write_json(document)
+    else:
+        print(f"{node} is {document['state']}; follow it with: springtide nodes, springtide events")
+
+
+@app.command()
+def undrain(node: str = typer.Argument(metavar="NODE"), output: Output = OUTPUT) -> None:
+    """Let a drained node take work again.
+
+    Example:
+
+      springtide nodes undrain node-1
+    """
+    with connect() as client:
+        document = client.undrain(node)
+    if output is Output.JSON:
+        write_json(document)
+    else:
+        print(f"{node} takes work again")

@@ -12,9 +12,15 @@ def run(
     port: int = typer.Option(None, min=0, max=65535, help="Default: 8410, or any free one if that is taken."),
     devices: int = typer.Option(None, min=1, help="CPU slots, where there is no GPU. Default: the cores."),
     policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
+    nodes: int = typer.Option(1, min=1, help="Cut the devices into so many nodes, each of which can be drained."),
     engine: str = typer.Option("local", help="Where jobs run: local, or fake (nothing really runs)."),
     host_name: list[str] = typer.Option([], help="Further names under which this server is called."),
     database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
+    cloud: str = typer.Option(
+        None,
+        metavar="NAMES",
+        help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none",
+    ),
     output: Output = OUTPUT,
 ) -> None:
     """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.

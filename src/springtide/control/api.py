@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from springtide import __version__
-from springtide.control import documents, explanations, journals
+from springtide.control import documents, drains, explanations, journals
 from springtide.control.archives import check_archive, unpack
 from springtide.control.arrivals import Submission
 from springtide.control.auth import Limiter, hash_token, make_token
 from springtide.control.desks import ConflictError, Desk, LimitError, MissingError
+from springtide.control.durations import parse_span
 from springtide.control.gates import Gate, write_error
 from springtide.control.jobfile import JobFile, build_schema, explain_errors
 from springtide.control.metrics import write_metrics
@@ -67,6 +68,12 @@ class AcceptBody(Body):
 
 class UserBody(Body):
     """A user's rights and limits."""
+class DrainBody(Body):
+    """How long the jobs of a node may take to leave it."""
+
+    grace: Annotated[str, Field(max_length=64)] = "60s"
+
+
 
     admin: bool = False
     quota_device_s: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=False)] | None = None
@@ -293,14 +300,16 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
         devices = [
             {
                 "name": name,
-                "node": f"node-{number}",
+                "node": label,
+                "state": states[label],
                 "type": api.platform.site.device_type,
                 "job": holders[name].id if name in holders else None,
                 "job_name": holders[name].name if name in holders else None,
             }
-            for number, node in enumerate(api.platform.site.names)
+            for label, node in zip(api.platform.site.nodes, api.platform.site.names, strict=True)
             for name in node
         ]
+        states = drains.describe_nodes(api.platform.site, api.store.fact(drains.FACT))
         return documents.write_list("devices", devices)
 
     @app.get("/api/v1/events", tags=["server"])
@@ -314,6 +323,21 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             own = {record.id for record in api.store.list_jobs(user=user.name)}
             events = [event for event in events if event.job in own]
         return documents.write_list("events", map(documents.write_event, events))
+    @app.post("/api/v1/nodes/{node}/drain", tags=["server"])
+    async def drain_node(request: Request, node: str, body: DrainBody) -> Document:
+        """Let a node take no more work; its jobs shrink, move or checkpoint within the grace."""
+        check_admin(request.state.user)
+        grace_s = parse_span(body.grace, "grace")
+        await api.call(lambda: api.desk.drain(node, grace_s))
+        return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
+
+    @app.post("/api/v1/nodes/{node}/undrain", tags=["server"])
+    async def undrain_node(request: Request, node: str) -> Document:
+        """Let a drained node take work again."""
+        check_admin(request.state.user)
+        await api.call(lambda: api.desk.undrain(node))
+        return {"schema": 1, "node": node, "state": api.describe_node(node)}
+
 
     @app.get("/api/v1/server", tags=["server"])
     def show_server() -> Document:

@@ -130,8 +130,9 @@ def make_job(record: JobRecord, speed: SpeedRecord | None, site: Site) -> Job:
     else:
         work, curve = float(count_steps(record, job, speed) or speeds.GUESSED_STEPS), speeds.guess_curve(shares)
     overhead = speeds.plan_overhead(speed)
-    if record.missed or record.deadline_s is None:
-        deadline_s, priority = inf, MISSED_PRIORITY if record.missed else job.priority
+    unplanned = record.promised and record.plan is None  # missed, or in danger since devices were lost
+    if unplanned or record.missed or record.deadline_s is None:
+        deadline_s, priority = inf, MISSED_PRIORITY if unplanned or record.missed else job.priority
     else:
         deadline_s, priority = record.deadline_s, 0
     return Job(

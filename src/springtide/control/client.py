@@ -168,6 +168,14 @@ class Client:
 
     def server(self) -> Document:
         """What the server is."""
+    def drain(self, node: str, grace: str) -> Document:
+        """Let a node take no more work, and its jobs leave within the grace."""
+        return self.ask("POST", f"/api/v1/nodes/{quote(node)}/drain", json={"grace": grace})
+
+    def undrain(self, node: str) -> Document:
+        """Let a drained node take work again."""
+        return self.ask("POST", f"/api/v1/nodes/{quote(node)}/undrain", json={})
+
         return self.ask("GET", "/api/v1/server")
 
     def users(self) -> list[Document]:

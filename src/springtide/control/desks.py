@@ -9,7 +9,7 @@ from math import inf
 from pathlib import PurePosixPath
 from typing import Any
 
-from springtide.control import answers, arrivals, outcomes, speeds, watches
+from springtide.control import answers, arrivals, drains, outcomes, speeds, watches
 from springtide.control.arrivals import Submission
 from springtide.control.homes import write_secrets
 from springtide.control.jobfile import JobFile
@@ -54,6 +54,16 @@ class Desk:
     """The requests of users, by a reconciler."""
 
     reconciler: Reconciler
+
+    def drain(self, node: str, grace_s: float) -> None:
+        """Let a node take no more work, and its jobs leave within the grace."""
+        drains.drain(self.reconciler.platform, node, grace_s, self.reconciler.decide)
+        self.reconciler.dirty = True
+
+    def undrain(self, node: str) -> None:
+        """Let a drained node take work again."""
+        drains.undrain(self.reconciler.platform, node)
+        self.reconciler.dirty = True
 
     def submit(self, submission: Submission, user: UserRecord | None = None) -> str:
         """Take in a job; returns its id. The answer is in its record once the present step is over."""

@@ -43,14 +43,14 @@ class PacedFake(FakeExecutor):
         return super().events(after)
 
 
-def open_engine(name: str, home: Home, devices: int | None) -> Engine:
+def open_engine(name: str, home: Home, devices: int | None, nodes: int = 1) -> Engine:
     """The engine of this name; `devices` is the number of CPU slots where there is no GPU."""
     if name == "fake":
-        return Engine(PacedFake(), make_site("fake", [f"fake:{k}" for k in range(devices or 2)]), lambda: None)
+        return Engine(PacedFake(), make_site("fake", [f"fake:{k}" for k in range(devices or 2)], nodes), lambda: None)
     if name != "local":
         raise InputError(f"unknown engine {name!r}; there are: {', '.join(NAMES)}")
     from springtide.executors.local import LocalExecutor
 
     executor = LocalExecutor(home.root, devices)
     found = executor.devices()
-    return Engine(executor, make_site(found[0].type, [device.name for device in found]), executor.shutdown)
+    return Engine(executor, make_site(found[0].type, [device.name for device in found], nodes), executor.shutdown)

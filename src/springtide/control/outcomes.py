@@ -74,7 +74,7 @@ def stage_devices(platform: Platform, before: JobView, after: JobView, why: str)
     book, site = platform.book, platform.site
     is_probe = before.job.id.startswith(arrivals.PROBE_PREFIX)
     record = book.jobs[before.job.id.removeprefix(arrivals.PROBE_PREFIX)]
-    held, given = site.name_devices(before.devices), site.name_devices(after.devices)
+    held, given = record.devices, site.name_devices(after.devices)
     order: Instruction
     if is_probe and given and not held:
         order = make_probe(record, given, platform.home, platform.find_run_as(record.user))
@@ -156,7 +156,10 @@ def tell_margin(record: JobRecord) -> str:
 
 
 def tell_cause(record: JobRecord) -> str:
-    """Why a promise was missed, in a word: faults, or a job slower than it was measured."""
+    """Why a promise was missed, in a word: lost capacity, faults, or a job slower than it was measured."""
+    risk = record.condition("at_risk")
+    if risk is not None and risk.reason == "lost_capacity":
+        return risk.reason
     return "faults" if record.faults else "slower_than_measured"
 
 

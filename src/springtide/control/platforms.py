@@ -30,6 +30,9 @@ class Options:
     rate_per_s: float = 10.0
     burst: int = 50
     keep_days: float = 90.0
+    #: Where a declined job could rent: names joined by commas, or none.
+    clouds: str = "aws,azure,gcp"
+    nodes: int = 1  # that this machine's devices are cut into, so that a part of them can be drained
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from springtide.control import arrivals, outcomes, watches
+from springtide.control import arrivals, drains, outcomes, watches
 from springtide.control.books import Book
 from springtide.control.clock import Anchor, Clock, Source
 from springtide.control.hearings import Ear
@@ -54,6 +54,7 @@ class Reconciler:
         self.store = store
         self.executor = executor
         clock = restore_clock(store, source)
+        site = drains.restore_site(site, store.fact(drains.FACT))
         self.platform = Platform(Book(store, clock), LiveWorld(site.cluster), site, home, clock, options)
         self.ear = Ear(self.platform)
         self.decide: Callable[[float, Snapshot], Decision] = partial(decide, find_policy(options.policy))
@@ -168,6 +169,7 @@ class Reconciler:
             self.platform.book.note("executor_back", "the executor answers again")
         for event in events:
             self.dirty |= self.ear.hear(event)
+            drains.hear(self.platform, event)
             self.cursor = max(self.cursor, event.seq)
         if events:
             self.platform.book.put_fact("cursor", self.cursor)
@@ -202,6 +204,7 @@ class Reconciler:
         if now_s >= self._next_watch_s:
             self._next_watch_s = now_s + WATCH_S
             self.dirty |= watches.watch(self.platform)
+            drains.watch(self.platform)
         if now_s >= self._next_prune_s:
             self._next_prune_s = now_s + PRUNE_S
             self.store.prune(now_s - self.platform.options.keep_days * DAY_S)
@@ -220,6 +223,7 @@ class Reconciler:
         self.wake_at_s = decision.wake_at_s
         for view, answer in outcomes.stage_decision(self.platform, decision, now_s):
             self.dirty |= watches.propose(self.platform, view, answer, self.admits)
+        drains.follow_up(self.platform)
         watches.update_predictions(self.platform, decision)
 
     def admits(self, job: Job) -> bool:

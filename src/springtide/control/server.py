@@ -172,7 +172,7 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))
         warm_up(settings.options.policy)  # an unknown policy ends here, before an agent is started for nothing
-        server = Server(settings, open_engine(settings.engine, home, settings.devices))
+        server = Server(settings, open_engine(settings.engine, home, settings.devices, settings.options.nodes))
         announce(server.url)
         server.run()
 

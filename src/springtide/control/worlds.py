@@ -3,16 +3,16 @@
 Reality tells how far a job really is, how fast it really goes, and that a server may start in the middle of things.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from springtide.control.records import JobRecord, PlanRecord, State
 from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Status
-from springtide.core.devices import Devices, count_devices
+from springtide.core.devices import Cluster, Devices, count_devices
 from springtide.core.jobs import Job, JobId
-from springtide.core.world import World
+from springtide.core.world import World, reallocate
 
 
 class LiveWorld(World):
@@ -50,6 +50,17 @@ class LiveWorld(World):
             served=view.served_at(now_s),
             ran_s=view.ran_at(now_s),
         )
+        self._cache = None
+
+    def change_cluster(self, cluster: Cluster, held: Mapping[JobId, Devices], now_s: float) -> None:
+        """Go on with other nodes; `held` says what of its devices each job keeps, under the new node numbers."""
+        self.cluster = cluster
+        self.free_masks = list(cluster.full_masks)
+        for job_id, devices in held.items():
+            view = self.jobs[job_id]
+            self._take(devices)
+            same = count_devices(devices) == view.share
+            self.jobs[job_id] = replace(view, devices=devices) if same else reallocate(view, devices, now_s)
         self._cache = None
 
     def put_back(self, changes: Changes) -> None:

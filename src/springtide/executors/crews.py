@@ -18,7 +18,7 @@ from springtide.executors.lines import Message
 from springtide.executors.logs import LogBook, read_tail
 from springtide.executors.probes import Measurement
 from springtide.executors.processes import STORE, Member
-from springtide.executors.protocol import Event, Probe, Running
+from springtide.executors.protocol import Event, Probe, Running, Stop
 from springtide.executors.reports import Reports
 from springtide.executors.verdicts import Hearing, Verdict, describe_code, judge, judge_end
 from springtide.executors.watches import Watch
@@ -283,7 +283,7 @@ class Crew:
         self.clear(self.reports.make_finished(self.words))
 
     def crash(self, verdict: Verdict) -> None:
-        """The user's code has failed: try again while retries are left."""
+        """The user's code has failed: try again while retries are left. A result not saved is no fault of it."""
         assert self.attempt is not None
         rank = self.attempt.rank_of(self.attempt.processes.members[verdict.process])
         said = " | ".join(read_tail(self.logs.path_of(rank))) or "it said nothing"
@@ -375,10 +375,13 @@ class Crew:
         self.until_s = time.monotonic() + self.find_grace_s()
 
     def find_grace_s(self) -> float:
-        """The least grace, plus two of the longest gaps between steps, plus three times what a checkpoint may take."""
+        """As told; else the least grace, plus two of the longest gaps between steps, plus three times a checkpoint."""
         options = self.house.options
         size = environments.measure_newest(Path(self.spec.checkpoint.dir))
-        return options.grace_s + 2 * self.words.speed.longest_gap_s + 3 * size / options.write_bytes_per_s
+        fitting_s = options.grace_s + 2 * self.words.speed.longest_gap_s + 3 * size / options.write_bytes_per_s
+        ending = self.standing.ending
+        told_s = ending.grace_s if isinstance(ending, Stop) else None
+        return fitting_s if told_s is None else told_s
 
     def conclude_stop(self) -> None:
         """All processes have ended in their grace: stopped, unless they had just finished."""

@@ -92,6 +92,8 @@ class Stop(Order):
 
     kind: Literal["stop"] = "stop"
     reason: str = "preempted"
+    #: Seconds for the checkpoint before all is killed; None: as many as the executor thinks fit.
+    grace_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
