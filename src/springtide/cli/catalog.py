@@ -91,11 +91,9 @@ def refresh(
 def load_catalog(path: Path | None) -> "Catalog":
     """The catalog at a path, or the one refreshed last, or the packaged one."""
     from springtide.cloud.catalog import read_catalog
-    from springtide.cloud.refreshes import find_refreshed
+    from springtide.cloud.refreshes import read_latest
 
-    if path is None and find_refreshed().is_file():
-        return read_catalog(find_refreshed())
-    return read_catalog(path)
+    return read_latest() if path is None else read_catalog(path)
 
 
 def warn_age(catalog: "Catalog") -> None:

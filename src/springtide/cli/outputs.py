@@ -31,6 +31,14 @@ def tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def show_rent(document: dict[str, Any]) -> str | None:
+    """What renting would cost a declined job, in one line; None where nothing is known of it."""
+    rent = document.get("rent") or {}
+    if rent.get("state") not in ("offer", "none"):
+        return None
+    return f"renting {rent['sentence']} ({rent['prices']}; plan it with: springtide plan JOB.yaml --cloud)"
+
+
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str = "") -> None:
     """A plain table on stdout; `empty` where there are no rows."""
     from rich.console import Console

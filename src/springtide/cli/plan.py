@@ -87,19 +87,21 @@ def run(
         guess_network=guess_network,
         terms=SpotTerms(revocations_per_node_h=revocation),
     )
+    measured = points or _find_beside(job, told.get("points") or told.get("profile"))
+    workers, batch = find_sizes(told, measured, logical_workers, global_batch)
     types = kind or ",".join(told.get("device_types") or ())
     plan_cloud(
         Job(
             str(told.get("name") or (job.stem if job else "job")),
             _read_command(told.get("run")),
             job.parent if job else Path(),
-            points or _find_beside(job, told.get("points") or told.get("profile")),
+            measured,
             prior,
             model or told.get("model"),
             steps or _read_count(told, "steps"),
-            global_batch or _read_count(told, "global_batch"),
-            logical_workers or _read_count(told, "logical_workers"),
-            _read_level(determinism or told.get("determinism"), logical_workers or told.get("logical_workers")),
+            batch,
+            workers,
+            _read_level(determinism or told.get("determinism"), workers),
             memory,
         ),
         Market(cloud, region, types, catalog),
@@ -121,6 +123,20 @@ def read_job(path: Path | None) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise JobError(f"job file {path}: must hold fields such as run: and steps:")
     return document
+
+
+def find_sizes(
+    told: dict[str, Any], points: Path | None, workers: int | None, batch: int | None
+) -> tuple[int | None, int | None]:
+    """Logical workers and global batch: as given, or of the job file, or of the notes beside its profile."""
+    from springtide.throughput.notes import Notes, read_notes
+
+    notes = read_notes(points) if points is not None else Notes()
+    workers = workers or _read_count(told, "logical_workers") or notes.logical_workers
+    batch = batch or _read_count(told, "global_batch")
+    if batch is None and notes.worker_batch is not None and workers is not None:
+        batch = notes.worker_batch * workers
+    return workers, batch
 
 
 def read_usd(text: Any) -> float | None:

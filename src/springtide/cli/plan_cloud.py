@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog
     from springtide.cloud.estimates import Counts
     from springtide.cloud.planner import Search
-    from springtide.cloud.plans import Limits, Plan, Range, Work
+    from springtide.cloud.plans import Limits, Plan, Work
     from springtide.cloud.reasons import Comparison
     from springtide.cloud.speeds import Speed
     from springtide.throughput.points import Point
@@ -186,6 +186,7 @@ def build_document(
     search: "Search", work: "Work", limits: "Limits", catalog: "Catalog", obvious: list["Comparison"]
 ) -> dict[str, Any]:
     """The result for JSON."""
+    from springtide.cloud.plans import describe_plan
     from springtide.cloud.reasons import explain_plan
 
     plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
@@ -202,40 +203,6 @@ def build_document(
         "binding": list(search.binding),
         "considered": search.considered,
     }
-
-
-def describe_plan(plan: "Plan") -> dict[str, Any]:
-    """A plan for JSON."""
-    parts = [
-        {
-            "cloud": part.machine.cloud,
-            "region": part.machine.region,
-            "instance_type": part.machine.instance_type,
-            "device_type": part.machine.device_type,
-            "nodes": part.nodes,
-            "devices": part.devices,
-            "local_batch": part.local_batch,
-        }
-        for part in plan.parts
-    ]
-    return {
-        "name": plan.name,
-        "parts": parts,
-        "spot": plan.spot,
-        "devices": plan.devices,
-        "usd_per_h": plan.usd_per_h,
-        "step_s": _describe_range(plan.step_s),
-        "time_s": _describe_range(plan.time_s),
-        "cost_usd": _describe_range(plan.cost_usd),
-        "probability": plan.chance,
-        "checkpoint_every_s": plan.checkpoint_every_s,
-        "basis": plan.basis,
-        "note": plan.note,
-    }
-
-
-def _describe_range(found: "Range") -> dict[str, float]:
-    return {"value": found.value, "low": found.low, "high": found.high}
 
 
 def _print_plans(title: str, plans: "tuple[Plan, ...]", search: "Search", limits: "Limits") -> None:

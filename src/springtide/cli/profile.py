@@ -37,6 +37,7 @@ def run(
 
       springtide profile train.py --seconds 60 --out train.points.csv -- --lr 0.1
     """
+    from springtide.throughput.notes import write_notes
     from springtide.throughput.points import write_points
     from springtide.throughput.probing import Subject, profile_script
 
@@ -46,10 +47,9 @@ def run(
     subject = Subject(script, tuple(arguments or ()), name, device_type or kind)
     profile = profile_script(subject, counts, seconds, steps, lambda line: print(line, file=sys.stderr))
     target = out or Path(f"{name}.points.csv")
-    notes = target.with_suffix(".json")
     try:
         target.write_text(write_points(profile.points), encoding="utf-8")
-        notes.write_text(json.dumps({"schema": 1, **profile.notes}, indent=2) + "\n", encoding="utf-8")
+        notes = write_notes(target, profile.notes)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}; give another with --out FILE") from None
     if output is Output.JSON:

@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, Output, show_seconds, write_json
+from springtide.cli.outputs import OUTPUT, Output, show_rent, show_seconds, write_json
 
 
 def run(
@@ -50,3 +50,6 @@ def print_job(job: dict[str, Any]) -> None:
         print(f"  {condition['kind']}: {condition['sentence']}")
     for offer in job["offers"]:
         print(f"  offer {offer['id']} ({offer['state']}): {offer['sentence']}")
+    rent = show_rent(job)
+    if rent is not None:
+        print(f"  {rent}")

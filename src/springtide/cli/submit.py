@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from springtide.cli.connections import connect_or_start
-from springtide.cli.outputs import OUTPUT, Output, tell, write_json
+from springtide.cli.outputs import OUTPUT, Output, show_rent, tell, write_json
 
 EXIT_CODES = {"admitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 1}
 
@@ -48,6 +48,9 @@ def print_answer(answer: dict[str, Any]) -> None:
     open_offers = [offer for offer in answer["offers"] if offer["state"] == "open"]
     for offer in open_offers:
         print(f"  offer {offer['id']}: {offer['sentence']}")
+    rent = show_rent(answer)
+    if rent is not None:
+        print(f"  {rent}")
     if open_offers:
         print(f"take the first with: springtide accept {answer['name']}   (open until {open_offers[0]['expires_at']})")
     elif shown == "admitted":

@@ -1,9 +1,11 @@
 """`springtide why`: one sentence on where a job stands."""
 
+from typing import Any
+
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.cli.outputs import OUTPUT, Output, show_rent, write_json
 
 
 def run(
@@ -20,9 +22,17 @@ def run(
         told = client.why(choose_job(client, job))
     if output is Output.JSON:
         write_json(told)
-        return
+    else:
+        print_explanation(told)
+
+
+def print_explanation(told: dict[str, Any]) -> None:
+    """The sentence, the facts behind it, and what to do."""
     print(f"{told['name']} is {told['state']} [{told['reason']}]: {told['sentence']}")
     for fact in told["facts"]:
         print(f"  - {fact}")
+    rent = show_rent(told)
+    if rent is not None:
+        print(f"  - {rent}")
     if told["remedy"]:
         print(f"  try: {told['remedy']}")

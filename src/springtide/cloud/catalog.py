@@ -5,9 +5,11 @@ An empty cell is unknown and stays so. A user's own catalog is one flat CSV in t
 """
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from math import isfinite
 from pathlib import Path
 
@@ -20,6 +22,8 @@ OLD_AFTER_DAYS = 30
 # Public catalogs carry a tenth (AWS) and 0.11 or all (Azure) of the on-demand price where no spot price is known.
 PLACEHOLDER_RATIOS = (0.1, 0.11, 1.0)
 PLACEHOLDER_TOLERANCE = 0.0005
+# What drivers write into a product name beside the type: the maker, the form, the kind of memory.
+_BESIDE_THE_TYPE = re.compile(r"nvidia|tesla|amd|sxm\d?|pcie|hbm\d?e?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,14 @@ class Machine:
         ratio = self.spot_usd_per_h / self.on_demand_usd_per_h
         suspicious = any(abs(ratio - known) < PLACEHOLDER_TOLERANCE for known in PLACEHOLDER_RATIOS)
         return None if suspicious else self.spot_usd_per_h
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The normalised names under which its speed may be known: instance type, GPU, GPU with its memory."""
+        names = [self.instance_type, self.device_type]
+        if self.device_memory_gib is not None:
+            names.append(f"{self.device_type} {self.device_memory_gib:.0f}GB")
+        return tuple(map(normalise, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +94,10 @@ class Catalog:
         return Catalog(kept, self.origin)
 
 
+@cache
 def normalise(name: str) -> str:
-    """A device type's name as it is compared: `A100-80GB` and `a100_80gb` are the same."""
-    return "".join(letter for letter in name.lower() if letter.isalnum())
+    """A device type's name as it is compared: `A100-80GB`, `a100_80gb` and `NVIDIA A100-SXM4-80GB` are the same."""
+    return "".join(word for word in re.findall("[a-z0-9]+", name.lower()) if not _BESIDE_THE_TYPE.fullmatch(word))
 
 
 def read_catalog(path: Path | None = None) -> Catalog:

@@ -1,6 +1,7 @@
 """The values of cloud planning: the work, the limits on it, and a plan with its time, cost and chance."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from springtide.cloud.catalog import Machine
 from springtide.cloud.spot import SpotTerms
@@ -107,3 +108,33 @@ class Plan:
     def devices(self) -> int:
         """Devices of all parts."""
         return sum(part.devices for part in self.parts)
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """A plan for JSON."""
+    parts = [
+        {
+            "cloud": part.machine.cloud,
+            "region": part.machine.region,
+            "instance_type": part.machine.instance_type,
+            "device_type": part.machine.device_type,
+            "nodes": part.nodes,
+            "devices": part.devices,
+            "local_batch": part.local_batch,
+        }
+        for part in plan.parts
+    ]
+    return {
+        "name": plan.name,
+        "parts": parts,
+        "spot": plan.spot,
+        "devices": plan.devices,
+        "usd_per_h": plan.usd_per_h,
+        "step_s": asdict(plan.step_s),
+        "time_s": asdict(plan.time_s),
+        "cost_usd": asdict(plan.cost_usd),
+        "probability": plan.chance,
+        "checkpoint_every_s": plan.checkpoint_every_s,
+        "basis": plan.basis,
+        "note": plan.note,
+    }

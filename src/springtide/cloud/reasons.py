@@ -45,6 +45,17 @@ def offer_rent(search: Search) -> str | None:
     return f"meets the deadline with {machines}, ${floor(plan.cost_usd.low)}-{ceil(plan.cost_usd.high)}"
 
 
+def tell_nearest(search: Search) -> str | None:
+    """How near renting comes to the limits where it cannot keep them; None if nothing can be rented at all."""
+    if not search.nearest:
+        return None
+    plan = search.nearest[0]
+    hours = f"{plan.time_s.low / HOUR_S:.1f}-{plan.time_s.high / HOUR_S:.1f} h"
+    dollars = f"${floor(plan.cost_usd.low)}-{ceil(plan.cost_usd.high)}"
+    broken = " and the ".join(search.binding)
+    return f"would not keep the {broken} either; the nearest is {plan.name}: {hours}, {dollars}"
+
+
 def compare_obvious(search: Search, work: Work, limits: Limits) -> list[Comparison]:
     """The obvious choices that the search did not take, each with what is wrong with it."""
     if not search.best:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from springtide.cloud.catalog import OPTIONAL, REQUIRED, Catalog, Machine, read_amount
+from springtide.cloud.catalog import OPTIONAL, REQUIRED, Catalog, Machine, read_amount, read_catalog
 from springtide.errors import CatalogError
 
 Fetch = Callable[[str], str]
@@ -100,6 +100,12 @@ def find_refreshed() -> Path:
     """Where a refreshed catalog is kept."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "springtide" / "catalog.csv"
+
+
+def read_latest() -> Catalog:
+    """The catalog that was refreshed last, or the one in the package."""
+    path = find_refreshed()
+    return read_catalog(path if path.is_file() else None)
 
 
 def write_catalog(catalog: Catalog) -> str:

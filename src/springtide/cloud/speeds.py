@@ -97,7 +97,7 @@ def measure_speeds(points: list[Point], others: list[Point], model: str) -> dict
 
 def find_speed(speeds: Speeds, machine: Machine) -> Speed | None:
     """The speed of a machine, by its instance type first, then by its GPU; None if neither was measured."""
-    return speeds.get(normalise(machine.instance_type)) or speeds.get(normalise(machine.device_type))
+    return next((speeds[key] for key in machine.keys if key in speeds), None)
 
 
 def spread_range(log_value: float, spread: float) -> Range:

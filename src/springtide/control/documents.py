@@ -67,6 +67,7 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
         ],
         "plan": write_plan(record, now_s),
         "offers": [write_offer(offer, now_s) for offer in offers],
+        "rent": None,
         "code_hash": record.archive,
         "spec": record.spec,
     }

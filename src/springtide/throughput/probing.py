@@ -25,6 +25,10 @@ VARIABLE = "SPRINGTIDE_PROBE"
 WARM_UP_STEPS = 3
 FEWEST_STEPS = 5
 FACTORS = (1.0, 0.5, 2.0)
+NOTED = (
+    *("gradient_bytes", "parameter_bytes", "flops", "activation_bytes"),
+    *("steps_per_epoch", "script_batch", "script_logical_workers"),
+)
 START_S = 60.0  # for imports and data, on top of a run's share of the time
 
 Tell = Callable[[str], None]
@@ -103,8 +107,8 @@ def make_profile(subject: Subject, measured: Sequence[Measurement]) -> Profile:
         layout = make_layout(subject.model, subject.device_type, 1, processes, batch)
         points.append(Point(layout, found.step_s, sync_s))
     first, again = measured[0], measured[-1]
-    names = ("gradient_bytes", "parameter_bytes", "flops", "activation_bytes", "steps_per_epoch", "script_batch")
-    notes = {name: first.facts[name] for name in names if name in first.facts}
+    notes = {name: first.facts[name] for name in NOTED if name in first.facts}
+    notes["worker_batch"] = round(first.facts["local_batch"] / first.trial.factor)
     transports = sorted({str(found.facts["transport"]) for found in measured} - {"none"})
     noise = abs(again.step_s / first.step_s - 1)
     return Profile(tuple(points), notes | {"transport": transports or ["none"], "noise": noise})
