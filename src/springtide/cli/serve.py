@@ -1,6 +1,7 @@
 """`springtide serve`: run the platform on this machine."""
 
 import json
+from dataclasses import replace
 
 import typer
 
@@ -15,6 +16,9 @@ def run(
     nodes: int = typer.Option(1, min=1, help="Cut the devices into so many nodes, each of which can be drained."),
     engine: str = typer.Option("local", help="Where jobs run: local, or fake (nothing really runs)."),
     host_name: list[str] = typer.Option([], help="Further names under which this server is called."),
+    cloud: str = typer.Option(
+        None, metavar="NAMES", help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none"
+    ),
     database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
     cloud: str = typer.Option(
         None,
@@ -37,6 +41,8 @@ def run(
     from springtide.policies import find_policy
 
     options = Options() if policy is None else Options(policy=policy)
+    if cloud is not None:
+        options = replace(options, clouds=cloud)
     find_policy(options.policy)
     home = find_home()
 

@@ -26,11 +26,13 @@ from springtide.control.jobfile import JobFile, build_schema, explain_errors
 from springtide.control.metrics import write_metrics
 from springtide.control.reconciler import Reconciler
 from springtide.control.records import JobRecord, State, UserRecord
+from springtide.control.rents import Rents
 from springtide.errors import InputError, SpringtideError
 
 T = TypeVar("T")
 Document = dict[str, Any]
 MOST_NUMBER = 2**53
+RENT_WAIT_S = 2.0  # a reader may wait for what renting would cost; a submission never does
 
 JobRef = Annotated[str, Path(max_length=200, description="An id, a name, or the beginning of either.")]
 Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
@@ -90,6 +92,8 @@ class Api:
         self.platform = reconciler.platform
         self.desk = Desk(reconciler)
         self.request_stop = request_stop
+        platform = self.platform
+        self.rents = Rents(platform.options.clouds, platform.home, platform.site.device_type, self.store.speed)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
@@ -112,9 +116,11 @@ class Api:
             raise ConflictError(f"{text!r} stands for several jobs: {names}; give more letters, or the id")
         return found[0]
 
-    def show_job(self, record: JobRecord) -> Document:
-        """A job with its offers."""
-        return documents.write_job(record, self.now_s(), self.store.offers(record.id))
+    def show_job(self, record: JobRecord, wait_s: float = 0.0) -> Document:
+        """A job with its offers, and what renting would cost if it was declined, as far as that is known by then."""
+        now_s = self.now_s()
+        document = documents.write_job(record, now_s, self.store.offers(record.id))
+        return document | {"rent": self.rents.find(record, now_s, wait_s)}
 
     def reload(self, job_id: str) -> JobRecord:
         """A job as it is stored now."""
@@ -159,7 +165,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     @app.get("/api/v1/jobs/{job}", tags=["jobs"])
     def show_job(request: Request, job: JobRef) -> Document:
         """One job."""
-        return api.show_job(api.find_job(job, request.state.user))
+        return api.show_job(api.find_job(job, request.state.user), RENT_WAIT_S)
 
     @app.get("/api/v1/jobs/{job}/why", tags=["jobs"])
     def explain_job(request: Request, job: JobRef) -> Document:
@@ -181,6 +187,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             "sentence": told.sentence,
             "remedy": told.remedy,
             "facts": list(told.facts),
+            "rent": api.rents.find(record, api.now_s(), RENT_WAIT_S),
         }
 
     @app.get("/api/v1/jobs/{job}/events", tags=["jobs"])

@@ -75,6 +75,8 @@ class Client:
             "accept_offer": accept_offer,
         }
         answer = self.ask("POST", "/api/v1/jobs", json=body)
+        if wait and (answer.get("rent") or {}).get("state") == "working":
+            return self.job(answer["id"])
         if answer["state"] != "probing" or not wait:
             return answer
         tell(answer)

@@ -33,6 +33,7 @@ from springtide.control.engines import Engine, open_engine
 from springtide.control.homes import Home, read_address, write_private
 from springtide.control.platforms import Options
 from springtide.control.reconciler import Reconciler
+from springtide.control.rents import read_clouds
 from springtide.control.store import Store
 from springtide.errors import InputError, StateError
 from springtide.policies import POLICIES, find_policy
@@ -171,6 +172,7 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     set_up_logging()
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))
+        read_clouds(settings.options.clouds)
         warm_up(settings.options.policy)  # an unknown policy ends here, before an agent is started for nothing
         server = Server(settings, open_engine(settings.engine, home, settings.devices, settings.options.nodes))
         announce(server.url)
