@@ -68,14 +68,14 @@ class AcceptBody(Body):
     offer: Annotated[str, Field(max_length=100)] | None = None
 
 
-class UserBody(Body):
-    """A user's rights and limits."""
 class DrainBody(Body):
     """How long the jobs of a node may take to leave it."""
 
     grace: Annotated[str, Field(max_length=64)] = "60s"
 
 
+class UserBody(Body):
+    """A user's rights and limits."""
 
     admin: bool = False
     quota_device_s: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=False)] | None = None
@@ -121,6 +121,10 @@ class Api:
         now_s = self.now_s()
         document = documents.write_job(record, now_s, self.store.offers(record.id))
         return document | {"rent": self.rents.find(record, now_s, wait_s)}
+
+    def describe_node(self, node: str) -> str:
+        """Whether a node takes work."""
+        return drains.describe_nodes(self.platform.site, self.store.fact(drains.FACT))[node]
 
     def reload(self, job_id: str) -> JobRecord:
         """A job as it is stored now."""
@@ -304,6 +308,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     def list_nodes() -> Document:
         """The devices, and who holds them."""
         holders = {name: record for record in api.store.active_jobs() for name in record.devices}
+        states = drains.describe_nodes(api.platform.site, api.store.fact(drains.FACT))
         devices = [
             {
                 "name": name,
@@ -316,20 +321,8 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             for label, node in zip(api.platform.site.nodes, api.platform.site.names, strict=True)
             for name in node
         ]
-        states = drains.describe_nodes(api.platform.site, api.store.fact(drains.FACT))
         return documents.write_list("devices", devices)
 
-    @app.get("/api/v1/events", tags=["server"])
-    def list_events(
-        request: Request, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
-    ) -> Document:
-        """What happened to all jobs a user may see, oldest first."""
-        user: UserRecord = request.state.user
-        events = api.store.events(None, after, limit)
-        if not user.admin:
-            own = {record.id for record in api.store.list_jobs(user=user.name)}
-            events = [event for event in events if event.job in own]
-        return documents.write_list("events", map(documents.write_event, events))
     @app.post("/api/v1/nodes/{node}/drain", tags=["server"])
     async def drain_node(request: Request, node: str, body: DrainBody) -> Document:
         """Let a node take no more work; its jobs shrink, move or checkpoint within the grace."""
@@ -345,6 +338,17 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
         await api.call(lambda: api.desk.undrain(node))
         return {"schema": 1, "node": node, "state": api.describe_node(node)}
 
+    @app.get("/api/v1/events", tags=["server"])
+    def list_events(
+        request: Request, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
+    ) -> Document:
+        """What happened to all jobs a user may see, oldest first."""
+        user: UserRecord = request.state.user
+        events = api.store.events(None, after, limit)
+        if not user.admin:
+            own = {record.id for record in api.store.list_jobs(user=user.name)}
+            events = [event for event in events if event.job in own]
+        return documents.write_list("events", map(documents.write_event, events))
 
     @app.get("/api/v1/server", tags=["server"])
     def show_server() -> Document:
