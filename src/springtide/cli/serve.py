@@ -12,19 +12,16 @@ def run(
     host: str = typer.Option("127.0.0.1", help="Address to listen on. Anything else is visible to the network."),
     port: int = typer.Option(None, min=0, max=65535, help="Default: 8410, or any free one if that is taken."),
     devices: int = typer.Option(None, min=1, help="CPU slots, where there is no GPU. Default: the cores."),
-    policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
     nodes: int = typer.Option(1, min=1, help="Cut the devices into so many nodes, each of which can be drained."),
+    policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
     engine: str = typer.Option("local", help="Where jobs run: local, or fake (nothing really runs)."),
     host_name: list[str] = typer.Option([], help="Further names under which this server is called."),
-    cloud: str = typer.Option(
-        None, metavar="NAMES", help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none"
-    ),
-    database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
     cloud: str = typer.Option(
         None,
         metavar="NAMES",
         help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none",
     ),
+    database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
     output: Output = OUTPUT,
 ) -> None:
     """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.
@@ -40,7 +37,7 @@ def run(
     from springtide.control.server import Listening, ServerSettings, serve
     from springtide.policies import find_policy
 
-    options = Options() if policy is None else Options(policy=policy)
+    options = Options(nodes=nodes) if policy is None else Options(policy=policy, nodes=nodes)
     if cloud is not None:
         options = replace(options, clouds=cloud)
     find_policy(options.policy)

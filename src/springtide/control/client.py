@@ -168,8 +168,6 @@ class Client:
         found: list[Document] = self.ask("GET", "/api/v1/nodes")["devices"]
         return found
 
-    def server(self) -> Document:
-        """What the server is."""
     def drain(self, node: str, grace: str) -> Document:
         """Let a node take no more work, and its jobs leave within the grace."""
         return self.ask("POST", f"/api/v1/nodes/{quote(node)}/drain", json={"grace": grace})
@@ -178,6 +176,8 @@ class Client:
         """Let a drained node take work again."""
         return self.ask("POST", f"/api/v1/nodes/{quote(node)}/undrain", json={})
 
+    def server(self) -> Document:
+        """What the server is."""
         return self.ask("GET", "/api/v1/server")
 
     def users(self) -> list[Document]:

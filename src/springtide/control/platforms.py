@@ -32,8 +32,6 @@ class Options:
     keep_days: float = 90.0
     #: Where a declined job could rent: names joined by commas, or none.
     clouds: str = "aws,azure,gcp"
-    #: Where a declined job could rent: names joined by commas, or none.
-    clouds: str = "aws,azure,gcp"
     nodes: int = 1  # that this machine's devices are cut into, so that a part of them can be drained
 
 
