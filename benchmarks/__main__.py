@@ -45,6 +45,7 @@ BENCHMARKS = (
     Benchmark("executor"),
     Benchmark("live_load"),
     Benchmark("live_workloads"),
+    Benchmark("chaos"),
 )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from springtide.executors import steady
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -35,7 +37,7 @@ class SystemSource:
 
     def steady_s(self) -> float:
         """Seconds since boot."""
-        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        return steady.read_s()
 
     def origin(self) -> str:
         """The boot."""

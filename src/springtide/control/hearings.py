@@ -130,15 +130,14 @@ class Ear:
         """Take over the speed of the lap since the last change of devices, time outside steps included."""
         lap = self.laps.get(record.id)
         if lap is None or lap.share != event.share:
-            self.laps[record.id] = Lap(event.share, event.step, event.at_s)
+            self.laps[record.id] = Lap(event.share, event.step, event.moment_s)
             self.begun.setdefault(record.id, event.step)
             return False
-        if event.at_s - lap.at_s < LEARN_AFTER_S or event.step == lap.step:
+        seconds = event.moment_s - lap.at_s
+        if seconds < LEARN_AFTER_S or event.step == lap.step:
             return False
-        speed = speeds.learn_point(
-            self.platform.speed(record), event.share, event.step - lap.step, event.at_s - lap.at_s
-        )
-        self.laps[record.id] = Lap(event.share, event.step, event.at_s)
+        speed = speeds.learn_point(self.platform.speed(record), event.share, event.step - lap.step, seconds)
+        self.laps[record.id] = Lap(event.share, event.step, event.moment_s)
         per_epoch = speed.steps_per_epoch or 0
         if not speed.whole_epoch and per_epoch and event.step - self.begun.get(record.id, event.step) >= per_epoch:
             speed = replace(speed, whole_epoch=True)
@@ -237,7 +236,10 @@ class Ear:
     def happened_s(self, event: Event) -> float:
         """When an event happened in platform time: now, unless it waited for a server that was away."""
         clock = self.platform.clock
-        now_s, age_s = clock.now_s(), clock.source.wall_s() - event.at_s
+        now_s, steady_s = clock.now_s(), clock.source.steady_s()
+        # a counter ahead of ours is that of an earlier boot
+        is_ours = event.steady_s is not None and event.steady_s <= steady_s
+        age_s = steady_s - event.moment_s if is_ours else clock.source.wall_s() - event.at_s
         if age_s < OLD_EVENT_S:
             return now_s
         record = self.platform.book.jobs[event.job]

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,20 +181,20 @@ class Play:
 
     def run_plainly(self, role: Role) -> str:
         """The hash of the weights of the same script in one ordinary process that nobody disturbs."""
-        folder = self.home.root / "plain" / role.name
-        folder.mkdir(parents=True)
-        environment = {
-            **os.environ,
-            "SPRINGTIDE_CHECKPOINT_DIR": str(folder),
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [sys.executable, "train.py", *role.arguments.split()]
-        done = subprocess.run(
-            command, cwd=self.home.root / "projects" / role.name, env=environment, capture_output=True, text=True
-        )
-        if done.returncode != 0:
-            raise TrainingError(f"the plain run of {role.name} failed: {done.stderr.strip().splitlines()[-1:]}")
-        return hash_weights(folder)
+        project, plain = self.home.root / "projects" / role.name, self.home.root / "plain" / role.name
+        return train_plainly(project, role.arguments.split(), plain)
+
+
+def train_plainly(project: Path, arguments: Sequence[str], folder: Path) -> str:
+    """Run `train.py` of a project alone in an ordinary process, with checkpoints in `folder`; its weights' hash."""
+    folder.mkdir(parents=True)
+    ours = {"SPRINGTIDE_CHECKPOINT_DIR": str(folder), "SPRINGTIDE_OUTPUT": str(folder), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "train.py", *arguments]
+    done = subprocess.run(command, cwd=project, env={**os.environ, **ours}, capture_output=True, text=True)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise TrainingError(f"the plain run of {project.name} failed with code {done.returncode}: {said[-1]}")
+    return hash_weights(folder)
 
 
 def hash_weights(checkpoints: Path) -> str:

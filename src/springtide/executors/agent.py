@@ -15,13 +15,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from springtide import __version__
+from springtide.executors import steady
 from springtide.executors.attempts import House, Options, find_key
 from springtide.executors.crews import Crew
 from springtide.executors.daemons import detach
@@ -125,7 +126,7 @@ class Agent:
 
     def tell(self, event: Event) -> None:
         """Put an event into the journal, and let its job's crew know what follows from it."""
-        self.journal.tell(event, time.time())
+        self.journal.tell(replace(event, steady_s=steady.read_s()), time.time())
         self.refresh(event.job)
 
     def refresh(self, job: str) -> None:

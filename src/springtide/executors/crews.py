@@ -285,6 +285,9 @@ class Crew:
     def crash(self, verdict: Verdict) -> None:
         """The user's code has failed: try again while retries are left. A result not saved is no fault of it."""
         assert self.attempt is not None
+        if self.words.result_failure:
+            self.fault("unsaved", f"the result could not be saved: {self.words.result_failure}")
+            return
         rank = self.attempt.rank_of(self.attempt.processes.members[verdict.process])
         said = " | ".join(read_tail(self.logs.path_of(rank))) or "it said nothing"
         reason = f"rank {rank} {describe_code(verdict.code)}: {said}"

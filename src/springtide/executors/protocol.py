@@ -131,8 +131,15 @@ class Report:
 
     seq: int = 0
     at_s: float = 0.0
+    #: The same moment on this machine's steady counter (`steady.read_s`); None where that is not the server's.
+    steady_s: float | None = None
     job: str
     generation: int
+
+    @property
+    def moment_s(self) -> float:
+        """The moment on the best clock there is, to take differences of one job's events."""
+        return self.at_s if self.steady_s is None else self.steady_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +211,9 @@ class CheckpointFailing(Report):
 class Faulted(Report):
     """Processes were lost or hung, or the user's code crashed with retries left; the job starts again by itself.
 
-    `cause` is one of killed, hung, stopped (SIGSTOP), crashed, fork_server_lost, agent_lost. `step` is the last one
-    heard of; the `Started` that follows says where the job goes on.
+    `cause` is one of killed, hung, stopped (SIGSTOP), crashed, unsaved (its last checkpoint, which is the result, could
+    not be written), fork_server_lost, agent_lost. `step` is the last one heard of; the `Started` that follows says
+    where the job goes on.
     """
 
     kind: Literal["faulted"] = "faulted"

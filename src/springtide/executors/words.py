@@ -37,6 +37,8 @@ class Words:
     finished: bool = False
     finish_reason: str | None = None
     terminated: bool = False
+    #: Why the last checkpoint, which is the result, could not be written; empty if that has not been said.
+    result_failure: str = ""
 
     def note(self, message: dict[str, Any], now_s: float) -> None:
         """Keep what a word tells."""
@@ -56,6 +58,8 @@ class Words:
             case "finished":
                 self.finished = True
                 self.finish_reason = message.get("reason")
+            case "checkpoint_failing" if message.get("is_result"):
+                self.result_failure = str(message.get("reason"))
             case "terminated":
                 self.terminated = True
 

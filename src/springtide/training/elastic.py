@@ -277,6 +277,14 @@ class ElasticRun(Run):
             print(f"springtide: warning: {error}; training goes on, the next one is tried in its turn", file=sys.stderr)
             self.channel.send("checkpoint_failing", step=self.position.step, reason=str(error))
 
+    def settle_result(self, checkpoints: Checkpoints) -> None:
+        """Wait for the last checkpoint. It is the result: if it cannot be written the run says so, and fails."""
+        try:
+            checkpoints.wait()
+        except CheckpointError as error:
+            self.channel.send("checkpoint_failing", step=self.position.step, reason=str(error), is_result=True)
+            raise
+
     @functools.cache  # noqa: B019 (one run per process)
     def facts(self) -> Facts:
         """What a checkpoint of this run must agree with; asked for first in `prepare`, when the code is loaded."""
@@ -340,8 +348,9 @@ class ElasticRun(Run):
 
     def finish(self) -> None:
         if self.checkpoints is not None:
-            self.save(wait=False)
-            self.checkpoints.wait()  # the result itself: not to be lost in silence
+            if self.position.step != self.saved_step:
+                self.save(wait=False)
+            self.settle_result(self.checkpoints)
         self.agreement.let_terminate()
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
 

@@ -1,0 +1,232 @@
+"""A whole platform to be broken on purpose: a real server over HTTP, its agent, workers, and jobs that count steps.
+
+Offers what a fault needs (who runs where, how to fill the disk, set the wall clock, bring the server back) and what a
+verdict needs (the steps each process took, the weights of an undisturbed run). Which faults, and when, is in `chaos`.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from springtide.control.client import ENDED, Client
+from springtide.control.clock import SystemSource
+from springtide.control.engines import open_engine
+from springtide.control.homes import Home, read_address
+from springtide.control.server import (
+    Listening,
+    Server,
+    ServerSettings,
+    hold_lock,
+    is_answering,
+    set_up_logging,
+    warm_up,
+)
+from springtide.control.showcases import hash_weights, train_plainly
+from springtide.errors import SpringtideError
+from springtide.executors.environments import MARK
+from springtide.executors.local import LocalExecutor
+from springtide.executors.places import PLACE, make_mark
+from springtide.executors.processes import find_marked
+
+DEVICES = 2
+SCRIPT = Path(__file__).parent / "scripts" / "train.py"
+ROOT = Path(__file__).parents[1]
+START_S = 60.0
+LOOK_S = 0.1
+SERVE = "import sys; from benchmarks.arenas import serve; serve(*sys.argv[1:])"
+
+
+class JumpingSource(SystemSource):
+    """This machine's clocks, with a wall clock that is wrong by as many seconds as a file says."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def wall_s(self) -> float:
+        """Seconds since 1970, as far as the file lets us know."""
+        return super().wall_s() + (float(self.file.read_text()) if self.file.exists() else 0.0)
+
+
+def serve(home: str, jumps: str) -> None:
+    """The process of an arena's server: the usual one, but for the wall clock behind its Clock."""
+    settings = ServerSettings(Home(Path(home)), "local", DEVICES, Listening(port=0))
+    set_up_logging()
+    with hold_lock(settings.home):
+        warm_up(settings.options.policy)
+        server = Server(settings, open_engine(settings.engine, settings.home, DEVICES))
+        server.reconciler.platform.clock.source = JumpingSource(Path(jumps))
+        server.run()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a job trains; equal recipes give equal bits."""
+
+    seed: int
+    steps: int
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The words after `train.py`."""
+        return (str(self.steps), "--sleep", "0.05", "--seed", str(self.seed))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step in a job's ledger: which process took it, and when by the monotonic clock."""
+
+    pid: int
+    number: int
+    at_s: float
+
+
+@dataclass
+class Arena:
+    """One platform in a folder of its own. `disk` is where checkpoints go; a small one of its own, if `is_mounted`."""
+
+    folder: Path
+    disk: Path
+    is_mounted: bool
+    server: "subprocess.Popen[bytes] | None" = None
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+    hashes: dict[Recipe, str] = field(default_factory=dict)
+    jump_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.home = Home(self.folder / "home").make()
+        self.jumps = self.folder / "jumps"
+        self.filler = self.disk / "filler"
+        self.work = self.folder / "work"
+        self.work.mkdir()
+        shutil.copy(SCRIPT, self.work / "train.py")
+        self.executor = LocalExecutor(self.home.root, DEVICES)
+
+    # The server.
+
+    def start_server(self) -> None:
+        """Start a server on what the last one left, and wait until it answers."""
+        self.home.address.unlink(missing_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", SERVE, str(self.home.root), str(self.jumps)]
+        with self.home.log.open("ab") as log:
+            self.server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        until_s = time.monotonic() + START_S
+        while (address := read_address(self.home)) is None or not is_answering(str(address["url"])):
+            if time.monotonic() > until_s or self.server.poll() is not None:
+                raise SystemExit(f"the server did not start; see {self.home.log}: {self.home.log.read_text()[-2000:]}")
+            time.sleep(LOOK_S / 2)
+        self.client = Client(home=self.home.root)
+
+    def kill_server(self) -> None:
+        """End the server as a power cut would."""
+        assert self.server is not None
+        self.client.close()
+        self.server.kill()
+        self.server.wait()
+
+    def close(self) -> None:
+        """End everything that was started."""
+        if self.server is not None and self.server.poll() is None:
+            self.kill_server()
+        self.executor.shutdown()
+
+    def list_left(self) -> list[psutil.Process]:
+        """The processes of this arena that are still there."""
+        return find_marked(make_mark(self.home.root), MARK)
+
+    # Jobs.
+
+    def submit(self, recipe: Recipe, deadline: str | None) -> str:
+        """Submit a job; returns its id."""
+        arguments = recipe.arguments if self.is_mounted else (*recipe.arguments, "--full-while", str(self.filler))
+        document: dict[str, Any] = {
+            "name": f"chaos-{len(self.recipes)}",
+            "run": ["python", "train.py", *arguments],
+            "workdir": str(self.work),
+            "checkpoint": {"every": "1s", "keep": 2, "dir": str(self.disk / f"job-{len(self.recipes)}")},
+            "retry": {"max": 0},
+        }
+        if deadline is not None:
+            document["deadline"] = deadline
+        job = str(self.client.submit(document, wait=False)["id"])
+        self.recipes[job] = recipe
+        return job
+
+    def active(self) -> list[dict[str, Any]]:
+        """The jobs that have not ended, oldest first."""
+        jobs = [job for job in self.client.jobs() if job["state"] not in ENDED]
+        return sorted(jobs, key=lambda job: str(job["submitted_at"]))
+
+    def read_ledger(self, job: str) -> list[Step]:
+        """The steps a job took, in the order in which they were written down."""
+        path = self.home.output(job) / "steps.log"
+        rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [Step(int(pid), int(number), float(at_s)) for pid, number, at_s in rows]
+
+    def find_digest(self, job: str) -> str:
+        """The hash of the weights that a job ended with."""
+        return hash_weights(Path(self.client.job(job)["spec"]["checkpoint"]["dir"]))
+
+    def train_undisturbed(self, recipe: Recipe) -> str:
+        """The hash of the weights of the same training alone in one process; the sleep changes nothing."""
+        if recipe not in self.hashes:
+            folder = self.folder / "undisturbed" / f"{recipe.seed}-{recipe.steps}"
+            arguments = (str(recipe.steps), "--sleep", "0", "--seed", str(recipe.seed))
+            self.hashes[recipe] = train_plainly(self.work, arguments, folder)
+        return self.hashes[recipe]
+
+    # Processes.
+
+    def find_workers(self, job: str) -> tuple[int, ...]:
+        """The training processes of a job."""
+        with contextlib.suppress(SpringtideError):
+            return next((one.pids for one in self.executor.running() if one.job == job), ())
+        return ()
+
+    def find_agent(self) -> psutil.Process:
+        """The agent's process."""
+        return psutil.Process(int(json.loads((self.home.root / PLACE).read_text())["pid"]))
+
+    def kill_agent(self) -> None:
+        """End the agent at once; whoever asks for it next starts another."""
+        agent = self.find_agent()
+        agent.kill()
+        self.executor.close()
+
+    def kill_all(self) -> None:
+        """End the server, the agent, fork servers and workers, all at once."""
+        agent, marked = self.find_agent(), self.list_left()
+        self.kill_server()
+        for process in (agent, *marked):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        self.executor.close()
+
+    # The disk and the clock.
+
+    def fill_disk(self) -> None:
+        """Leave no room for checkpoints."""
+        with contextlib.suppress(OSError), self.filler.open("wb", buffering=0) as file:
+            while self.is_mounted:
+                file.write(bytes(4096))
+
+    def free_disk(self) -> None:
+        """Make room again."""
+        self.filler.unlink()
+
+    def set_clock(self, by_s: float) -> None:
+        """Set the server's wall clock forward or back."""
+        self.jump_s += by_s
+        aside = self.jumps.with_suffix(".new")
+        aside.write_text(str(self.jump_s))
+        aside.replace(self.jumps)

@@ -1,0 +1,42 @@
+"""Eight of the benchmark's seeded faults, one or more of each kind, on the whole platform with real processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import benchmarks
+import pytest
+from benchmarks.arenas import Step
+from benchmarks.chaos import FAULTS, deal, overlap
+
+ROOT = Path(benchmarks.__file__).parents[1]
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_nor_run_twice_and_the_bits_stay() -> None:
+    command = [sys.executable, "-m", "benchmarks.chaos", "--faults", "8", "--seed", "3", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout, done.stderr
+    document = json.loads(done.stdout)
+    assert all(row["count"] == row["recovered"] >= 1 for row in document["kinds"]), (document, done.stderr)
+    totals = document["totals"]
+    assert (totals["faults"], totals["lost"], totals["twice"]) == (8, 0, 0), document
+    assert totals["equal"] == totals["jobs"], document
+    assert document["left_behind"] == 0
+    assert done.returncode == 0
+
+
+def test_a_hundred_faults_are_of_every_kind() -> None:
+    from random import Random
+
+    dealt = deal(100, Random(0))
+    assert len(dealt) == 100
+    assert all(dealt.count(kind) >= 14 for kind in FAULTS)
+    assert dealt == deal(100, Random(0))
+
+
+def test_processes_that_take_turns_are_seen() -> None:
+    handed_over = [Step(1, 1, 0.0), Step(1, 2, 1.0), Step(2, 2, 2.0), Step(2, 3, 3.0)]
+    assert not overlap(handed_over)
+    assert overlap([*handed_over, Step(1, 4, 2.5)])
