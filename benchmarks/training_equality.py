@@ -1,29 +1,72 @@
 """Bits equal to stock DDP: every example on every number of processes, uneven mappings, random rescales and kills.
 
 For N logical workers: each P in 1..N with the even mapping and one seeded uneven one, and seeded random schedules.
-Prints the share of runs whose every step has stock DDP's bits; exits 1 if any has not.
+Prints the share of steps that have stock DDP's bits; exits 1 unless it is all of them. With --results FILE every
+finished case is kept there, and a run of the same code that was interrupted goes on where it was.
 """
 
 import argparse
+import hashlib
+import json
+import os
 import random
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
+import springtide
 from springtide.examples import NAMES, folder
 from springtide.training.cases import Case, draw_case, draw_mapping
 from springtide.training.rosters import spread
-from springtide.training.verify import Subject, Verdict, verify
+from springtide.training.verify import Subject, judge, open_bench, outcome_to_json, run_reference
 
-# Little data, so that a run is seconds and crosses from epoch to epoch several times; enough for eight workers.
-ARGUMENTS = {
-    "cnn": ("--epochs", "50", "--batch-size", "36"),
-    "gpt": ("--epochs", "50", "--windows", "80", "--batch-size", "2"),
-    "recommender": ("--epochs", "50", "--batch-size", "1000"),
-    "resnet": ("--epochs", "50", "--images", "160", "--batch-size", "4"),
+Outcome = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an example is run: little data, so that a run is seconds and still crosses several epochs."""
+
+    arguments: tuple[str, ...]
+    steps: int
+
+
+PLANS = {
+    "cnn": Plan(("--epochs", "50", "--batch-size", "36"), 12),
+    "gpt": Plan(("--epochs", "50", "--windows", "80", "--batch-size", "2"), 12),
+    "recommender": Plan(("--epochs", "50", "--batch-size", "1000"), 12),
+    "resnet": Plan(("--epochs", "50", "--images", "48", "--batch-size", "2"), 8),
 }
+
+
+@dataclass(slots=True)
+class Results:
+    """Outcomes of finished cases, in a file if there is one; those of other code do not count."""
+
+    file: Path | None
+    code: str
+    cases: dict[str, Outcome] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Take over what the file has of the same code."""
+        if self.file is not None and self.file.exists():
+            kept = json.loads(self.file.read_text())
+            self.cases = kept["cases"] if kept["code"] == self.code else {}
+
+    def add(self, key: str, outcome: Outcome) -> None:
+        """Keep an outcome, in the file before anything else can happen."""
+        self.cases[key] = outcome
+        if self.file is not None:
+            fresh = self.file.with_suffix(".new")
+            fresh.write_text(json.dumps({"schema": 1, "code": self.code, "cases": self.cases}, indent=1))
+            os.replace(fresh, self.file)
 
 
 def main() -> None:
@@ -31,20 +74,48 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", default=",".join(NAMES))
     parser.add_argument("--workers", default="4,8", help="numbers of logical workers")
-    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--schedules", type=int, default=20, help="random rescale and kill schedules")
+    parser.add_argument("--results", type=Path, help="keep finished cases here, and do not run them again")
     args = parser.parse_args()
-    table = Table("example", "N", "runs", "steps each", "identical", "first difference")
+    results = Results(args.results, fingerprint())
+    results.load()
+    table = Table("example", "N", "runs", "steps each", "steps identical", "first difference")
     failed = False
     for name in args.examples.split(","):
         for workers in map(int, args.workers.split(",")):
-            subject = Subject(folder(name) / "train.py", ARGUMENTS[name], workers, args.steps)
-            cases = [*plan_mappings(workers), *(draw_case(seed, workers, args.steps) for seed in range(args.schedules))]
-            verdict = verify(subject, "ddp", cases, lambda line: print(line, file=sys.stderr, flush=True))
-            table.add_row(name, str(workers), str(len(cases)), str(args.steps), *describe(verdict))
-            failed |= not verdict.identical
+            outcomes = compare(name, workers, args.schedules, results)
+            table.add_row(name, str(workers), str(len(outcomes)), str(PLANS[name].steps), *describe(name, outcomes))
+            failed |= not all(outcome["identical"] for outcome in outcomes)
     Console().print(table)
     raise SystemExit(int(failed))
+
+
+def fingerprint() -> str:
+    """A hash of all code whose bits are compared: the training runtime, the examples, this plan, and torch."""
+    home = Path(springtide.__file__).parent
+    files = [*sorted((home / "training").rglob("*.py")), *sorted((home / "examples").rglob("*.py")), Path(__file__)]
+    sign = hashlib.sha256(torch.__version__.encode())
+    for file in files:
+        sign.update(file.read_bytes())
+    return sign.hexdigest()
+
+
+def compare(name: str, workers: int, schedules: int, results: Results) -> list[Outcome]:
+    """The outcomes of an example's cases for one N: those kept, and the others run against one DDP reference."""
+    plan = PLANS[name]
+    cases = [*plan_mappings(workers), *(draw_case(seed, workers, plan.steps) for seed in range(schedules))]
+    keys = {f"{name} N={workers} {case.name}": case for case in cases}
+    left = {key: case for key, case in keys.items() if key not in results.cases}
+    if left:
+        subject = Subject(folder(name) / "train.py", plan.arguments, workers, plan.steps)
+        with open_bench(subject) as bench:
+            reference = run_reference(bench, "ddp")
+            for key, case in left.items():
+                outcome = judge(bench, case, reference, bench.folder / "case")
+                results.add(key, outcome_to_json(outcome))
+                verdict = "identical" if outcome.identical else "DIFFERENT"
+                print(f"{time.strftime('%H:%M:%S')} {key}: {verdict}", file=sys.stderr, flush=True)
+    return [results.cases[key] for key in keys]
 
 
 def plan_mappings(workers: int) -> Iterator[Case]:
@@ -58,12 +129,19 @@ def plan_mappings(workers: int) -> Iterator[Case]:
             yield Case("+".join(map(str, uneven)), ((0, uneven),))
 
 
-def describe(verdict: Verdict) -> tuple[str, str]:
-    """How many cases are identical, and where the first of the others differs."""
-    same = sum(outcome.identical for outcome in verdict.outcomes)
-    other = next((outcome for outcome in verdict.outcomes if not outcome.identical), None)
-    where = "" if other is None else f"{other.name}: {other.error or other.difference}"
-    return f"{100 * same / len(verdict.outcomes):.0f} %", where
+def describe(name: str, outcomes: list[Outcome]) -> tuple[str, str]:
+    """How many steps are identical, and where the first of the others differs."""
+    total = PLANS[name].steps * len(outcomes)
+    same = sum(count_identical(outcome) for outcome in outcomes)
+    other = next((outcome for outcome in outcomes if not outcome["identical"]), None)
+    where = "" if other is None else f"{other['name']}: {other['error'] or other['first_difference']}"
+    return f"{same} of {total} ({100 * same / total:.4g} %)", where
+
+
+def count_identical(outcome: Outcome) -> int:
+    """Steps of a run before it parted from the reference or failed."""
+    difference = outcome["first_difference"]
+    return int(outcome["steps"] if difference is None else difference["step"] - 1)
 
 
 if __name__ == "__main__":

@@ -108,15 +108,22 @@ def verify(subject: Subject, against: str, cases: Iterable[Case], tell: Tell) ->
     """The verdict on every case, each run and compared with the reference in turn."""
     with open_bench(subject) as bench:
         tell(f"reference: {against}, {subject.steps} steps")
-        run_case(bench, plan_reference(against, subject.logical_workers), bench.folder / "reference")
-        reference = read_records(bench.folder / "reference")
-        check_reference(reference)
-        check_steps(reference, subject.steps)
+        reference = run_reference(bench, against)
         outcomes = []
         for number, case in enumerate(cases):
             outcomes.append(judge(bench, case, reference, bench.folder / str(number)))
             tell(f"case {case.name}: {'identical' if outcomes[-1].identical else 'DIFFERENT'}")
         return Verdict(against, tuple(outcomes))
+
+
+def run_reference(bench: Bench, against: str) -> Records:
+    """The records of the run that the others are compared with, checked to be whole and of one mind."""
+    traces = bench.folder / "reference"
+    run_case(bench, plan_reference(against, bench.subject.logical_workers), traces)
+    records = read_records(traces)
+    check_reference(records)
+    check_steps(records, bench.subject.steps)
+    return records
 
 
 def check_steps(reference: Records, steps: int) -> None:
