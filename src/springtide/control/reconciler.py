@@ -32,6 +32,7 @@ from springtide.errors import SpringtideError
 from springtide.executors.protocol import Executor, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
+from springtide.policies.kernels import Compilation
 
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")
@@ -43,6 +44,8 @@ MOST_DECISIONS = 2  # in one step: a second one answers an offer that was taken 
 PRUNE_S = 3600.0  # between removals of old records
 DAY_S = 86400.0
 WATCH_S = 0.5  # between looks at deadlines, offers and budgets
+SLOW_DECISION_S = 0.02  # of CPU: with so much to plan, compiled kernels are worth their memory
+SLOW_DECISIONS = 5
 
 
 class Reconciler:
@@ -65,6 +68,7 @@ class Reconciler:
         self.unsent: list[OrderRecord] = store.list_orders()
         self.suspects: set[str] = set()
         self.last_decided_s = -inf
+        self.slow_decisions = 0
         self._next_audit_s = self._next_watch_s = self._next_prune_s = -inf
         self._stopping = threading.Event()
         self._unreachable = False
@@ -214,17 +218,27 @@ class Reconciler:
         now_s = max(self.platform.clock.now_s(), self.last_decided_s + 1e-6)
         self.last_decided_s = now_s
         snapshot = self.platform.world.snapshot()
+        started_s = time.thread_time()
         try:
             decision = self.decide(now_s, snapshot)
         except Exception:
             self.platform.world.put_back(snapshot.changes)
             raise
+        self.note_effort(time.thread_time() - started_s)
         self.dirty = False
         self.wake_at_s = decision.wake_at_s
         for view, answer in outcomes.stage_decision(self.platform, decision, now_s):
             self.dirty |= watches.propose(self.platform, view, answer, self.admits)
         drains.follow_up(self.platform)
         watches.update_predictions(self.platform, decision)
+
+    def note_effort(self, cpu_s: float) -> None:
+        """Load the compiled planner once decisions are slow; until then it would only take memory."""
+        if cpu_s <= SLOW_DECISION_S:
+            return
+        self.slow_decisions += 1
+        if self.slow_decisions == SLOW_DECISIONS and start_compiling():
+            logger.info("decisions take more than %g ms: loading the compiled planner", 1000 * SLOW_DECISION_S)
 
     def admits(self, job: Job) -> bool:
         """Whether the policy would admit a job now, in a copy of the world."""
@@ -246,6 +260,13 @@ class Reconciler:
             self.executor.apply([load_instruction(order.body) for order in self.unsent])
             sent, self.unsent = self.unsent, []
             self.store.forget_orders(sent)
+
+
+def start_compiling() -> bool:
+    """Compile the planner in the background, if that was postponed; returns whether this call began it."""
+    from springtide.policies import columns, filling  # not before the server has said whether to compile at once
+
+    return Compilation(filling, columns.make_samples()).start()
 
 
 def restore_clock(store: Store, source: Source) -> Clock:

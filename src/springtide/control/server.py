@@ -36,7 +36,7 @@ from springtide.control.reconciler import Reconciler
 from springtide.control.rents import read_clouds
 from springtide.control.store import Store
 from springtide.errors import InputError, StateError
-from springtide.policies import POLICIES, find_policy
+from springtide.policies import POLICIES, find_policy, kernels
 
 USUAL_PORT = 8410
 START_S = 60.0
@@ -170,6 +170,7 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     """Run a server in this process until it is stopped; `announce` hears its address."""
     home = settings.home.make()
     set_up_logging()
+    kernels.postpone()
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))
         read_clouds(settings.options.clouds)

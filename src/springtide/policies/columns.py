@@ -4,7 +4,7 @@ Only the shape of the data and how to make it empty; what is done with it is in 
 """
 
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,3 +73,15 @@ def empty_capacity(jobs: int, now_s: float, devices: int) -> Capacity:
     free = np.zeros(room, np.int64)
     times[0], free[0] = now_s, devices
     return Capacity(times, free, np.ones(1, np.int64))
+
+
+def make_samples() -> dict[Any, Any]:
+    """A value of each kind that the planner's functions take, by annotation."""
+    return {
+        Floats: np.zeros(MAX_SEGMENTS),
+        Ints: np.zeros(MAX_SEGMENTS, np.int64),
+        Roster: empty_roster(1, 1),
+        Capacity: empty_capacity(1, 0.0, 1),
+        int: 0,
+        float: 0.0,
+    }

@@ -3,12 +3,10 @@
 A job's plan is a share for each stretch of time. `fill` finds the smallest level j such that holding
 min(j, free(t)) devices, rescale pauses included, finishes the work by the deadline. Free capacity is a step function
 (times, free); plans are subtracted from it. All of it works on plain arrays, one row per job, so that numba can compile
-it; without numba the same functions run as Python and give the same floats.
+it (`kernels`); uncompiled the same functions run as Python and give the same floats.
 """
 
-from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,23 +17,7 @@ from springtide.policies.columns import Ints as Ints
 from springtide.policies.columns import Roster as Roster
 from springtide.policies.columns import empty_capacity as empty_capacity
 from springtide.policies.columns import empty_roster as empty_roster
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-if TYPE_CHECKING:  # numba ships no types; to the checker a compiled function is the function
-
-    def compiled(function: F) -> F: ...
-
-else:
-    try:
-        from numba import njit
-
-        compiled = njit(cache=True)
-    except ImportError:  # the pure-Python path: slower, the same floats
-
-        def compiled(function):
-            return function
-
+from springtide.policies.kernels import compiled
 
 GUARD_S = 5e-7
 

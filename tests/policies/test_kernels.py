@@ -1,0 +1,52 @@
+"""Kernels that are compiled later: uncompiled until asked, and the same decisions before, during and after."""
+
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+PROGRAM = dedent(
+    """
+    import sys
+    from springtide.policies import kernels
+
+    kernels.postpone()
+
+    from springtide.core.curves import Curve
+    from springtide.core.devices import Cluster, NodeGroup
+    from springtide.core.jobs import Job, JobId, Overhead
+    from springtide.core.world import World
+    from springtide.policies import columns, decide, filling, find_policy
+
+    def decide_all():
+        world, told = World(Cluster((NodeGroup(1, 4, "cpu"),))), []
+        for index in range(12):
+            now_s, deadline_s = 10.0 * index, float("inf") if index % 3 == 2 else 10.0 * index + 60.0 + 40.0 * index
+            curve = Curve((1, 2, 4), (1.0, 1.8, 3.1))
+            work = 20.0 + 13.0 * (index % 5)
+            world.arrive(Job(JobId(str(index)), index, now_s, work, curve, deadline_s, overhead=Overhead(1.0)), now_s)
+            decision = decide(find_policy("springtide"), now_s, world.snapshot())
+            told.append((dict(decision.answers), dict(decision.promises), dict(decision.allocations)))
+            world.apply(decision, now_s)
+        return told
+
+    plain = decide_all()
+    assert "numba" not in sys.modules, "nothing was to be compiled yet"
+    compilation = kernels.Compilation(filling, columns.make_samples())
+    assert compilation.start() and not compilation.start(), "it starts once"
+    meanwhile = decide_all()
+    compilation.thread.join()
+    assert hasattr(filling.fill, "py_func"), "callers meet the compiled kernels"
+    before = {name: len(getattr(filling, name).signatures) for name in compilation.names}
+    assert plain == meanwhile == decide_all()
+    assert {name: len(getattr(filling, name).signatures) for name in compilation.names} == before
+    print("equal")
+    """
+)
+
+
+def test_kernels_compiled_later_decide_as_before() -> None:
+    pytest.importorskip("numba")
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "equal", done.stderr
