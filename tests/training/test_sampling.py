@@ -71,6 +71,45 @@ def test_loading_leaves_the_generators_as_they_were() -> None:
     assert float(np.random.randn()) == twin.randn()
 
 
+class Sometimes(Dataset[float]):
+    """Samples of which only some are random."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> float:
+        return index + (random.random() if index % 7 == 3 else 0.0)
+
+
+def test_samples_do_not_depend_on_what_drew_before_them() -> None:
+    fresh = [seeded(Sometimes(), seed=1)[index] for index in range(40)]
+    data = seeded(Sometimes(), seed=1)
+    assert data.__getitems__([0, 1, 2]) == fresh[:3]
+    assert not data.draws
+    assert data.__getitems__([4, 2, 3]) == [fresh[4], fresh[2], fresh[3]]
+    assert data.draws
+    assert data.__getitems__(range(40)) == fresh
+
+
+class Private(Dataset[float]):
+    """Samples that draw and then put the generator back, as if they had not."""
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> float:
+        with torch.random.fork_rng():
+            return float(torch.rand(()))
+
+
+def test_hidden_draws_depend_on_the_batch_and_not_on_the_process() -> None:
+    batches = []
+    for state in range(2):
+        torch.manual_seed(state)
+        batches.append(seeded(Private(), seed=1).__getitems__([5, 2, 7]))
+    assert batches[0] == batches[1]
+
+
 def test_small_datasets_and_strange_ones_are_refused() -> None:
     with pytest.raises(JobError, match=r"has 30 samples; one global batch needs 32"):
         sampling.check_size(Sampling(30, 4, 8))

@@ -94,6 +94,13 @@ def restore(state: RngState) -> None:
     devices.restore_rng(state.cuda)
 
 
+def is_at(state: RngState) -> bool:
+    """Whether nothing was drawn on the CPU since this state was taken."""
+    now = capture()
+    numpy_same = (now.numpy, now.numpy_normal) == (state.numpy, state.numpy_normal)
+    return numpy_same and now.python == state.python and torch.equal(now.cpu, state.cpu)
+
+
 def seed_all(seed: int) -> None:
     """Seed Python, NumPy and torch (CPU and CUDA) alike."""
     random.seed(seed)

@@ -25,13 +25,16 @@ class SampleKey(NamedTuple):
 class Seeded(Dataset[Any]):
     """A dataset whose samples draw their randomness from (seed, epoch, index), whoever loads them and when.
 
-    Python, NumPy and torch generators are seeded before each sample and put back afterwards.
+    Python, NumPy and torch generators are seeded before each sample and put back after the batch. Seeding costs more
+    than many a sample, so until one has drawn, a batch is read under the seed of its first sample, and read again
+    only if it drew after all: a sample that draws nothing is the same under any seed.
     """
 
     def __init__(self, dataset: Any, seed: int = 0) -> None:
         self.dataset = dataset
         self.seed = seed
         self.epoch = 0
+        self.draws = False
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the randomness of this epoch from now on, as `DistributedSampler.set_epoch` does for the order."""
@@ -44,17 +47,30 @@ class Seeded(Dataset[Any]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        keys = [index if isinstance(index, SampleKey) else SampleKey(self.epoch, int(index)) for index in indices]
         before = randomness.capture()
         try:
-            return [self.draw(index) for index in indices]
+            samples = [] if self.draws else self.try_quiet(keys)
+            return [self.draw(key) for key in keys] if self.draws else samples
         finally:
             randomness.restore(before)
 
-    def draw(self, index: Any) -> Any:
+    def try_quiet(self, keys: Sequence[SampleKey]) -> list[Any]:
+        """The samples under one seed; notes if that is not enough, because one of them drew."""
+        self.seed_for(keys[0])
+        at_rest = randomness.capture()
+        samples = [self.dataset[key.place] for key in keys]
+        self.draws = not randomness.is_at(at_rest)
+        return samples
+
+    def draw(self, key: SampleKey) -> Any:
         """One sample under its own seed."""
-        epoch, place = index if isinstance(index, SampleKey) else (self.epoch, index)
-        randomness.seed_sample(randomness.mix(self.seed, epoch, int(place)))
-        return self.dataset[place]
+        self.seed_for(key)
+        return self.dataset[key.place]
+
+    def seed_for(self, key: SampleKey) -> None:
+        """Seed what a dataset can draw from for one sample."""
+        randomness.seed_sample(randomness.mix(self.seed, *key))
 
 
 def seeded(dataset: Any, seed: int = 0) -> Seeded:
