@@ -41,7 +41,7 @@ test-skypilot: setup
 	$(BIN)/springtide throughput import src/springtide/throughput/data/a100 --format elasticflow --out $(SKY)/points.csv
 	$(PLAN) --spot --export skypilot --export-file $(SKY)/plan.yaml
 	$(PLAN) --export probe --export-file $(SKY)/probe.yaml
-	$(SKY)/venv/bin/python tests/cloud/check_skypilot.py $(SKY)/plan.yaml $(SKY)/probe.yaml
+	HOME=$(abspath $(SKY)/home) $(SKY)/venv/bin/python tests/cloud/check_skypilot.py $(SKY)/plan.yaml $(SKY)/probe.yaml
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -1,16 +1,20 @@
 """SkyPilot tasks, and the estimator that SkyPilot can call."""
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.cloud.made_up_cloud import make_catalog, make_machine, make_speeds
 from tests.throughput.made_up import make_points, make_step_s
 
 from springtide.cloud.estimators import STARTUP_S, estimate_run_time
-from springtide.cloud.exports import Launch, export_plan, export_probe
+from springtide.cloud.exports import Launch, export_plan, export_probe, name_bucket
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import Limits, Plan, Work
 from springtide.errors import CatalogError
@@ -35,6 +39,29 @@ def test_a_spot_plan_recovers_and_knows_its_checkpoints() -> None:
     assert plan.checkpoint_every_s is not None
     assert task["envs"]["SPRINGTIDE_CHECKPOINT_EVERY_S"] == f"{plan.checkpoint_every_s:.0f}"
     assert task["run"].endswith("train.py --lr 0.1")
+
+
+def test_a_spot_task_keeps_its_checkpoints_in_a_bucket_of_its_own() -> None:
+    plan = find_plans(spot=True)[0]
+    task = export_plan(plan, LAUNCH)
+    (folder,) = task["file_mounts"]
+    assert task["envs"]["SPRINGTIDE_CHECKPOINT_DIR"].startswith(folder)
+    mount = task["file_mounts"][folder]
+    assert (mount["store"], mount["mode"]) == ("s3", "MOUNT_CACHED")
+    assert mount["name"] == name_bucket(LAUNCH) != name_bucket(replace(LAUNCH, owner="someone else"))
+
+
+def test_a_bucket_may_be_named_and_on_demand_needs_none() -> None:
+    plan = find_plans(spot=False)[0]
+    assert "file_mounts" not in export_plan(plan, LAUNCH)
+    named = export_plan(plan, replace(LAUNCH, bucket="mine"))
+    assert named["file_mounts"]["/checkpoints"]["name"] == "mine"
+
+
+@given(st.from_regex("[a-z][a-z0-9-]{0,62}", fullmatch=True))
+def test_a_bucket_has_a_name_that_clouds_accept(name: str) -> None:
+    bucket = name_bucket(Launch(name, ""))
+    assert re.fullmatch("[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", bucket)
 
 
 def test_a_mix_has_no_skypilot_form() -> None:

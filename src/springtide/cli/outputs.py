@@ -36,7 +36,8 @@ def show_rent(document: dict[str, Any]) -> str | None:
     rent = document.get("rent") or {}
     if rent.get("state") not in ("offer", "none"):
         return None
-    return f"renting {rent['sentence']} ({rent['prices']}; plan it with: springtide plan JOB.yaml --cloud)"
+    cloud = rent["plan"]["parts"][0]["cloud"]
+    return f"renting {rent['sentence']} ({rent['prices']}; more: springtide plan JOB.yaml --cloud {cloud})"
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str = "") -> None:

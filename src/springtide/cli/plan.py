@@ -47,6 +47,7 @@ def run(
     pareto: Path = typer.Option(None, metavar="FILE", help="Draw plans by time and cost."),
     export: str = typer.Option(None, metavar="WHAT", help="skypilot: the best plan; probe: measure the job first."),
     export_file: str = typer.Option(None, metavar="FILE|-", help="Where to write it."),
+    bucket: str = typer.Option(None, metavar="NAME", help="Keep an exported task's checkpoints here."),
     probe: bool = typer.Option(False, "--probe", help="Without --cloud: run unknown code for at most 15 s."),
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
 ) -> None:
@@ -106,7 +107,7 @@ def run(
         ),
         Market(cloud, region, types, catalog),
         limits,
-        Wishes(output is Output.JSON, pareto, export, export_file),
+        Wishes(output is Output.JSON, pareto, export, export_file, bucket),
     )
 
 

@@ -4,7 +4,9 @@ but the files that are asked for."""
 import json
 import sys
 from dataclasses import asdict, dataclass, replace
+from getpass import getuser
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,6 +17,7 @@ from springtide.errors import InputError, JobError
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog
     from springtide.cloud.estimates import Counts
+    from springtide.cloud.exports import Launch
     from springtide.cloud.planner import Search
     from springtide.cloud.plans import Limits, Plan, Work
     from springtide.cloud.reasons import Comparison
@@ -64,6 +67,7 @@ class Wishes:
     pareto: Path | None
     export: str | None
     export_file: str | None
+    bucket: str | None = None
 
 
 def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> None:
@@ -230,13 +234,15 @@ def export(wishes: Wishes, search: "Search", catalog: "Catalog", memory_gib: flo
     from springtide.cloud.estimates import choose_probes
     from springtide.cloud.exports import Launch, export_plan, export_probe
 
-    launch = Launch(job.name, job.command)
+    launch = Launch(
+        job.name, job.command, bucket=wishes.bucket, owner=f"{getuser()}@{gethostname()}{job.folder.resolve()}"
+    )
     if wishes.export == "skypilot":
         if not search.best:
             raise InputError("nothing to export: no plan respects the limits")
         chosen = next((plan for plan in search.best if len(plan.parts) == 1), search.best[0])
         text = yaml.safe_dump(export_plan(chosen, launch), sort_keys=False)
-        print(f"exported {chosen.name}", file=sys.stderr)
+        print(f"exported {chosen.name}{_tell_bucket(chosen, launch)}", file=sys.stderr)
     elif wishes.export == "probe":
         probe = export_probe(choose_probes(catalog, memory_gib), launch)
         print(f"probing {' and '.join(probe.machines)} costs at most ${probe.cost_usd:.2f}", file=sys.stderr)
@@ -244,6 +250,14 @@ def export(wishes: Wishes, search: "Search", catalog: "Catalog", memory_gib: flo
     else:
         raise InputError(f"export {wishes.export!r} is unknown; there are skypilot, probe")
     _write(text, wishes.export_file or f"{job.name}.{wishes.export}.yaml")
+
+
+def _tell_bucket(plan: "Plan", launch: "Launch") -> str:
+    from springtide.cloud.exports import name_bucket
+
+    if not plan.spot and launch.bucket is None:
+        return ""
+    return f"; its checkpoints go to the bucket {launch.bucket or name_bucket(launch)} (another with --bucket NAME)"
 
 
 def _write(text: str, target: str) -> None:

@@ -1,10 +1,12 @@
 """Plans as SkyPilot tasks: the chosen one to launch, or a short probe that measures a job on the cheapest machines.
 
 Only text is made here; SkyPilot is neither imported nor needed. A mix of two types has no SkyPilot form and is refused.
+Spot tasks keep their checkpoints in a bucket, so that a job goes on after its machines were taken away.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from springtide.cloud.catalog import Machine
@@ -16,15 +18,23 @@ PROBE_S = 600.0
 # Provisioning and installing are paid as well; SkyPilot stops the machine after the idle minutes.
 PROBE_PAID_S = PROBE_S + 600.0
 IDLE_MINUTES = 5
+STORES = {"aws": "s3", "gcp": "gcs", "azure": "azure"}
+CHECKPOINTS = "/checkpoints"
+LONGEST_BUCKET = 63
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a task runs: the job's name, its command, and its folder."""
+    """What a task runs: the job's name, its command, its folder, and the bucket of its checkpoints.
+
+    Without one a spot task gets a bucket named by the job and its `owner`, who tells the buckets of users apart.
+    """
 
     name: str
     command: str
     workdir: str = "."
+    bucket: str | None = None
+    owner: str = ""
 
 
 def export_plan(plan: Plan, launch: Launch) -> dict[str, Any]:
@@ -38,8 +48,8 @@ def export_plan(plan: Plan, launch: Launch) -> dict[str, Any]:
     if plan.spot:
         resources["job_recovery"] = "EAGER_NEXT_REGION"
     task: dict[str, Any] = {"name": launch.name, "workdir": launch.workdir, "num_nodes": part.nodes}
-    if plan.checkpoint_every_s is not None:
-        task["envs"] = {"SPRINGTIDE_CHECKPOINT_EVERY_S": f"{plan.checkpoint_every_s:.0f}"}
+    if plan.spot or launch.bucket is not None:
+        task |= describe_checkpoints(plan, launch)
     return task | {"resources": resources, "setup": INSTALL, "run": _write_run(part.nodes, part, launch)}
 
 
@@ -52,6 +62,27 @@ def _write_run(nodes: int, part: Any, launch: Launch) -> str:
         '--master-addr $(echo "$SKYPILOT_NODE_IPS" | head -n1) --master-port 29500 '
         f"{script}"
     )
+
+
+def describe_checkpoints(plan: Plan, launch: Launch) -> dict[str, Any]:
+    """The bucket of a task's checkpoints, mounted on every node, and how often they are written.
+
+    Checkpoints are renamed when complete, which SkyPilot's plain MOUNT cannot do; MOUNT_CACHED can.
+    """
+    bucket = launch.bucket or name_bucket(launch)
+    store = STORES[plan.parts[0].machine.cloud]
+    envs = {"SPRINGTIDE_CHECKPOINT_DIR": f"{CHECKPOINTS}/{launch.name}"}
+    if plan.checkpoint_every_s is not None:
+        envs["SPRINGTIDE_CHECKPOINT_EVERY_S"] = f"{plan.checkpoint_every_s:.0f}"
+    mount = {"name": bucket, "store": store, "mode": "MOUNT_CACHED"}
+    return {"envs": envs, "file_mounts": {CHECKPOINTS: mount}}
+
+
+def name_bucket(launch: Launch) -> str:
+    """A bucket's name: the job, and ten letters of a hash, because bucket names are shared by the whole cloud."""
+    letters = sha256(f"{launch.owner}/{launch.name}".encode()).hexdigest()[:10]
+    plain = "".join(letter if letter.isalnum() else "-" for letter in launch.name.lower()).strip("-")
+    return f"springtide-{plain[: LONGEST_BUCKET - 22]}-{letters}"
 
 
 def describe_resources(machine: Machine, spot: bool) -> dict[str, Any]:
