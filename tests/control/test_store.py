@@ -53,7 +53,7 @@ def test_records_come_back_as_they_were(store: Store) -> None:
     assert store.speed("k") == batch.speeds["k"]
     assert store.list_orders() == batch.orders
     assert (store.fact("cursor"), store.fact("memory"), store.fact("none")) == (7, {"a": [1, 2]}, None)
-    store.forget_orders(batch.orders)
+    store.write(Batch(sent=batch.orders))
     assert store.list_orders() == []
 
 

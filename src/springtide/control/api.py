@@ -122,6 +122,12 @@ class Api:
         document = documents.write_job(record, now_s, self.store.offers(record.id))
         return document | {"rent": self.rents.find(record, now_s, wait_s)}
 
+    def show_answer(self, record: JobRecord, accepts: bool) -> Document:
+        """A job as it was just answered; who was not declined has no offers to look up."""
+        if accepts or record.state in (State.OFFERED, State.DECLINED):
+            return self.show_job(record)
+        return documents.write_job(record, self.now_s())
+
     def describe_node(self, node: str) -> str:
         """Whether a node takes work."""
         return drains.describe_nodes(self.platform.site, self.store.fact(drains.FACT))[node]
@@ -241,7 +247,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer)
         job_id = await api.call(lambda: api.desk.submit(submission, user))
         record = api.reload(job_id)
-        return JSONResponse(api.show_job(record), 202 if record.state is State.PROBING else 201)
+        return JSONResponse(api.show_answer(record, body.accept_offer), 202 if record.state is State.PROBING else 201)
 
     @app.post("/api/v1/plan", tags=["jobs"])
     async def plan_job(request: Request, body: PlanBody) -> Document:

@@ -217,14 +217,15 @@ def list_shares(job: Job, speed: Any) -> tuple[tuple[int, float, float, float], 
 def check_code(reconciler: Reconciler, submission: Submission) -> None:
     """Refuse a job whose code was not uploaded, or whose script is not in it."""
     folder = reconciler.platform.home.code / submission.archive
-    if not folder.is_dir():
-        raise JobError(f"archive {submission.archive} is not here; upload it before submitting")
     script = PurePosixPath(submission.job.script)
-    if script.suffix != ".py" or script.is_absolute():
-        return
     if ".." in script.parts:
         raise JobError(f"script {str(script)!r} lies outside workdir; set workdir to a folder that holds it")
-    if not (folder / script).is_file():
+    is_inside = script.suffix == ".py" and not script.is_absolute()
+    if is_inside and (folder / script).is_file():
+        return
+    if not folder.is_dir():
+        raise JobError(f"archive {submission.archive} is not here; upload it before submitting")
+    if is_inside:
         raise JobError(f"script {str(script)!r} does not exist in workdir; check `run` and `workdir`")
 
 

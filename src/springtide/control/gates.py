@@ -50,12 +50,13 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        timed = time_answer(send)
         try:
             body = await self.check(scope, receive)
         except Refused as refused:
-            await answer(send, refused)
+            await answer(timed, refused)
             return
-        await self.app(scope, body, send)
+        await self.app(scope, body, timed)
 
     async def check(self, scope: Scope, receive: Receive) -> Receive:
         """The body to pass on; raises Refused."""
@@ -102,6 +103,19 @@ class Gate:
             )
             raise Refused(415, "unsupported_media_type", sentence)
         return most
+
+
+def time_answer(send: Send) -> Send:
+    """`send`, telling in the header `Server-Timing` how many milliseconds the answer took from here."""
+    started_s = time.perf_counter()
+
+    async def send_timed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            spent = f"answer;dur={1000 * (time.perf_counter() - started_s):.2f}".encode()
+            message["headers"] = [*message["headers"], (b"server-timing", spent)]
+        await send(message)
+
+    return send_timed
 
 
 async def read_body(receive: Receive, headers: dict[str, str], most: int) -> Receive:

@@ -7,6 +7,7 @@ nothing that needs a clock or a machine: a deadline stays as written until the s
 import difflib
 import re
 import shlex
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
@@ -196,7 +197,7 @@ class JobFile(Part):
                 )
         return self
 
-    @property
+    @cached_property
     def words(self) -> tuple[str, ...]:
         """The command as words."""
         return tuple(shlex.split(self.run) if isinstance(self.run, str) else self.run)

@@ -40,6 +40,9 @@ from springtide.policies import POLICIES, find_policy, kernels
 
 USUAL_PORT = 8410
 START_S = 60.0
+# Whoever comes back from the disk waits this long for the interpreter while the other thread computes; 5 ms is usual,
+# and a commit comes back several times.
+SWITCH_S = 0.001
 logger = logging.getLogger("springtide.server")
 
 
@@ -170,6 +173,7 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     """Run a server in this process until it is stopped; `announce` hears its address."""
     home = settings.home.make()
     set_up_logging()
+    sys.setswitchinterval(SWITCH_S)
     kernels.postpone()
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))

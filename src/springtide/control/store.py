@@ -4,13 +4,13 @@ One writer, the reconciler, whose changes are gathered in a `Batch` and written 
 done; any number of readers. Knows nothing of policies or executors.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, Executable, Row, Table, create_engine, event, func, select
+from sqlalchemy import Engine, Executable, Row, Table, bindparam, create_engine, event, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, make_url
 
@@ -29,6 +29,11 @@ from springtide.control.records import (
 )
 from springtide.control.tables import EVENTS, FACTS, JOBS, OFFERS, ORDERS, SPEEDS, USERS
 
+RECENT_JOBS = 256
+FORGET_ORDER = ORDERS.delete().where(
+    (ORDERS.c.job == bindparam("sent_job")) & (ORDERS.c.generation == bindparam("sent_generation"))
+)
+
 
 @dataclass(slots=True)
 class Batch:
@@ -39,10 +44,11 @@ class Batch:
     offers: dict[str, OfferRecord] = field(default_factory=dict)
     speeds: dict[str, SpeedRecord] = field(default_factory=dict)
     orders: list[OrderRecord] = field(default_factory=list)
+    sent: list[OrderRecord] = field(default_factory=list)  # orders that the executor has
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.events or self.offers or self.speeds or self.orders or self.facts)
+        return bool(self.jobs or self.events or self.offers or self.speeds or self.orders or self.sent or self.facts)
 
 
 class Store:
@@ -53,6 +59,7 @@ class Store:
         self.path = Path(address.database) if address.drivername.startswith("sqlite") and address.database else None
         self.engine = open_engine(address)
         self._users: list[UserRecord] | None = None
+        self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
         migrate(self.engine, self.path)
         if self.path is not None:
             self.path.chmod(0o600)
@@ -72,14 +79,16 @@ class Store:
             upsert(connection, SPEEDS, "key", [asdict(speed) for speed in batch.speeds.values()])
             if batch.orders:
                 connection.execute(ORDERS.insert(), [asdict(order) for order in batch.orders])
+            if batch.sent:
+                keys = [{"sent_job": order.job, "sent_generation": order.generation} for order in batch.sent]
+                connection.execute(FORGET_ORDER, keys)
             upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
+        self._remember(batch.jobs)
 
-    def forget_orders(self, orders: Sequence[OrderRecord]) -> None:
-        """Take sent instructions off the list of those to send."""
-        with self.engine.begin() as connection:
-            for order in orders:
-                chosen = (ORDERS.c.job == order.job) & (ORDERS.c.generation == order.generation)
-                connection.execute(ORDERS.delete().where(chosen))
+    def _remember(self, jobs: dict[str, JobRecord]) -> None:
+        """Keep the last written jobs at hand. Only this process writes, and records are never changed."""
+        recent = {**self._recent, **jobs}
+        self._recent = dict(list(recent.items())[-RECENT_JOBS:])
 
     def list_orders(self) -> list[OrderRecord]:
         """Instructions that may not have reached the executor, oldest first for each job."""
@@ -99,6 +108,9 @@ class Store:
 
     def job(self, job_id: str) -> JobRecord | None:
         """The job of this id."""
+        recent = self._recent.get(job_id)
+        if recent is not None:
+            return recent
         with self.engine.connect() as connection:
             row = connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
             return None if row is None else read_job(row)
@@ -192,6 +204,7 @@ class Store:
 
     def prune(self, before_s: float) -> tuple[list[str], int]:
         """Forget jobs that ended before an instant, and events older than it; returns ids of jobs, count of events."""
+        self._recent = {}
         old = (JOBS.c.finished_s < before_s) & JOBS.c.state.not_in([str(state) for state in ACTIVE])
         with self.engine.begin() as connection:
             gone = [str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()]
