@@ -32,6 +32,7 @@ BENCHMARKS = (
     Benchmark("placement"),
     Benchmark("planner"),
     Benchmark("deadlines", needs_data=True),
+    Benchmark("mixed_deadlines", needs_data=True),
     Benchmark("windows", needs_data=True),
     Benchmark("baselines", needs_data=True),
     Benchmark("published_edf", needs_data=True),

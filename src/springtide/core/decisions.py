@@ -84,10 +84,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A finish that was promised, and the plan that certifies it."""
+    """A finish that was promised, and the plan that certifies it, on devices of type `kind` if there are several."""
 
     deadline_s: float
     plan: Plan
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
