@@ -39,7 +39,7 @@ _DEFAULT = {
     "local": (-2.5, 2.0),
     "local_latency": (-2.5, 1.0),
     "network": (1.0, 1.5),
-    "network_latency": (-2.5, 1.0),
+    "network_latency": (-1.0, 1.0),  # as learned on the T4s alone; docs/decisions/043
     "density": (0.1, 0.2),
     "pair": (0.1, 0.3),
     "sharpness": (-1.0, 1.0),
@@ -47,7 +47,12 @@ _DEFAULT = {
 }
 # What pooling starts from. How much a model communicates for its compute is its own, so others say little of it; how
 # compute and collective overlap is the framework's, so they say much.
-_POOLING = _DEFAULT | {"local": (-2.5, 4.0), "sharpness": (-1.0, 0.5), "overlap": (0.0, 0.5)}
+_POOLING = _DEFAULT | {
+    "local": (-2.5, 4.0),
+    "network_latency": (-2.5, 1.0),
+    "sharpness": (-1.0, 0.5),
+    "overlap": (0.0, 0.5),
+}
 
 
 def _make_prior(beliefs: Mapping[str, tuple[float, float]]) -> Prior:
