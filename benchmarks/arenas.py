@@ -41,7 +41,7 @@ from springtide.executors.processes import find_marked
 DEVICES = 2
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
 ROOT = Path(__file__).parents[1]
-START_S = 60.0
+START_S = 180.0
 LOOK_S = 0.1
 SERVE = "import sys; from benchmarks.arenas import serve; serve(*sys.argv[1:])"
 

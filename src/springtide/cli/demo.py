@@ -27,9 +27,9 @@ def run(
 ) -> None:
     """Start the platform, submit real training jobs with deadlines, kill a worker, and prove the bits.
 
-    Four jobs with deadlines, one of them impossible: it is declined with a counter-offer, which is accepted. A
-    best-effort job fills gaps. Exit code 0 only if every promise was kept and every model equals, bit for bit, the one
-    of an undisturbed run.
+    A best-effort job has the machine to itself, then makes room for four jobs with deadlines, one of them impossible:
+    it is declined with a counter-offer, which is accepted. Jobs shrink and grow as others come and go. Exit code 0
+    only if every promise was kept and every model equals, bit for bit, the one of an undisturbed run.
 
     Examples:
 
@@ -47,16 +47,30 @@ def run(
     started_s = time.monotonic()
     with open_play() as play:
         endings = play.perform()
-        killed, offered = play.killed, list(play.offered)
     good = all(ending.kept and ending.equal for ending in endings)
     if output is Output.JSON:
-        write_json(write_document(endings, good, killed, offered))
+        write_json(write_document(endings, good, play))
     else:
         print_endings(endings)
-        tell(
+        print(tell_outcome(endings, play))
+        print(
             f"{'every promise kept, every bit equal' if good else 'NOT all good'}; {time.monotonic() - started_s:.0f} s"
         )
     raise typer.Exit(0 if good else 1)
+
+
+def tell_outcome(endings: list["Ending"], play: "Play") -> str:
+    """What the jobs went through, in a sentence."""
+    faults = sum(ending.job["faults"] for ending in endings)
+    changes = {"grew": "grows", "shrank": "shrinks", "moved": "moves"}
+    told = [f"{verb} {count_times(play.rescales[kind])}" for verb, kind in changes.items() if play.rescales[kind]]
+    resized = f"jobs {' and '.join(told)}" if told else "NO job was resized this time: each ended before another came"
+    return f"{resized}; workers were lost {count_times(faults)}"
+
+
+def count_times(count: int) -> str:
+    """So often, in words."""
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def show_simulation(output: Output) -> None:
@@ -75,13 +89,14 @@ def open_play() -> Iterator["Play"]:
     """A play on a server of its own in a temporary state directory; both are gone afterwards."""
     from springtide.control.homes import Home
     from springtide.control.server import start_background
-    from springtide.control.showcases import DEVICES, Play
+    from springtide.control.showcases import Play, choose_devices
 
+    devices = choose_devices()
     with tempfile.TemporaryDirectory(prefix="springtide-demo-", ignore_cleanup_errors=True) as folder:
         home = Home(Path(folder) / "state")
         tell("starting the platform in a temporary directory")
-        url = start_background(home, ("--devices", str(DEVICES), "--port", "0"))
-        tell(f"springtide at {url} with {DEVICES} devices")
+        url = start_background(home, ("--devices", str(devices), "--port", "0"))
+        tell(f"springtide at {url} with {devices} devices")
         try:
             with open_screen() as (say, show):
                 yield Play(home, say, show)
@@ -164,7 +179,7 @@ def show_finish(job: dict[str, Any]) -> str:
     return f"{show_seconds(early_s)} early" if early_s >= 0 else f"{show_seconds(-early_s)} LATE"
 
 
-def write_document(endings: list["Ending"], good: bool, killed: bool, offered: list[str]) -> dict[str, Any]:
+def write_document(endings: list["Ending"], good: bool, play: "Play") -> dict[str, Any]:
     """The result as JSON."""
     listed = [
         {
@@ -181,4 +196,11 @@ def write_document(endings: list["Ending"], good: bool, killed: bool, offered: l
         }
         for ending in endings
     ]
-    return {"schema": 1, "ok": good, "worker_killed": killed, "offers_accepted": offered, "jobs": listed}
+    return {
+        "schema": 1,
+        "ok": good,
+        "worker_killed": play.killed,
+        "offers_accepted": play.offered,
+        "rescales": {kind: play.rescales[kind] for kind in ("grows", "shrinks", "moves")},
+        "jobs": listed,
+    }
