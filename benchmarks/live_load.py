@@ -1,19 +1,19 @@
 """How the control plane bears load: answers, submissions, listing and memory, over HTTP with the fake executor.
 
 Run `python -m benchmarks.live_load`. Each figure is printed beside its bound. Answers are timed by the server itself
-(its `Server-Timing` header) and by the client; submissions are sent over plain sockets, because 32 threads of a full
-HTTP client cost more than the server.
+(its `Server-Timing` header) and by the client. The flood is sent on a schedule over plain sockets: no submission waits
+for the answer to another.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from statistics import quantiles
@@ -32,7 +32,7 @@ OPTIONS = {"rate_per_s": 100_000.0, "burst": 1_000_000, "most_active": 1_000_000
 SERVE = ("--engine", "fake", "--devices", "2", "--port", "0")
 ACTIVE = 100
 ANSWERS = 300
-SENDERS = 32
+FLOOD_S = 4.9  # the last submission is sent then
 BOUNDS = {
     "answer_p99_ms": 50.0,
     "submitted_in_s": 5.0,
@@ -159,25 +159,54 @@ def restart(home: Home) -> tuple[str, float]:
 
 
 def flood(url: str, home: Home, body: dict[str, Any], submissions: int) -> dict[str, float]:
-    """Many submissions at once: when the last was sent, when the last was answered, and that none was refused."""
-    local = threading.local()
-    sent: list[float] = []
+    """Submissions sent on a schedule of `FLOOD_S`, whatever the answers do: when the last was sent and answered."""
     before_s = read_cpu_s(home)
+    flooded = asyncio.run(send_all(Sender(url, home, body), submissions))
+    refused = sum(answer not in ("admitted", "waitlisted", "declined") for answer in flooded.answers)
+    return {
+        "submitted_in_s": flooded.sent_s,
+        "answered_in_s": flooded.answered_s,
+        "refused": float(refused),
+        "flood_cpu_s": read_cpu_s(home) - before_s,
+    }
+
+
+@dataclass(slots=True)
+class Flooded:
+    """What became of a flood of submissions."""
+
+    answers: list[str]
+    sent_s: float
+    answered_s: float
+
+
+async def send_all(sender: Sender, submissions: int) -> Flooded:
+    """Send each submission at its time, over a connection that is free or a new one."""
+    host, port = sender.line.host, sender.line.port
+    lines = "".join(f"{name}: {value}\r\n" for name, value in sender.headers.items())
+    head = f"POST /api/v1/jobs HTTP/1.1\r\nHost: {host}\r\n{lines}Content-Length: {len(sender.body)}\r\n\r\n"
+    request = (head + sender.body).encode()
+    free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    sent: list[float] = []
     started_s = time.monotonic()
 
-    def submit(_: int) -> str:
-        if not hasattr(local, "sender"):
-            local.sender = Sender(url, home, body)
+    async def submit(number: int) -> str:
+        await asyncio.sleep(number * FLOOD_S / submissions)
+        reader, writer = free.pop() if free else await asyncio.open_connection(host, port)
+        writer.write(request)
+        await writer.drain()
         sent.append(time.monotonic() - started_s)
-        return str(local.sender.submit()[0]["answer"])
+        header = await reader.readuntil(b"\r\n\r\n")
+        size = int(header.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        document = json.loads(await reader.readexactly(size))
+        free.append((reader, writer))
+        return str(document.get("answer"))
 
-    with ThreadPoolExecutor(SENDERS) as pool:
-        answers = list(pool.map(submit, range(submissions)))
+    answers = await asyncio.gather(*(submit(number) for number in range(submissions)))
     answered_s = time.monotonic() - started_s
-    refused = sum(answer not in ("admitted", "waitlisted", "declined") for answer in answers)
-    return {"submitted_in_s": max(sent), "answered_in_s": answered_s, "refused": float(refused)} | {
-        "flood_cpu_s": read_cpu_s(home) - before_s
-    }
+    for _, writer in free:
+        writer.close()
+    return Flooded(list(answers), max(sent), answered_s)
 
 
 def read_memory_mb(home: Home) -> float:

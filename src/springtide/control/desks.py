@@ -93,6 +93,8 @@ class Desk:
         platform = self.reconciler.platform
         own = user.most_active if user is not None else None
         most = own if own is not None else platform.options.most_active
+        if len(platform.book.jobs) < most:
+            return
         active = sum(record.user == name for record in platform.book.jobs.values())
         if active >= most:
             raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
