@@ -1,11 +1,12 @@
 """Our own scripts on CPU slots: points at three batches predict an unseen batch on one and two processes.
 
-    python -m benchmarks.throughput_scripts [--rounds 3]
+    python -m benchmarks.throughput_scripts [--seconds 330]
 
 Every layout is run once per round, the unseen ones among the others, so that a slow minute of the machine meets all of
 them; of each layout the fastest round counts, since other work only ever adds time. Prints predicted against measured,
 the mean error with the nearest measured layout's beside it, how much the rounds of one layout differ (the floor of any
-error), and how much of the machine others used meanwhile. Takes about five minutes on a quiet machine.
+error), and how much of the machine others used meanwhile. Rounds are
+made for as long as the time lasts: three or four of each script on two quiet cores, at least one on busy ones.
 """
 
 import argparse
@@ -67,12 +68,14 @@ def find_own_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, kinds))
 
 
-def measure(subject: Subject, rounds: int) -> dict[Trial, list[Measurement]]:
-    """Every layout once per round."""
+def measure(subject: Subject, seconds: float) -> dict[Trial, list[Measurement]]:
+    """Every layout once per round, and no round that would not end in time; the first one is always made."""
     found: dict[Trial, list[Measurement]] = {trial: [] for trial in (*FITTED, *UNSEEN)}
-    for _ in range(rounds):
+    start_s, rounds = monotonic(), 0
+    while rounds == 0 or (monotonic() - start_s) * (rounds + 1) / rounds < seconds:
         for trial, runs in found.items():
             runs.append(run_trial(subject, trial, RUN_S, STEPS))
+        rounds += 1
     return found
 
 
@@ -82,12 +85,15 @@ def make_point(name: str, trial: Trial, runs: Sequence[Measurement]) -> Point:
     return Point(layout, min(run.step_s for run in runs))
 
 
-def judge(name: str, rounds: int) -> list[Errors]:
+def judge(name: str, seconds: float) -> list[Errors]:
     """Errors at the unseen batch of one example, on one and two processes; prints them."""
     script = Path(springtide.examples.__file__).parent / name / "train.py"
-    found = measure(Subject(script, (), name, "cpu"), rounds)
+    found = measure(Subject(script, (), name, "cpu"), seconds)
     spreads = [max(run.step_s for run in runs) / min(run.step_s for run in runs) - 1 for runs in found.values()]
-    print(f"{name}: rounds of one layout differed by {median(spreads):.1%} (median), {max(spreads):.1%} (most)")
+    rounds = len(found[FITTED[0]])
+    print(
+        f"{name}: {rounds} rounds; those of one layout differed by {median(spreads):.1%} (median), {max(spreads):.1%} (most)"
+    )
     fitted = [make_point(name, trial, found[trial]) for trial in FITTED]
     return [compare(fitted, make_point(name, trial, found[trial])) for trial in UNSEEN]
 
@@ -116,11 +122,11 @@ def pin() -> None:
 def main() -> None:
     """Measure every example and print the mean errors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="runs of every layout")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--seconds", type=float, default=330.0, help="time for all runs")
+    seconds = parser.parse_args().seconds
     pin()
     watch = Watch()
-    errors = [error for name in EXAMPLES for error in judge(name, rounds)]
+    errors = [error for name in EXAMPLES for error in judge(name, seconds / len(EXAMPLES))]
     others = watch.others()
     ours, nearest = (sum(column) / len(errors) for column in zip(*((e.ours, e.nearest) for e in errors), strict=True))
     print(f"mean error {ours:.1%} (bar {BAR:.0%}); nearest {nearest:.1%}")
