@@ -76,13 +76,14 @@ def run(
 
       springtide simulate --cloud aws --points points.csv --steps 90000 --global-batch 256 --deadline 12h
     """
+    job = (points, prior, model, steps, global_batch, logical_workers, deadline, budget, region, kind, catalog)
     if cloud:
         from springtide.cli.simulate_cloud import Asked, simulate_asked
 
-        batches = (steps, global_batch, logical_workers)
-        asked = Asked(points, prior, model, *batches, deadline, budget, region, kind, catalog, seeds)
-        simulate_asked(asked, traces or (), "-" if output is Output.JSON else json_file)
+        simulate_asked(Asked(*job, seeds), traces or (), "-" if output is Output.JSON else json_file)
         return
+    if any(job):
+        raise InputError("options of rented machines, such as --points and --deadline, need --cloud")
     from springtide.core.devices import parse_cluster
     from springtide.simulator.streams import mute_solvers
 
