@@ -1,7 +1,8 @@
 import pytest
 from tests.policies.stages import Sketch, run
 
-from springtide.policies.fifo_backfill import Reservation, fifo_backfill, reserve
+from springtide.policies.fifo_backfill import End, Reservation, fifo_backfill, reserve
+from springtide.policies.gangs import Gang, Stock
 
 
 def test_a_short_job_passes_the_blocked_head_without_delaying_it() -> None:
@@ -22,6 +23,7 @@ def test_a_long_job_may_take_devices_the_head_will_not_need() -> None:
 
 
 def test_reservations_wait_for_just_enough_ends() -> None:
-    assert reserve([(9.0, 2), (5.0, 1), (7.0, 4)], share=4, free=1) == Reservation(start_s=7.0, spare=2)
+    ends = [End(finish_s, Gang("", share)) for finish_s, share in ((9.0, 2), (5.0, 1), (7.0, 4))]
+    assert reserve(ends, Gang("", 4), Stock({"": 1})) == Reservation(start_s=7.0, kind="", spare=2)
     with pytest.raises(AssertionError, match="never free"):
-        reserve([(9.0, 2)], share=4, free=1)
+        reserve(ends[:1], Gang("", 4), Stock({"": 1}))

@@ -105,7 +105,7 @@ def test_met_has_a_tolerance_of_a_microsecond() -> None:
 def test_alone_bound_counts_the_start() -> None:
     in_time = build_job(A, 0, 0.0, 30.0, 20.0)
     too_late = build_job(B, 1, 0.0, 30.0, 19.9)
-    assert count_feasible_alone([in_time, too_late, build_job(C, 2, 0.0, 1.0, inf)]) == 1
+    assert count_feasible_alone([in_time, too_late, build_job(C, 2, 0.0, 1.0, inf)], parse_cluster("1x4:a100")) == 1
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 1))

@@ -37,7 +37,9 @@ def run(
     traces: list[Path] = typer.Argument(None, metavar="TRACE...", help="Trace files (CSV)."),
     policy: str = typer.Option(DEFAULT_POLICIES, help="Policies, joined by commas, or [bold]all[/]."),
     cluster: str = typer.Option(DEFAULT_CLUSTER, help="NODESxGPUS:TYPE, several joined by commas."),
-    profiles: Path = typer.Option(None, metavar="DIR", help="Speeds: a folder per device type. Default: our own."),
+    profiles: Path = typer.Option(
+        None, metavar="DIR", help="Speeds: a folder per device type, or a table of mini-batch seconds."
+    ),
     overhead: str = typer.Option("elasticflow", help="Cost of a change: elasticflow, none or constant:SECONDS."),
     synthetic: str = typer.Option(None, metavar="KEYS", help="Draw jobs instead: jobs=1000,gap=1500,seed=0,..."),
     optimum: bool = typer.Option(False, "--optimum", help="Also bound what any scheduler could reach."),
@@ -47,6 +49,10 @@ def run(
     json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the report as JSON."),
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
     skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave out rows that cannot be read."),
+    last_of_duplicates: bool = typer.Option(
+        False, "--last-of-duplicates", help="Of rows with one id keep the last, as EasyScale's simulator does."
+    ),
+    time_scale: float = typer.Option(1.0, metavar="FACTOR", help="Stretch every step time by this factor."),
     cloud: bool = typer.Option(
         False,
         "--cloud",
@@ -89,7 +95,8 @@ def run(
 
     names = choose_policies(policy)
     machines = parse_cluster(cluster)
-    loaded = load_traces(Sources(traces or [], synthetic, profiles, overhead, skip_bad_rows), machines)
+    sources = Sources(traces or [], synthetic, profiles, overhead, skip_bad_rows, last_of_duplicates, time_scale)
+    loaded = load_traces(sources, machines)
     check_targets(plot, json_file)
     with mute_solvers():
         outcomes = run_all(loaded, names, machines, plot is not None, parallel)
@@ -123,22 +130,23 @@ class Sources:
     synthetic: str | None
     profiles: Path | None
     overhead: str
-    skip_bad_rows: bool
+    skip_bad_rows: bool = False
+    last_of_duplicates: bool = False
+    time_scale: float = 1.0
 
 
 def load_traces(sources: Sources, cluster: "Cluster") -> list["Trace"]:
     """Every trace that was asked for, read or drawn; rows that were left out are reported on stderr."""
-    from springtide.simulator.settings import Setting
+    from springtide.simulator.settings import load_setting
     from springtide.simulator.traces import read_trace
     from springtide.simulator.workloads import draw_trace, parse_workload
     from springtide.throughput.overheads import parse_overhead
-    from springtide.throughput.profiles import read_profiles
 
     if not sources.paths and sources.synthetic is None:
         raise InputError("nothing to simulate; give a TRACE file, or --synthetic jobs=1000,gap=1500,seed=0")
-    curves = read_profiles(sources.profiles, cluster.device_types)
-    setting = Setting(cluster, curves, parse_overhead(sources.overhead, cluster.total))
-    loaded = [read_trace(path, setting, sources.skip_bad_rows) for path in sources.paths]
+    overhead = parse_overhead(sources.overhead, cluster.total)
+    setting = load_setting(cluster, sources.profiles, overhead, sources.time_scale)
+    loaded = [read_trace(path, setting, sources.skip_bad_rows, sources.last_of_duplicates) for path in sources.paths]
     if sources.synthetic is not None:
         loaded.append(draw_trace(parse_workload(sources.synthetic), setting))
     for trace in loaded:
@@ -201,6 +209,8 @@ def find_bounds(
     """What any scheduler could reach on each trace: at least what the best of the runs did."""
     from springtide.simulator.optimum import upper_bound
 
+    if len(cluster.device_types) > 1:
+        raise InputError(f"--optimum needs a cluster of one device type; {cluster.describe()} has several")
     bounds = {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in traces}
     for report in (outcome.report for outcome in outcomes):
         bound = bounds[report.trace]

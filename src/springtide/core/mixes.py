@@ -89,6 +89,35 @@ class TypedCurves:
         curve = self.curves[kind]
         return curve.rate(count) if count in curve.shares else 0.0
 
+    def list_raises(self, mix: Mix, kind: str) -> tuple[tuple[int, float], ...]:
+        """(devices, rate) of every number of further devices of a type that runs faster than any fewer; ascending."""
+        return self._list_steps(mix, kind, 1)
+
+    def list_cuts(self, mix: Mix, kind: str) -> tuple[tuple[int, float], ...]:
+        """(devices, rate) of every number of devices of a type that can be given back and leave a job running."""
+        return self._list_steps(mix, kind, -1)
+
+    def _list_steps(self, mix: Mix, kind: str, sign: int) -> tuple[tuple[int, float], ...]:
+        key = (sign, kind, *[mix.get(other, 0) for other in self.types])
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = tuple(self._find_steps(mix, kind, sign))
+        return found
+
+    @cached_property
+    def _steps(self) -> dict[object, tuple[tuple[int, float], ...]]:
+        return {}
+
+    def _find_steps(self, mix: Mix, kind: str, sign: int) -> Iterator[tuple[int, float]]:
+        held, best = mix.get(kind, 0), self.rate(mix)
+        limit = self.most - sum(mix.values()) if sign > 0 else held
+        for devices in range(1, limit + 1):
+            count = held + sign * devices
+            rate = self.rate({**mix, kind: count} if count else {k: n for k, n in mix.items() if k != kind})
+            if rate > best if sign > 0 else rate > 0:
+                yield devices, rate
+                best = max(best, rate)
+
     @cached_property
     def slowest(self) -> Curve:
         """The least speed among the types, share by share: what a policy that knows of no types can count on."""

@@ -24,6 +24,9 @@ POLICIES: dict[str, tuple[str, str]] = {
     "fifo": ("springtide.policies.fifo", "fifo"),
     "fifo-backfill": ("springtide.policies.fifo_backfill", "fifo_backfill"),
     "srtf": ("springtide.policies.srtf", "srtf"),
+    "yarn-cs": ("springtide.policies.yarn_cs", "yarn_cs"),
+    "easyscale-homo": ("springtide.policies.easyscale", "easyscale_homo"),
+    "easyscale-heter": ("springtide.policies.easyscale", "easyscale_heter"),
     "edf": ("springtide.policies.edf", "edf"),
     "edf-admission": ("springtide.policies.edf_admission", "edf_admission"),
     "edf-elastic": ("springtide.policies.edf_elastic", "edf_elastic"),
@@ -33,6 +36,8 @@ POLICIES: dict[str, tuple[str, str]] = {
     "chronus": ("springtide.policies.chronus", "chronus"),
     "pollux": ("springtide.policies.pollux", "pollux"),
 }
+# policies that know of device types; for the others every device of a mixed cluster counts as one of the slowest type
+TYPE_AWARE = frozenset({"springtide", "fifo", "fifo-backfill", "srtf", "yarn-cs", "easyscale-homo", "easyscale-heter"})
 
 
 def find_policy(name: str) -> Policy:

@@ -6,21 +6,19 @@ the ElasticFlow and Tiresias papers). `fifo_backfill` fills the gaps it leaves.
 
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies.answers import count_free, remaining_views
-from springtide.policies.gangs import answer_gangs, gang_share
+from springtide.policies.answers import remaining_views
+from springtide.policies.gangs import Gang, answer_gangs, give_gangs, stock_free
 
 
 def fifo(_now_s: float, snapshot: Snapshot) -> Decision:
     """Starts waiting jobs in order of arrival until one does not fit."""
     answers = answer_gangs(snapshot)
-    free = count_free(snapshot)
-    shares: dict[JobId, int] = {}
-    for view in remaining_views(snapshot, answers):
-        if view.share:
-            continue
-        share = gang_share(view.job)
-        if share > free:
+    stock = stock_free(snapshot)
+    waiting = [view for view in remaining_views(snapshot, answers) if not view.share]
+    chosen: dict[JobId, Gang] = {}
+    for view in waiting:
+        gang = stock.find(view)
+        if gang is None:
             break
-        shares[view.job.id] = share
-        free -= share
-    return Decision(answers=answers, shares=shares)
+        chosen[view.job.id] = stock.take(gang)
+    return give_gangs(answers, waiting, chosen)

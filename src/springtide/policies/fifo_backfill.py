@@ -8,18 +8,27 @@ preempted. Source: Lifka, "The ANL/IBM SP scheduling system", 1995 (EASY).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies.answers import count_free, remaining_views
-from springtide.policies.gangs import answer_gangs, gang_share, needed_s
+from springtide.policies.answers import remaining_views
+from springtide.policies.gangs import Gang, Stock, answer_gangs, give_gangs, list_gangs, needed_s, stock_free
+
+
+class End(NamedTuple):
+    """When a running job gives back its devices."""
+
+    finish_s: float
+    gang: Gang
 
 
 @dataclass(slots=True)
 class Reservation:
-    """When the head of the queue starts, and how many devices are then left beside it."""
+    """When the head of the queue starts, on which type, and how many of its devices are then left beside it."""
 
     start_s: float
+    kind: str
     spare: int
 
 
@@ -27,44 +36,44 @@ def fifo_backfill(now_s: float, snapshot: Snapshot) -> Decision:
     """Starts waiting jobs in order of arrival, then those behind the blocked head that do not delay it."""
     answers = answer_gangs(snapshot)
     views = list(remaining_views(snapshot, answers))
-    free = count_free(snapshot)
-    shares: dict[JobId, int] = {}
-    ends = [(view.progress.finish_s, view.share) for view in views if view.share]
+    stock = stock_free(snapshot)
+    chosen: dict[JobId, Gang] = {}
+    ends = [End(view.progress.finish_s, list_gangs(view)[0]) for view in views if view.share]
     waiting = (view for view in views if not view.share)
     for head in waiting:
-        share = gang_share(head.job)
-        if share > free:
-            reservation = reserve(ends, share, free)
-            shares |= backfill(now_s, waiting, free, reservation)
+        gang = stock.find(head)
+        if gang is None:
+            reservation = min((reserve(ends, gang, stock) for gang in list_gangs(head)), key=lambda r: r.start_s)
+            chosen |= backfill(now_s, waiting, stock, reservation)
             break
-        shares[head.job.id] = share
-        free -= share
-        ends.append((now_s + needed_s(head, now_s), share))
-    return Decision(answers=answers, shares=shares)
+        chosen[head.job.id] = stock.take(gang)
+        ends.append(End(now_s + needed_s(head, now_s), gang))
+    return give_gangs(answers, [view for view in views if not view.share], chosen)
 
 
-def reserve(ends: list[tuple[float, int]], share: int, free: int) -> Reservation:
-    """The earliest time at which `share` devices are free, given (finish, share) of the running jobs."""
-    for finish_s, released in sorted(ends):
-        free += released
-        if free >= share:
-            return Reservation(finish_s, free - share)
-    raise AssertionError(f"{share} devices are never free although {free} exist")
+def reserve(ends: list[End], gang: Gang, stock: Stock) -> Reservation:
+    """The earliest time at which a gang's devices are free, given when the running jobs end."""
+    free = stock.left.get(gang.kind, 0)
+    for finish_s, ending in sorted(ends):
+        if ending.kind == gang.kind:
+            free += ending.share
+        if free >= gang.share:
+            return Reservation(finish_s, gang.kind, free - gang.share)
+    raise AssertionError(f"{gang.share} devices of type {gang.kind!r} are never free although {free} exist")
 
 
-def backfill(now_s: float, waiting: Iterator[JobView], free: int, reservation: Reservation) -> dict[JobId, int]:
+def backfill(now_s: float, waiting: Iterator[JobView], stock: Stock, reservation: Reservation) -> dict[JobId, Gang]:
     """The jobs behind the head that start now and leave its reservation as it is."""
-    shares: dict[JobId, int] = {}
+    chosen: dict[JobId, Gang] = {}
     for view in waiting:
-        if not free:
+        if not stock.left[""]:
             break
-        share = gang_share(view.job)
-        if share > free:
+        gang = stock.find(view)
+        if gang is None:
             continue
-        if now_s + needed_s(view, now_s) > reservation.start_s:
-            if share > reservation.spare:
+        if gang.kind == reservation.kind and now_s + needed_s(view, now_s) > reservation.start_s:
+            if gang.share > reservation.spare:
                 continue
-            reservation.spare -= share
-        shares[view.job.id] = share
-        free -= share
-    return shares
+            reservation.spare -= gang.share
+        chosen[view.job.id] = stock.take(gang)
+    return chosen

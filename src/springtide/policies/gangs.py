@@ -1,19 +1,78 @@
 """Jobs that run on as many devices as they asked for, or not at all: what the rigid policies share.
 
-It says how large a gang is, how long it still needs, and which gangs fit; in which order they are asked is the policy.
+It says how large a gang is, of which device type, how long it still needs, and which gangs fit; in which order they
+are asked is the policy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
-from springtide.core.decisions import Answer, JobView, Snapshot
+from springtide.core.curves import Curve
+from springtide.core.decisions import Answer, Decision, JobView, Snapshot
 from springtide.core.jobs import Job, JobId
 from springtide.policies.answers import answer_arrivals
 
 
+class Gang(NamedTuple):
+    """What a rigid job runs on: devices of one type; of any where the job has no speeds by type."""
+
+    kind: str
+    share: int
+
+
+@dataclass(slots=True)
+class Stock:
+    """Devices left to hand out, by type, and under the empty name in all."""
+
+    left: dict[str, int]
+
+    def find(self, view: JobView) -> Gang | None:
+        """The best gang of a job for which there is room."""
+        return next((gang for gang in list_gangs(view) if gang.share <= self.left.get(gang.kind, 0)), None)
+
+    def take(self, gang: Gang) -> Gang:
+        """Hand out a gang."""
+        self.left[""] -= gang.share
+        if gang.kind:
+            self.left[gang.kind] -= gang.share
+        return gang
+
+
+def stock_free(snapshot: Snapshot) -> Stock:
+    """The devices that no job holds."""
+    counts = [mask.bit_count() for mask in snapshot.free_masks]
+    left = {"": sum(counts)}
+    for kind, count in zip(snapshot.cluster.node_types, counts, strict=True):
+        left[kind] = left.get(kind, 0) + count
+    return Stock(left)
+
+
+def stock_all(snapshot: Snapshot) -> Stock:
+    """All devices there are."""
+    return Stock({**snapshot.cluster.totals, "": snapshot.cluster.total})
+
+
+def list_gangs(view: JobView) -> list[Gang]:
+    """The gangs a job may run as: on the type it first ran on, else the one it prefers, else any, the fastest first."""
+    typed, requested = view.job.typed, view.job.requested
+    if typed is None:
+        return [Gang("", view.share or gang_share(view.job))]
+    only = view.home or typed.preferred
+    if only:
+        return [Gang(only, _round_share(typed.curves[only], requested))]
+    gangs = [Gang(kind, _round_share(curve, requested)) for kind, curve in typed.curves.items()]
+    return sorted(gangs, key=lambda gang: -typed.curves[gang.kind].rate(gang.share))
+
+
+def _round_share(curve: Curve, requested: int) -> int:
+    return curve.share_within(requested) or curve.shares[0]
+
+
 def gang_share(job: Job) -> int:
     """The share a rigid policy gives: the requested one, else the nearest permitted one below it, else the smallest."""
-    return job.curve.share_within(job.requested) or job.curve.shares[0]
+    return _round_share(job.curve, job.requested)
 
 
 def answer_gangs(snapshot: Snapshot) -> dict[JobId, Answer]:
@@ -25,8 +84,10 @@ def needed_s(view: JobView, now_s: float) -> float:
     """Seconds to the finish of a job that runs from now on: the rest of its pause, or a whole one, and its work."""
     if view.share:
         return max(view.progress.finish_s - now_s, 0.0)
-    share = gang_share(view.job)
-    return view.job.overhead.pause_s(share, starting=True) + view.progress.work_left / view.job.curve.rate(share)
+    job = view.job
+    kind, share = list_gangs(view)[0]
+    curve = job.curve if job.typed is None else job.typed.curves[kind]
+    return job.overhead.pause_s(share, starting=True) + view.progress.work_left / curve.rate(share)
 
 
 def fit_in_order(views: Iterable[JobView], devices: int) -> dict[JobId, int]:
@@ -62,3 +123,36 @@ def stretch_round_s(views: Iterable[JobView], round_s: float) -> float:
     while round_s < 10.0 * longest_s:
         round_s *= 2.0
     return round_s
+
+
+def choose_gangs(views: Iterable[JobView], stock: Stock) -> dict[JobId, Gang]:
+    """The gangs that run if each job in turn takes one where there is room; others are passed over."""
+    chosen: dict[JobId, Gang] = {}
+    for view in views:
+        if stock.left[""] <= 0:
+            break
+        gang = stock.find(view)
+        if gang is not None:
+            chosen[view.job.id] = stock.take(gang)
+    return chosen
+
+
+def give_gangs(
+    answers: dict[JobId, Answer], views: Iterable[JobView], chosen: Mapping[JobId, Gang], preempt: bool = False
+) -> Decision:
+    """The decision that starts the chosen gangs; with `preempt` it stops all others."""
+    shares: dict[JobId, int] = {}
+    mixes: dict[JobId, dict[str, int]] = {}
+    for view in views:
+        job_id = view.job.id
+        gang = chosen.get(job_id)
+        if gang is None and not (preempt and view.share):
+            continue
+        share = gang.share if gang else 0
+        if share == view.share:
+            continue
+        if view.job.typed is None:
+            shares[job_id] = share
+        else:
+            mixes[job_id] = {gang.kind: share} if gang else {}
+    return Decision(answers=answers, shares=shares, mixes=mixes)

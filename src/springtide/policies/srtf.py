@@ -7,7 +7,7 @@ among them needs no wake-up. Deadline-blind; a large job can be passed over for 
 
 from springtide.core.decisions import Decision, Snapshot
 from springtide.policies.answers import remaining_views
-from springtide.policies.gangs import answer_gangs, change_shares, fit_in_order, needed_s
+from springtide.policies.gangs import answer_gangs, choose_gangs, give_gangs, needed_s, stock_all
 
 
 def srtf(now_s: float, snapshot: Snapshot) -> Decision:
@@ -15,5 +15,4 @@ def srtf(now_s: float, snapshot: Snapshot) -> Decision:
     answers = answer_gangs(snapshot)
     views = list(remaining_views(snapshot, answers))
     order = sorted(views, key=lambda view: (needed_s(view, now_s), view.job.index))
-    chosen = fit_in_order(order, snapshot.cluster.total)
-    return Decision(answers=answers, shares=change_shares(views, chosen))
+    return give_gangs(answers, views, choose_gangs(order, stock_all(snapshot)), preempt=True)

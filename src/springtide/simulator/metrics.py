@@ -130,9 +130,10 @@ def meets(job: Job, finish_s: float) -> bool:
     return finish_s <= job.deadline_s + TOLERANCE_S
 
 
-def count_feasible_alone(jobs: Sequence[Job]) -> int:
+def count_feasible_alone(jobs: Sequence[Job], cluster: Cluster) -> int:
     """How many deadline jobs would be in time with the whole cluster to themselves."""
-    return sum(not job.best_effort and meets(job, job.submit_s + job.alone_s()) for job in jobs)
+    totals = cluster.totals
+    return sum(not job.best_effort and meets(job, job.submit_s + job.alone_among_s(totals)) for job in jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ def sum_up(run: Run, metrics: Metrics, timing: Timing) -> Report:
         met_unpromised=len(in_time) - met,
         late_admitted=sum(job.id in metrics.admitted for job in promised) - met,
         dsr=met / len(promised) if promised else None,
-        dsr_alone_bound=count_feasible_alone(promised) / len(promised) if promised else None,
+        dsr_alone_bound=count_feasible_alone(promised, run.cluster) / len(promised) if promised else None,
         median_answer_delay_s=median(delays) if delays else None,
         avg_jct_s=fmean(jcts) if jcts else None,
         p95_jct_s=find_percentile(jcts, 0.95) if jcts else None,

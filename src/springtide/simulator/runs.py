@@ -6,7 +6,7 @@ compilation of a policy's inner loops happen before.
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from time import perf_counter, process_time
@@ -14,7 +14,7 @@ from time import perf_counter, process_time
 from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
-from springtide.policies import POLICIES, decide, find_policy
+from springtide.policies import POLICIES, TYPE_AWARE, decide, find_policy
 from springtide.simulator.engine import Decide, Engine, Observer
 from springtide.simulator.metrics import Metrics, Report, Run, Timing, sum_up
 from springtide.simulator.traces import Trace
@@ -51,7 +51,15 @@ def simulate(trace: Trace, policy: str, cluster: Cluster, watchers: Sequence[Obs
     """The report of a trace under the policy of that name."""
     chosen = partial(decide, find_policy(policy))
     warm_up(policy)
-    return replay(Run(trace.name, policy, trace.jobs, cluster), chosen, watchers)
+    jobs = trace.jobs if policy in TYPE_AWARE else forget_types(trace.jobs)
+    return replay(Run(trace.name, policy, jobs, cluster), chosen, watchers)
+
+
+def forget_types(jobs: Sequence[Job]) -> Sequence[Job]:
+    """The jobs as a policy without types must take them: on any device as fast as on the slowest type."""
+    if all(job.typed is None for job in jobs):
+        return jobs
+    return [job if job.typed is None else replace(job, curve=job.typed.slowest, typed=None) for job in jobs]
 
 
 def warm_up(policy: str) -> float:

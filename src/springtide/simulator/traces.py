@@ -1,19 +1,30 @@
-"""Reads traces: CSV files with one job per row, in the two ElasticFlow namings or a plain one.
+"""Reads traces: CSV files with one job per row, in the two ElasticFlow namings, EasyScale's, or a plain one.
 
 Every value is checked here, once; an error names the file, the line, the value and the rule. What a job's
-model and batch mean for its speed is settled by `settings`.
+model and batch mean for its speed is settled by `settings`. EasyScale's columns are those of `easyscale_traces`.
 """
 
-import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from springtide.core.jobs import Job
 from springtide.errors import InputError, TraceError
-from springtide.simulator.settings import Request, Setting, Speeds
+from springtide.simulator import easyscale_traces
+from springtide.simulator.cells import (
+    FLAGS,
+    Layout,
+    not_negative,
+    positive,
+    read_count,
+    read_number,
+    read_rows,
+    read_text,
+)
+from springtide.simulator.settings import Request, Setting, Speeds, WorkerRequest
 
 # field -> the names its column may have: ElasticFlow's artifact, Microsoft's traces, then our own
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -26,9 +37,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "batch": ("batch_size", "batch"),
     "devices": ("num_gpu", "devices"),
     "best_effort": ("best_effort",),
+    "determinism": ("determinism",),
+    "device_type": ("device_type",),
 }
 SPEED_PREFIX = "speed_"  # speed_4: steps per second on 4 devices, instead of a model and a batch
-FLAGS = {"0": False, "false": False, "no": False, "": False, "1": True, "true": True, "yes": True}
+LEVELS = {"": False, "d1": False, "d2": True}  # whether several device types may be used
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +53,43 @@ class Trace:
     skipped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where each field stands in a row: field -> (position, column name); and the columns with speeds."""
+class Form(NamedTuple):
+    """A naming of columns: field -> names, how a row is read, and whether several rows may have one name."""
 
-    width: int
-    positions: dict[str, tuple[int, str]]
-    speeds: tuple[tuple[int, int], ...]  # (share, position)
-
-    def cell(self, cells: Sequence[str], field: str) -> tuple[str, str]:
-        """(column name, text) of a field; an absent column reads as empty."""
-        position, name = self.positions.get(field, (-1, field))
-        return name, cells[position].strip() if position >= 0 else ""
+    columns: Mapping[str, tuple[str, ...]]
+    read: Callable[[Layout, Sequence[str], int], Request | WorkerRequest]
+    repeats: bool = False
 
 
-def read_trace(path: Path, setting: Setting, skip_bad_rows: bool = False) -> Trace:
-    """The jobs of a trace file; a row that cannot be used stops it, or is left out and reported when asked."""
-    jobs: list[Job] = []
+def read_trace(path: Path, setting: Setting, skip_bad_rows: bool = False, last_of_duplicates: bool = False) -> Trace:
+    """The jobs of a trace file; a row that cannot be used stops it, or is left out and reported when asked.
+
+    Of rows with one id only the last is kept with `last_of_duplicates`; otherwise they are an error, or jobs of their
+    own in EasyScale's form, where they are names.
+    """
+    jobs: dict[str, Job] = {}
     skipped: list[str] = []
     lines_by_id: dict[str, int] = {}
-    rows = _read_rows(path)
-    layout = _locate(path, rows)
+    rows = read_rows(path)
+    form, layout = _locate(path, rows)
     for line, cells in rows:
         try:
-            request = _read_request(layout, cells, line)
-            _check_new(request.id, lines_by_id)
-            jobs.append(setting.build_job(request, len(jobs)))
+            request = form.read(layout, cells, line)
+            if not last_of_duplicates:
+                request = _tell_apart(form, request, lines_by_id, line)
+            job = setting.build_job(request, len(jobs))
         except InputError as error:
             message = f"trace {path}, line {line}: {error}"
             if not skip_bad_rows:
                 raise type(error)(message) from None
             skipped.append(message)
             continue
+        jobs.pop(request.id, None)
+        jobs[request.id] = job
         lines_by_id[request.id] = line
     if not jobs:
         raise TraceError(f"trace {path} holds no usable job; it needs a header and at least one row")
-    return Trace(path.stem, _order(jobs), tuple(skipped))
+    return Trace(path.stem, _order(list(jobs.values())), tuple(skipped))
 
 
 def _order(jobs: Sequence[Job]) -> tuple[Job, ...]:
@@ -84,33 +98,29 @@ def _order(jobs: Sequence[Job]) -> tuple[Job, ...]:
     return tuple(job if job.index == index else replace(job, index=index) for index, job in enumerate(ordered))
 
 
-def _read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line number, cells) of each row that is not blank, the header first."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.reader(lines)
-            for cells in reader:
-                if cells:
-                    yield reader.line_num, cells
-    except OSError as error:
-        raise TraceError(f"trace {path}: cannot be opened ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"trace {path}: is not a CSV text file ({error})") from None
-
-
-def _locate(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Layout:
+def _locate(path: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[Form, Layout]:
     _, header = next(rows, (1, []))
     names = [name.strip() for name in header]
+    if easyscale_traces.recognise(names):
+        form = Form(easyscale_traces.COLUMNS, easyscale_traces.read_request, repeats=True)
+        return form, Layout(len(names), _find_columns(path, names, form.columns))
+    form = Form(COLUMNS, _read_request)
+    layout = Layout(len(names), _find_columns(path, names, form.columns), _locate_speeds(names))
+    _check_header(path, names, layout)
+    return form, layout
+
+
+def _find_columns(
+    path: Path, names: Sequence[str], columns: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[int, str]]:
     positions: dict[str, tuple[int, str]] = {}
-    for field, known in COLUMNS.items():
+    for field, known in columns.items():
         found = [name for name in names if name in known]
         if len(found) > 1:
             raise TraceError(f"trace {path}, line 1: columns {' and '.join(found)} mean the same; keep one of them")
         if found:
             positions[field] = names.index(found[0]), found[0]
-    layout = Layout(len(names), positions, _locate_speeds(names))
-    _check_header(path, names, layout)
-    return layout
+    return positions
 
 
 def _locate_speeds(names: Sequence[str]) -> tuple[tuple[int, int], ...]:
@@ -139,59 +149,25 @@ def _check_header(path: Path, names: Sequence[str], layout: Layout) -> None:
 def _read_request(layout: Layout, cells: Sequence[str], line: int) -> Request:
     if len(cells) != layout.width:
         raise TraceError(f"row has {len(cells)} of the header's {layout.width} columns; it is cut off or malformed")
-    submit_s = _read_number(*layout.cell(cells, "submit"), _not_negative)
+    submit_s = read_number(*layout.cell(cells, "submit"), not_negative)
     request = Request(
         id=layout.cell(cells, "id")[1] or f"line-{line}",
         submit_s=submit_s,
-        requested=_read_count(*layout.cell(cells, "devices"), default=1),
-        steps=_read_number(*layout.cell(cells, "steps"), _positive) if "steps" in layout.positions else None,
-        duration_s=_read_number(*layout.cell(cells, "duration"), _positive) if "duration" in layout.positions else None,
+        requested=read_count(*layout.cell(cells, "devices"), default=1),
+        steps=read_number(*layout.cell(cells, "steps"), positive) if "steps" in layout.positions else None,
+        duration_s=read_number(*layout.cell(cells, "duration"), positive) if "duration" in layout.positions else None,
         deadline_s=_read_deadline(layout, cells, submit_s),
         speeds=_read_speeds(layout, cells),
+        mixes=_read_level(*layout.cell(cells, "determinism")),
+        preferred=layout.cell(cells, "device_type")[1].lower(),
     )
     if request.speeds:
         return request
     return replace(
         request,
-        model=_read_text(*layout.cell(cells, "model")),
-        batch=_read_count(*layout.cell(cells, "batch")),
+        model=read_text(*layout.cell(cells, "model")),
+        batch=read_count(*layout.cell(cells, "batch")),
     )
-
-
-def _positive(value: float) -> str:
-    return "" if 0 < value < inf else "must be a positive number"
-
-
-def _not_negative(value: float) -> str:
-    return "" if 0 <= value < inf else "must be a number of seconds, 0 or more"
-
-
-def _read_number(column: str, text: str, rule: Callable[[float], str]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    broken = rule(value)
-    if broken:
-        raise TraceError(f"{column} {text!r} {broken}")
-    return value
-
-
-def _read_count(column: str, text: str, default: int | None = None) -> int:
-    if not text and default is not None:
-        return default
-    value = _read_number(column, text, _positive_whole)
-    return int(value)
-
-
-def _positive_whole(value: float) -> str:
-    return "" if isfinite(value) and value >= 1 and value == int(value) else "must be a whole number, 1 or more"
-
-
-def _read_text(column: str, text: str) -> str:
-    if not text:
-        raise TraceError(f"{column} is empty; it must name a model")
-    return text
 
 
 def _read_deadline(layout: Layout, cells: Sequence[str], submit_s: float) -> float:
@@ -202,7 +178,7 @@ def _read_deadline(layout: Layout, cells: Sequence[str], submit_s: float) -> flo
         raise TraceError(f"{flag_column} {flag!r} must be 0 or 1")
     if FLAGS[flag.lower()] or "deadline" not in layout.positions or (column == "deadline_s" and not text):
         return inf
-    deadline_s = _read_number(column, text, _not_negative)
+    deadline_s = read_number(column, text, not_negative)
     if deadline_s < submit_s:
         raise TraceError(f"{column} {text!r} is before the submission at {submit_s:g} s; it must not be earlier")
     return deadline_s
@@ -214,12 +190,28 @@ def _read_speeds(layout: Layout, cells: Sequence[str]) -> Speeds:
     for share, position in layout.speeds:
         text = cells[position].strip()
         if text and text != "0":
-            speeds.append((share, _read_number(f"{SPEED_PREFIX}{share}", text, _positive)))
+            speeds.append((share, read_number(f"{SPEED_PREFIX}{share}", text, positive)))
     if layout.speeds and not speeds and "model" not in layout.positions:
         raise TraceError(f"row has no speed in any {SPEED_PREFIX}N column; it needs at least one")
     return tuple(speeds)
 
 
-def _check_new(job_id: str, lines_by_id: dict[str, int]) -> None:
-    if job_id in lines_by_id:
-        raise TraceError(f"job id {job_id!r} was already used on line {lines_by_id[job_id]}; ids must be unique")
+def _read_level(column: str, text: str) -> bool:
+    """Whether a job may use several device types: D2 does, D1 (the default) keeps to one."""
+    if text.lower() not in LEVELS:
+        raise TraceError(f"{column} {text!r} must be D1 (one device type) or D2 (several at once)")
+    return LEVELS[text.lower()]
+
+
+def _tell_apart(
+    form: Form, request: Request | WorkerRequest, lines_by_id: Mapping[str, int], line: int
+) -> Request | WorkerRequest:
+    """A request under an id that no earlier row has."""
+    if request.id not in lines_by_id:
+        return request
+    if form.repeats:
+        return replace(request, id=f"{request.id}@{line}")
+    raise TraceError(
+        f"job id {request.id!r} was already used on line {lines_by_id[request.id]}; ids must be unique "
+        "(--last-of-duplicates keeps the last row of each)"
+    )

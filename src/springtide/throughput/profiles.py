@@ -48,8 +48,13 @@ def read_profiles(folder: Path | None, device_types: Sequence[str]) -> Profiles:
 
     On several types a job is taken to run as on the slowest of them, share by share, so that no plan is too bold.
     """
-    tables = [_read_folder(_find_folder(folder, kind)) for kind in device_types]
+    tables = list(read_each(folder, device_types).values())
     return tables[0] if len(tables) == 1 else _take_slowest(tables)
+
+
+def read_each(folder: Path | None, device_types: Sequence[str]) -> dict[str, Profiles]:
+    """The curves on each of these device types, from a user's folder or (None) from the package."""
+    return {kind: _read_folder(_find_folder(folder, kind)) for kind in device_types}
 
 
 def _find_folder(folder: Path | None, device_type: str) -> Path:

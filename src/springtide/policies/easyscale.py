@@ -1,0 +1,203 @@
+"""EasyScale's cluster scheduling (SC 2023): every job starts small, and the largest speed-up per device grows first.
+
+`easyscale-homo` keeps a job on the type it prefers, `easyscale-heter` lets jobs that may (D2) use any types at once.
+Order of one decision: growth that did not help is returned; jobs with guaranteed devices (minP) get them, from others
+if need be; waiting jobs start on as few devices as possible, for which others shrink; what is left goes to the
+proposals with the largest speed-up per added device. Unlike the published simulator it scales down, preempts, returns
+devices, and counts the pause of every change: growth that does not pay for it is not done.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Any
+
+from springtide.core.decisions import Decision, JobView, Snapshot
+from springtide.core.devices import Devices
+from springtide.core.jobs import Job, JobId
+from springtide.core.mixes import Mix, TypedCurves
+from springtide.placement.loose import hold_loosely
+from springtide.policies.answers import answer_arrivals, remaining_views
+from springtide.policies.proposals import Desk, Member, Proposal, held_mix, type_curve
+
+HELPED = 1.02  # growth that speeds a job up by less than this is returned
+LOOK_S = 60.0  # after so many seconds of running a growth is judged (EasyScale's round)
+GROWN, LIMITS = "grown", "limits"  # memory: job -> [mix before, rate before, when to look]; job -> most devices
+
+Kinds = Callable[[JobView, TypedCurves], tuple[tuple[str, ...], bool]]
+
+
+def easyscale_homo(now_s: float, snapshot: Snapshot) -> Decision:
+    """Every job on devices of one type: the one it prefers."""
+    return schedule(now_s, snapshot, keep_one_kind)
+
+
+def easyscale_heter(now_s: float, snapshot: Snapshot) -> Decision:
+    """Jobs that may mix types use all of them, the others the one they prefer."""
+    return schedule(now_s, snapshot, mix_if_allowed)
+
+
+def keep_one_kind(view: JobView, speeds: TypedCurves) -> tuple[tuple[str, ...], bool]:
+    """(types, whether several at once): the preferred type, else the one it started on, else any one."""
+    only = speeds.preferred or view.home
+    return (only,) if only else speeds.types, False
+
+
+def mix_if_allowed(view: JobView, speeds: TypedCurves) -> tuple[tuple[str, ...], bool]:
+    """(types, whether several at once): all types for a job that may mix them, else one."""
+    return (speeds.types, True) if speeds.blend is not None else keep_one_kind(view, speeds)
+
+
+def schedule(now_s: float, snapshot: Snapshot, kinds: Kinds) -> Decision:
+    """Shares of every job from what runs and what is free."""
+    answers = answer_arrivals(snapshot, smallest_gang)
+    desk = set_desk(now_s, remaining_views(snapshot, answers), snapshot, kinds)
+    memory = judge_growth(now_s, desk, snapshot.memory)
+    secure_guarantees(desk)
+    start_waiting(desk)
+    grow(desk, memory[LIMITS])
+    changes = {job_id: dict(member.mix) for job_id, member in desk.members.items() if member.is_changing}
+    note_growth(now_s, desk, changes, memory)
+    looks = [look_s for _, _, look_s in memory[GROWN].values()]
+    wake_at_s = min((look_s for look_s in looks if look_s > now_s), default=inf)
+    allocations = place(snapshot, changes)
+    return Decision(answers=answers, mixes=changes, allocations=allocations, memory=memory, wake_at_s=wake_at_s)
+
+
+def place(snapshot: Snapshot, changes: Mapping[JobId, Mix]) -> dict[JobId, Devices]:
+    """Devices for every job that changes, of those that are free or its own: no other job is paused for it."""
+    own = {job_id: snapshot.jobs[job_id].devices for job_id in changes}
+    free = list(snapshot.free_masks)
+    for node, mask in (piece for devices in own.values() for piece in devices):
+        free[node] |= mask
+    return hold_loosely(snapshot.cluster, free, own, changes)
+
+
+def smallest_gang(job: Job) -> int:
+    """The fewest devices on which a job runs."""
+    return min(curve.shares[0] for curve in job.typed.curves.values()) if job.typed else job.curve.shares[0]
+
+
+def set_desk(now_s: float, views: Iterable[JobView], snapshot: Snapshot, kinds: Kinds) -> Desk:
+    """Every job with what it holds, and what is free."""
+    cluster = snapshot.cluster
+    members = {}
+    for view in views:
+        speeds = view.job.typed or type_curve(view.job.curve, cluster.device_types)
+        usable, mixes = kinds(view, speeds)
+        held = dict(held_mix(view, cluster.device_types))
+        left = view.progress.work_left_at(now_s)
+        members[view.job.id] = Member(view, speeds, usable, mixes, left, held, view.progress.rate)
+    free = dict.fromkeys(cluster.device_types, 0)
+    for kind, mask in zip(cluster.node_types, snapshot.free_masks, strict=True):
+        free[kind] += mask.bit_count()
+    return Desk(members, free)
+
+
+def judge_growth(now_s: float, desk: Desk, memory: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what jobs grew by without running faster, and never let them grow as far again."""
+    grown = {job_id: entry for job_id, entry in memory.get(GROWN, {}).items() if job_id in desk.members}
+    limits = {job_id: most for job_id, most in memory.get(LIMITS, {}).items() if job_id in desk.members}
+    for job_id, (before, rate, look_s) in list(grown.items()):
+        member = desk.members[JobId(job_id)]
+        if look_s > now_s and member.mix:
+            continue
+        del grown[job_id]
+        extra = {kind: count - before.get(kind, 0) for kind, count in member.mix.items()}
+        if member.rate < HELPED * rate and all(count >= 0 for count in extra.values()) and any(extra.values()):
+            limits[job_id] = member.size - 1
+            for kind, count in extra.items():
+                desk.give(member, kind, -count)
+    return {GROWN: grown, LIMITS: limits}
+
+
+def secure_guarantees(desk: Desk) -> None:
+    """Give every job its guaranteed devices in order of arrival, from those who hold more than theirs if need be."""
+    for member in desk.members.values():
+        least = member.speeds.guaranteed
+        if least and member.size < least:
+            make_room(desk, member, least, to_zero=True)
+            start(desk, member, least)
+
+
+def start_waiting(desk: Desk) -> None:
+    """Start every waiting job on as few devices as possible, in order of arrival; running ones shrink for it."""
+    for member in desk.members.values():
+        if not member.mix and not member.speeds.guaranteed and not start(desk, member, 1):
+            make_room(desk, member, 1, to_zero=False)
+            start(desk, member, 1)
+
+
+def start(desk: Desk, member: Member, least: int) -> bool:
+    """Put a job on the fewest devices of one type that are at least so many, if they are free."""
+    proposal = desk.propose_start(member, least)
+    if proposal is None:
+        return False
+    for kind, count in list(member.mix.items()):
+        desk.give(member, kind, -count)
+    desk.give(member, proposal.kind, proposal.devices)
+    return True
+
+
+def make_room(desk: Desk, member: Member, least: int, to_zero: bool) -> None:
+    """Take devices from jobs that hold more than is guaranteed to them, where it costs the least speed per device."""
+    while desk.propose_start(member, least) is None:
+        wanted = {kind: 1 for kind in member.kinds}
+        cuts = [cut for other in desk.members.values() if other is not member for cut in list_cuts(desk, other, wanted)]
+        if cuts:
+            cut = min(cuts)
+            victim = next(other for other in desk.members.values() if other.view.job.index == cut.arrival)
+            desk.give(victim, cut.kind, -cut.devices)
+        elif not (to_zero and stop_one(desk, member)):
+            return
+
+
+def list_cuts(desk: Desk, member: Member, wanted: Mapping[str, int]) -> Iterable[Proposal]:
+    """Ways in which a job can give back devices; none if it ends within two pauses anyway."""
+    pause_s = member.view.job.overhead.pause_s(max(member.size, 1))
+    if not member.mix or member.work_left <= 2.0 * pause_s * member.rate:
+        return ()
+    return desk.propose_cuts(member, max(1, member.speeds.guaranteed), wanted)
+
+
+def stop_one(desk: Desk, member: Member) -> bool:
+    """Stop the newest job that has no guarantee and holds devices this one can use."""
+    for victim in reversed(desk.members.values()):
+        if not victim.speeds.guaranteed and any(kind in member.kinds for kind in victim.mix):
+            for kind, count in list(victim.mix.items()):
+                desk.give(victim, kind, -count)
+            return True
+    return False
+
+
+def grow(desk: Desk, limits: Mapping[str, int]) -> None:
+    """Accept the proposals with the largest speed-up per added device until no device or no gain is left."""
+    by_arrival = {member.view.job.index: member for member in desk.members.values() if member.mix}
+    queue = [proposal for member in by_arrival.values() if (proposal := propose(desk, member, limits)) is not None]
+    heapify(queue)
+    while queue:
+        best = heappop(queue)
+        member = by_arrival[best.arrival]
+        if best.devices <= desk.free[best.kind]:
+            desk.give(member, best.kind, best.devices)
+        following = propose(desk, member, limits)
+        if following is not None:
+            heappush(queue, following)
+
+
+def propose(desk: Desk, member: Member, limits: Mapping[str, int]) -> Proposal | None:
+    """A job's next growth, unless it has been seen not to help."""
+    proposal = desk.propose_growth(member)
+    limit = limits.get(member.view.job.id, inf)
+    return proposal if proposal is not None and member.size + proposal.devices <= limit else None
+
+
+def note_growth(now_s: float, desk: Desk, changes: Mapping[JobId, Mix], memory: Mapping[str, Any]) -> None:
+    """Remember what running jobs had before they grew, to see later whether it helped."""
+    for job_id, mix in changes.items():
+        view = desk.members[job_id].view
+        memory[GROWN].pop(job_id, None)
+        if view.share and sum(mix.values()) > view.share:
+            held = dict(held_mix(view, desk.members[job_id].speeds.types))
+            look_s = now_s + view.job.overhead.pause_s(sum(mix.values())) + LOOK_S
+            memory[GROWN][job_id] = [held, view.progress.rate, look_s]
