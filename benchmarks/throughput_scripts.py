@@ -5,8 +5,7 @@
 Every layout is run once per round, the unseen ones among the others, so that a slow minute of the machine meets all of
 them; of each layout the fastest round counts, since other work only ever adds time. Prints predicted against measured,
 the mean error with the nearest measured layout's beside it, how much the rounds of one layout differ (the floor of any
-error), and how much of the machine others used meanwhile. Rounds are
-made for as long as the time lasts: three or four of each script on two quiet cores, at least one on busy ones.
+error), and how much of the machine others used meanwhile. Rounds are made for as long as the time lasts, at least one.
 """
 
 import argparse
@@ -90,10 +89,8 @@ def judge(name: str, seconds: float) -> list[Errors]:
     script = Path(springtide.examples.__file__).parent / name / "train.py"
     found = measure(Subject(script, (), name, "cpu"), seconds)
     spreads = [max(run.step_s for run in runs) / min(run.step_s for run in runs) - 1 for runs in found.values()]
-    rounds = len(found[FITTED[0]])
-    print(
-        f"{name}: {rounds} rounds; those of one layout differed by {median(spreads):.1%} (median), {max(spreads):.1%} (most)"
-    )
+    noise = f"{median(spreads):.1%} (median), {max(spreads):.1%} (most)"
+    print(f"{name}: {len(found[FITTED[0]])} rounds; those of one layout differed by {noise}")
     fitted = [make_point(name, trial, found[trial]) for trial in FITTED]
     return [compare(fitted, make_point(name, trial, found[trial])) for trial in UNSEEN]
 

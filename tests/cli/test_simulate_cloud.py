@@ -85,6 +85,11 @@ def test_without_points_an_example_is_simulated(capsys: pytest.CaptureFixture[st
     assert json.loads(shown.out)["job"]["model"] == "resnet50"
 
 
+def test_its_options_alone_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("simulate", "--synthetic", "jobs=5", "--deadline", "6h") == 2
+    assert "need --cloud" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
