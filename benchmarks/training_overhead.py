@@ -8,22 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from time import thread_time_ns
-from typing import Any
 
 import torch
 import torch._dynamo  # the first optimizer imports it; forked ranks must not pay for it
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.training_timing import Cost, Made, Trial, advance, time_gang, time_interleaved
-from benchmarks.training_workloads import Workload, load_workload, step_accumulating, step_ddp, step_elastic
-from springtide.training.workers import Contexts
+from springtide.experiments.gangs import Cost, Made, Trial, time_gang, time_interleaved
+from springtide.experiments.loops import Workload, load_workload, step_accumulating, step_ddp, step_elastic
+from springtide.experiments.switches import measure_switches
 
 WORKERS = 4
 Row = tuple[str, float, float, str]
-# What Contexts does when one logical worker follows another: random state and buffers.
-SWITCHES = ("enter", "exit", "load_buffers", "keep_buffers")
 
 
 def main() -> None:
@@ -86,32 +82,6 @@ def measure_gangs(workload: Workload, steps: int, rounds: int) -> Iterator[Row]:
     yield "one process / DDP on 4, wall unpinned", wall["one"], wall["stock"], "reported"
     yield "4 processes / DDP on 4, CPU", cpu["four"], cpu["stock"], "<= 1.10"
     yield "4 processes / DDP on 4, wall", wall["four"], wall["stock"], "reported"
-
-
-def measure_switches(loop: Any, steps: int) -> tuple[float, float]:
-    """CPU seconds per step spent in context switches, and in the whole step."""
-    spent_ns = [0]
-    originals = {name: getattr(Contexts, name) for name in SWITCHES}
-    for name, original in originals.items():
-        setattr(Contexts, name, timed(original, spent_ns))
-    before = thread_time_ns()
-    advance(loop, steps)
-    whole_ns = thread_time_ns() - before
-    for name, original in originals.items():
-        setattr(Contexts, name, original)
-    return spent_ns[0] / steps / 1e9, whole_ns / steps / 1e9
-
-
-def timed(function: Callable[..., Any], spent_ns: list[int]) -> Callable[..., Any]:
-    """The function, adding its CPU time to a sum."""
-
-    def call(*args: Any) -> Any:
-        before = thread_time_ns()
-        result = function(*args)
-        spent_ns[0] += thread_time_ns() - before
-        return result
-
-    return call
 
 
 if __name__ == "__main__":

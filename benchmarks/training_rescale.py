@@ -15,18 +15,14 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.training_timing import advance
-from benchmarks.training_workloads import load_workload, step_ddp
-from springtide.examples import folder
-from springtide.training.protocol import Settings
-from springtide.training.rosters import spread
-from springtide.training.supervision import Job, Supervisor
+from springtide.experiments.gangs import advance
+from springtide.experiments.loops import load_workload, step_ddp
+from springtide.experiments.pauses import measure_sizes
 
 SIZES = (4, 1, 3, 2)
 
@@ -40,7 +36,7 @@ def main() -> None:
     if args.rank:
         train_as_rank()
         return
-    ours = measure_ours(SIZES[1:] + SIZES * args.rounds)
+    ours = list(measure_sizes("cnn", (*SIZES, *SIZES * args.rounds)))
     restarts = [measure_torchrun(before, after) for before, after in ((4, 2), (2, 4), (2, 1))]
     table = Table("what", "median s", "worst s", "bar")
     table.add_row(
@@ -56,30 +52,6 @@ def main() -> None:
 def describe(seconds: list[float]) -> tuple[str, str]:
     """Median and worst, as shown."""
     return f"{median(seconds):.3f}", f"{max(seconds):.3f}"
-
-
-def measure_ours(sizes: tuple[int, ...]) -> list[tuple[int, int, float]]:
-    """(processes before, processes after, pause) of each resize of one run."""
-    job = Job(folder("cnn") / "train.py", ("--epochs", "100000", "--batch-size", "8"), settings=Settings())
-    pauses = []
-    with Supervisor(job) as supervisor:
-        supervisor.start(spread(4, SIZES[0]))
-        supervisor.wait_for_step(5)
-        for size in sizes:
-            before, heard = len(supervisor.roster.members), len(supervisor.events)
-            supervisor.rescale(spread(4, size))
-            supervisor.wait_for_rescale()
-            supervisor.wait_for_step(supervisor.step() + 3)
-            pauses.append((before, size, find_pause(supervisor.events[heard - 2 :])))
-    return pauses
-
-
-def find_pause(events: list[dict[str, Any]]) -> float:
-    """Seconds from the last step before a `resized` event to the first after it."""
-    at = next(number for number, event in enumerate(events) if event["event"] == "resized")
-    before = [event["at_s"] for event in events[:at] if event["event"] == "progressed"]
-    after = [event["at_s"] for event in events[at:] if event["event"] == "progressed"]
-    return float(after[0] - before[-1])
 
 
 def measure_torchrun(before: int, after: int) -> float:

@@ -1,6 +1,6 @@
 """Time of training loops: interleaved blocks within a process, and gangs of forked processes.
 
-CPU time unless said; medians over blocks, because the machines are shared. What is timed is in `training_workloads`.
+CPU time unless said; medians over blocks, because the machines are shared. What is timed is in `loops`.
 """
 
 import json
@@ -14,7 +14,7 @@ from statistics import median
 
 import torch.distributed as dist
 
-from benchmarks.training_workloads import Loop
+from springtide.experiments.loops import Loop
 
 Made = Callable[[], Loop]
 
@@ -93,9 +93,9 @@ def become_rank(make: Made, trial: Trial, writing: int, held: int) -> None:
         os._exit(code)
 
 
-def set_ranks(rank: int, ranks: int, port: int) -> None:
-    """The environment that torchrun, which holds the store, gives a rank; none for a process alone."""
-    if ranks > 1:
+def set_ranks(rank: int, ranks: int, port: int, always: bool = False) -> None:
+    """The environment that torchrun, which holds the store, gives a rank; none for a process alone, unless `always`."""
+    if ranks > 1 or always:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
 

@@ -1,7 +1,7 @@
-"""The examples as loops that can be stepped one global step at a time, for the training benchmarks.
+"""The examples as loops that can be stepped one global step at a time, for what is measured of training.
 
 Each loop is a generator that yields after every global step: elastic, plain gradient accumulation over the same
-micro-batches, and stock DDP. Timing is in `training_timing`.
+micro-batches, and stock DDP. Timing is in `gangs`; this module imports torch.
 """
 
 import runpy

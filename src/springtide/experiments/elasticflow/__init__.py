@@ -1,0 +1,1 @@
+"""The figures of ElasticFlow, each with the function that finds its data and the one that draws it."""

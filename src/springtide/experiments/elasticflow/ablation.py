@@ -1,0 +1,29 @@
+"""Figure 9: what admission and elastic shares bring, apart and together, on three cluster sizes."""
+
+from springtide.experiments.elasticflow.deadlines import compare, draw, list_unfinished, tabulate
+from springtide.experiments.elasticflow.published import FIGURE_9
+from springtide.experiments.elasticflow.scenes import draw_scene
+from springtide.experiments.findings import Findings
+from springtide.experiments.simulations import Plan
+from springtide.experiments.studios import Studio
+
+__all__ = ["draw", "measure"]
+
+POLICIES = ("edf", "edf-admission", "edf-elastic", "elasticflow", "springtide", "springtide-flexible")
+NODES = (8, 16, 32)
+PER_NODE = 8
+
+
+def measure(studio: Studio) -> Findings:
+    """Every step from EDF to ElasticFlow, and ours, at 64, 128 and 256 devices."""
+    workload = f"jobs={200 if studio.quick else 1000},gap=1500,seed=0"
+    drawn = [draw_scene(studio, workload, f"{nodes}x{PER_NODE}:a100") for nodes in NODES]
+    outcomes = studio.simulate([Plan(scene, policy) for scene, _ in drawn for policy in POLICIES])
+    published = {
+        ("synthetic", f"{devices // PER_NODE}x{PER_NODE}:a100", policy): value
+        for devices, values in FIGURE_9.items()
+        for policy, value in values.items()
+    }
+    table = tabulate(outcomes, published)
+    notes = (*drawn[0][1], "The paper's own 1000 jobs are not public.")
+    return Findings(table, compare(table), notes, unfinished=list_unfinished(outcomes))
