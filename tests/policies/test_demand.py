@@ -33,11 +33,11 @@ def test_the_cost_includes_the_start() -> None:
 
 
 def test_the_last_arrivals_are_remembered_and_those_without_a_chance_are_not() -> None:
-    first = {HISTORY: remember({}, [(1.0, 5.0), (2.0, inf)])}
-    assert first[HISTORY] == [[1.0, 5.0]]
-    many = remember(first, [(float(at_s), 1.0) for at_s in range(REMEMBERED)])
+    first = {HISTORY: remember({}, [(1.0, 5.0, 9.0), (2.0, inf, 9.0)])}
+    assert first[HISTORY] == [[1.0, 5.0, 9.0]]
+    many = remember(first, [(float(at_s), 1.0, 9.0) for at_s in range(REMEMBERED)])
     assert len(many) == REMEMBERED
-    assert many[-1] == [REMEMBERED - 1.0, 1.0]
+    assert many[-1] == [REMEMBERED - 1.0, 1.0, 9.0]
 
 
 def ask(history: list[list[float]], promised: float = 100.0) -> Demand:
@@ -49,15 +49,19 @@ def ask(history: list[list[float]], promised: float = 100.0) -> Demand:
     return survey(ledger, history)
 
 
-def arrivals(count: int, cost: float) -> list[list[float]]:
-    """So many arrivals of this cost, spread over the last 100 s."""
-    return [[NOW_S - 100 + 100 * position / count, cost] for position in range(count)]
+def arrivals(count: int, cost: float, given_s: float = 20.0) -> list[list[float]]:
+    """So many arrivals of this cost, spread over the last 100 s, each with so much time."""
+    return [[NOW_S - 100 + 100 * position / count, cost, given_s] for position in range(count)]
 
 
 def test_a_dear_job_waits_where_cheaper_ones_are_likely_to_come() -> None:
-    busy = ask(arrivals(25, 40.0), promised=900.0)
+    busy = ask(arrivals(25, 40.0), promised=800.0)
     assert busy.advises_waiting(NOW_S + 100, 100.0)
     assert not busy.advises_waiting(NOW_S + 100, 39.0)  # nothing cheaper was seen
+
+
+def test_no_job_waits_for_cheaper_ones_that_have_time() -> None:
+    assert not ask(arrivals(25, 40.0, given_s=2000.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0)
 
 
 def test_no_job_waits_where_the_past_says_little_or_nothing_cheaper_came() -> None:

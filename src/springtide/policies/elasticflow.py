@@ -77,6 +77,7 @@ def warm_up() -> None:
     filling.next_change(roster, rows, 0.0)
     filling.grows_later(roster, rows, 0.0)
     filling.device_seconds(roster, 0, 0.0)
-    filling.least_costs(roster, rows, 0.0)
+    costs = filling.least_costs(roster, rows, 0.0)
+    filling.highest_need(costs, costs, costs, costs, 1.0, 1.0)
     filling.earliest_end(capacity, roster, 0)
     filling.largest_work(capacity, roster, 0)

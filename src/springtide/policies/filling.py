@@ -362,6 +362,28 @@ def least_costs(roster: Roster, rows: Ints, now_s: float) -> Floats:
 
 
 @compiled
+def highest_need(spans: Floats, needs: Floats, ends: Floats, costs: Floats, span_s: float, cost: float) -> float:
+    """The most devices needed on average up to any deadline from `span_s` on: by all that end by then, and `cost`.
+
+    Those that end are the promised (`spans` ascending, `needs`) and, of those to come (`ends` ascending, `costs`), the
+    ones that cost less than the job. At most the cluster if all can be in time.
+    """
+    total = cost
+    highest = cost / span_s
+    i = j = 0
+    while i < len(spans) or j < len(ends):
+        if j == len(ends) or (i < len(spans) and spans[i] <= ends[j]):
+            end_s, need = spans[i], needs[i]
+            i += 1
+        else:
+            end_s, need = ends[j], costs[j] if costs[j] < cost else 0.0
+            j += 1
+        total += need
+        highest = max(highest, total / max(end_s, span_s))
+    return highest
+
+
+@compiled
 def earliest_end(capacity: Capacity, roster: Roster, row: int) -> float:
     """The earliest end that could be promised to a job on what is free, with a reserve."""
     times = np.zeros(MAX_SEGMENTS)

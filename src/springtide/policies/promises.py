@@ -2,7 +2,7 @@
 
 The plans in force are the certificate of the promises: they are feasible together, and placement can follow them
 (`placement.rehearsal`). A proposal may replace them only by plans that are such a certificate again. If one cannot be
-placed, growth is left out, then admission; what remains is the old certificate, or all promises planned afresh.
+placed, growth and admission are left out; what remains is the old certificate, or all promises planned afresh.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,11 +29,10 @@ class Caution(IntEnum):
     """How much a proposal may change: each step leaves out what may have made the one before impossible to place."""
 
     GROW = 0  # admit newcomers and hand out spare devices
-    HOLD = 1  # admit newcomers only
-    CLOSED = 2  # only follow the plans in force
-    AFRESH = 3  # admit no one, and look for other plans
-    UNREHEARSED = 4  # as HOLD: the plans in force do not pass a rehearsal either, so newcomers are not to blame
-    ANYHOW = 5  # follow the plans in force, whoever must be moved
+    CLOSED = 1  # only follow the plans in force
+    AFRESH = 2  # admit no one, and look for other plans
+    UNREHEARSED = 3  # admit newcomers: the plans in force do not pass a rehearsal either, so they are not to blame
+    ANYHOW = 4  # follow the plans in force, whoever must be moved
 
 
 @dataclass(slots=True)
@@ -47,7 +46,7 @@ class Draft:
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
 
 
-OPEN = (Caution.GROW, Caution.HOLD, Caution.UNREHEARSED)  # the steps at which newcomers may be admitted
+OPEN = (Caution.GROW, Caution.UNREHEARSED)  # the steps at which newcomers may be admitted
 
 Propose: TypeAlias = Callable[[Ledger, Snapshot, Caution], Draft]
 
@@ -267,7 +266,8 @@ def _postpone(ledger: Ledger, placement: Placement, decision: Decision) -> Decis
 
 def _is_certified(ledger: Ledger, snapshot: Snapshot, decision: Decision, promised: Ints) -> bool:
     """Whether all that is planned can be placed as time goes on."""
-    if not filling.grows_later(ledger.roster, promised, ledger.now_s):
+    is_as_rehearsed = not decision.promises and not snapshot.changes.finished
+    if is_as_rehearsed or not filling.grows_later(ledger.roster, promised, ledger.now_s):
         return True
     plans = {
         name: promise.plan

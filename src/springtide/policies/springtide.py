@@ -17,10 +17,10 @@ from springtide.policies.demand import HISTORY, Demand, alone_cost, remember, su
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.ledgers import Ledger
 from springtide.policies.pools import decide_pools, is_mixed
-from springtide.policies.promises import OPEN, ORDERS, Caution, Draft, admit, decide_firmly
+from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
 
 PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself
-TRIES = 3  # failed plans of jobs that could still wait, per decision
+TRIES = 5  # failed plans of jobs that could still wait, per decision
 
 __all__ = ["springtide", "warm_up"]
 
@@ -45,7 +45,8 @@ def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
     """Answers for newcomers and for waitlisted jobs, with the plans of those admitted in the ledger."""
     draft = Draft(best_effort=list_best_effort(snapshot), patience=PATIENCE)
     candidates = list_candidates(snapshot, ledger, draft)
-    arrivals = [(c.view.job.submit_s, c.cost) for c in candidates if c.view.status is Status.PENDING]
+    new = [(c.view.job, c.cost) for c in candidates if c.view.status is Status.PENDING]
+    arrivals = [(job.submit_s, cost, job.deadline_s - job.submit_s) for job, cost in new]
     history = remember(snapshot.memory, arrivals)
     if arrivals:
         draft.memory = {**snapshot.memory, HISTORY: history}
@@ -89,8 +90,7 @@ def consider(
             demand = survey(ledger, history)
         if demand.advises_waiting(view.job.deadline_s, candidate.cost):
             continue
-        is_pressing = is_due or view.status is Status.PENDING
-        if admit(ledger, view, ORDERS if is_pressing else 1):
+        if admit(ledger, view):
             draft.answers[view.job.id] = PROMISED
             demand = None
         else:
