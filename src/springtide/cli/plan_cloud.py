@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from springtide.cloud.estimates import Counts
     from springtide.cloud.exports import Launch
     from springtide.cloud.planner import Search
-    from springtide.cloud.plans import Limits, Plan, Work
+    from springtide.cloud.plans import Limits, Plan, Range, Work
     from springtide.cloud.reasons import Comparison
     from springtide.cloud.speeds import Speed
     from springtide.throughput.points import Point
@@ -191,7 +191,7 @@ def build_document(
 ) -> dict[str, Any]:
     """The result for JSON."""
     from springtide.cloud.plans import describe_plan
-    from springtide.cloud.reasons import explain_plan
+    from springtide.cloud.reasons import explain_miss, explain_plan
 
     plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
     return {
@@ -203,7 +203,7 @@ def build_document(
         "plans": plans,
         "obvious": [{"choice": found.choice, "why": found.why, "plan": describe_plan(found.plan)} for found in obvious],
         "front": [describe_plan(plan) for plan in search.front],
-        "nearest": [describe_plan(plan) for plan in search.nearest],
+        "nearest": [describe_plan(plan) | {"why": explain_miss(plan, limits)} for plan in search.nearest],
         "binding": list(search.binding),
         "considered": search.considered,
     }
@@ -213,18 +213,25 @@ def _print_plans(title: str, plans: "tuple[Plan, ...]", search: "Search", limits
     from rich.console import Console
     from rich.table import Table
 
-    from springtide.cloud.reasons import explain_plan
+    from springtide.cloud.reasons import explain_miss, explain_plan
 
-    table = Table(title, "GPUs", "$/h", "hours (90 %)", "cost $ (90 %)", "on time", "why", box=None)
+    table = Table(title, "GPUs", "$/h", "time (90 %)", "cost $ (90 %)", "on time", "why", box=None)
     for plan in plans:
-        hours = f"{plan.time_s.value / 3600:.1f} ({plan.time_s.low / 3600:.1f}-{plan.time_s.high / 3600:.1f})"
         cost = f"{plan.cost_usd.value:.2f} ({plan.cost_usd.low:.2f}-{plan.cost_usd.high:.2f})"
         chance = "" if plan.chance is None else f"{plan.chance:.0%}"
-        why = explain_plan(plan, search, limits) if search.best else ""
+        why = explain_plan(plan, search, limits) if search.best else explain_miss(plan, limits)
         basis = plan.basis if plan.basis == "estimate" else ""
         remark = "; ".join(text for text in (basis, why, plan.note) if text)
-        table.add_row(plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", hours, cost, chance, remark)
+        table.add_row(
+            plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", show_time(plan.time_s), cost, chance, remark
+        )
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def show_time(time_s: "Range") -> str:
+    """A time with its interval, in minutes below an hour, else in hours."""
+    unit_s, unit = (60.0, "min") if time_s.value < 3600 else (3600.0, "h")
+    return f"{time_s.value / unit_s:.1f} {unit} ({time_s.low / unit_s:.1f}-{time_s.high / unit_s:.1f})"
 
 
 def export(wishes: Wishes, search: "Search", catalog: "Catalog", memory_gib: float | None, job: Job) -> None:

@@ -33,6 +33,18 @@ def explain_plan(plan: Plan, search: Search, limits: Limits) -> str:
     return f"{speed}, {price} than the best"
 
 
+def explain_miss(plan: Plan, limits: Limits) -> str:
+    """Which limits a plan breaks, and by how much; or that it keeps them, but not as surely as was asked."""
+    wanted = [
+        ("deadline", plan.time_s.value, limits.deadline_s),
+        ("budget", plan.cost_usd.value, limits.budget_usd),
+        ("max $/h", plan.usd_per_h, limits.most_usd_per_h),
+        ("min throughput", plan.step_s.value, None if not limits.fewest_steps_per_s else 1 / limits.fewest_steps_per_s),
+    ]
+    broken = [f"{value / most:.3g} x the {name}" for name, value, most in wanted if most and value > most]
+    return ", ".join(broken) or f"keeps the limits on average, but not with {limits.confidence:.0%} confidence"
+
+
 def offer_rent(search: Search) -> str | None:
     """What renting would take, in one line for a job that the cluster must decline; None if no plan fits.
 
