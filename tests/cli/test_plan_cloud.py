@@ -83,6 +83,42 @@ def test_a_job_file_gives_what_flags_do_not(points: Path, tmp_path: Path, capsys
     assert all(found["devices"] <= 8 for found in document["plans"])
 
 
+def test_a_running_job_is_told_to_stay_or_to_move(
+    points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (*BASE, "--points", points, "--deadline", "8h", "--spot")
+    document = plan(capsys, *asked)
+    (tmp_path / "plan.json").write_text(json.dumps(document), encoding="utf-8")
+    running = (*asked, "--running", tmp_path / "plan.json", "--done", "1000")
+    step_s = document["plans"][0]["step_s"]["value"]
+    assert plan(capsys, *running, "--observed", str(step_s)) == {
+        "schema": 1,
+        "move": False,
+        "why": "as predicted",
+        "plan": None,
+    }
+    lost = plan(capsys, *running, "--lost")
+    assert (lost["move"], lost["why"]) == (True, "machines were lost")
+    assert run("plan", *running, "--observed", str(step_s * 9)) == 0
+    assert "slower than" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        ("{}", [], "plan.json: holds no plan"),
+        ('{"plans": [{"parts": [{"instance_type": "abacus", "region": "attic"}]}]}', [], "abacus in attic is not in"),
+        ("{}", ["--done", "200000"], "the job has ended"),
+    ],
+)
+def test_a_running_plan_that_cannot_be_read_is_refused(
+    text: str, words: list[str], message: str, points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").write_text(text, encoding="utf-8")
+    assert run("plan", *BASE, "--points", points, "--running", tmp_path / "plan.json", *words) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_the_chosen_plan_becomes_a_skypilot_task(points: Path, tmp_path: Path) -> None:
     words = ("--points", points, "--deadline", "6h", "--spot", "--export", "skypilot", "--export-file", "sky.yaml")
     assert run("plan", *BASE, *words) == 0

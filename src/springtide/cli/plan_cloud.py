@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
+from springtide.cli.replan import Running, replan, show_move
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ class Wishes:
     bucket: str | None = None
 
 
-def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> None:
-    """Search, print, draw and export; exit 3 when nothing respects the limits."""
+def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, running: Running | None = None) -> None:
+    """Search, print, draw and export; exit 3 when nothing respects the limits. For a running job: stay or move."""
     from springtide.cloud.estimates import estimate_speeds
     from springtide.cloud.planner import search_plans
     from springtide.cloud.plans import Wanted
@@ -82,6 +83,10 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> No
         work, speeds = make_work(job), estimate_speeds(catalog, counts)
     else:
         work, speeds = make_work(job), load_speeds(job, job.points, catalog)
+    if running is not None:
+        warn_age(catalog)
+        show_move(replan(running, catalog, speeds, work, limits), wishes.json)
+        return
     search = search_plans(catalog, speeds, work, limits, Wanted(front=wishes.pareto is not None))
     warn_age(catalog)
     if wishes.pareto is not None:
