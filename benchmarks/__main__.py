@@ -33,6 +33,8 @@ BENCHMARKS = (
     Benchmark("planner"),
     Benchmark("deadlines", needs_data=True),
     Benchmark("mixed_deadlines", needs_data=True),
+    Benchmark("heterogeneous", needs_data=True),
+    Benchmark("colocation", needs_data=True),
     Benchmark("windows", needs_data=True),
     Benchmark("baselines", needs_data=True),
     Benchmark("published_edf", needs_data=True),

@@ -22,6 +22,9 @@ class World:
         self.jobs: dict[JobId, JobView] = {}
         self.free_masks = list(cluster.full_masks)
         self.version = 0
+        # devices that jobs may use, and those they must still leave; None and empty where all are always theirs
+        self._lent: tuple[int, ...] | None = None
+        self._leaving: list[int] = []
         self._memory: dict[str, Any] = {}
         self._cache: Any = None
         self._arrived: list[JobId] = []
@@ -48,12 +51,33 @@ class World:
             ran_s=view.ran_at(now_s),
         )
 
+    def lend(self, lent: tuple[int, ...]) -> None:
+        """Let jobs use exactly these devices from now on; what they hold of others they are to leave."""
+        usable = self.cluster.full_masks if self._lent is None else self._lent
+        leaving = self._leaving or [0] * len(usable)
+        held = [(mask | gone) & ~free for mask, gone, free in zip(usable, leaving, self.free_masks, strict=True)]
+        self._lent = lent
+        self._leaving = [taken & ~mask for taken, mask in zip(held, lent, strict=True)]
+        self.free_masks = [mask & ~taken for mask, taken in zip(lent, held, strict=True)]
+
+    @property
+    def leaving(self) -> tuple[int, ...]:
+        """For each node the devices that jobs hold and are to leave; empty if there are none."""
+        return tuple(self._leaving) if any(self._leaving) else ()
+
     def snapshot(self) -> Snapshot:
         """The world as it is, with what happened since the last Snapshot."""
         changes = Changes(tuple(self._finished), tuple(self._arrived))
         self._finished, self._arrived = [], []
         return Snapshot(
-            self.cluster, self.jobs, tuple(self.free_masks), changes, self._memory, self._cache, self.version
+            self.cluster,
+            self.jobs,
+            tuple(self.free_masks),
+            changes,
+            self._memory,
+            self._cache,
+            self.version,
+            self.leaving,
         )
 
     def apply(self, decision: Decision, now_s: float) -> list[tuple[JobView, JobView]]:
@@ -99,6 +123,9 @@ class World:
     def _release(self, devices: Devices) -> None:
         for node, mask in devices:
             self.free_masks[node] |= mask
+            if self._lent is not None:
+                self.free_masks[node] &= self._lent[node]
+                self._leaving[node] &= ~mask
 
     def _take(self, devices: Devices) -> None:
         for node, mask in devices:
