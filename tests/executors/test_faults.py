@@ -12,7 +12,7 @@ import pytest
 from tests.executors.theatre import BOTH, Stage, make_stage
 
 from springtide.executors.attempts import Options
-from springtide.executors.protocol import Event, Failed, Faulted, Finished, Started, Stopped
+from springtide.executors.protocol import Event, Failed, Faulted, Finished, Started, Stop, Stopped
 from springtide.executors.watches import Patience
 
 STEPS = ("--steps", "60")
@@ -114,6 +114,18 @@ def test_work_stops_after_the_lease_and_goes_on_later(own_stage: Stage) -> None:
     stopped = own_stage.wait_for_end(job, Stopped)
     assert (stopped.reason, stopped.clean) == ("lease", True)
     own_stage.executor.lease_s = 600.0
+
+
+def test_a_device_is_free_again_although_its_process_was_stopped(stage: Stage) -> None:
+    stuck = stage.tiny("--steps", "1000", devices=BOTH, logical_workers=4)
+    stage.wait_for_step(stuck, 3)
+    pids = stage.pids(stuck)
+    os.kill(pids[-1], signal.SIGSTOP)
+    stage.apply(Stop(job=stuck, generation=2, key="stop", grace_s=600.0))
+    job = stage.tiny("--steps", "3", devices=BOTH[1:])
+    assert not stage.wait_for_end(stuck, Stopped).clean
+    stage.wait_for_end(job, Finished)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 @pytest.mark.slow
