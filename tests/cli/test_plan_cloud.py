@@ -57,7 +57,7 @@ def test_the_table_shows_reasons_and_the_age_of_prices(points: Path, capsys: pyt
     assert run("plan", *BASE, "--points", points, "--deadline", "6h") == 0
     shown = capsys.readouterr()
     assert "cheapest that respects every limit" in shown.out
-    assert "not most GPUs" in shown.out
+    assert "not the most GPUs" in shown.out
     assert "days old" in shown.err
 
 

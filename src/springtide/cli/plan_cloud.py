@@ -184,8 +184,11 @@ def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Cata
         return
     if search.best:
         _print_plans("plans", search.best, search, limits)
-        for comparison in obvious:
-            print(f"  not {comparison.choice} ({comparison.plan.name}): {comparison.why}")
+        choices: dict[tuple[str, str], list[str]] = {}
+        for found in obvious:
+            choices.setdefault((found.plan.name, found.why), []).append(found.choice)
+        for (name, why), names in choices.items():
+            print(f"  not the {' and the '.join(names)} ({name}): {why}")
     else:
         print(f"nothing respects the limits; what binds: {', '.join(search.binding) or 'no machine can run the job'}")
         _print_plans("nearest", search.nearest, search, limits)
