@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from springtide.control import arrivals, drains, outcomes, watches
+from springtide.control import arrivals, drains, offers, outcomes, watches
 from springtide.control.books import Book
 from springtide.control.clock import Anchor, Clock, Source
 from springtide.control.hearings import Ear
@@ -40,7 +40,7 @@ logger = logging.getLogger("springtide.control")
 POLL_S = 0.05  # between looks at the executor while anything runs
 IDLE_POLL_S = 0.5
 AUDIT_S = 2.0  # between comparisons of what should run with what does
-MOST_DECISIONS = 2  # in one step: a second one answers an offer that was taken at once
+MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
 PRUNE_S = 3600.0  # between removals of old records
 DAY_S = 86400.0
 WATCH_S = 0.5  # between looks at deadlines, offers and budgets
@@ -83,6 +83,8 @@ class Reconciler:
             if record.state is State.PROBING and devices:
                 job = arrivals.make_probe_job(record, share=len(record.devices))
                 platform.world.restore(rebuild_view(record, job, devices, now_s))
+            elif record.state is State.OFFERED:
+                offers.restore(platform, record)
             elif record.state is State.PROBING or record.answered_s is None:
                 outcomes.arrive(platform, record.id)
             elif record.state in (State.ADMITTED, State.RUNNING, State.WAITLISTED):
@@ -227,8 +229,10 @@ class Reconciler:
         self.note_effort(time.thread_time() - started_s)
         self.dirty = False
         self.wake_at_s = decision.wake_at_s
-        for view, answer in outcomes.stage_decision(self.platform, decision, now_s):
-            self.dirty |= watches.propose(self.platform, view, answer, self.admits)
+        declined = outcomes.stage_decision(self.platform, decision, now_s)
+        self.dirty |= offers.settle(self.platform, decision)
+        for view, answer in declined:
+            self.dirty |= offers.propose(self.platform, view, answer, self.admits)
         drains.follow_up(self.platform)
         watches.update_predictions(self.platform, decision)
 

@@ -20,6 +20,9 @@ class Status(StrEnum):
 
     PENDING = "pending"  # arrived, no answer yet
     WAITLISTED = "waitlisted"  # answer comes by `answer_by_s`
+    OFFERED = (
+        "offered"  # declined with an open offer: its promise is a reservation until `answer_by_s`, it gets nothing
+    )
     ADMITTED = "admitted"
     DECLINED = "declined"
     FINISHED = "finished"
