@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import springtide
+from springtide.training import persistence
 
 KINDS = ("none", "async", "blocking")
 Seconds = dict[str, list[float]]
@@ -54,18 +55,18 @@ def measure(rounds: int, steps: int) -> tuple[Seconds, Seconds]:
     blocks: Seconds = {kind: [] for kind in KINDS}
     calls: Seconds = {kind: [] for kind in KINDS}
     take(loop, steps)
-    run.save(wait=True)
+    persistence.save(run, wait=True)
     for _ in range(rounds):
         for kind in KINDS:
             take(loop, 1)
             before = time.perf_counter()
             if kind != "none":
-                run.save(wait=kind == "blocking")
+                persistence.save(run, wait=kind == "blocking")
             calls[kind].append(time.perf_counter() - before)
             begun = time.thread_time()
             take(loop, steps)
             blocks[kind].append(time.thread_time() - begun)
-            run.checkpoints.wait()
+            persistence.settle(run)
     return blocks, calls
 
 

@@ -41,6 +41,7 @@ HABITS: dict[str, dict[str, Any]] = {
     "incomplete batches": {"model": "wide", "prepare": {"drop_last": False}},
     "no shuffling": {"model": "wide", "prepare": {"shuffle": False}},
     "three workers": {"model": "cnn", "workers": 3},
+    "logging where logical worker 0 lives": {"model": "cnn", "main_logs": True},
 }
 
 

@@ -170,7 +170,8 @@ def main() -> None:
             if not ASKED.get("zero_first"):
                 optimizer.zero_grad(set_to_none=ASKED.get("set_to_none", True))
             scheduler.step()
-            run.log(loss=loss)
+            if run.is_main or not ASKED.get("main_logs"):
+                run.log(loss=loss)
             run.state["seen"] = run.state.get("seen", 0) + 1
         if ASKED.get("evaluate"):
             with run.evaluating():
