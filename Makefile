@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check test-slow test-gpu test-skypilot bench clean
+.PHONY: setup demo test check test-slow test-gpu test-skypilot bench figures clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,13 @@ test-skypilot: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Every figure of the three papers from our own runs; with the public data: make figures DATA=DIR. Goes on where it ended.
+DATA ?= $(SPRINGTIDE_DATA)
+FIGURES := build/figures
+figures: setup
+	$(BIN)/springtide figures $(if $(DATA),--data $(DATA)) --out $(FIGURES)
+	mkdir -p docs/figures && cp $(FIGURES)/*.png $(FIGURES)/summary.md docs/figures/
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,7 +14,7 @@ from springtide.experiments.findings import Findings, Line
 from springtide.experiments.simulations import Outcome, Plan
 from springtide.experiments.steps import average_over
 from springtide.experiments.studios import Studio
-from springtide.experiments.styles import BLACK, BLUE, GREY, ORANGE, PALE, Sheet, find_colour, label_bars
+from springtide.experiments.styles import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, Sheet, find_colour, label_bars
 from springtide.experiments.tables import Cell, make_table
 
 POLICIES = ("yarn-cs", "fifo", "fifo-backfill", "srtf", "easyscale-homo", "easyscale-heter", "springtide")
@@ -148,7 +148,7 @@ def draw_allocation(findings: Findings) -> Any:
     rows = list(findings.table.records())
     sheet = Sheet(1, 1, 3.0)
     panel = sheet.panels[0]
-    colours = dict(zip(ELASTIC, (ORANGE, BLUE, BLACK), strict=True))
+    colours = dict(zip(ELASTIC, (ORANGE, GREEN, BLUE), strict=True))
     for policy in dict.fromkeys(row["policy"] for row in rows):
         mine = [row for row in rows if row["policy"] == policy]
         style = {"color": colours[policy], "drawstyle": "steps-post", "label": policy}

@@ -10,7 +10,7 @@ from springtide.experiments.findings import Findings, Line
 from springtide.experiments.srifty.offers import MOST_NODES, Market, choose_usual, open_market
 from springtide.experiments.srifty.points import join_types, load_a100, load_t4
 from springtide.experiments.studios import Studio
-from springtide.experiments.styles import BLUE, GREY, SKY, Sheet
+from springtide.experiments.styles import BLUE, GREY, SKY, Sheet, set_log_ticks
 from springtide.experiments.tables import make_table
 
 # model -> (global batch, steps): a day or so on one small machine
@@ -110,15 +110,21 @@ def draw(findings: Findings) -> Any:
     for number, model in enumerate(models):
         mine = [row for row in rows if row["model"] == model]
         left, right = sheet.panels[2 * number], sheet.panels[2 * number + 1]
-        for panel, column in ((left, "usd"), (right, "samples_per_s")):
-            colours = [COLOURS.get(row["choice"], GREY) for row in mine]
-            panel.barh(range(len(mine)), [row[column] for row in mine], color=colours, height=0.68)
+        colours = [COLOURS.get(row["choice"], GREY) for row in mine]
+        left.scatter([row["usd"] for row in mine], range(len(mine)), c=colours, s=22, zorder=3)
+        left.set_xscale("log")
+        set_log_ticks(left.xaxis, (10, 30, 100, 300, 1000, 3000))
+        left.set_xlim(9, 30_000)
+        right.barh(range(len(mine)), [row["samples_per_s"] for row in mine], color=colours, height=0.68)
+        right.set_xlim(0, 1.6 * max(row["samples_per_s"] for row in mine))
+        for panel in (left, right):
             panel.set_ylim(len(mine) - 0.5, -0.5)
-            panel.set_xlim(0, 1.6 * max(row[column] for row in mine))
             panel.grid(axis="y", visible=False)
         for place, row in enumerate(mine):
             kept = {"tight": "in time", "relaxed": "late if tight", None: "late"}[find_deadline(row)]
-            left.text(row["usd"], place, f" ${row['usd']:.0f}, {row['hours']:.1f} h, {kept}", va="center", fontsize=6.5)
+            left.text(
+                row["usd"], place, f"   ${row['usd']:.0f}, {row['hours']:.1f} h, {kept}", va="center", fontsize=6.5
+            )
             right.text(row["samples_per_s"], place, f" {row['machines']}", va="center", fontsize=6.5)
         left.set_yticks(range(len(mine)), [row["choice"] for row in mine])
         right.set_yticks(range(len(mine)), [""] * len(mine))
@@ -126,6 +132,6 @@ def draw(findings: Findings) -> Any:
         left.set_title(
             f"{model}: {first['tight_deadline_h']:.1f} h or {first['relaxed_deadline_h']:.0f} h allowed", loc="left"
         )
-    sheet.panels[-2].set_xlabel("cost of the job (USD)")
+    sheet.panels[-2].set_xlabel("cost of the job (USD), logarithmic")
     sheet.panels[-1].set_xlabel("samples per second")
     return sheet.finish(findings.notes)

@@ -9,13 +9,14 @@ import numpy as np
 from springtide.experiments.findings import Findings, Line
 from springtide.experiments.srifty.points import Measured, load_a100, load_t4
 from springtide.experiments.studios import Studio
-from springtide.experiments.styles import BLACK, CYCLE, Sheet
+from springtide.experiments.styles import BLACK, CYCLE, Sheet, set_log_ticks
 from springtide.experiments.tables import make_table
 from springtide.throughput.evaluation import Trial, run_trials, score_trials
 from springtide.throughput.forms import DEFAULT_FORM, FORMS
 from springtide.throughput.splits import SPLITS
 
 SRIFTY = 0.08
+TICKS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 PRIOR = f"{DEFAULT_FORM} + prior"
 QUANTILES = tuple(round(0.05 * step, 2) for step in range(21))
 SHOWN = (PRIOR, DEFAULT_FORM, "ernest", "pollux", "nearest")
@@ -111,6 +112,10 @@ def draw_scatter(panel: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     panel.plot(ends, ends, color=BLACK, linewidth=0.8)
     panel.set_xscale("log")
     panel.set_yscale("log")
+    set_log_ticks(panel.xaxis, TICKS_S)
+    set_log_ticks(panel.yaxis, TICKS_S)
+    panel.set_xlim(0.8 * ends[0], 1.25 * ends[1])
+    panel.set_ylim(0.8 * ends[0], 1.25 * ends[1])
     panel.set_xlabel("measured step (s)")
 
 
