@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from springtide.core.curves import Curve
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.core.devices import Cluster, parse_cluster
-from springtide.core.jobs import Job, JobId, Overhead
+from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import decide
 from springtide.policies.springtide import springtide
 from springtide.simulator.engine import Engine
@@ -32,7 +32,7 @@ def make_job(
     level: str = "D1",
     speed: float = 0.5,
     curve: Curve = LINEAR,
-    overhead: Overhead = Overhead(),
+    overhead: Overhead = FREE,
     kinds: tuple[str, ...] = ("a100", "t4"),
 ) -> Job:
     """A job that a T4 runs at `speed` times an A100's."""
