@@ -39,8 +39,8 @@ def show_row(job: dict[str, Any]) -> tuple[str, ...]:
         str(job["share"]),
         f"{job['step']}/{total}" if total else str(job["step"]),
         show_deadline(job),
-        show_seconds(job["predicted_finish_in_s"]) if job["finished_at"] is None else "-",
-        show_seconds(job["slack_s"]),
+        show_from_now(job["predicted_finish_in_s"]) if job["finished_at"] is None else "-",
+        show_slack(job),
         ", ".join(list_notes(job)),
     )
 
@@ -49,7 +49,19 @@ def show_deadline(job: dict[str, Any]) -> str:
     """The deadline as a span from now, or when there is none."""
     if job["best_effort"]:
         return "best effort"
-    return str(job["deadline"]) if job["finished_at"] else f"in {show_seconds(job['deadline_in_s'])}"
+    return str(job["deadline"]) if job["finished_at"] else show_from_now(job["deadline_in_s"])
+
+
+def show_from_now(seconds: float | None) -> str:
+    """How far ahead or back a moment lies."""
+    if seconds is None:
+        return "-"
+    return f"in {show_seconds(seconds)}" if seconds >= 0 else f"{show_seconds(-seconds)} ago"
+
+
+def show_slack(job: dict[str, Any]) -> str:
+    """Time between the end, expected or actual, and the deadline; a job that was declined has none."""
+    return "-" if job["state"] in ("declined", "offered") else show_seconds(job["slack_s"])
 
 
 def list_notes(job: dict[str, Any]) -> list[str]:
