@@ -7,13 +7,10 @@ best effort, come faster and faster until the idle GPUs are used up. EasyScale r
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
 from springtide.core.devices import parse_cluster
-from springtide.core.jobs import Job
 from springtide.simulator.colocation import Borrowing, Serving, borrow
 
 CLUSTER = "64x8:a100"
@@ -29,18 +26,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     cluster, serving = parse_cluster(CLUSTER), Serving(seed=args.seed)
-    jobs = load_trace(require_data(args.data), "cluster02", cluster).jobs
+    trace = load_trace(require_data(args.data), "cluster02", cluster)
     print("arrivals   jobs  done  idle GPU-h  lent GPU-h   lent  reclaims  latest s  late  promises  used before/after")
     for faster in FASTER:
-        outcome = borrow(hurry(jobs, faster), args.policy, cluster, serving)
+        outcome = borrow(trace, args.policy, cluster, replace(serving, faster=faster))
         print(show(faster, outcome), flush=True)
     print_verdict(outcome)
-
-
-def hurry(jobs: Sequence[Job], faster: float) -> list[Job]:
-    """The jobs as best-effort ones that come so many times faster, the first at 0."""
-    first_s = jobs[0].submit_s
-    return [replace(job, submit_s=(job.submit_s - first_s) / faster, deadline_s=inf) for job in jobs]
 
 
 def show(faster: float, outcome: Borrowing) -> str:

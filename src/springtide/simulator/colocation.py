@@ -7,20 +7,22 @@ and no promise may rest on it.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from math import pi, sin
+from math import inf, isfinite, pi, sin
 from random import Random
 from time import process_time
 
 from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster, Devices
 from springtide.core.jobs import Job, JobId
-from springtide.errors import InputError
+from springtide.errors import InputError, PolicyError
 from springtide.policies import decide, find_policy
 from springtide.simulator.engine import Engine, Lending
+from springtide.simulator.traces import Trace
 
 DAY_S = 86400.0
+BORROWERS = ("easyscale-heter", "easyscale-homo")  # policies that look at what is claimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Serving:
     every_s: float = 300.0
     spike_s: float = 1800.0
     grace_s: float = 60.0
+    faster: float = 1.0  # jobs come so many times faster than in their trace
 
     def __post_init__(self) -> None:
         rules = (
@@ -48,6 +51,7 @@ class Serving:
             (0 <= self.noise <= 1 and 0 <= self.mean <= 1 and 0 <= self.peak <= 1, "mean, noise and peak", "0 to 1"),
             (self.every_s > 0 and self.spike_s > 0, "every_s and spike_s", "positive"),
             (self.grace_s >= 0, "grace_s", "0 or more"),
+            (self.faster > 0, "faster", "positive"),
         )
         for holds, key, rule in rules:
             if not holds:
@@ -57,6 +61,29 @@ class Serving:
     def end_s(self) -> float:
         """When it ends."""
         return self.days * DAY_S
+
+
+def parse_serving(text: str) -> Serving:
+    """The serving demand that `days=7,seed=0,grace_s=60` names; what is left out stays at its default."""
+    kinds = {option.name: int if option.name in ("seed", "spikes") else float for option in fields(Serving)}
+    options: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, _, value = part.partition("=")
+        if key not in kinds:
+            raise InputError(f"colocation {text!r}: unknown key {key!r}; there are: {', '.join(kinds)}")
+        try:
+            options[key] = kinds[key](value)
+        except ValueError:
+            raise InputError(f"colocation {text!r}: {key}={value!r} is not a number of that kind") from None
+        if not isfinite(options[key]):
+            raise InputError(f"colocation {text!r}: {key}={value!r} must be finite")
+    return Serving(**options)  # type: ignore[arg-type]
+
+
+def hurry(jobs: Sequence[Job], faster: float) -> list[Job]:
+    """The jobs as best-effort ones that come so many times faster, the first at 0."""
+    first_s = jobs[0].submit_s
+    return [replace(job, submit_s=(job.submit_s - first_s) / faster, deadline_s=inf) for job in jobs]
 
 
 def draw_demand(serving: Serving, devices: int) -> list[tuple[float, int]]:
@@ -96,6 +123,7 @@ def _mask_all_but(cluster: Cluster, needed: int) -> tuple[int, ...]:
 class Borrowing:
     """What came of it: hours of idle and of borrowed devices, reclaims, and how busy the cluster was either way."""
 
+    trace: str
     policy: str
     jobs: int
     finished: int
@@ -162,8 +190,11 @@ class Meter:
         return claimed_s
 
 
-def borrow(jobs: Sequence[Job], policy: str, cluster: Cluster, serving: Serving) -> Borrowing:
-    """Run jobs on what serving leaves idle."""
+def borrow(trace: Trace, policy: str, cluster: Cluster, serving: Serving) -> Borrowing:
+    """Run jobs, all of them as best-effort ones, on what serving leaves idle; the policy must know of claims."""
+    if policy not in BORROWERS:
+        raise PolicyError(f"policy {policy!r} does not give back what is claimed; these do: {', '.join(BORROWERS)}")
+    jobs = hurry(trace.jobs, serving.faster)
     demand = draw_demand(serving, cluster.total)
     lendings = lend_idle(cluster, demand)
     meter = Meter(lendings)
@@ -177,6 +208,7 @@ def borrow(jobs: Sequence[Job], policy: str, cluster: Cluster, serving: Serving)
     whole_s = cluster.total * serving.end_s
     idle_s = whole_s - served_s
     return Borrowing(
+        trace=trace.name,
         policy=policy,
         jobs=sum(job.submit_s <= serving.end_s for job in jobs),
         finished=meter.finished_jobs,
