@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from springtide.control import arrivals, drains, offers, outcomes, watches
+from springtide.control import arrivals, drains, offers, outcomes, probes, watches
 from springtide.control.books import Book
 from springtide.control.clock import Anchor, Clock, Source
 from springtide.control.hearings import Ear
@@ -85,7 +85,7 @@ class Reconciler:
                 platform.world.restore(rebuild_view(record, job, devices, now_s))
             elif record.state is State.OFFERED:
                 offers.restore(platform, record)
-            elif record.state is State.PROBING or record.answered_s is None:
+            elif record.state is State.PROBING or record.answered_s is None or probes.is_waiting(record):
                 outcomes.arrive(platform, record.id)
             elif record.state in (State.ADMITTED, State.RUNNING, State.WAITLISTED):
                 platform.world.restore(rebuild_view(record, platform.build_job(record), devices, now_s))
@@ -231,6 +231,7 @@ class Reconciler:
         self.wake_at_s = decision.wake_at_s
         declined = outcomes.stage_decision(self.platform, decision, now_s)
         self.dirty |= offers.settle(self.platform, decision)
+        probes.settle(self.platform)
         for view, answer in declined:
             self.dirty |= offers.propose(self.platform, view, answer, self.admits)
         drains.follow_up(self.platform)

@@ -6,7 +6,7 @@ A promise counts as missed the moment its deadline passes, not when the job ends
 from dataclasses import replace
 from math import inf
 
-from springtide.control import offers, outcomes
+from springtide.control import offers, outcomes, probes
 from springtide.control.durations import show_instant, show_span
 from springtide.control.jobfile import JobFile
 from springtide.control.platforms import Platform
@@ -24,6 +24,7 @@ def watch(platform: Platform) -> bool:
         changed |= watch_promise(platform, record)
         changed |= watch_budget(platform, platform.book.jobs[record.id])
         changed |= offers.watch(platform, platform.book.jobs[record.id])
+        changed |= probes.watch(platform, platform.book.jobs[record.id])
     return changed
 
 
