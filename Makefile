@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check test-slow test-gpu test-skypilot bench figures clean
+.PHONY: setup demo test check test-slow test-wheel test-gpu test-skypilot bench figures clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,10 @@ test: check
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# The guide followed literally from a built wheel, in an environment and a folder with nothing else of ours.
+test-wheel: setup
+	$(BIN)/python -m pytest -m slow tests/test_wheel.py
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
