@@ -53,7 +53,8 @@ def test_a_hopeless_deadline_is_measured_later_and_declined_with_offers(stage: S
     assert record.state is State.WAITLISTED
     stage.pass_s(35)
     record = stage.job(record.id)
-    assert (record.state, record.reason) == (State.OFFERED, "deadline_too_tight")
+    assert record.reason == "deadline_too_tight"
+    assert "offered" in stage.kinds(record.id)
 
 
 def test_without_a_device_in_time_it_is_declined_with_its_reason(tmp_path: Path) -> None:
@@ -83,10 +84,8 @@ def test_best_effort_work_makes_way_for_a_bounded_probe(stage: Stage) -> None:
     guest = stage.submit(run=WIDE, devices="1..2")
     stage.pass_s(3)
     assert len(stage.job(guest.id).devices) == 2
-    sent = []
-    apply = stage.executor.apply
-    stage.executor.apply = lambda orders: (sent.extend(orders), apply(orders))[1]  # type: ignore[method-assign]
     record = stage.submit(run=SHORT, deadline="5m")
     assert (record.state, len(record.devices) > 0) == (State.PROBING, True)
-    [probe] = [order for order in sent if isinstance(order, Probe)]
+    probe = stage.executor.courses[record.id].order
+    assert isinstance(probe, Probe)
     assert (probe.max_steps, probe.max_s) == (30, 15.0)
