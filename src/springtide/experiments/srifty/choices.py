@@ -7,7 +7,7 @@ from typing import Any
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import Limits, Plan
 from springtide.experiments.findings import Findings, Line
-from springtide.experiments.srifty.offers import MOST_NODES, Market, choose_usual, open_market
+from springtide.experiments.srifty.offers import MOST_NODES, Market, choose_usual, digest_prices, open_market
 from springtide.experiments.srifty.points import join_types, load_a100, load_t4
 from springtide.experiments.studios import Studio
 from springtide.experiments.styles import BLUE, GREY, SKY, Sheet, set_log_ticks
@@ -35,7 +35,7 @@ COLUMNS = (
 def measure(studio: Studio) -> Findings:
     """Every choice for every model."""
     tables = (load_a100(studio), load_t4(studio))
-    parts = [[table.digest for table in tables], JOBS, SLACKS]
+    parts = [[table.digest for table in tables], digest_prices(), JOBS, SLACKS]
     rows = studio.remember(__name__, parts, lambda: try_models(studio))
     notes = dict.fromkeys(note for table in tables for note in table.notes)
     said = (

@@ -6,7 +6,7 @@ from typing import Any
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import Limits
 from springtide.experiments.findings import Findings, Line
-from springtide.experiments.srifty.offers import MOST_NODES, open_market
+from springtide.experiments.srifty.offers import MOST_NODES, digest_prices, open_market
 from springtide.experiments.srifty.points import join_types, load_a100, load_t4
 from springtide.experiments.studios import Studio
 from springtide.experiments.styles import CYCLE, MARKERS, Sheet
@@ -28,7 +28,7 @@ def measure(studio: Studio) -> Findings:
     """The cheapest plan at each deadline under each permission."""
     tables = (load_a100(studio), load_t4(studio))
     slacks = SLACKS[2::3] if studio.quick else SLACKS
-    parts = [[table.digest for table in tables], slacks]
+    parts = [[table.digest for table in tables], digest_prices(), slacks]
     rows = studio.remember(__name__, parts, lambda: try_all(studio, slacks))
     notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
     said = (

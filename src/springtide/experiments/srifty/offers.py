@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from springtide.cloud.catalog import Catalog, Machine, normalise, read_catalog
+from springtide.cloud.catalog import DATA, Catalog, Machine, normalise, read_catalog
 from springtide.cloud.estimates import read_peaks
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import HOUR_S, Limits, Part, Plan, Work
 from springtide.cloud.speeds import Speed, Speeds, find_speed, measure_speeds
 from springtide.cloud.splitting import Pair, cut_alone, cut_mix
+from springtide.experiments.caches import digest_files
 from springtide.throughput.points import Point, group_points
 from springtide.throughput.splits import nine_probes
 
@@ -22,6 +23,11 @@ CLOUD, REGION = "aws", "us-east-1"
 MOST_NODES = 16
 MOST_DEVICES = 64
 ANY_BUDGET_USD = 1e9
+
+
+def digest_prices() -> str:
+    """A digest of the packaged machines and prices."""
+    return digest_files(DATA.glob("*.csv"))
 
 
 @dataclass(frozen=True, slots=True)
