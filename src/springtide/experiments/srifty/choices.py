@@ -114,7 +114,7 @@ def draw(findings: Findings) -> Any:
         left.scatter([row["usd"] for row in mine], range(len(mine)), c=colours, s=22, zorder=3)
         left.set_xscale("log")
         set_log_ticks(left.xaxis, (10, 30, 100, 300, 1000, 3000))
-        left.set_xlim(9, 30_000)
+        left.set_xlim(9, 150_000)
         right.barh(range(len(mine)), [row["samples_per_s"] for row in mine], color=colours, height=0.68)
         right.set_xlim(0, 1.6 * max(row["samples_per_s"] for row in mine))
         for panel in (left, right):
