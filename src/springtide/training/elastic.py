@@ -90,6 +90,7 @@ class ElasticRun(Run):
         self.model = kinds["model"][0]
         self.optimizers: list[torch.optim.Optimizer] = kinds["optimizer"]
         self.schedulers: list[Any] = kinds["scheduler"]
+        self.scalers: list[torch.amp.GradScaler] = kinds["scaler"]
         dataset = sampling.adopt(kinds["dataset"][0], self.seed)
         facts = Sampling(len(dataset), self.logical_workers, batch_size, self.seed, shuffle, drop_last, accumulate)
         sampling.check_size(facts)
@@ -110,6 +111,8 @@ class ElasticRun(Run):
             gates.gate_optimizer(optimizer, self.turns)
         for scheduler in self.schedulers:
             gates.gate_scheduler(scheduler, self.turns)
+        for scaler in self.scalers:
+            gates.gate_scaler(scaler, self.turns)
         received = rescale.receive_state(self) if self.settings.joining else None
         self.take_place(self.roster, self.generation)
         if received is not None:

@@ -168,6 +168,8 @@ class ReferenceRun(Run):
             gates.gate_optimizer(optimizer, self.moment)
         for scheduler in kinds["scheduler"]:
             gates.gate_scheduler(scheduler, self.moment)
+        for scaler in kinds["scaler"]:
+            gates.gate_scaler(scaler, self.moment)
         self.seed_rank()
         replaced = {id(self.model): self.wrapped, id(kinds["dataset"][0]): loader}
         return tuple(replaced.get(id(part), part) for part in parts)
