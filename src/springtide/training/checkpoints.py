@@ -94,13 +94,16 @@ class Checkpoints:
         """Whether a checkpoint is being written."""
         return self.writer is not None and self.writer.is_alive()
 
-    def save(self, state: dict[str, Any], step: int, facts: Facts) -> None:
-        """Copy the state and write it in the background; training waits for the copy only."""
+    def save(self, state: dict[str, Any], step: int, facts: Facts, urgent: bool = False) -> None:
+        """Copy the state and write it in the background; training waits for the copy only.
+
+        The writer runs only where training leaves room, unless somebody waits for it.
+        """
         self.wait()
         text, tensors = trees.take_apart(state)
         copies = self.stage(tensors)
         self.writer = threading.Thread(
-            target=self.write, args=(text, copies, step, facts), name="springtide-checkpoint", daemon=False
+            target=self.write, args=(text, copies, step, facts, urgent), name="springtide-checkpoint", daemon=False
         )
         self.writing = step
         self.writer.start()
@@ -127,10 +130,11 @@ class Checkpoints:
         self.staging = staging
         return staging
 
-    def write(self, text: str, tensors: Tensors, step: int, facts: Facts) -> None:
+    def write(self, text: str, tensors: Tensors, step: int, facts: Facts, urgent: bool) -> None:
         """Write a checkpoint and drop the oldest beyond the number kept."""
         try:
-            yield_processor()
+            if not urgent:
+                yield_processor()
             building = self.folder / f".writing-{step}-{os.getpid()}"
             building.mkdir(exist_ok=True)
             prefix = "/model/"

@@ -51,7 +51,7 @@ def save(run: "ElasticRun", wait: bool) -> None:
     run.agreement.saved_s = time.monotonic()
     if not run.is_main:
         return
-    run.checkpoints.save(states.capture(run, contexts), run.position.step, run.facts)
+    run.checkpoints.save(states.capture(run, contexts), run.position.step, run.facts, urgent=wait)
     if wait:
         settle(run)
 
