@@ -42,6 +42,7 @@ BENCHMARKS = (
     Benchmark("throughput_scripts"),
     Benchmark("training_equality"),
     Benchmark("training_overhead"),
+    Benchmark("training_determinism"),
     Benchmark("training_memory"),
     Benchmark("training_checkpoint"),
     Benchmark("training_rescale"),
