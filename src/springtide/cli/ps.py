@@ -39,7 +39,7 @@ def show_row(job: dict[str, Any]) -> tuple[str, ...]:
         str(job["share"]),
         f"{job['step']}/{total}" if total else str(job["step"]),
         show_deadline(job),
-        show_from_now(job["predicted_finish_in_s"]) if job["finished_at"] is None else "-",
+        show_expected(job),
         show_slack(job),
         ", ".join(list_notes(job)),
     )
@@ -57,6 +57,13 @@ def show_from_now(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     return f"in {show_seconds(seconds)}" if seconds >= 0 else f"{show_seconds(-seconds)} ago"
+
+
+def show_expected(job: dict[str, Any]) -> str:
+    """When a job is expected to end; nobody can say of one that has ended, or is behind what was expected of it."""
+    expected_s = job["predicted_finish_in_s"]
+    is_open = job["finished_at"] is None and expected_s is not None and expected_s >= 0
+    return show_from_now(expected_s) if is_open else "-"
 
 
 def show_slack(job: dict[str, Any]) -> str:
