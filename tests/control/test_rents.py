@@ -132,6 +132,16 @@ def test_a_server_told_not_to_says_nothing(tmp_path: Path) -> None:
     assert rents.find(RECORD, 0.0, 60.0) is None
 
 
+def test_a_broken_catalog_is_named_and_stops_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "springtide").mkdir()
+    (tmp_path / "springtide" / "catalog.csv").write_text("cloud,price\n", encoding="utf-8")
+    found = Rents("aws", Home(tmp_path), "A100", lambda key: A100).find(RECORD, 0.0, 60.0)
+    assert found is not None
+    assert found["state"] == "unknown"
+    assert "missing column" in found["sentence"]
+
+
 def test_clouds_are_read_by_name() -> None:
     assert read_clouds("aws, GCP") == ("aws", "gcp")
     assert read_clouds("none") == ()
