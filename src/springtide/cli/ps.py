@@ -75,5 +75,5 @@ def list_notes(job: dict[str, Any]) -> list[str]:
     """What is worth knowing at a glance."""
     notes = [condition["kind"] for condition in job["conditions"]]
     notes += ["late"] if job["missed"] else ["in time"] if job["met"] else []
-    notes += [f"{job['faults']} faults"] if job["faults"] else []
+    notes += [f"{job['faults']} fault{'s' if job['faults'] != 1 else ''}"] if job["faults"] else []
     return notes + ([job["reason"]] if job["state"] in ("declined", "offered", "failed", "paused") else [])
