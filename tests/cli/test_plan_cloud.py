@@ -83,6 +83,15 @@ def test_a_job_file_gives_what_flags_do_not(points: Path, tmp_path: Path, capsys
     assert all(found["devices"] <= 8 for found in document["plans"])
 
 
+def test_the_notes_of_a_profile_give_batch_and_workers(
+    points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "points.json").write_text('{"worker_batch": 32, "script_logical_workers": 4}', encoding="utf-8")
+    document = plan(capsys, "--cloud", "aws", "--steps", "1000", "--points", points)
+    assert (document["job"]["global_batch"], document["job"]["logical_workers"]) == (128, 4)
+    assert document["job"]["level"] == "D1"
+
+
 def test_a_running_job_is_told_to_stay_or_to_move(
     points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
