@@ -18,7 +18,7 @@ from springtide import __version__
 from springtide.control import documents, drains, explanations, journals
 from springtide.control.archives import check_archive, unpack
 from springtide.control.arrivals import Submission
-from springtide.control.auth import Limiter, hash_token, make_token
+from springtide.control.auth import Limiter, check_run_as, hash_token, make_token
 from springtide.control.desks import ConflictError, Desk, LimitError, MissingError
 from springtide.control.durations import parse_span
 from springtide.control.gates import Gate, write_error
@@ -400,6 +400,9 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         token = make_token() if known is None else None
         token_hash = known.token_hash if known is not None else hash_token(token or "")
         user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
+        check_run_as(body.run_as)
+        if body.run_as is not None:
+            api.platform.home.let_through()
         api.store.put_user(user)
         return {"schema": 1, **documents.write_user(user), "token": token}
 

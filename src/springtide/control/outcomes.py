@@ -10,7 +10,7 @@ from springtide.control.durations import show_span
 from springtide.control.jobfile import JobFile
 from springtide.control.orders import make_cancel, make_order, make_probe
 from springtide.control.platforms import Platform
-from springtide.control.records import JobRecord, State
+from springtide.control.records import JobRecord, OrderRecord, State
 from springtide.control.worlds import write_plan
 from springtide.core.decisions import Answer, Decision, JobView, Status
 from springtide.core.jobs import JobId
@@ -254,3 +254,12 @@ def pause(platform: Platform, job_id: str, reason: str, sentence: str) -> None:
         book.change(job_id, generation=order.generation, devices=())
     book.change(job_id, state=State.PAUSED, reason=reason, sentence=sentence, predicted_s=None)
     book.note("paused", sentence, job_id, reason=reason)
+
+
+def give_up(platform: Platform, order: OrderRecord, why: str) -> None:
+    """An instruction is refused again and again: its job fails with the executor's words, its devices are free."""
+    sentence = f"the executor refuses to {order.body.get('kind', 'obey')} it: {why}"
+    platform.book.note("order_refused", sentence, order.job, generation=order.generation)
+    record = platform.book.jobs.get(order.job)
+    if record is not None and record.active and record.devices:
+        end_job(platform, order.job, State.FAILED, "refused_by_executor", sentence, platform.clock.now_s())

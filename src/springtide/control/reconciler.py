@@ -41,6 +41,7 @@ POLL_S = 0.05  # between looks at the executor while anything runs
 IDLE_POLL_S = 0.5
 AUDIT_S = 2.0  # between comparisons of what should run with what does
 MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
+MOST_REFUSALS = 5  # of one instruction by an executor that answers
 PRUNE_S = 3600.0  # between removals of old records
 DAY_S = 86400.0
 WATCH_S = 0.5  # between looks at deadlines, offers and budgets
@@ -66,6 +67,7 @@ class Reconciler:
         self.dirty = True
         self.calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self.unsent: list[OrderRecord] = store.list_orders()
+        self.refusals: dict[str, int] = {}  # by the key of an order
         self.suspects: set[str] = set()
         self.last_decided_s = -inf
         self.slow_decisions = 0
@@ -261,10 +263,32 @@ class Reconciler:
 
     def send(self) -> None:
         """Send the instructions that are not known to have arrived, in order."""
-        if self.unsent:
+        if not self.unsent:
+            return
+        try:
             self.executor.apply([load_instruction(order.body) for order in self.unsent])
-            self.platform.book.batch.sent += self.unsent  # forgotten with the next commit; sent twice does no harm
-            self.unsent = []
+        except (SpringtideError, ValueError):
+            self.executor.running()  # raises if it is the executor that is gone, not an instruction that is refused
+            self.send_singly()
+            return
+        self.platform.book.batch.sent += self.unsent  # forgotten with the next commit; sent twice does no harm
+        self.unsent = []
+
+    def send_singly(self) -> None:
+        """Send instructions one by one, so that one that is refused keeps no other back; give up on it in the end."""
+        orders, self.unsent = self.unsent, []
+        for order in orders:
+            try:
+                self.executor.apply([load_instruction(order.body)])
+            except (SpringtideError, ValueError) as error:
+                self.refusals[order.key] = self.refusals.get(order.key, 0) + 1
+                if self.refusals[order.key] < MOST_REFUSALS:
+                    self.unsent.append(order)
+                    continue
+                del self.refusals[order.key]
+                outcomes.give_up(self.platform, order, str(error))
+                self.dirty = True
+            self.platform.book.batch.sent.append(order)
 
 
 def start_compiling() -> bool:
