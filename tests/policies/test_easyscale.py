@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.policies.stages import Replay, Sketch
 from tests.policies.stages import run as run_plain
 
+from springtide.core.curves import Curve
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
@@ -16,6 +17,7 @@ from springtide.core.world import World
 from springtide.policies import Policy, decide
 from springtide.policies.easyscale import GROWN, LIMITS, easyscale_heter, easyscale_homo
 from springtide.simulator.engine import Engine, Lending
+from springtide.throughput.blends import mix_curves
 from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers
 
 CLUSTER = parse_cluster("1x4:fast,1x4:slow")
@@ -156,3 +158,14 @@ def test_every_job_ends_and_holds_no_more_than_there_is(
     replay = Replay()
     Engine(CLUSTER, partial(check, policy, CLUSTER), replay).run(jobs)
     assert len(replay.finishes) == len(jobs)
+
+
+def test_a_job_left_with_a_share_it_cannot_use_gives_back_the_rest() -> None:
+    curve = Curve((1, 2, 4), (1.0, 2.0, 4.0))
+    typed = mix_curves({"fast": curve, "slow": curve.scaled(0.5)}, CLUSTER.totals, slowdown=1.0)
+    job = Job(JobId("a"), 0, 0.0, 100.0, curve, requested=4, typed=typed)
+    replay = Replay()
+    lendings = [Lending(0.0, (15, 0)), Lending(10.0, (7, 0))]
+    Engine(CLUSTER, partial(decide, easyscale_heter), replay, lendings, 60.0).run([job])
+    assert replay.changes["a"] == [(0.0, 4), (10.0, 2)]
+    assert replay.finishes["a"] == 40.0

@@ -38,8 +38,8 @@ def easyscale_heter(now_s: float, snapshot: Snapshot) -> Decision:
 
 
 def keep_one_kind(view: JobView, speeds: TypedCurves) -> tuple[tuple[str, ...], bool]:
-    """(types, whether several at once): the preferred type, else the one it started on, else any one."""
-    only = speeds.preferred or view.home
+    """(types, whether several at once): the type it started on, else the preferred one, else any one."""
+    only = view.home or speeds.preferred
     return (only,) if only else speeds.types, False
 
 
@@ -81,7 +81,10 @@ def smallest_gang(job: Job) -> int:
 def set_desk(now_s: float, views: Iterable[JobView], snapshot: Snapshot, kinds: Kinds) -> Desk:
     """Every job with what it holds, and what is free."""
     cluster = snapshot.cluster
-    members = {}
+    free = dict.fromkeys(cluster.device_types, 0)
+    for kind, mask in zip(cluster.node_types, snapshot.free_masks, strict=True):
+        free[kind] += mask.bit_count()
+    desk = Desk({}, free)
     for view in views:
         speeds = view.job.typed or type_curve(view.job.curve, cluster.device_types)
         usable, mixes = kinds(view, speeds)
@@ -89,25 +92,26 @@ def set_desk(now_s: float, views: Iterable[JobView], snapshot: Snapshot, kinds: 
         left = view.progress.work_left_at(now_s)
         member = Member(view, speeds, usable, mixes, left, held, view.progress.rate)
         if snapshot.leaving:
-            leave(member, snapshot)
-        members[view.job.id] = member
-    free = dict.fromkeys(cluster.device_types, 0)
-    for kind, mask in zip(cluster.node_types, snapshot.free_masks, strict=True):
-        free[kind] += mask.bit_count()
-    return Desk(members, free)
+            leave(desk, member, snapshot)
+        desk.members[view.job.id] = member
+    return desk
 
 
-def leave(member: Member, snapshot: Snapshot) -> None:
+def leave(desk: Desk, member: Member, snapshot: Snapshot) -> None:
     """Take from a job what its owner wants back, and what it then cannot use; it may get others instead."""
     staying = [NodeSlice(node, mask & ~snapshot.leaving[node]) for node, mask in member.view.devices]
     kept = snapshot.cluster.count_types(tuple(staying))
     if sum(kept.values()) == member.size:
         return
     member.must_change = True
+    runs = member.speeds.rate(kept) > 0
     for kind, count in list(member.mix.items()):
-        curve = member.speeds.curves[kind]
-        least = kept.get(kind, 0) if member.mixes else curve.share_within(kept.get(kind, 0))
-        member.add(kind, least - count)
+        left = kept.get(kind, 0)
+        member.add(kind, (left if runs else member.speeds.curves[kind].share_within(left)) - count)
+    if not member.rate:
+        member.mix.clear()
+    for kind, count in kept.items():
+        desk.free[kind] += count - member.mix.get(kind, 0)
 
 
 def judge_growth(now_s: float, desk: Desk, memory: Mapping[str, Any]) -> dict[str, Any]:

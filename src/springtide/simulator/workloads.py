@@ -99,8 +99,8 @@ def _list_choices(profiles: Profiles) -> Choices:
     known = [(model, batch, profiles.curves[model, batch]) for model, batch in sorted(profiles.curves)]
     if not known:
         raise TraceError(
-            f"synthetic jobs need a model and batch with a profile on every device type of the cluster; {profiles.origin} "
-            "have none in common: give --profiles DIR, or a cluster of one type"
+            f"synthetic jobs need a model and batch with a profile on every device type of the cluster; "
+            f"{profiles.origin} have none in common: give --profiles DIR, or a cluster of one type"
         )
     return {share: [entry for entry in known if share in entry[2].shares] or known for share in SHARES}
 
