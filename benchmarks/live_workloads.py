@@ -1,7 +1,8 @@
 """Seeded live workloads with real training processes: no admitted job late, none lost, and the simulator agrees.
 
 `python -m benchmarks.live_workloads [--workloads 50] [--first-seed 0] [--out FILE]`. Each workload submits 4-6 jobs of
-2-10 device-seconds to a real server on 2 devices; steps sleep, as if devices were busy. The simulator then replays the
+2-10 device-seconds to a real server on 2 devices; steps sleep, as if devices were busy. Offers are turned down as they
+come, for a replay has nobody to take them, and they hold devices while they are open. The simulator then replays the
 recorded arrivals: the policy believes what it believed live (the speeds and costs that plans count on, as they stood
 at each arrival), and jobs run as they did (the speeds and pauses measured). Load from outside is recorded; workloads
 with more than 10 % of it are listed apart. Finished workloads are kept in FILE: start it again to go on. 50 take about
@@ -48,6 +49,7 @@ STEP_S = 0.04  # per logical worker
 STEPS = (30, 60, 90, 120)  # 2.4, 4.8, 7.2 and 9.6 device-seconds
 SHARES = (1, 2)
 LONGEST_S = 2600.0
+LOOK_S = 0.2
 POLICY = "springtide"
 
 
@@ -138,8 +140,10 @@ def run_workload(site: Site, seed: int) -> Result:
         alone_s = WORKERS * steps * STEP_S / DEVICES + 4.0
         deadline = None if random.random() < 0.2 else f"{alone_s * random.uniform(0.5, 2.5):.1f}s"
         arrivals.append(note_arrival(site, site.submit(steps, deadline)["id"]))
-        time.sleep(random.expovariate(1.0) * 2.0)
-    jobs = [site.client.wait(arrival.job) for arrival in arrivals]
+        pass_s(site, random.expovariate(1.0) * 2.0)
+    while site.client.jobs():
+        pass_s(site, LOOK_S)
+    jobs = [site.client.job(arrival.job) for arrival in arrivals]
     promised = [job for job in jobs if job["promised"]]
     return Result(
         seed,
@@ -148,12 +152,30 @@ def run_workload(site: Site, seed: int) -> Result:
         len(promised),
         sum(bool(job["met"]) for job in promised),
         sum(job["met"] is False for job in promised),
-        sum(job["state"] not in ("succeeded", "declined") for job in jobs),
+        sum(is_lost(job) for job in jobs),
         simulate(site, arrivals),
         sum(int(job["rescales"]) for job in jobs),
         round(watch.share(), 3),
         round(time.monotonic() - began_s, 1),
     )
+
+
+def pass_s(site: Site, seconds: float) -> None:
+    """Let time pass, and turn down the offers that come meanwhile."""
+    until_s = time.monotonic() + seconds
+    while True:
+        for job in site.client.jobs():
+            if job["state"] == "offered":
+                site.client.cancel(job["id"])
+        if time.monotonic() >= until_s:
+            return
+        time.sleep(min(LOOK_S, max(0.0, until_s - time.monotonic())))
+
+
+def is_lost(job: dict[str, Any]) -> bool:
+    """Whether a job ended neither well nor by a refusal, whose offers were turned down or have expired."""
+    turned_down = job["state"] == "cancelled" and not job["promised"] and bool(job["offers"])
+    return not turned_down and job["state"] not in ("succeeded", "declined")
 
 
 def note_arrival(site: Site, job: str) -> Arrival:
