@@ -113,11 +113,11 @@ def test_a_job_waits_as_long_as_one_type_could_still_do_it() -> None:
 def test_a_promised_job_that_has_not_started_makes_way_on_another_type() -> None:
     """b is planned on the A100 after a; c fits only there, and b fits the T4 as well."""
     first = make_job(0, 20, deadline_s=6, kinds=("a100",))
-    second = make_job(1, 16, 1, 12)
+    second = make_job(1, 24, 1, 14.5)
     third = make_job(2, 20, 2, 10.5)
     diary = run(first, second, third)
     assert {name: answer.status for name, answer in diary.answers.items()} == dict.fromkeys("abc", Status.ADMITTED)
-    assert diary.finishes["c"] <= 10.5 and diary.finishes["b"] <= 12
+    assert diary.finishes["c"] <= 10.5 and diary.finishes["b"] <= 14.5
     assert (set(diary.mixes["b"][0][1]), set(diary.mixes["c"][0][1])) == ({"t4"}, {"a100"})
 
 

@@ -50,19 +50,23 @@ def find_moves(table: Table, asker: JobId) -> Iterator[dict[JobId, str]]:
     inside = {pool.kind: look_inside(table, pool) for pool in pools}
     for pool in pools:
         view = inside[pool.kind].jobs.get(asker)
-        if view is None or alone_cost(view.job, table.now_s, pool.cluster.total) == inf:
+        if view is None:
             continue
-        for _, job_id, kind in rank_donors(table, pool, pools)[:DONORS]:
+        cost = alone_cost(view.job, table.now_s, pool.cluster.total)
+        if cost == inf:
+            continue
+        for _, job_id, kind in rank_donors(table, pool, pools, cost)[:DONORS]:
             there = open_ledger(table.now_s, inside[kind])
             donor = narrow_arrival(table.snapshot.jobs[job_id], kind)
             if can_leave(table.now_s, inside[pool.kind], view, job_id) and admit(there, donor):
                 yield {job_id: kind}
 
 
-def rank_donors(table: Table, pool: Pool, pools: Iterable[Pool]) -> list[tuple[float, JobId, str]]:
+def rank_donors(table: Table, pool: Pool, pools: Iterable[Pool], cost: float) -> list[tuple[float, JobId, str]]:
     """(price, job, new pool) of the jobs promised in a pool that may run in another: its part there over its part here.
 
-    A job that must keep the type it runs on may still change it before it has started.
+    Only jobs that need more than `cost` device-seconds: nobody makes way for a dearer job. A job that must keep the
+    type it runs on may still change it before it has started.
     """
     donors = []
     for job_id, view in table.snapshot.jobs.items():
@@ -73,6 +77,8 @@ def rank_donors(table: Table, pool: Pool, pools: Iterable[Pool]) -> list[tuple[f
             continue
         work = view.progress.work_left_at(table.now_s)
         here = alone_cost(replace(narrow_arrival(view, pool.kind).job, work=work), table.now_s, pool.cluster.total)
+        if here < cost:
+            continue
         for other in pools:
             if other.kind != pool.kind and other.kind in typed.curves:
                 job = replace(narrow_arrival(view, other.kind).job, work=work)
