@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check test-slow test-gpu test-skypilot bench clean
+.PHONY: setup demo test check test-slow test-wheel test-gpu test-skypilot bench figures clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,10 @@ test: check
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
+# The guide followed literally from a built wheel, in an environment and a folder with nothing else of ours.
+test-wheel: setup
+	$(BIN)/python -m pytest -m slow tests/test_wheel.py
+
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
 
@@ -45,6 +49,13 @@ test-skypilot: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Every figure of the three papers from our own runs; with the public data: make figures DATA=DIR. Goes on where it ended.
+DATA ?= $(SPRINGTIDE_DATA)
+FIGURES := build/figures
+figures: setup
+	$(BIN)/springtide figures $(if $(DATA),--data $(DATA)) --out $(FIGURES)
+	mkdir -p docs/figures && cp $(FIGURES)/*.png $(FIGURES)/summary.md docs/figures/
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

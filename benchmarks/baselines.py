@@ -15,6 +15,8 @@ from rich.console import Console
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
 from springtide.core.devices import parse_cluster
+from springtide.experiments.elasticflow.published import FIGURE_8A, FIGURE_8B, FIGURE_10
+from springtide.experiments.sources import CLUSTERS
 from springtide.simulator.metrics import Report
 from springtide.simulator.runs import simulate
 from springtide.simulator.settings import Setting
@@ -40,80 +42,13 @@ class Published:
 
 def list_published() -> Iterator[Published]:
     """Every published value that we compare with."""
-    for policy, dsr, plotted in (
-        ("edf", 0.118, False),
-        ("gandiva", 0.092, False),
-        ("tiresias", 0.287, False),
-        ("themis", 0.312, True),
-        ("chronus", 0.262, True),
-        ("pollux", 0.523, True),
-        ("elasticflow", 0.718, False),
-    ):
-        yield Published("8a", "elasticVpollux_e", "16x4:t4", policy, dsr, plotted)
-    for trace, (cluster, values) in FIGURE_8B.items():
-        for policy, (dsr, plotted) in values.items():
-            yield Published("8b", trace, cluster, policy, dsr, plotted)
+    for policy, (dsr, plotted) in FIGURE_8A.items():
+        yield Published("8a", "elasticVpollux_e", CLUSTERS["elasticVpollux_e"], policy, dsr, plotted)
+    for trace in ("cluster01", "cluster02", "cluster08", "cluster10", "philly_103959"):
+        for policy, (dsr, plotted) in FIGURE_8B[trace].items():
+            yield Published("8b", trace, CLUSTERS[trace], policy, dsr, plotted)
 
 
-# trace -> cluster, policy -> (DSR, whether it is only plotted)
-FIGURE_8B: dict[str, tuple[str, dict[str, tuple[float, bool]]]] = {
-    "cluster01": (
-        "64x8:a100",
-        {
-            "edf": (0.187, False),
-            "gandiva": (0.162, False),
-            "tiresias": (0.493, False),
-            "themis": (0.464, True),
-            "chronus": (0.474, True),
-            "elasticflow": (0.788, True),
-        },
-    ),
-    "cluster02": (
-        "64x8:a100",
-        {
-            "edf": (0.228, True),
-            "gandiva": (0.286, True),
-            "tiresias": (0.470, True),
-            "themis": (0.431, True),
-            "chronus": (0.445, True),
-            "elasticflow": (0.822, True),
-        },
-    ),
-    "cluster08": (
-        "128x8:a100",
-        {
-            "edf": (0.252, True),
-            "gandiva": (0.325, True),
-            "tiresias": (0.373, True),
-            "themis": (0.423, True),
-            "chronus": (0.447, True),
-            "elasticflow": (0.896, True),
-        },
-    ),
-    "cluster10": (
-        "32x8:a100",
-        {
-            "edf": (0.777, False),
-            "gandiva": (0.331, False),
-            "tiresias": (0.477, False),
-            "themis": (0.431, True),
-            "chronus": (0.454, True),
-            "elasticflow": (0.962, False),
-        },
-    ),
-    "philly_103959": (
-        "32x8:a100",
-        {
-            "edf": (0.436, False),
-            "gandiva": (0.413, False),
-            "tiresias": (0.466, False),
-            "themis": (0.33, True),
-            "chronus": (0.324, True),
-            "elasticflow": (0.910, False),
-        },
-    ),
-}
-FIGURE_10 = {"elasticflow": 1.0, "tiresias": 1.0, "themis": 0.99, "edf": 0.92, "gandiva": 0.79}
 FIGURE_10_WORKLOAD = "jobs=100,gap=1500,seed=0,min_factor=1.5,max_factor=1.5"
 LAYOUT = "{:6} {:18} {:12} {:14} {:>10} {:>7} {:>7} {:>8} {:>7} {:>8}"
 
@@ -182,7 +117,7 @@ def print_ranking(console: Console, data: Path, chosen: Sequence[str]) -> None:
         parse_workload(FIGURE_10_WORKLOAD), Setting(cluster, profiles, parse_overhead("elasticflow", cluster.total))
     )
     console.print(f"\nFig 10, ranking only, on {trace.name} and {cluster.describe()}", style="bold")
-    for policy, published in FIGURE_10.items():
+    for policy, (published, *_) in FIGURE_10.items():
         if not chosen or policy in chosen:
             with mute_solvers():
                 report = simulate(trace, policy, cluster)

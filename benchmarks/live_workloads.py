@@ -1,16 +1,23 @@
-"""Seeded live workloads with real training processes: no admitted job late, and the simulator agrees.
+"""Seeded live workloads with real training processes: no admitted job late, none lost, and the simulator agrees.
 
-Run `python -m benchmarks.live_workloads --workloads 50`. Each workload submits 4-6 jobs of 2-10 device-seconds to a
-real server on 2 devices. What was admitted, met and late is counted; the simulator then replays the recorded arrivals,
-speeds and costs under the same policy. Load from outside is sampled; a workload with more than 10 % of it is pooled
-apart.
+`python -m benchmarks.live_workloads [--workloads 50] [--first-seed 0] [--out FILE]`. Each workload submits 4-6 jobs of
+2-10 device-seconds to a real server on 2 devices; steps sleep, as if devices were busy. Offers are turned down as they
+come, for a replay has nobody to take them, and they hold devices while they are open. The simulator then replays the
+recorded arrivals: the policy believes what it believed live (the speeds and costs that plans count on, as they stood
+at each arrival), and jobs run as they did (the speeds and pauses measured). Load from outside is recorded; workloads
+with more than 10 % of it are listed apart. Finished workloads are kept in FILE: start it again to go on. 50 take about
+25 minutes; after 43 it begins no further one.
 """
 
 import argparse
 import json
+import shutil
+import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -18,39 +25,32 @@ from typing import Any
 
 import psutil
 
+from benchmarks.arenas import SCRIPT
 from springtide.control.client import Client
-from springtide.control.homes import Home
+from springtide.control.homes import Home, read_address
+from springtide.control.records import SpeedRecord
 from springtide.control.server import start_background
-from springtide.control.speeds import plan_curve, plan_overhead
+from springtide.control.speeds import expect_curve, plan_curve, plan_overhead
 from springtide.control.store import Store
+from springtide.core.decisions import Decision, Progress, Snapshot
 from springtide.core.devices import Cluster, NodeGroup
-from springtide.core.jobs import Job, JobId
+from springtide.core.jobs import Job, JobId, Overhead
+from springtide.errors import SpringtideError
+from springtide.executors.local import LocalExecutor
+from springtide.executors.places import PLACE
 from springtide.policies import decide, find_policy
 from springtide.simulator.metrics import Run
 from springtide.simulator.runs import replay
 
 DEVICES = 2
 OUTSIDE_LOAD = 0.10
-STEP_S = 0.04
-TRAIN = """
-import sys, time
-import torch
-import springtide
-
-steps = int(sys.argv[1])
-run = springtide.init(logical_workers=2, seed=0)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
-data = torch.utils.data.TensorDataset(torch.randn(160, 8), torch.randn(160, 1))
-model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=4)
-for epoch in run.steps(steps):
-    for x, y in loader:
-        loss = ((model(x) - y) ** 2).mean()
-        loss.backward()
-        optimizer.step(); optimizer.zero_grad(); scheduler.step()
-        time.sleep({step_s})
-"""
+WORKERS = 2
+STEP_S = 0.04  # per logical worker
+STEPS = (30, 60, 90, 120)  # 2.4, 4.8, 7.2 and 9.6 device-seconds
+SHARES = (1, 2)
+LONGEST_S = 2600.0
+LOOK_S = 0.2
+POLICY = "springtide"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,167 +58,337 @@ class Result:
     """One workload: what was asked, admitted, met, late and lost; live and in the simulator."""
 
     seed: int
+    jobs: int
     deadlines: int
     admitted: int
     met: int
     late: int
     lost: int
     simulated_met: int
+    rescales: int
     outside_load: float
+    took_s: float
 
 
-def main() -> None:
-    """Run workloads and print a table and the pooled shares of deadlines met."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workloads", type=int, default=50)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    seeds = range(given.first_seed, given.first_seed + given.workloads)
-    with tempfile.TemporaryDirectory(prefix="springtide-workloads-") as folder:
-        results = run_all(Path(folder), list(seeds))
-    report(results, given.json)
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job as it was submitted, and what was known of its speed at that moment."""
+
+    job: str
+    speed: SpeedRecord
 
 
-def run_all(folder: Path, seeds: list[int]) -> list[Result]:
-    """Every workload on one server, one after the other; its code is measured once before."""
-    home = Home(folder / "home")
-    work = folder / "work"
-    work.mkdir()
-    (work / "train.py").write_text(TRAIN.replace("{step_s}", str(STEP_S)))
-    start_background(home, ("--devices", str(DEVICES), "--port", "0"))
-    with Client(home=home.root) as client:
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A platform that has measured the script at every length."""
+
+    client: Client
+    home: Home
+    work: Path
+
+    def submit(self, steps: int, deadline: str | None) -> dict[str, Any]:
+        """Submit a job of so many steps."""
+        told: dict[str, Any] = {"run": f"python train.py {steps} --sleep {STEP_S}", "workdir": str(self.work)}
+        told |= {"checkpoint": {"every": "2s"}} | ({"deadline": deadline} if deadline else {})
+        return self.client.submit(told, wait=False)
+
+    @contextmanager
+    def open_store(self) -> Iterator[Store]:
+        """The server's database, to read."""
+        store = Store(f"sqlite:///{self.home.database}")
         try:
-            for steps in STEPS:
-                client.wait(client.submit(write_job(work, steps, "10m"))["id"])
-            return [run_workload(client, home, work, seed) for seed in seeds]
+            yield store
         finally:
-            client.stop()
+            store.close()
 
 
-STEPS = (50, 80, 120)
+@contextmanager
+def open_site(folder: Path) -> Iterator[Site]:
+    """A platform in a folder of its own; everything of it has ended afterwards."""
+    home, work = Home(folder / "home"), folder / "work"
+    work.mkdir(parents=True)
+    shutil.copy(SCRIPT, work / "train.py")
+    try:
+        start_background(home, ("--devices", str(DEVICES), "--port", "0", "--policy", POLICY))
+        with Client(home=home.root) as client:
+            site = Site(client, home, work)
+            for steps in STEPS:
+                client.wait(site.submit(steps, "10m")["id"])
+            yield site
+    finally:
+        close_site(home)
 
 
-def write_job(work: Path, steps: int, deadline: str | None) -> dict[str, Any]:
-    """A job of so many steps."""
-    told: dict[str, Any] = {"run": f"python train.py {steps}", "workdir": str(work), "checkpoint": {"every": "2s"}}
-    return told | ({"deadline": deadline} if deadline else {})
+def close_site(home: Home) -> None:
+    """End a server and its agent, however they are."""
+    address = read_address(home)
+    if address is not None and psutil.pid_exists(int(address["pid"])):
+        psutil.Process(int(address["pid"])).kill()
+    LocalExecutor(home.root).shutdown()
 
 
-def run_workload(client: Client, home: Home, work: Path, seed: int) -> Result:
+# Live.
+
+
+def run_workload(site: Site, seed: int) -> Result:
     """Submit the jobs of one seed at their times, wait for all, count, and replay in the simulator."""
-    random = Random(seed)
-    ids: list[str] = []
-    watch = OutsideLoad()
+    random, began_s = Random(seed), time.monotonic()
+    watch = OutsideLoad(site.home)
+    arrivals: list[Arrival] = []
     for _ in range(random.randint(4, 6)):
         steps = random.choice(STEPS)
-        alone_s = 2 * steps * STEP_S / DEVICES + 4.0
+        alone_s = WORKERS * steps * STEP_S / DEVICES + 4.0
         deadline = None if random.random() < 0.2 else f"{alone_s * random.uniform(0.5, 2.5):.1f}s"
-        ids.append(client.submit(write_job(work, steps, deadline), wait=False)["id"])
-        time.sleep(random.expovariate(1.0) * 2.0)
-    for job_id in ids:
-        client.wait(job_id)
-    return count(client, home, ids, seed, watch.share())
+        arrivals.append(note_arrival(site, site.submit(steps, deadline)["id"]))
+        pass_s(site, random.expovariate(1.0) * 2.0)
+    while site.client.jobs():
+        pass_s(site, LOOK_S)
+    jobs = [site.client.job(arrival.job) for arrival in arrivals]
+    promised = [job for job in jobs if job["promised"]]
+    return Result(
+        seed,
+        len(jobs),
+        sum(not job["best_effort"] for job in jobs),
+        len(promised),
+        sum(bool(job["met"]) for job in promised),
+        sum(job["met"] is False for job in promised),
+        sum(is_lost(job) for job in jobs),
+        simulate(site, arrivals),
+        sum(int(job["rescales"]) for job in jobs),
+        round(watch.share(), 3),
+        round(time.monotonic() - began_s, 1),
+    )
+
+
+def pass_s(site: Site, seconds: float) -> None:
+    """Let time pass, and turn down the offers that come meanwhile."""
+    until_s = time.monotonic() + seconds
+    while True:
+        for job in site.client.jobs():
+            if job["state"] == "offered":
+                site.client.cancel(job["id"])
+        if time.monotonic() >= until_s:
+            return
+        time.sleep(min(LOOK_S, max(0.0, until_s - time.monotonic())))
+
+
+def is_lost(job: dict[str, Any]) -> bool:
+    """Whether a job ended neither well nor by a refusal, whose offers were turned down or have expired."""
+    turned_down = job["state"] == "cancelled" and not job["promised"] and bool(job["offers"])
+    return not turned_down and job["state"] not in ("succeeded", "declined")
+
+
+def note_arrival(site: Site, job: str) -> Arrival:
+    """What is known of a job that has just been submitted."""
+    with site.open_store() as store:
+        record = store.job(job)
+        speed = None if record is None else store.speed(record.speed_key)
+    assert speed is not None and speed.points, "every script was measured before"
+    return Arrival(job, speed)
 
 
 class OutsideLoad:
-    """The share of this machine's time that processes outside of ours took since the beginning."""
+    """The share of this machine's time that processes other than the platform's and our own took."""
 
-    def __init__(self) -> None:
-        self.own = own_cpu_s()
-        self.all = all_cpu_s()
-        self.at_s = time.monotonic()
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.own_s, self.all_s, self.at_s = self.own_cpu_s(), all_cpu_s(), time.monotonic()
 
     def share(self) -> float:
         """Busy time that was not ours, by all time there was."""
         span_s = (time.monotonic() - self.at_s) * (psutil.cpu_count() or 1)
-        return max(0.0, (all_cpu_s() - self.all) - (own_cpu_s() - self.own)) / span_s
+        return max(0.0, (all_cpu_s() - self.all_s) - (self.own_cpu_s() - self.own_s)) / span_s
+
+    def own_cpu_s(self) -> float:
+        """Seconds used by us, the server and the agent, with all their processes; ended ones count in their parents."""
+        roots = [psutil.Process()]
+        address = read_address(self.home)
+        roots += [psutil.Process(int(address["pid"]))] if address is not None else []
+        place = self.home.root / PLACE
+        roots += [psutil.Process(int(json.loads(place.read_text())["pid"]))] if place.exists() else []
+        return sum(count_cpu_s(process) for root in roots for process in (root, *root.children(recursive=True)))
+
+
+def count_cpu_s(process: psutil.Process) -> float:
+    """Seconds used by a process and those of its children that have ended; 0 if it is gone."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def all_cpu_s() -> float:
     """Busy seconds of all processors."""
     times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - times.guest - times.guest_nice)
 
 
-def own_cpu_s() -> float:
-    """Seconds used by processes of this benchmark's state directory, ended ones included through their parents."""
-    total = 0.0
-    for process in psutil.process_iter(["cmdline", "cpu_times"]):
-        if "springtide-workloads-" in " ".join(process.info["cmdline"] or []) and process.info["cpu_times"]:
-            times = process.info["cpu_times"]
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+# Simulated.
 
 
-def count(client: Client, home: Home, ids: list[str], seed: int, outside: float) -> Result:
-    """What became of the jobs of one workload."""
-    jobs = [client.job(job_id) for job_id in ids]
-    promised = [job for job in jobs if job["promised"]]
-    return Result(
-        seed,
-        sum(not job["best_effort"] for job in jobs),
-        len(promised),
-        sum(bool(job["met"]) for job in promised),
-        sum(job["met"] is False for job in promised),
-        sum(job["state"] not in ("succeeded", "declined") for job in jobs),
-        simulate(home, ids),
-        round(outside, 3),
-    )
-
-
-def simulate(home: Home, ids: list[str]) -> int:
-    """Deadlines met when the simulator replays the recorded arrivals, with the speeds and costs that plans count on."""
-    store = Store(f"sqlite:///{home.database}")
-    records = [record for record in (store.job(job_id) for job_id in ids) if record is not None]
+def simulate(site: Site, arrivals: Sequence[Arrival]) -> int:
+    """Deadlines met when the simulator replays a workload."""
+    with site.open_store() as store:
+        records = [record for record in (store.job(arrival.job) for arrival in arrivals) if record is not None]
+        speeds = [store.speed(record.speed_key) for record in records]
     origin_s = min(record.submitted_s for record in records)
-    jobs = []
-    for index, record in enumerate(records):
-        speed = store.speed(record.speed_key)
-        assert speed is not None, "every script was measured before"
-        jobs.append(
-            Job(
-                JobId(record.id),
-                index,
-                record.submitted_s - origin_s,
-                float(record.total_steps or speed.total_steps or 1),
-                plan_curve(speed, (1, 2)),
-                float("inf") if record.deadline_s is None else record.deadline_s - origin_s,
-                overhead=plan_overhead(speed),
-            )
-        )
-    store.close()
-    cluster = Cluster((NodeGroup(1, DEVICES, "cpu"),))
-    run = Run("recorded", "springtide", tuple(jobs), cluster)
-    outcome = replay(run, partial(decide, find_policy("springtide")))
+    believed, real = [], []
+    for index, (record, arrival, speed) in enumerate(zip(records, arrivals, speeds, strict=True)):
+        assert speed is not None
+        deadline_s = float("inf") if record.deadline_s is None else record.deadline_s - origin_s
+        work = float(record.total_steps or speed.total_steps or 1)
+        plan = plan_curve(arrival.speed, SHARES)
+        job = Job(JobId(record.id), index, record.submitted_s - origin_s, work, plan, deadline_s)
+        believed.append(replace(job, overhead=plan_overhead(arrival.speed)))
+        real.append(replace(job, curve=expect_curve(speed, SHARES), overhead=measure_overhead(speed)))
+    run = Run("recorded", POLICY, tuple(real), Cluster((NodeGroup(1, DEVICES, "cpu"),)))
+    outcome = replay(run, partial(decide_on_beliefs, {job.id: job for job in believed}))
     return outcome.met + outcome.met_unpromised
 
 
-def report(results: list[Result], as_json: bool) -> None:
-    """The table, and the pooled figures of the quiet workloads."""
-    quiet = [result for result in results if result.outside_load <= OUTSIDE_LOAD]
-    pooled = {
-        name: {
-            "workloads": len(chosen),
-            "late": sum(result.late for result in chosen),
-            "lost": sum(result.lost for result in chosen),
-            "live_dsr": sum(result.met for result in chosen) / max(1, sum(result.deadlines for result in chosen)),
-            "simulated_dsr": sum(result.simulated_met for result in chosen)
-            / max(1, sum(result.deadlines for result in chosen)),
-        }
-        for name, chosen in (("quiet", quiet), ("all", results))
-    }
-    if as_json:
-        print(json.dumps({"schema": 1, "pooled": pooled, "workloads": [asdict(one) for one in results]}, indent=2))
-        return
-    print("seed deadlines admitted met late lost simulated-met outside-load")
-    for one in results:
-        print(
-            f"{one.seed:4} {one.deadlines:9} {one.admitted:8} {one.met:3} {one.late:4} {one.lost:4} "
-            f"{one.simulated_met:13} {one.outside_load:12.2f}"
+def measure_overhead(speed: SpeedRecord) -> Overhead:
+    """Seconds that a start and a change of devices took."""
+    return Overhead(base_s=speed.pause_s or 0.0, start_s=speed.startup_s)
+
+
+def decide_on_beliefs(believed: Mapping[JobId, Job], now_s: float, snapshot: Snapshot) -> Decision:
+    """What the policy decides if it sees jobs as they were believed to be; how far they are, it sees as it is."""
+    views = {}
+    for job_id, view in snapshot.jobs.items():
+        job = believed[job_id]
+        left = view.progress.work_left_at(now_s)
+        rate = job.curve.rate(view.share) if view.share else 0.0
+        progress = Progress(left, rate, now_s, max(now_s, view.progress.paused_until_s))
+        views[job_id] = replace(
+            view, job=job, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s)
         )
-    print(json.dumps(pooled, indent=2))
+    return decide(find_policy(POLICY), now_s, replace(snapshot, jobs=views, cache=None))
+
+
+# All of them.
+
+
+def run_all(folder: Path, seeds: Sequence[int], keep: Callable[[Result], None] = lambda result: None) -> list[Result]:
+    """Every workload on one platform, one after the other; after a mishap, once more on a new one."""
+    results: list[Result] = []
+    until_s = time.monotonic() + LONGEST_S
+    left, mishaps = list(seeds), 0
+    while left and time.monotonic() < until_s:
+        try:
+            with open_site(folder / f"site-{mishaps}") as site:
+                while left and time.monotonic() < until_s:
+                    results.append(run_workload(site, left[0]))
+                    keep(results[-1])
+                    left.pop(0)
+        except (SpringtideError, OSError, psutil.Error) as error:
+            mishaps += 1
+            tell(f"seed {left[0]}: {error!r}; begun again on a new platform")
+            if mishaps > 3:
+                raise
+    if left:
+        tell(f"time is up: {len(left)} workloads left out; start again with the same --out to go on")
+    return results
+
+
+def tell(line: str) -> None:
+    """A line of progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def read_results(path: Path, seeds: Sequence[int]) -> list[Result]:
+    """The workloads that an earlier run has finished."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    results = [Result(**json.loads(line)) for line in lines if line.endswith("}")]
+    return [result for result in results if result.seed in seeds]
+
+
+def pool(results: Sequence[Result]) -> dict[str, Any]:
+    """The figures of some workloads together."""
+    deadlines = sum(result.deadlines for result in results)
+    live, simulated = (sum(values) / max(1, deadlines) for values in list_met(results))
+    return {
+        "workloads": len(results),
+        "jobs": sum(result.jobs for result in results),
+        "deadlines": deadlines,
+        "admitted": sum(result.admitted for result in results),
+        "late": sum(result.late for result in results),
+        "lost": sum(result.lost for result in results),
+        "rescales": sum(result.rescales for result in results),
+        "live_dsr": round(live, 4),
+        "simulated_dsr": round(simulated, 4),
+        "apart_points": round(100 * (simulated - live), 2),
+    }
+
+
+def list_met(results: Sequence[Result]) -> tuple[list[int], list[int]]:
+    """Deadlines met in each workload, live and simulated."""
+    return [result.met for result in results], [result.simulated_met for result in results]
+
+
+def make_document(results: Sequence[Result]) -> dict[str, Any]:
+    """All workloads, and the quiet and the loaded ones pooled."""
+    quiet = [result for result in results if result.outside_load <= OUTSIDE_LOAD]
+    loaded = [result for result in results if result.outside_load > OUTSIDE_LOAD]
+    pooled = {"quiet": pool(quiet), "loaded": pool(loaded), "all": pool(results)}
+    return {"schema": 1, "pooled": pooled, "workloads": [asdict(result) for result in results]}
+
+
+HEADINGS = ("seed", "jobs", "deadlines", "admitted", "met", "late", "lost", "simulated", "rescales", "outside", "s")
+
+
+def show_row(result: Result) -> str:
+    """A workload as a line of the table."""
+    cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in asdict(result).values()]
+    return "  ".join(cell.rjust(len(heading)) for cell, heading in zip(cells, HEADINGS, strict=True))
+
+
+def print_report(document: dict[str, Any]) -> None:
+    """The quiet workloads, the loaded ones apart, and the pooled figures."""
+    results = [Result(**one) for one in document["workloads"]]
+    for name, is_loaded in (("quiet", False), (f"more than {OUTSIDE_LOAD:.0%} load from outside", True)):
+        chosen = [result for result in results if (result.outside_load > OUTSIDE_LOAD) is is_loaded]
+        if chosen:
+            print(f"{name}:", "  ".join(HEADINGS), *map(show_row, chosen), sep="\n")
+    for name, figures in document["pooled"].items():
+        if figures["workloads"]:
+            print(
+                f"{name}: {figures['workloads']} workloads, {figures['late']} late of {figures['admitted']} admitted, "
+                f"{figures['lost']} lost of {figures['jobs']}; {figures['rescales']} rescales; deadlines met "
+                f"{figures['live_dsr']:.3f} live, {figures['simulated_dsr']:.3f} simulated "
+                f"({figures['apart_points']:+.1f} points)"
+            )
+
+
+def main() -> int:
+    """Run workloads and print the tables; 1 if a job was late on a quiet machine, or lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", type=int, default=50)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("out/live_workloads.jsonl"), help="finished workloads")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    seeds = range(given.first_seed, given.first_seed + given.workloads)
+    done = read_results(given.out, seeds)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    tell(f"{len(done)} of {len(seeds)} workloads are in {given.out} already")
+
+    def keep(result: Result) -> None:
+        with given.out.open("a") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+        tell(show_row(result))
+
+    tell("  ".join(HEADINGS))
+    with tempfile.TemporaryDirectory(prefix="springtide-workloads-", ignore_cleanup_errors=True) as folder:
+        finished = {result.seed for result in done}
+        fresh = run_all(Path(folder), [seed for seed in seeds if seed not in finished], keep)
+    document = make_document(sorted([*done, *fresh], key=lambda result: result.seed))
+    if given.json:
+        print(json.dumps(document, indent=2))
+    else:
+        print_report(document)
+    return int(bool(document["pooled"]["quiet"]["late"] or document["pooled"]["all"]["lost"]))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

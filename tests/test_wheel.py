@@ -80,7 +80,7 @@ def test_the_guide_can_be_followed_literally(visitor: Visitor) -> None:
     assert logs.returncode == 0, logs
     assert "loss" in logs.stdout + logs.stderr
     assert "succeeded" in logs.stderr
-    assert visitor.run("springtide", "why").stdout.startswith("digits-cnn is succeeded")
+    assert visitor.run("springtide", "why").stdout.startswith("digits-cnn (succeeded")
     assert "in time" in visitor.run("springtide", "ps", "--all").stdout
     assert visitor.list_processes()
     assert visitor.run("springtide", "stop").returncode == 0

@@ -57,7 +57,7 @@ def test_the_table_shows_reasons_and_the_age_of_prices(points: Path, capsys: pyt
     assert run("plan", *BASE, "--points", points, "--deadline", "6h") == 0
     shown = capsys.readouterr()
     assert "cheapest that respects every limit" in shown.out
-    assert "not most GPUs" in shown.out
+    assert "not the most GPUs" in shown.out
     assert "days old" in shown.err
 
 
@@ -81,6 +81,51 @@ def test_a_job_file_gives_what_flags_do_not(points: Path, tmp_path: Path, capsys
     assert document["limits"]["deadline_s"] == pytest.approx(12 * 3600)
     assert document["limits"]["budget_usd"] == 90
     assert all(found["devices"] <= 8 for found in document["plans"])
+
+
+def test_the_notes_of_a_profile_give_batch_and_workers(
+    points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "points.json").write_text('{"worker_batch": 32, "script_logical_workers": 4}', encoding="utf-8")
+    document = plan(capsys, "--cloud", "aws", "--steps", "1000", "--points", points)
+    assert (document["job"]["global_batch"], document["job"]["logical_workers"]) == (128, 4)
+    assert document["job"]["level"] == "D1"
+
+
+def test_a_running_job_is_told_to_stay_or_to_move(
+    points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (*BASE, "--points", points, "--deadline", "8h", "--spot")
+    document = plan(capsys, *asked)
+    (tmp_path / "plan.json").write_text(json.dumps(document), encoding="utf-8")
+    running = (*asked, "--running", tmp_path / "plan.json", "--done", "1000")
+    step_s = document["plans"][0]["step_s"]["value"]
+    assert plan(capsys, *running, "--observed", str(step_s)) == {
+        "schema": 1,
+        "move": False,
+        "why": "as predicted",
+        "plan": None,
+    }
+    lost = plan(capsys, *running, "--lost")
+    assert (lost["move"], lost["why"]) == (True, "machines were lost")
+    assert run("plan", *running, "--observed", str(step_s * 9)) == 0
+    assert "slower than" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        ("{}", [], "plan.json: holds no plan"),
+        ('{"plans": [{"parts": [{"instance_type": "abacus", "region": "attic"}]}]}', [], "abacus in attic is not in"),
+        ("{}", ["--done", "200000"], "the job has ended"),
+    ],
+)
+def test_a_running_plan_that_cannot_be_read_is_refused(
+    text: str, words: list[str], message: str, points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").write_text(text, encoding="utf-8")
+    assert run("plan", *BASE, "--points", points, "--running", tmp_path / "plan.json", *words) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_chosen_plan_becomes_a_skypilot_task(points: Path, tmp_path: Path) -> None:

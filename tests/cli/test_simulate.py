@@ -175,3 +175,59 @@ def test_a_bad_row_names_file_and_line(trace: Path, row: str, part: str, capsys:
 def test_nothing_to_simulate_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--policy", "fifo") == 2
     assert "nothing to simulate" in capsys.readouterr().err
+
+
+WORKLOAD = """name,time,application,max_parallelism,batch_size,epochs,enable_heterogeneous_deterministic,preferred_gpu
+a,0,bert,4,8,10,1,v100
+b,10,bert,4,8,10,0,t4
+a,20,bert,4,8,20,1,v100
+"""
+MINIBATCHES = "application,batch_per_worker,device_type,seconds_per_minibatch\nbert,8,v100,0.5\nbert,8,t4,1.0\n"
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> tuple[object, ...]:
+    """An EasyScale workload with its speeds, as words of the command."""
+    (tmp_path / "seconds").mkdir()
+    (tmp_path / "seconds" / "seconds.csv").write_text(MINIBATCHES)
+    (tmp_path / "workload.csv").write_text(WORKLOAD)
+    return tmp_path / "workload.csv", "--profiles", tmp_path / "seconds", "--cluster", "1x4:v100,1x4:t4"
+
+
+def test_an_easyscale_workload_on_a_mixed_cluster(
+    workload: tuple[object, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    policies = "yarn-cs,fifo,fifo-backfill,srtf,easyscale-homo,easyscale-heter,springtide"
+    assert run(*workload, "--policy", policies, "--overhead", "constant:20", "-o", "json") == 0
+    runs = read_json(capsys)["runs"]
+    assert [entry["policy"] for entry in runs] == policies.split(",")
+    assert all(entry["jobs"] == entry["finished"] == 3 and list(entry) == FIELDS for entry in runs)
+    assert run(*workload, "--policy", "fifo", "--last-of-duplicates", "--time-scale", "2", "-o", "json") == 0
+    (entry,) = read_json(capsys)["runs"]
+    assert entry["jobs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--cluster", "1x4:h100"), "bert with batch 8 has no speed on device type 'h100'"),
+        (("--time-scale", "0"), "time scale 0.0 must be a positive number"),
+        (("--optimum",), "--optimum needs a cluster of one device type"),
+    ],
+)
+def test_what_a_mixed_cluster_cannot_do_is_said_in_one_line(
+    workload: tuple[object, ...], words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*workload, "--policy", "fifo", *words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_colocation_reports_what_was_lent_and_given_back(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(trace, "--cluster", "1x8:a100", "--colocation", "days=1,seed=1", "-o", "json") == 0
+    (entry,) = read_json(capsys)["runs"]
+    assert entry["policy"] == "easyscale-heter" and entry["finished"] == 4
+    assert entry["late_reclaims"] == entry["promises_on_borrowed"] == 0
+    assert run(trace, "--cluster", "1x8:a100", "--colocation", "days=1") == 0
+    assert "easyscale-heter" in capsys.readouterr().out
+    assert run(trace, "--cluster", "1x8:a100", "--colocation", "days=1", "--policy", "edf") == 2
+    assert "does not give back what is claimed" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cloud.made_up_cloud import make_machine
 
-from springtide.cloud.catalog import read_catalog
+from springtide.cloud.catalog import Machine, normalise, read_catalog
 from springtide.errors import CatalogError
 
 HEADER = "cloud,region,instance_type,device_type,devices,on_demand_usd_per_h"
@@ -87,3 +87,22 @@ def test_unknown_names_are_refused_with_the_known_ones(wrong: dict[str, list[str
 def test_types_are_found_whatever_their_spelling() -> None:
     found = read_catalog().narrow(types=["a100_80gb"])
     assert {machine.device_type for machine in found.machines} == {"A100-80GB"}
+
+
+@pytest.mark.parametrize(
+    ("product", "device_type", "memory_gib", "same"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "A100", 40.0, True),
+        ("a100-sxm4-80gb", "A100-80GB", 80.0, True),
+        ("NVIDIA A100-SXM4-80GB", "A100", 40.0, False),
+        ("Tesla V100-SXM2-16GB", "V100", 16.0, True),
+        ("NVIDIA H100 80GB HBM3", "H100", 80.0, True),
+        ("Tesla T4", "T4", None, True),
+        ("NVIDIA L4", "L40S", 48.0, False),
+    ],
+)
+def test_what_a_driver_calls_a_gpu_finds_its_machines(
+    product: str, device_type: str, memory_gib: float | None, same: bool
+) -> None:
+    machine = Machine("aws", "here", "x.1", device_type, 1, 1.0, None, memory_gib)
+    assert (normalise(product) in machine.keys) is same

@@ -42,6 +42,7 @@ class Stage:
     nodes: int = 1
     scripts: dict[str, FakeJob] = field(default_factory=dict)
     options: Options = field(default_factory=lambda: Options(policy=POLICY))
+    database: str | None = None
 
     def __post_init__(self) -> None:
         self.source = HandSource()
@@ -52,7 +53,7 @@ class Stage:
 
     def open(self) -> None:
         """Start a server."""
-        self.store = Store(f"sqlite:///{self.home.database}")
+        self.store = Store(self.database or f"sqlite:///{self.home.database}")
         site = make_site("cpu", [f"cpu:{number}" for number in range(self.devices)], self.nodes)
         self.reconciler = Reconciler(self.store, self.executor, site, self.home, self.source, self.options)
         self.desk = Desk(self.reconciler)

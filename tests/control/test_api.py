@@ -234,3 +234,34 @@ def test_a_hundred_submissions_at_once_are_all_stored_and_answered(
     assert set(states) <= {"admitted", "running"}
     for job in client.jobs(limit=1000):
         client.cancel(job["id"])
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("{", "the body is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        (
+            '{"job": {"run": "x", "deadline": "9999-12-31T23:59:59Z"}, "archive": "ARCHIVE"}',
+            "more than ten years ahead",
+        ),
+        ('{"job": {"run": "python ../x.py"}, "archive": "ARCHIVE"}', "lies outside workdir"),
+        ('{"job": {"run": "x", "name": "../x"}, "archive": "ARCHIVE"}', "name '../x' must be"),
+        ('"' + "x" * (1 << 21) + '"', "larger than"),
+    ],
+)
+def test_whatever_a_body_holds_is_answered_in_a_sentence(
+    server: Server, client: Client, tmp_path: Path, body: str, sentence: str
+) -> None:
+    archive = client.upload(load_job(write_project(tmp_path / "work")).pack())
+    headers = {"Authorization": f"Bearer {server.settings.home.token.read_text().strip()}"}
+    response = httpx.post(
+        f"{server.url}/api/v1/jobs",
+        content=body.replace("ARCHIVE", archive),
+        headers={**headers, "Content-Type": "application/json"},
+    )
+    assert 400 <= response.status_code < 500
+    assert sentence in response.json()["error"]["sentence"]
+    assert (
+        httpx.get(f"{server.url}/nowhere", headers=headers).json()["error"]["sentence"].startswith("there is nothing")
+    )

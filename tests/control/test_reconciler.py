@@ -1,5 +1,6 @@
 """The reconciler on hand-moved clocks: answers, elastic life, faults, restarts; real store and policy, fake workers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 from tests.control.stages import Stage
 
 from springtide.control.records import State
-from springtide.errors import JobError
+from springtide.errors import ExecutorError, JobError
 from springtide.executors.fake import FakeJob
-from springtide.executors.protocol import Start
+from springtide.executors.protocol import Instruction, Start
 
 FAST = {"long": FakeJob(total_steps=400, speeds={1: 10.0, 2: 18.0}), "short": FakeJob(speeds={1: 10.0, 2: 18.0})}
 
@@ -48,7 +49,7 @@ def test_a_known_job_is_answered_at_once_also_with_other_total_steps(stage: Stag
     run_known(stage)
     record = stage.submit(run="python train.py short", deadline="5m", steps=50)
     assert (record.state, record.total_steps) == (State.ADMITTED, 50)
-    assert stage.submit(run="python train.py other", deadline="5m").state is State.PROBING
+    assert stage.submit(run="python train.py other", deadline="5m").reason in ("unknown_speed", "no_device_for_probe")
 
 
 def test_a_best_effort_job_is_admitted_without_a_probe_or_a_promise(stage: Stage) -> None:
@@ -280,6 +281,26 @@ def test_orders_that_were_stored_but_not_sent_are_sent_after_a_restart(stage: St
     stage.restart()
     stage.pass_s(30)
     assert stage.job(record.id).state is State.SUCCEEDED
+    assert stage.store.list_orders() == []
+
+
+def test_an_order_that_is_refused_for_ever_fails_its_job_and_keeps_no_other_back(stage: Stage) -> None:
+    apply = stage.executor.apply
+
+    def refuse(instructions: Sequence[Instruction]) -> None:
+        if any(isinstance(one, Start) and one.spec.argv[-1] == "cursed" for one in instructions):
+            raise ExecutorError("no such interpreter")
+        apply(instructions)
+
+    stage.executor.apply = refuse  # type: ignore[method-assign]
+    cursed = stage.submit(run="python train.py cursed")
+    other = stage.submit(run="python train.py short")
+    stage.pass_s(40)
+    ended = stage.job(cursed.id)
+    assert (ended.state, ended.reason, ended.devices) == (State.FAILED, "refused_by_executor", ())
+    assert "no such interpreter" in ended.sentence
+    assert "order_refused" in stage.kinds(cursed.id)
+    assert stage.job(other.id).state is State.SUCCEEDED
     assert stage.store.list_orders() == []
 
 

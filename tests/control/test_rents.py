@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control import servers
@@ -41,10 +42,16 @@ def write_profiled(folder: Path, **keys: object) -> Path:
     return job
 
 
+def find_rent(client: Client, ref: str) -> dict[str, Any]:
+    """A job once it is known what renting would cost it, however busy this machine is."""
+    return client.wait(ref, lambda document: document["rent"]["state"] != "working")
+
+
 def test_a_declined_job_is_told_what_renting_costs(
     client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = client.submit(write_profiled(tmp_path / "a", deadline="8h", name="big"))
+    client.submit(write_profiled(tmp_path / "a", deadline="8h", name="big"))
+    answer = find_rent(client, "big")
     assert answer["answer"] == "declined"
     rent = answer["rent"]
     assert rent["state"] == "offer"
@@ -64,11 +71,11 @@ def test_a_submission_does_not_wait_for_it(client: Client, tmp_path: Path) -> No
     again = client.submit(write_profiled(tmp_path / "a", deadline="8h", name="second"), wait=False)
     assert again["answer"] == "declined"
     assert again["rent"]["state"] in ("working", "offer")
-    assert client.job("second")["rent"]["state"] == "offer"
+    assert find_rent(client, "second")["rent"]["state"] == "offer"
 
 
 def test_a_deadline_that_renting_cannot_keep_either_gets_the_nearest(client: Client, tmp_path: Path) -> None:
-    rent = client.submit(write_profiled(tmp_path / "a", deadline="20m"))["rent"]
+    rent = find_rent(client, client.submit(write_profiled(tmp_path / "a", deadline="20m"))["id"])["rent"]
     assert rent["state"] == "none"
     assert "would not keep the deadline either; the nearest is" in rent["sentence"]
 
@@ -81,7 +88,7 @@ def test_without_points_on_a_gpu_nothing_is_said(client: Client, tmp_path: Path)
 def test_a_profile_that_cannot_be_read_is_named(client: Client, tmp_path: Path) -> None:
     job = write_profiled(tmp_path / "a", deadline="1h")
     (tmp_path / "a" / "net.points.csv").write_text("model,step_s\nnet,1\n", encoding="utf-8")
-    rent = client.submit(job)["rent"]
+    rent = find_rent(client, client.submit(job)["id"])["rent"]
     assert rent["state"] == "unknown"
     assert "missing column" in rent["sentence"]
 
@@ -130,6 +137,16 @@ def test_only_a_job_declined_for_lack_of_devices_asks(changes: dict[str, object]
 def test_a_server_told_not_to_says_nothing(tmp_path: Path) -> None:
     rents = Rents("none", Home(tmp_path), "A100", lambda key: A100)
     assert rents.find(RECORD, 0.0, 60.0) is None
+
+
+def test_a_broken_catalog_is_named_and_stops_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "springtide").mkdir()
+    (tmp_path / "springtide" / "catalog.csv").write_text("cloud,price\n", encoding="utf-8")
+    found = Rents("aws", Home(tmp_path), "A100", lambda key: A100).find(RECORD, 0.0, 60.0)
+    assert found is not None
+    assert found["state"] == "unknown"
+    assert "missing column" in found["sentence"]
 
 
 def test_clouds_are_read_by_name() -> None:

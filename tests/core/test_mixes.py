@@ -87,3 +87,35 @@ def test_a_d1_job_stays_with_the_type_it_started_on() -> None:
 def test_devices_are_counted_by_type() -> None:
     assert CLUSTER.totals == {"a100": 4, "t4": 4}
     assert CLUSTER.count_types((NodeSlice(0, 0b101), NodeSlice(1, 1), NodeSlice(2, 3))) == {"a100": 2, "t4": 3}
+
+
+def test_steps_up_and_down_are_those_that_change_the_speed() -> None:
+    assert D1.list_raises({"a100": 1}, "a100") == ((1, 7.0), (3, 12.0))
+    assert D1.list_raises({"a100": 1}, "t4") == ()
+    assert D1.list_cuts({"a100": 4}, "a100") == ((2, 7.0), (3, 4.0))
+    assert D2.list_cuts({"a100": 1, "t4": 2}, "a100") == ((1, 1.5),)
+
+
+def test_alone_a_job_takes_the_best_mix_of_the_cluster() -> None:
+    mixes = list(D2.climb({"a100": 2, "t4": 1}))
+    assert mixes == [{"a100": 1}, {"a100": 2}, {"t4": 1}, {"a100": 2, "t4": 1}]
+    assert build_job(D2).alone_among_s(CLUSTER.totals) == pytest.approx(10.0 + 1000.0 / 800.0)
+    assert build_job(D1).alone_among_s(CLUSTER.totals) == pytest.approx(10.0 + 1000.0 / 12.0)
+    assert D1.slowest == SLOW
+
+
+def test_lent_devices_come_and_go() -> None:
+    world = World(CLUSTER)
+    world.arrive(build_job(D2), 0.0)
+    job_id = JobId("a")
+    world.lend((0b0011, 0, 0b11))
+    assert world.snapshot().free_masks == (0b0011, 0, 0b11)
+    world.apply(Decision(allocations={job_id: (NodeSlice(0, 0b0011),)}), 0.0)
+    world.lend((0b0110, 0b01, 0b11))
+    assert world.leaving == (0b0001, 0, 0)
+    assert world.snapshot().free_masks == (0b0100, 0b01, 0b11)
+    world.apply(Decision(allocations={job_id: (NodeSlice(0, 0b0110),)}), 1.0)
+    assert not world.leaving and world.snapshot().free_masks == (0, 0b01, 0b11)
+    world.lend((0, 0, 0))
+    world.finish(job_id, 2.0)
+    assert not world.leaving and world.snapshot().free_masks == (0, 0, 0)

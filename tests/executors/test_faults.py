@@ -9,13 +9,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from benchmarks.arenas import SCRIPT
 from tests.executors.theatre import BOTH, Stage, make_stage
 
 from springtide.executors.attempts import Options
-from springtide.executors.protocol import Event, Failed, Faulted, Finished, Started, Stopped
+from springtide.executors.protocol import CheckpointFailing, Event, Failed, Faulted, Finished, Started, Stop, Stopped
 from springtide.executors.watches import Patience
 
 STEPS = ("--steps", "60")
+SLOW_STEPS = SCRIPT.parent
 
 
 def check_bits(stage: Stage, job: str) -> None:
@@ -114,6 +116,31 @@ def test_work_stops_after_the_lease_and_goes_on_later(own_stage: Stage) -> None:
     stopped = own_stage.wait_for_end(job, Stopped)
     assert (stopped.reason, stopped.clean) == ("lease", True)
     own_stage.executor.lease_s = 600.0
+
+
+def test_a_device_is_free_again_although_its_process_was_stopped(stage: Stage) -> None:
+    stuck = stage.tiny("--steps", "1000", devices=BOTH, logical_workers=4)
+    stage.wait_for_step(stuck, 3)
+    pids = stage.pids(stuck)
+    os.kill(pids[-1], signal.SIGSTOP)
+    stage.apply(Stop(job=stuck, generation=2, key="stop", grace_s=600.0))
+    job = stage.tiny("--steps", "3", devices=BOTH[1:])
+    assert not stage.wait_for_end(stuck, Stopped).clean
+    stage.wait_for_end(job, Finished)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_a_full_disk_stops_no_training_and_fails_no_job(stage: Stage, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.touch()
+    words = ("train.py", "20", "--sleep", "0.05", "--full-while", str(full))
+    job = stage.start(stage.spec(stage.new_job(), *words, folder=SLOW_STEPS, retries=0))
+    assert "No space left on device" in stage.wait_for_kind(job, CheckpointFailing).reason
+    unsaved = stage.wait_for_kind(job, Faulted)
+    assert (unsaved.cause, unsaved.step, unsaved.user_fault) == ("unsaved", 20, False)
+    full.unlink()
+    assert stage.wait_for_end(job, Finished).step == 20
+    assert stage.hash_weights(job)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from springtide.executors.forks import choose_identity
 from springtide.executors.probes import Measurement
 from springtide.executors.processes import Member
 from springtide.executors.protocol import CheckpointPolicy, JobSpec
+from springtide.executors.shelves import Shelf
 from springtide.executors.speeds import Speedometer
 from springtide.executors.verdicts import Hearing, describe_code, judge, judge_end
 from springtide.executors.watches import Patience, Sample, Watch
@@ -232,12 +233,14 @@ def test_a_process_is_late_only_if_it_runs_and_has_not_called() -> None:
 
 
 def test_only_whole_checkpoints_count(tmp_path: Path) -> None:
-    assert (environments.find_newest_step(tmp_path), environments.measure_newest(tmp_path)) == (-1, 0)
+    shelf = Shelf(tmp_path)
+    assert (shelf.find_step(), shelf.measure(), shelf.look()) == (-1, 0, None)
     for name in ("step-000000010", "step-000000009", ".writing-12-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").write_text("{}")
     (tmp_path / "step-000000011").mkdir()
-    assert (environments.find_newest_step(tmp_path), environments.measure_newest(tmp_path)) == (10, 2)
+    assert (shelf.find_step(), shelf.measure()) == (10, 2)
+    assert (shelf.look(), shelf.look()) == (10, None)
 
 
 def test_a_job_of_another_user_has_that_users_groups_and_home_only() -> None:

@@ -16,6 +16,7 @@ NET = Curve((1, 2, 4, 8), (1.0, 1.8, 3.0, 4.0))
 ARTIFACT = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration"
 MICROSOFT = "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration"
 GOOD = "a,0,100,net,200,64,1,100"
+TYPED = {"a100": NET, "t4": NET.scaled(0.25)}
 
 
 def build_setting(cluster: str = "1x8:a100") -> Setting:
@@ -157,3 +158,31 @@ def test_a_missing_a_binary_and_a_folder_trace_are_refused(tmp_path: Path) -> No
     binary.write_bytes(bytes(range(256)))
     with pytest.raises(InputError, match=r"x\.csv"):
         read_trace(binary, build_setting())
+
+
+def test_on_a_mixed_cluster_jobs_have_speeds_by_type_and_a_level(tmp_path: Path) -> None:
+    profiles = {kind: Profiles(f"{kind} profiles", {("net", 64): curve}) for kind, curve in TYPED.items()}
+    setting = Setting(parse_cluster("1x4:a100,1x2:t4"), profiles["t4"], typed=profiles, time_scale=2.0)
+    path = tmp_path / "jobs.csv"
+    header = "id,submit_s,duration_s,model,batch,devices,determinism,device_type"
+    path.write_text("\n".join((header, "a,0,10,net,64,8,D2,", "b,0,10,net,64,2,,t4")))
+    first, second = read_trace(path, setting).jobs
+    assert first.typed is not None and first.typed.blend is not None and first.requested == 8
+    assert first.typed.curves["a100"].rates == (0.5, 0.9, 1.5) and first.work == 40.0
+    assert second.typed is not None and second.typed.blend is None and second.typed.preferred == "t4"
+    assert second.curve.shares == (1, 2) and second.work == pytest.approx(4.5)
+    path.write_text("\n".join((header, "a,0,10,net,64,4,D3,")))
+    with pytest.raises(TraceError, match=r"determinism 'D3' must be D1 .* or D2"):
+        read_trace(path, setting)
+    setting.typed = {"a100": profiles["a100"], "t4": Profiles("t4 profiles", {})}
+    path.write_text("\n".join((header, "a,0,10,net,64,4,D1,")))
+    with pytest.raises(ProfileError, match=r"device type 't4': model 'net' has no profile .* run `springtide profile`"):
+        read_trace(path, setting)
+
+
+def test_repeated_ids_are_an_error_unless_the_last_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("\n".join((ARTIFACT, GOOD, GOOD.replace("100", "90"))))
+    with pytest.raises(TraceError, match="--last-of-duplicates keeps the last"):
+        read_trace(path, build_setting())
+    assert [job.work for job in read_trace(path, build_setting(), last_of_duplicates=True).jobs] == [90.0]

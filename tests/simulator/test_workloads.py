@@ -9,7 +9,7 @@ from springtide.errors import TraceError
 from springtide.simulator.settings import Setting
 from springtide.simulator.traces import Trace
 from springtide.simulator.workloads import SHARES, Workload, draw_trace, parse_workload
-from springtide.throughput.profiles import read_profiles
+from springtide.throughput.profiles import Profiles, read_profiles
 
 A100 = read_profiles(None, ("a100",))
 
@@ -65,3 +65,8 @@ def test_the_name_says_what_was_drawn() -> None:
 def test_bad_options_are_refused(text: str) -> None:
     with pytest.raises(TraceError, match="synthetic workload"):
         parse_workload(text)
+
+
+def test_profiles_without_a_common_model_are_named() -> None:
+    with pytest.raises(TraceError, match="these profiles have none in common"):
+        draw_trace(Workload(jobs=1), Setting(parse_cluster("1x8:a100,1x4:t4"), Profiles("these profiles", {})))

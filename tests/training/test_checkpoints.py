@@ -80,6 +80,15 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_so(tmp_path: Path, damage:
     assert "step-000000012" in saved.passed_over[0]
 
 
+def test_a_damaged_checkpoint_is_kept_aside_and_not_in_place_of_a_good_one(tmp_path: Path) -> None:
+    checkpoints = fill(tmp_path, 3, 12)
+    (checkpoints.list()[0] / REST).write_bytes(b"")
+    checkpoints.load(FACTS, False)
+    again = fill(tmp_path, 4, keep=1)
+    assert [path.name for path in again.list()] == ["step-000000004"]
+    assert (tmp_path / "damaged-step-000000012").is_dir()
+
+
 def test_without_its_manifest_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
     checkpoints = fill(tmp_path, 3)
     (checkpoints.list()[0] / MANIFEST).unlink()
@@ -117,6 +126,22 @@ def test_a_disk_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     checkpoints.save(state_at(1), 1, FACTS)
     with pytest.raises(CheckpointError, match="could not be written"):
         checkpoints.wait()
+
+
+def test_what_cannot_be_written_is_reported_whatever_the_reason(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 2)
+    checkpoints.save({"model": {"w": torch.zeros(1, dtype=torch.complex128)}}, 1, FACTS)
+    with pytest.raises(CheckpointError, match=r"state at w is torch.complex128"):
+        checkpoints.wait()
+    assert checkpoints.list() == []
+    assert checkpoints.wait() is None
+
+
+def test_waiting_says_which_step_is_on_disk(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 2)
+    checkpoints.save(state_at(7), 7, FACTS)
+    assert checkpoints.wait() == 7
+    assert checkpoints.wait() is None
 
 
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ def test_kill_before_the_first_checkpoint_starts_again(laboratory: Laboratory) -
     laboratory.compare(CNN, (0, "2+1+1"), kills=(2,), checkpoint_dir=laboratory.new_folder())
 
 
+# The first steps overflow and are skipped; then the scale changes every other step.
+OVERFLOWING = {"init_scale": 2.0**127, "backoff_factor": 2.0**-60, "growth_interval": 2}
 HABITS: dict[str, dict[str, Any]] = {
     "transformer with AdamW": {"model": "transformer", "optimizer": "adamw"},
     "two buckets": {"model": "wide", "optimizer": "adam"},
@@ -34,6 +36,9 @@ HABITS: dict[str, dict[str, Any]] = {
     "own buffers": {"model": "cnn", "prepare": {"broadcast_buffers": False}},
     "gradient accumulation": {"model": "cnn", "prepare": {"accumulate": 2}},
     "bfloat16 autocast": {"model": "cnn", "autocast": True},
+    "a gradient scaler that overflows": {"model": "cnn", "scaler": OVERFLOWING},
+    "a gradient scaler and clipping": {"model": "cnn", "scaler": OVERFLOWING, "unscale": True, "clip": 0.5},
+    "a gradient scaler and accumulation": {"model": "cnn", "scaler": OVERFLOWING, "prepare": {"accumulate": 2}},
     "zeroed instead of cleared": {"model": "cnn", "set_to_none": False},
     "cleared at the start": {"model": "cnn", "zero_first": True},
     "torch's own clipping": {"model": "cnn", "plain_clip": 0.5},
@@ -41,12 +46,18 @@ HABITS: dict[str, dict[str, Any]] = {
     "incomplete batches": {"model": "wide", "prepare": {"drop_last": False}},
     "no shuffling": {"model": "wide", "prepare": {"shuffle": False}},
     "three workers": {"model": "cnn", "workers": 3},
+    "logging where logical worker 0 lives": {"model": "cnn", "main_logs": True},
 }
 
 
 @pytest.mark.parametrize("habit", HABITS)
 def test_habits_have_the_bits_of_ddp(laboratory: Laboratory, habit: str) -> None:
     laboratory.compare(HABITS[habit], (0, "1"), (3, "2"), steps=6)
+
+
+def test_a_gradient_scaler_survives_kills(laboratory: Laboratory) -> None:
+    asked = {"model": "cnn", "scaler": OVERFLOWING}
+    laboratory.compare(asked, (0, "2"), kills=(4, 8), checkpoint_dir=laboratory.new_folder(), checkpoint_every_steps=3)
 
 
 def test_data_loader_workers_do_not_matter(laboratory: Laboratory) -> None:

@@ -55,6 +55,16 @@ def test_a_damaged_checkpoint_costs_steps_but_no_bits(laboratory: Laboratory) ->
     assert find_difference({step: reference[step] for step in range(resumed["step"] + 1, 11)}, records) is None
 
 
+def test_a_checkpoint_is_told_of_when_it_is_on_disk(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    _, supervisor = laboratory.run(
+        ASKED, [(0, "2"), (5, "4")], steps=8, checkpoint_dir=folder, checkpoint_every_steps=3, checkpoint_keep=9
+    )
+    told = [event["step"] for event in supervisor.events if event["event"] == "checkpointed"]
+    assert told == [int(path.name.removeprefix("step-")) for path in sorted(folder.iterdir())]
+    assert told[-1] == 8
+
+
 def test_checkpoints_of_another_run_are_refused(laboratory: Laboratory) -> None:
     folder = laboratory.new_folder()
     laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)

@@ -36,6 +36,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "backup": ("springtide.cli.backup", "Copy the database while it is in use."),
     "restore": ("springtide.cli.restore", "Put a backup in the place of the database."),
     "simulate": ("springtide.cli.simulate", "Replay traces under several policies and compare them."),
+    "figures": ("springtide.cli.figures", "Redraw the figures of the three papers from our own runs."),
     "catalog": ("springtide.cli.catalog", "List the GPU machines that can be rented, and refresh their prices."),
     "plan": ("springtide.cli.plan", "Say what a job would take, when it would finish and what it would cost."),
     "profile": ("springtide.cli.profile", "Measure a training script on the devices at hand."),

@@ -4,6 +4,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from shutil import disk_usage
 
 import typer
 
@@ -34,7 +35,9 @@ def run(output: Output = OUTPUT) -> None:
     if output is Output.JSON:
         write_json({"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]})
     else:
-        print_table(("CHECK", "", "SEEN", "WHAT TO DO"), ((f.check, f.status, f.seen, f.remedy) for f in findings))
+        print_table(
+            ("CHECK", "STATUS", "SEEN", "WHAT TO DO"), ((f.check, f.status, f.seen, f.remedy) for f in findings)
+        )
     raise typer.Exit(1 if failed else 0)
 
 
@@ -100,10 +103,12 @@ def check_home() -> Iterator[Finding]:
         yield Finding("state", "failed", str(home.root), str(error))
         return
     yield Finding("state", "ok", str(home.root))
+    usage = disk_usage(home.root)
+    seen = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free"
     if is_disk_low(home.root):
-        yield Finding("disk", "warning", "less than 5 % or 2 GB are free", "free space: springtide du, springtide gc")
+        yield Finding("disk", "warning", seen, "less than 5 % or 2 GB; free space: springtide du, springtide gc")
     else:
-        yield Finding("disk", "ok", "enough free")
+        yield Finding("disk", "ok", seen)
 
 
 def check_server() -> Finding:

@@ -8,6 +8,7 @@ from springtide.cli.connections import connect
 from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
 
 FOLLOW_S = 0.5
+MOST_NAMES = 1000
 
 
 def run(
@@ -26,11 +27,15 @@ def run(
         if output is Output.JSON:
             write_json({"schema": 1, "events": events})
             return
-        rows = ((one["at"], one["job"] or "-", one["kind"], one["sentence"]) for one in events)
+        names = {found["id"]: found["name"] for found in client.jobs(all=True, limit=MOST_NAMES)}
+        rows = (
+            (one["at"], names.get(one["job"], str(one["job"] or "-")), one["kind"], one["sentence"]) for one in events
+        )
         print_table(("AT", "JOB", "EVENT", "WHAT HAPPENED"), rows, "nothing has happened yet")
         last = events[-1]["seq"] if events else 0
         while follow:
             time.sleep(FOLLOW_S)
             for one in client.events(job, last):
-                print(f"{one['at']} {one['job'] or '-'} {one['kind']}: {one['sentence']}", flush=True)
+                named = names.get(one["job"], one["job"] or "-")
+                print(f"{one['at']} {named} {one['kind']}: {one['sentence']}", flush=True)
                 last = one["seq"]

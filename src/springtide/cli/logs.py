@@ -50,7 +50,7 @@ def run(
     with connect() as client:
         ref = client.job(choose_job(client, job))["id"]
         try:
-            pieces = []
+            pieces, told = [], False
             steps = Steps(client, ref) if follow and rank == 0 else None
             for text in client.logs(ref, rank, follow, tail, steps.tell if steps is not None else None):
                 if output is Output.JSON:
@@ -58,6 +58,7 @@ def run(
                 else:
                     sys.stdout.write(text)
                     sys.stdout.flush()
+                told = True
             document = client.job(ref)
         except KeyboardInterrupt:
             tell(f"\ndetached; {ref} goes on. Stop it with: springtide cancel {ref}")
@@ -65,6 +66,8 @@ def run(
     if output is Output.JSON:
         write_json({"schema": 1, "job": ref, "state": document["state"], "rank": rank, "text": "".join(pieces)})
     if not follow:
+        if not told:
+            tell(f"rank {rank} of {document['name']} printed nothing; what run.log recorded: springtide logs -f {ref}")
         return
     tell(f"{document['name']} {document['state']}: {document['sentence']}")
     raise typer.Exit(EXIT_CODES.get(document["state"], 0))

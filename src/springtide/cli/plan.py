@@ -8,7 +8,10 @@ from typing import Any
 import typer
 
 from springtide.cli.plan_cloud import Job, Market, Wishes, plan_cloud
+from springtide.cli.replan import Running
 from springtide.errors import InputError, JobError
+
+RUNNING = "A job that runs on rented machines: stay or move?"
 
 
 class Output(StrEnum):
@@ -48,6 +51,14 @@ def run(
     export: str = typer.Option(None, metavar="WHAT", help="skypilot: the best plan; probe: measure the job first."),
     export_file: str = typer.Option(None, metavar="FILE|-", help="Where to write it."),
     bucket: str = typer.Option(None, metavar="NAME", help="Keep an exported task's checkpoints here."),
+    running: Path = typer.Option(
+        None, metavar="PLAN.json", rich_help_panel=RUNNING, help="The plan it runs under, as -o json printed it."
+    ),
+    done: int = typer.Option(0, min=0, rich_help_panel=RUNNING, metavar="STEPS", help="Steps that are done."),
+    observed: float = typer.Option(
+        None, min=1e-9, rich_help_panel=RUNNING, metavar="SECONDS", help="What a step takes there."
+    ),
+    lost: bool = typer.Option(False, "--lost", rich_help_panel=RUNNING, help="Machines were taken away."),
     probe: bool = typer.Option(False, "--probe", help="Without --cloud: run unknown code for at most 15 s."),
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
 ) -> None:
@@ -108,6 +119,7 @@ def run(
         Market(cloud, region, types, catalog),
         limits,
         Wishes(output is Output.JSON, pareto, export, export_file, bucket),
+        None if running is None else Running(running, done, observed, lost),
     )
 
 

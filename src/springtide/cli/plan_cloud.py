@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
+from springtide.cli.replan import Running, replan, show_move
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from springtide.cloud.estimates import Counts
     from springtide.cloud.exports import Launch
     from springtide.cloud.planner import Search
-    from springtide.cloud.plans import Limits, Plan, Work
+    from springtide.cloud.plans import Limits, Plan, Range, Work
     from springtide.cloud.reasons import Comparison
     from springtide.cloud.speeds import Speed
     from springtide.throughput.points import Point
@@ -70,8 +71,8 @@ class Wishes:
     bucket: str | None = None
 
 
-def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> None:
-    """Search, print, draw and export; exit 3 when nothing respects the limits."""
+def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, running: Running | None = None) -> None:
+    """Search, print, draw and export; exit 3 when nothing respects the limits. For a running job: stay or move."""
     from springtide.cloud.estimates import estimate_speeds
     from springtide.cloud.planner import search_plans
     from springtide.cloud.plans import Wanted
@@ -82,6 +83,10 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes) -> No
         work, speeds = make_work(job), estimate_speeds(catalog, counts)
     else:
         work, speeds = make_work(job), load_speeds(job, job.points, catalog)
+    if running is not None:
+        warn_age(catalog)
+        show_move(replan(running, catalog, speeds, work, limits), wishes.json)
+        return
     search = search_plans(catalog, speeds, work, limits, Wanted(front=wishes.pareto is not None))
     warn_age(catalog)
     if wishes.pareto is not None:
@@ -179,8 +184,11 @@ def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Cata
         return
     if search.best:
         _print_plans("plans", search.best, search, limits)
-        for comparison in obvious:
-            print(f"  not {comparison.choice} ({comparison.plan.name}): {comparison.why}")
+        choices: dict[tuple[str, str], list[str]] = {}
+        for found in obvious:
+            choices.setdefault((found.plan.name, found.why), []).append(found.choice)
+        for (name, why), names in choices.items():
+            print(f"  not the {' and the '.join(names)} ({name}): {why}")
     else:
         print(f"nothing respects the limits; what binds: {', '.join(search.binding) or 'no machine can run the job'}")
         _print_plans("nearest", search.nearest, search, limits)
@@ -191,7 +199,7 @@ def build_document(
 ) -> dict[str, Any]:
     """The result for JSON."""
     from springtide.cloud.plans import describe_plan
-    from springtide.cloud.reasons import explain_plan
+    from springtide.cloud.reasons import explain_miss, explain_plan
 
     plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
     return {
@@ -203,7 +211,7 @@ def build_document(
         "plans": plans,
         "obvious": [{"choice": found.choice, "why": found.why, "plan": describe_plan(found.plan)} for found in obvious],
         "front": [describe_plan(plan) for plan in search.front],
-        "nearest": [describe_plan(plan) for plan in search.nearest],
+        "nearest": [describe_plan(plan) | {"why": explain_miss(plan, limits)} for plan in search.nearest],
         "binding": list(search.binding),
         "considered": search.considered,
     }
@@ -213,18 +221,25 @@ def _print_plans(title: str, plans: "tuple[Plan, ...]", search: "Search", limits
     from rich.console import Console
     from rich.table import Table
 
-    from springtide.cloud.reasons import explain_plan
+    from springtide.cloud.reasons import explain_miss, explain_plan
 
-    table = Table(title, "GPUs", "$/h", "hours (90 %)", "cost $ (90 %)", "on time", "why", box=None)
+    table = Table(title, "GPUs", "$/h", "time (90 %)", "cost $ (90 %)", "on time", "why", box=None)
     for plan in plans:
-        hours = f"{plan.time_s.value / 3600:.1f} ({plan.time_s.low / 3600:.1f}-{plan.time_s.high / 3600:.1f})"
         cost = f"{plan.cost_usd.value:.2f} ({plan.cost_usd.low:.2f}-{plan.cost_usd.high:.2f})"
         chance = "" if plan.chance is None else f"{plan.chance:.0%}"
-        why = explain_plan(plan, search, limits) if search.best else ""
+        why = explain_plan(plan, search, limits) if search.best else explain_miss(plan, limits)
         basis = plan.basis if plan.basis == "estimate" else ""
         remark = "; ".join(text for text in (basis, why, plan.note) if text)
-        table.add_row(plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", hours, cost, chance, remark)
+        table.add_row(
+            plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", show_time(plan.time_s), cost, chance, remark
+        )
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def show_time(time_s: "Range") -> str:
+    """A time with its interval, in minutes below an hour, else in hours."""
+    unit_s, unit = (60.0, "min") if time_s.value < 3600 else (3600.0, "h")
+    return f"{time_s.value / unit_s:.1f} {unit} ({time_s.low / unit_s:.1f}-{time_s.high / unit_s:.1f})"
 
 
 def export(wishes: Wishes, search: "Search", catalog: "Catalog", memory_gib: float | None, job: Job) -> None:

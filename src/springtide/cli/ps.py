@@ -39,8 +39,8 @@ def show_row(job: dict[str, Any]) -> tuple[str, ...]:
         str(job["share"]),
         f"{job['step']}/{total}" if total else str(job["step"]),
         show_deadline(job),
-        show_seconds(job["predicted_finish_in_s"]) if job["finished_at"] is None else "-",
-        show_seconds(job["slack_s"]),
+        show_expected(job),
+        show_slack(job),
         ", ".join(list_notes(job)),
     )
 
@@ -49,12 +49,31 @@ def show_deadline(job: dict[str, Any]) -> str:
     """The deadline as a span from now, or when there is none."""
     if job["best_effort"]:
         return "best effort"
-    return str(job["deadline"]) if job["finished_at"] else f"in {show_seconds(job['deadline_in_s'])}"
+    return str(job["deadline"]) if job["finished_at"] else show_from_now(job["deadline_in_s"])
+
+
+def show_from_now(seconds: float | None) -> str:
+    """How far ahead or back a moment lies."""
+    if seconds is None:
+        return "-"
+    return f"in {show_seconds(seconds)}" if seconds >= 0 else f"{show_seconds(-seconds)} ago"
+
+
+def show_expected(job: dict[str, Any]) -> str:
+    """When a job is expected to end; nobody can say of one that has ended, or is behind what was expected of it."""
+    expected_s = job["predicted_finish_in_s"]
+    is_open = job["finished_at"] is None and expected_s is not None and expected_s >= 0
+    return show_from_now(expected_s) if is_open else "-"
+
+
+def show_slack(job: dict[str, Any]) -> str:
+    """Time between the end, expected or actual, and the deadline; a job that was declined has none."""
+    return "-" if job["state"] in ("declined", "offered") else show_seconds(job["slack_s"])
 
 
 def list_notes(job: dict[str, Any]) -> list[str]:
     """What is worth knowing at a glance."""
     notes = [condition["kind"] for condition in job["conditions"]]
     notes += ["late"] if job["missed"] else ["in time"] if job["met"] else []
-    notes += [f"{job['faults']} faults"] if job["faults"] else []
+    notes += [f"{job['faults']} fault{'s' if job['faults'] != 1 else ''}"] if job["faults"] else []
     return notes + ([job["reason"]] if job["state"] in ("declined", "offered", "failed", "paused") else [])

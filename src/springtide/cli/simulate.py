@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CLUSTER = "16x8:a100"
 DEFAULT_POLICIES = "elasticflow,springtide"
+BORROWER = "easyscale-heter"  # the policy that --colocation takes by default
 RENTED = "Rented machines"
 
 
@@ -53,6 +54,9 @@ def run(
         False, "--last-of-duplicates", help="Of rows with one id keep the last, as EasyScale's simulator does."
     ),
     time_scale: float = typer.Option(1.0, metavar="FACTOR", help="Stretch every step time by this factor."),
+    colocation: str = typer.Option(
+        None, metavar="KEYS", help="Run on what a serving system leaves idle: days=7,seed=0,grace_s=60,..."
+    ),
     cloud: bool = typer.Option(
         False,
         "--cloud",
@@ -93,11 +97,20 @@ def run(
     from springtide.core.devices import parse_cluster
     from springtide.simulator.streams import mute_solvers
 
-    names = choose_policies(policy)
+    borrowing = colocation is not None
+    names = choose_policies(BORROWER if borrowing and policy == DEFAULT_POLICIES else policy)
     machines = parse_cluster(cluster)
     sources = Sources(traces or [], synthetic, profiles, overhead, skip_bad_rows, last_of_duplicates, time_scale)
     loaded = load_traces(sources, machines)
     check_targets(plot, json_file)
+    if borrowing:
+        from springtide.cli.simulate_colocation import borrow_all, print_borrowings
+
+        borrowings = borrow_all(colocation, loaded, names, machines)
+        write_document({"schema": 1, "runs": [entry.to_json() for entry in borrowings]}, json_file, output)
+        if output is Output.TABLE and json_file != "-":
+            print_borrowings(borrowings)
+        return
     with mute_solvers():
         outcomes = run_all(loaded, names, machines, plot is not None, parallel)
         bounds = find_bounds(loaded, outcomes, machines, optimum_s) if optimum else {}

@@ -6,6 +6,7 @@ import typer
 
 from springtide.cli.connections import choose_job, connect
 from springtide.cli.outputs import OUTPUT, Output, show_rent, show_seconds, write_json
+from springtide.cli.ps import show_slack
 
 
 def run(
@@ -36,16 +37,18 @@ def print_job(job: dict[str, Any]) -> None:
         "devices": ", ".join(job["devices"]) or "none now",
         "deadline": "none: best effort" if job["best_effort"] else job["deadline"],
         "expected": job["predicted_finish"] or "-",
-        "slack": show_seconds(job["slack_s"]),
+        "slack": show_slack(job),
         "finished": job["finished_at"] or "-",
         "rescales": f"{job['rescales']} (paused {show_seconds(job['pause_s'])} in all)",
         "faults": f"{job['faults']} ({job['lost_steps']} steps done twice)",
         "used": f"{job['device_s']:.1f} device-seconds",
+        "files": find_files(job["id"]),
     }
     for name, value in facts.items():
         print(f"  {name:<10} {value}")
     for segment in job["plan"]:
-        print(f"  plan       from {segment['from']}: {segment['share']} devices")
+        share = segment["share"]
+        print(f"  plan       from {segment['from']}: {share} device{'s' if share != 1 else ''}")
     for condition in job["conditions"]:
         print(f"  {condition['kind']}: {condition['sentence']}")
     for offer in job["offers"]:
@@ -53,3 +56,11 @@ def print_job(job: dict[str, Any]) -> None:
     rent = show_rent(job)
     if rent is not None:
         print(f"  {rent}")
+
+
+def find_files(job_id: str) -> str:
+    """Where a job's checkpoints, output and logs lie, if they lie on this machine."""
+    from springtide.control.homes import find_home
+
+    folder = find_home().job_folder(job_id)
+    return str(folder) if folder.is_dir() else "on the server's machine"

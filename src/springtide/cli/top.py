@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.cli.outputs import OUTPUT, WIDE, Output, write_json
 from springtide.cli.ps import HEADINGS, show_row
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def run(
             write_json({"schema": 1, "jobs": client.jobs(), "devices": client.nodes()})
             return
         if once or not sys.stdout.isatty():
-            Console(highlight=False).print(draw(client.jobs(), client.nodes()))
+            Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(
+                draw(client.jobs(), client.nodes())
+            )
             return
         with Live(draw(client.jobs(), client.nodes()), refresh_per_second=4) as live:
             while True:

@@ -28,7 +28,8 @@ def run(
 
 def print_explanation(told: dict[str, Any]) -> None:
     """The sentence, the facts behind it, and what to do."""
-    print(f"{told['name']} is {told['state']} [{told['reason']}]: {told['sentence']}")
+    reason = f", {told['reason']}" if told["reason"] not in ("", told["state"]) else ""
+    print(f"{told['name']} ({told['state']}{reason}): {told['sentence']}")
     for fact in told["facts"]:
         print(f"  - {fact}")
     rent = show_rent(told)

@@ -13,7 +13,7 @@ import numpy as np
 
 from springtide.cloud.candidates import Candidates, Flags, Kind, Name, find_front, find_shares, prefers_speed, price
 from springtide.cloud.plans import HOUR_S, Limits, Wanted, Work
-from springtide.cloud.splitting import Pair, bound_step, cut_mix
+from springtide.cloud.splitting import Pair, bound_step, cut_mix, time_first_part
 from springtide.throughput.samples import Array
 
 SLACK = 1 + 1e-9  # bounds are compared with rounding in their favour
@@ -99,6 +99,8 @@ def evaluate_mix(mix: Mix, work: Work, limits: Limits, bar: Bar | None) -> Candi
     pair = Pair((mix.one.speed, mix.other.speed), (mix.one.per_node, mix.other.per_node))
     if bar is not None:
         mix = _drop(mix, bound_step(pair, mix.first, mix.second, work), work, limits, bar)
+        if len(mix.first):
+            mix = _drop(mix, time_first_part(pair, mix.first, mix.second, work), work, limits, bar)
         if len(mix.first):
             means = cut_mix(pair, mix.first, mix.second, work, spread=False)
             mix = _drop(mix, np.exp(means.log_step), work, limits, bar)

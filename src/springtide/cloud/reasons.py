@@ -26,11 +26,23 @@ def explain_plan(plan: Plan, search: Search, limits: Limits) -> str:
     if plan is best:
         fast = limits.deadline_s is None and limits.budget_usd is not None
         return "fastest within the budget" if fast else "cheapest that respects every limit"
-    faster = best.time_s.value / plan.time_s.value - 1
+    longer = plan.time_s.value / best.time_s.value - 1
     dearer = plan.cost_usd.value / best.cost_usd.value - 1
-    speed = f"{faster:.0%} faster" if faster > 0.005 else f"{-faster:.0%} slower" if faster < -0.005 else "as fast"
-    price = f"{dearer:.0%} dearer" if dearer > 0.005 else f"{-dearer:.0%} cheaper" if dearer < -0.005 else "as cheap"
-    return f"{speed}, {price} than the best"
+    time = f"{longer:.0%} longer" if longer > 0.005 else f"{-longer:.0%} shorter" if longer < -0.005 else "as long"
+    price = f"{dearer:.0%} dearer" if dearer > 0.005 else f"{-dearer:.0%} cheaper" if dearer < -0.005 else "as dear"
+    return f"{time}, {price} than the best"
+
+
+def explain_miss(plan: Plan, limits: Limits) -> str:
+    """Which limits a plan breaks, and by how much; or that it keeps them, but not as surely as was asked."""
+    wanted = [
+        ("deadline", plan.time_s.value, limits.deadline_s),
+        ("budget", plan.cost_usd.value, limits.budget_usd),
+        ("max $/h", plan.usd_per_h, limits.most_usd_per_h),
+        ("min throughput", plan.step_s.value, None if not limits.fewest_steps_per_s else 1 / limits.fewest_steps_per_s),
+    ]
+    broken = [f"{value / most:.3g} x the {name}" for name, value, most in wanted if most and value > most]
+    return ", ".join(broken) or f"keeps the limits on average, but not with {limits.confidence:.0%} confidence"
 
 
 def offer_rent(search: Search) -> str | None:
@@ -91,7 +103,11 @@ def _devices(found: Candidates, row: int) -> float:
 def _blame(found: Candidates, row: int, plan: Plan, best: Plan, limits: Limits) -> str:
     if not find_feasible(found, limits)[row]:
         broken = [name for name, ratio in measure_limits(found, limits).items() if ratio[row] > 1]
-        return f"breaks the {' and the '.join(broken)}: {plan.time_s.value / HOUR_S:.1f} h, ${plan.cost_usd.value:.2f}"
+        hours = f"{plan.time_s.low / HOUR_S:.1f}-{plan.time_s.high / HOUR_S:.1f} h"
+        dollars = f"${plan.cost_usd.low:.2f}-{plan.cost_usd.high:.2f}"
+        return (
+            f"does not keep the {' and the '.join(broken)} with {limits.confidence:.0%} confidence: {hours}, {dollars}"
+        )
     dearer = plan.cost_usd.value / best.cost_usd.value - 1
     slower = plan.time_s.value / best.time_s.value - 1
     return f"costs {dearer:+.0%} and takes {slower:+.0%} against the best"

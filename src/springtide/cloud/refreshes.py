@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 
 from springtide.cloud.catalog import OPTIONAL, REQUIRED, Catalog, Machine, read_amount, read_catalog
@@ -103,9 +104,14 @@ def find_refreshed() -> Path:
 
 
 def read_latest() -> Catalog:
-    """The catalog that was refreshed last, or the one in the package."""
+    """The catalog that was refreshed last, or the one in the package; read once for as long as it does not change."""
     path = find_refreshed()
-    return read_catalog(path if path.is_file() else None)
+    return _read_version(path, path.stat().st_mtime_ns) if path.is_file() else _read_version(None, 0)
+
+
+@lru_cache(maxsize=2)
+def _read_version(path: Path | None, changed_ns: int) -> Catalog:
+    return read_catalog(path)
 
 
 def write_catalog(catalog: Catalog) -> str:

@@ -84,7 +84,15 @@ def _floor_lines(speed: Speed, work: Work) -> tuple[tuple[float, float], ...]:
     return ((0.0, float(speed.one_device_s(np.array([batch]))[0]) / batch),)
 
 
-def _cut_batches(pair: Pair, first: Array, second: Array, work: Work) -> tuple[Cut, list[Estimate]]:
+def time_first_part(pair: Pair, first: Array, second: Array, work: Work) -> Array:
+    """Seconds that the first kind's part of a step takes: no step is shorter. For half the price of the whole cut."""
+    if work.logical_workers is not None:
+        return np.zeros(len(first))
+    batch, _ = _share_batches(pair, first, second, work)
+    return _time_part(pair, 0, first, second, batch).step_s
+
+
+def _share_batches(pair: Pair, first: Array, second: Array, work: Work) -> tuple[Array, Array]:
     """b_i = (tau - a_i) / c_i with tau = (B + sum K_i a_i/c_i) / sum(K_i/c_i), rounded to whole samples."""
     counts = first * pair.per_node[0], second * pair.per_node[1]
     lines = [speed.affine_line(work.global_batch) for speed in pair.speeds]
@@ -93,10 +101,16 @@ def _cut_batches(pair: Pair, first: Array, second: Array, work: Work) -> tuple[C
     together_s = (work.global_batch + offset) / weight
     ideal = (together_s - lines[0][0]) / lines[0][1]
     batch = np.clip(np.round(ideal), 1, np.maximum(np.floor((work.global_batch - counts[1]) / counts[0]), 1))
-    rest = np.maximum(np.ceil((work.global_batch - batch * counts[0]) / counts[1]), 1)
+    return batch, np.maximum(np.ceil((work.global_batch - batch * counts[0]) / counts[1]), 1)
+
+
+def _cut_batches(pair: Pair, first: Array, second: Array, work: Work) -> tuple[Cut, list[Estimate]]:
+    """The batch in proportion to speed; more devices than samples cannot train."""
+    batch, rest = _share_batches(pair, first, second, work)
     estimates = _time_parts(pair, first, second, (batch, rest))
     slower = np.maximum(estimates[0].log_step, estimates[1].log_step)
-    log_step = np.where(counts[0] + counts[1] <= work.global_batch, slower, np.inf)
+    devices = first * pair.per_node[0] + second * pair.per_node[1]
+    log_step = np.where(devices <= work.global_batch, slower, np.inf)
     return Cut(log_step, np.zeros(len(first)), batch, rest), estimates
 
 
@@ -120,10 +134,12 @@ def _cut_workers(pair: Pair, first: Array, second: Array, work: Work, workers: i
 
 
 def _time_parts(pair: Pair, first: Array, second: Array, batches: tuple[Array, Array]) -> list[Estimate]:
-    """The estimates of both parts, each as if the whole mix were of its kind."""
+    """The estimates of both parts."""
+    return [_time_part(pair, part, first, second, batch) for part, batch in enumerate(batches)]
+
+
+def _time_part(pair: Pair, part: int, first: Array, second: Array, batch: Array) -> Estimate:
+    """The estimate of one part, as if the whole mix were of its kind."""
     nodes = first + second
     devices = first * pair.per_node[0] + second * pair.per_node[1]
-    return [
-        speed.estimate(Columns(nodes, devices, np.full(len(nodes), float(per_node)), batch))
-        for speed, per_node, batch in zip(pair.speeds, pair.per_node, batches, strict=True)
-    ]
+    return pair.speeds[part].estimate(Columns(nodes, devices, np.full(len(nodes), float(pair.per_node[part])), batch))

@@ -8,79 +8,40 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
 
 from springtide import __version__
 from springtide.control import documents, drains, explanations, journals
 from springtide.control.archives import check_archive, unpack
 from springtide.control.arrivals import Submission
-from springtide.control.auth import Limiter, hash_token, make_token
-from springtide.control.desks import ConflictError, Desk, LimitError, MissingError
+from springtide.control.auth import Limiter, check_run_as, hash_token, make_token
+from springtide.control.bodies import (
+    MOST_NUMBER,
+    AcceptBody,
+    DrainBody,
+    Hash,
+    JobRef,
+    Number,
+    PlanBody,
+    SubmitBody,
+    UserBody,
+    UserName,
+)
+from springtide.control.desks import ConflictError, Desk, MissingError
 from springtide.control.durations import parse_span
-from springtide.control.gates import Gate, write_error
-from springtide.control.jobfile import JobFile, build_schema, explain_errors
+from springtide.control.gates import Gate
+from springtide.control.jobfile import build_schema
 from springtide.control.metrics import write_metrics
 from springtide.control.reconciler import Reconciler
 from springtide.control.records import JobRecord, State, UserRecord
 from springtide.control.rents import Rents
-from springtide.errors import InputError, SpringtideError
+from springtide.control.replies import add_error_handlers, check_admin
+from springtide.errors import InputError
 
 T = TypeVar("T")
 Document = dict[str, Any]
-MOST_NUMBER = 2**53
 RENT_WAIT_S = 2.0  # a reader may wait for what renting would cost; a submission never does
-
-JobRef = Annotated[str, Path(max_length=200, description="An id, a name, or the beginning of either.")]
-Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
-UserName = Annotated[str, Path(pattern="^[a-z_][a-z0-9_-]{0,31}$")]
-Number = Annotated[int, Query(ge=0, le=MOST_NUMBER)]
-
-
-class Body(BaseModel):
-    """A request body: unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class SubmitBody(Body):
-    """A job, the hash of its uploaded code, and the values of its secrets."""
-
-    job: JobFile
-    archive: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    secrets: Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=200)] = {}
-    accept_offer: bool = False
-
-
-class PlanBody(Body):
-    """A job and the hash of its uploaded code."""
-
-    job: JobFile
-    archive: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-class AcceptBody(Body):
-    """Which offer to take; the nearest if none is named."""
-
-    offer: Annotated[str, Field(max_length=100)] | None = None
-
-
-class DrainBody(Body):
-    """How long the jobs of a node may take to leave it."""
-
-    grace: Annotated[str, Field(max_length=64)] = "60s"
-
-
-class UserBody(Body):
-    """A user's rights and limits."""
-
-    admin: bool = False
-    quota_device_s: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=False)] | None = None
-    most_active: Annotated[int, Field(ge=0, le=10**6)] | None = None
-    run_as: Annotated[str, Field(max_length=64)] | None = None
 
 
 class Api:
@@ -400,6 +361,9 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         token = make_token() if known is None else None
         token_hash = known.token_hash if known is not None else hash_token(token or "")
         user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
+        check_run_as(body.run_as)
+        if body.run_as is not None:
+            api.platform.home.let_through()
         api.store.put_user(user)
         return {"schema": 1, **documents.write_user(user), "token": token}
 
@@ -412,48 +376,3 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         if not api.store.drop_user(name):
             raise MissingError(f"there is no user {name!r}")
         return {"schema": 1, "removed": name}
-
-
-def check_admin(user: UserRecord) -> None:
-    """Refuse who is no admin."""
-    if not user.admin:
-        raise ForbiddenError(f"user {user.name} is no admin; ask one")
-
-
-class ForbiddenError(InputError):
-    """Something that only an admin may do."""
-
-
-STATUSES: dict[type[SpringtideError], int] = {
-    MissingError: 404,
-    ConflictError: 409,
-    LimitError: 429,
-    ForbiddenError: 403,
-}
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Every error as a document with a reason and a sentence."""
-
-    @app.exception_handler(SpringtideError)
-    async def show_error(_request: Request, error: SpringtideError) -> JSONResponse:
-        status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 422)
-        reason = type(error).__name__.removesuffix("Error").lower()
-        return JSONResponse(write_error(reason, str(error)), status)
-
-    @app.exception_handler(RequestValidationError)
-    async def show_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        return JSONResponse(write_error("invalid", "; ".join(explain_errors(strip_places(error.errors())))), 422)
-
-    @app.exception_handler(HTTPException)
-    async def show_http(_request: Request, error: HTTPException) -> JSONResponse:
-        sentence = str(error.detail)
-        return JSONResponse(write_error("http", sentence), error.status_code, headers=error.headers)
-
-
-def strip_places(errors: Any) -> list[dict[str, Any]]:
-    """Errors with places that start inside the job, so that they read as they do for a job file."""
-    return [
-        {**error, "loc": tuple(part for k, part in enumerate(error["loc"]) if not (k < 2 and part in ("body", "job")))}
-        for error in errors
-    ]

@@ -9,7 +9,7 @@ from math import inf
 
 from springtide.control import speeds
 from springtide.control.clock import Clock
-from springtide.control.durations import is_instant, parse_instant, parse_span, show_instant
+from springtide.control.durations import LONGEST_S, is_instant, parse_instant, parse_span, show_instant
 from springtide.control.jobfile import JobFile
 from springtide.control.records import JobRecord, SpeedRecord, State
 from springtide.control.sites import Site
@@ -68,6 +68,8 @@ def resolve_deadline(text: str | None, clock: Clock) -> float | None:
     ahead_s = parse_instant(text, "deadline").timestamp() - wall_s
     if ahead_s <= 0:
         raise JobError(f"deadline {text!r} is in the past; it is now {show_instant(wall_s)}")
+    if ahead_s > LONGEST_S:
+        raise JobError(f"deadline {text!r} is more than ten years ahead; leave it out for best effort")
     return now_s + ahead_s
 
 

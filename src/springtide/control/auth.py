@@ -6,6 +6,8 @@ A token is 256 random bits, so its plain SHA-256 is safe at rest. Comparison tak
 import getpass
 import hashlib
 import hmac
+import os
+import pwd
 import secrets
 import threading
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from urllib.parse import urlsplit
 from springtide.control.homes import Home, write_private
 from springtide.control.records import UserRecord
 from springtide.control.store import Store
+from springtide.errors import InputError
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -48,6 +51,18 @@ def ensure_owner(store: Store, home: Home) -> UserRecord:
         owner = UserRecord(find_login(), hash_token(home.token.read_text().strip()), admin=True)
         store.put_user(owner)
     return owner
+
+
+def check_run_as(name: str | None) -> None:
+    """Refuse a system user that jobs cannot run as: there is none of that name, or this server is not root."""
+    if name is None:
+        return
+    if os.geteuid() != 0:
+        raise InputError(f"run_as {name!r} needs a server that runs as root; start it as root, or leave run_as out")
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        raise InputError(f"run_as {name!r} is no user of this system; add it, or name another") from None
 
 
 def find_login() -> str:

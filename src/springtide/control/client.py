@@ -34,6 +34,7 @@ class Project:
 
 
 FOLLOW_S = 0.3
+RENT_LOOKS = 3
 ENDED = frozenset({"declined", "succeeded", "failed", "cancelled"})
 
 
@@ -75,12 +76,20 @@ class Client:
             "accept_offer": accept_offer,
         }
         answer = self.ask("POST", "/api/v1/jobs", json=body)
-        if wait and (answer.get("rent") or {}).get("state") == "working":
-            return self.job(answer["id"])
-        if answer["state"] != "probing" or not wait:
+        if not wait:
             return answer
-        tell(answer)
-        return self.wait(answer["id"], lambda document: document["state"] != "probing")
+        if answer["state"] == "probing":
+            tell(answer)
+            answer = self.wait(answer["id"], lambda document: document["state"] != "probing")
+        return self.follow_rent(answer)
+
+    def follow_rent(self, document: Document) -> Document:
+        """The same job with what renting would cost it, if that is found soon; the server holds each look a while."""
+        for _ in range(RENT_LOOKS):
+            if (document.get("rent") or {}).get("state") != "working":
+                break
+            document = self.job(document["id"])
+        return document
 
     def plan(self, job: Project | JobFile | Path | str | Document) -> Document:
         """What a submission would be told now."""

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import PurePosixPath
 from typing import Any
 
-from springtide.control import answers, arrivals, drains, outcomes, speeds, watches
+from springtide.control import answers, arrivals, drains, offers, outcomes, speeds
 from springtide.control.arrivals import Submission
 from springtide.control.homes import write_secrets
 from springtide.control.jobfile import JobFile
@@ -124,7 +124,7 @@ class Desk:
         if job_id not in platform.book.jobs:
             return
         if platform.book.jobs[job_id].state is State.OFFERED:
-            watches.close_offers(platform, job_id, "withdrawn")
+            offers.close(platform, job_id, "withdrawn")
         outcomes.cancel(platform, job_id, f"cancelled by {by}")
         self.reconciler.dirty = True
 
@@ -148,14 +148,14 @@ class Desk:
     def accept(self, job_id: str, offer_id: str | None) -> None:
         """Take an open offer of a job: the one named, or the nearest."""
         platform = self.reconciler.platform
-        offers = [
+        found = [
             offer
-            for offer in self.reconciler.store.offers(job_id, "open")
+            for offer in offers.list_open(platform, job_id)
             if offer.expires_s > platform.clock.now_s() and offer_id in (None, offer.id)
         ]
-        if not offers or job_id not in platform.book.jobs:
+        if not found or job_id not in platform.book.jobs:
             raise ConflictError(f"job {job_id} has no open offer{f' {offer_id}' if offer_id else ''}; submit it again")
-        outcomes.accept(platform, offers[0])
+        offers.accept(platform, found[0])
         self.reconciler.dirty = True
 
     def plan(self, submission: Submission) -> Forecast:

@@ -8,7 +8,7 @@ from typing import Any
 
 from springtide.control.desks import Forecast
 from springtide.control.durations import show_instant
-from springtide.control.outcomes import tell_offer
+from springtide.control.offers import tell_offer
 from springtide.control.records import EventRecord, JobRecord, OfferRecord, State, UserRecord
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from springtide.control import outcomes
+from springtide.control import offers, outcomes
 from springtide.control.durations import show_span
 from springtide.control.platforms import Platform
 from springtide.control.records import JobRecord
@@ -73,6 +73,7 @@ def drain(platform: Platform, node: str, grace_s: float, decide: Decide) -> None
         )
     gone = set(site.names_of(node))
     leaving = {record.id: 0 for record in book.active() if gone & set(record.devices)}
+    offers.release(platform, f"node {node} is drained")
     put(platform, Drain(node, now_s, now_s + grace_s, leaving))
     book.note("draining", f"node {node} takes no new work; {len(leaving)} jobs leave within {show_span(grace_s)}")
     move_world(platform, replace(site, drained=site.drained | {node}))

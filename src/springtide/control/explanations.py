@@ -46,7 +46,7 @@ def explain(
 
 def explain_decline(record: JobRecord, offers: list[OfferRecord], now_s: float) -> Explanation:
     """Why a job was not taken, and what would be."""
-    from springtide.control.outcomes import tell_offer
+    from springtide.control.offers import tell_offer
 
     open_offers = [offer for offer in offers if offer.state == "open" and offer.expires_s > now_s]
     facts = tuple(f"offer {offer.id}: {tell_offer(offer, now_s)}" for offer in open_offers)

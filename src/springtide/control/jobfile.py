@@ -360,6 +360,8 @@ def explain_error(error: Any) -> str:
     key = ".".join(place)
     if error["type"] == "extra_forbidden":
         return f"unknown key {key!r}{suggest(place)}"
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON ({error.get('ctx', {}).get('error', 'malformed')})"
     if error["type"] == "missing":
         return f"{key} is missing"
     if key == "name":

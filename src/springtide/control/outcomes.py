@@ -3,15 +3,14 @@
 Everything here is staged; nothing is done until the book is committed.
 """
 
-from dataclasses import replace
 from math import inf
 
 from springtide.control import answers, arrivals
-from springtide.control.durations import show_instant, show_span
+from springtide.control.durations import show_span
 from springtide.control.jobfile import JobFile
 from springtide.control.orders import make_cancel, make_order, make_probe
 from springtide.control.platforms import Platform
-from springtide.control.records import JobRecord, OfferRecord, State
+from springtide.control.records import JobRecord, OrderRecord, State
 from springtide.control.worlds import write_plan
 from springtide.core.decisions import Answer, Decision, JobView, Status
 from springtide.core.jobs import JobId
@@ -202,21 +201,6 @@ def decline(platform: Platform, job_id: str, reason: str, sentence: str) -> None
     book.note("declined", sentence, job_id, reason=reason)
 
 
-def accept(platform: Platform, offer: OfferRecord) -> None:
-    """Take an offer: the job asks again with the offered deadline or work."""
-    book = platform.book
-    record = book.jobs[offer.job]
-    for other in {one.id: one for one in (*book.store.offers(offer.job, "open"), *book.batch.offers.values())}.values():
-        if other.job == offer.job:
-            book.put_offer(replace(other, state="accepted" if other.id == offer.id else "withdrawn"))
-    spec = {**record.spec, "steps": offer.steps} if offer.kind == "work" else record.spec
-    book.change(
-        record.id, spec=spec, deadline_s=offer.deadline_s, accept_offer=False, finished_s=None, state=State.WAITLISTED
-    )
-    book.note("offer_accepted", f"offer {offer.id} is taken: {tell_offer(offer, platform.clock.now_s())}", record.id)
-    arrive(platform, record.id)
-
-
 def cancel(platform: Platform, job_id: str, sentence: str) -> None:
     """End a job because its owner said so."""
     book = platform.book
@@ -226,31 +210,6 @@ def cancel(platform: Platform, job_id: str, sentence: str) -> None:
         book.order(order)
         book.change(job_id, generation=order.generation)
     end_job(platform, job_id, State.CANCELLED, "cancelled", sentence, platform.clock.now_s())
-
-
-def stage_offers(platform: Platform, record: JobRecord, proposals: list[answers.Proposal]) -> list[OfferRecord]:
-    """Write offers down; the job waits for a reply as long as they are open."""
-    now_s = platform.clock.now_s()
-    assert record.deadline_s is not None, "only jobs with a deadline get offers"
-    expires_s = now_s + answers.find_expiry_s(max((one.deadline_s - now_s for one in proposals), default=0.0))
-    offers = [
-        OfferRecord(f"{record.id}-{number}", record.id, record.user, one.kind, one.deadline_s, one.steps, expires_s)
-        for number, one in enumerate(proposals, start=1)
-    ]
-    for offer in offers:
-        platform.book.put_offer(offer)
-        platform.book.note("offered", tell_offer(offer, now_s), record.id, offer=offer.id)
-    if offers:
-        platform.book.change(record.id, state=State.OFFERED, finished_s=None)
-    return offers
-
-
-def tell_offer(offer: OfferRecord, now_s: float) -> str:
-    """An offer in one sentence."""
-    by = f"{show_instant(offer.deadline_s)} (in {show_span(offer.deadline_s - now_s)})"
-    if offer.kind == "deadline":
-        return f"all {offer.steps} steps could be promised by {by}"
-    return f"{offer.steps} steps could be promised by the same deadline, {by}"
 
 
 def start_again(platform: Platform, job_id: str) -> None:
@@ -295,3 +254,12 @@ def pause(platform: Platform, job_id: str, reason: str, sentence: str) -> None:
         book.change(job_id, generation=order.generation, devices=())
     book.change(job_id, state=State.PAUSED, reason=reason, sentence=sentence, predicted_s=None)
     book.note("paused", sentence, job_id, reason=reason)
+
+
+def give_up(platform: Platform, order: OrderRecord, why: str) -> None:
+    """An instruction is refused again and again: its job fails with the executor's words, its devices are free."""
+    sentence = f"the executor refuses to {order.body.get('kind', 'obey')} it: {why}"
+    platform.book.note("order_refused", sentence, order.job, generation=order.generation)
+    record = platform.book.jobs.get(order.job)
+    if record is not None and record.active and record.devices:
+        end_job(platform, order.job, State.FAILED, "refused_by_executor", sentence, platform.clock.now_s())

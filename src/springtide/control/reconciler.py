@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from springtide.control import arrivals, drains, outcomes, watches
+from springtide.control import arrivals, drains, offers, outcomes, probes, watches
 from springtide.control.books import Book
 from springtide.control.clock import Anchor, Clock, Source
 from springtide.control.hearings import Ear
@@ -40,7 +40,8 @@ logger = logging.getLogger("springtide.control")
 POLL_S = 0.05  # between looks at the executor while anything runs
 IDLE_POLL_S = 0.5
 AUDIT_S = 2.0  # between comparisons of what should run with what does
-MOST_DECISIONS = 2  # in one step: a second one answers an offer that was taken at once
+MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
+MOST_REFUSALS = 5  # of one instruction by an executor that answers
 PRUNE_S = 3600.0  # between removals of old records
 DAY_S = 86400.0
 WATCH_S = 0.5  # between looks at deadlines, offers and budgets
@@ -66,6 +67,7 @@ class Reconciler:
         self.dirty = True
         self.calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self.unsent: list[OrderRecord] = store.list_orders()
+        self.refusals: dict[str, int] = {}  # by the key of an order
         self.suspects: set[str] = set()
         self.last_decided_s = -inf
         self.slow_decisions = 0
@@ -83,7 +85,9 @@ class Reconciler:
             if record.state is State.PROBING and devices:
                 job = arrivals.make_probe_job(record, share=len(record.devices))
                 platform.world.restore(rebuild_view(record, job, devices, now_s))
-            elif record.state is State.PROBING or record.answered_s is None:
+            elif record.state is State.OFFERED:
+                offers.restore(platform, record)
+            elif record.state is State.PROBING or record.answered_s is None or probes.is_waiting(record):
                 outcomes.arrive(platform, record.id)
             elif record.state in (State.ADMITTED, State.RUNNING, State.WAITLISTED):
                 platform.world.restore(rebuild_view(record, platform.build_job(record), devices, now_s))
@@ -227,8 +231,11 @@ class Reconciler:
         self.note_effort(time.thread_time() - started_s)
         self.dirty = False
         self.wake_at_s = decision.wake_at_s
-        for view, answer in outcomes.stage_decision(self.platform, decision, now_s):
-            self.dirty |= watches.propose(self.platform, view, answer, self.admits)
+        declined = outcomes.stage_decision(self.platform, decision, now_s)
+        self.dirty |= offers.settle(self.platform, decision)
+        probes.settle(self.platform)
+        for view, answer in declined:
+            self.dirty |= offers.propose(self.platform, view, answer, self.admits)
         drains.follow_up(self.platform)
         watches.update_predictions(self.platform, decision)
 
@@ -256,10 +263,32 @@ class Reconciler:
 
     def send(self) -> None:
         """Send the instructions that are not known to have arrived, in order."""
-        if self.unsent:
+        if not self.unsent:
+            return
+        try:
             self.executor.apply([load_instruction(order.body) for order in self.unsent])
-            self.platform.book.batch.sent += self.unsent  # forgotten with the next commit; sent twice does no harm
-            self.unsent = []
+        except (SpringtideError, ValueError):
+            self.executor.running()  # raises if it is the executor that is gone, not an instruction that is refused
+            self.send_singly()
+            return
+        self.platform.book.batch.sent += self.unsent  # forgotten with the next commit; sent twice does no harm
+        self.unsent = []
+
+    def send_singly(self) -> None:
+        """Send instructions one by one, so that one that is refused keeps no other back; give up on it in the end."""
+        orders, self.unsent = self.unsent, []
+        for order in orders:
+            try:
+                self.executor.apply([load_instruction(order.body)])
+            except (SpringtideError, ValueError) as error:
+                self.refusals[order.key] = self.refusals.get(order.key, 0) + 1
+                if self.refusals[order.key] < MOST_REFUSALS:
+                    self.unsent.append(order)
+                    continue
+                del self.refusals[order.key]
+                outcomes.give_up(self.platform, order, str(error))
+                self.dirty = True
+            self.platform.book.batch.sent.append(order)
 
 
 def start_compiling() -> bool:

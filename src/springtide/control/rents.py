@@ -22,7 +22,7 @@ from springtide.control import arrivals
 from springtide.control.homes import Home
 from springtide.control.jobfile import JobFile
 from springtide.control.records import JobRecord, SpeedRecord, State
-from springtide.errors import InputError, SpringtideError
+from springtide.errors import CatalogError, InputError, SpringtideError
 from springtide.throughput.notes import SUFFIX, Notes, read_notes
 from springtide.throughput.points import Point, make_layout, read_points
 from springtide.throughput.samples import thin_sample
@@ -74,6 +74,7 @@ class Rents:
     def __init__(self, clouds: str, home: Home, device_type: str, find_speed: FindSpeed) -> None:
         self.clouds = read_clouds(clouds)
         self.home, self.device_type, self.find_speed = home, device_type, find_speed
+        self.measures = bool(self.clouds) and can_rent(device_type, self.clouds)
         self._found: OrderedDict[str, tuple[float, Future[Document | None]]] = OrderedDict()
         self._asked: SimpleQueue[tuple[JobRecord, float, Future[Document | None]]] = SimpleQueue()
         self._lock = threading.Lock()
@@ -81,13 +82,17 @@ class Rents:
 
     def find(self, record: JobRecord, now_s: float, wait_s: float = 0.0) -> Document | None:
         """What renting would cost this job, `working` while that is not known yet; None where it does not arise."""
-        if not self.clouds or not may_rent(record, now_s):
+        if not self.clouds or not may_rent(record, now_s) or not self._may_know(record):
             return None
         future = self._ask(record, now_s)
         try:
             return future.result(wait_s)
         except FutureTimeoutError:
             return {"state": "working", "sentence": "what renting would cost is being found; look again in a moment"}
+
+    def _may_know(self, record: JobRecord) -> bool:
+        """Whether points of this job on some GPU may be at hand: its own, or this platform's. Takes microseconds."""
+        return self.measures or next((self.home.code / record.archive).glob(f"*{SUFFIX}"), None) is not None
 
     def _ask(self, record: JobRecord, now_s: float) -> "Future[Document | None]":
         with self._lock:
@@ -118,6 +123,18 @@ class Rents:
         if case is None or record.deadline_s is None:
             return None
         return search_rent(case, self.clouds, record.deadline_s - now_s)
+
+
+def can_rent(device_type: str, clouds: tuple[str, ...]) -> bool:
+    """Whether any of these clouds rents out devices of this type."""
+    from springtide.cloud.catalog import normalise
+    from springtide.cloud.refreshes import read_latest
+
+    try:
+        machines = read_latest().narrow(clouds).machines
+    except CatalogError:
+        return True  # the search will say what is wrong with it; a server starts without
+    return any(normalise(device_type) in machine.keys for machine in machines)
 
 
 def may_rent(record: JobRecord, now_s: float) -> bool:
@@ -164,10 +181,7 @@ def list_measured(speed: SpeedRecord, device_type: str, workers: int) -> list[Po
 def search_rent(case: Case, clouds: tuple[str, ...], deadline_s: float) -> Document | None:
     """The cheapest machines that keep the deadline, spot included; None if the job was measured on none of them."""
     from springtide.cloud.catalog import Catalog, normalise
-    from springtide.cloud.planner import search_plans
-    from springtide.cloud.plans import Limits, Work
     from springtide.cloud.refreshes import read_latest
-    from springtide.cloud.speeds import find_speed, measure_speeds
 
     catalog = read_latest().narrow(clouds)
     wanted = {normalise(name) for name in case.types}
@@ -177,6 +191,11 @@ def search_rent(case: Case, clouds: tuple[str, ...], deadline_s: float) -> Docum
     measured = {normalise(point.layout.device_type) for point in case.points}
     if not any(measured.intersection(machine.keys) for machine in catalog.machines):
         return None
+    # scipy takes 44 MB: a server that has nothing to search does without
+    from springtide.cloud.planner import search_plans
+    from springtide.cloud.plans import Limits, Work
+    from springtide.cloud.speeds import find_speed, measure_speeds
+
     speeds = measure_speeds(case.points, [], case.model)
     rentable = Catalog(tuple(m for m in catalog.machines if find_speed(speeds, m)), catalog.origin)
     batch = case.worker_batch * case.logical_workers

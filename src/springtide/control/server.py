@@ -92,6 +92,8 @@ class Server:
         home = settings.home
         self.store = Store(settings.database or f"sqlite:///{home.database}")
         self.owner = ensure_owner(self.store, home)
+        if any(user.run_as is not None for user in self.store.users()):
+            home.let_through()
         self.reconciler = Reconciler(self.store, engine.executor, engine.site, home, SystemSource(), settings.options)
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})

@@ -55,7 +55,7 @@ class Store:
     """Reads and writes records. Safe to use from several threads."""
 
     def __init__(self, url: str) -> None:
-        address = make_url(url)
+        address = name_driver(make_url(url))
         self.path = Path(address.database) if address.drivername.startswith("sqlite") and address.database else None
         self.engine = open_engine(address)
         self._users: list[UserRecord] | None = None
@@ -211,6 +211,11 @@ class Store:
             connection.execute(JOBS.delete().where(old))
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
         return gone, events
+
+
+def name_driver(address: URL) -> URL:
+    """An address with our driver: `postgresql://` alone would mean an older one that the extra does not install."""
+    return address.set(drivername="postgresql+psycopg") if address.drivername == "postgresql" else address
 
 
 def open_engine(address: URL) -> Engine:

@@ -1,4 +1,4 @@
-"""What only time brings: promises in danger or missed, offers that expire, budgets that are spent; and offers made.
+"""What only time brings: promises in danger or missed, offers that expire, budgets that are spent.
 
 A promise counts as missed the moment its deadline passes, not when the job ends: a job that never ends is late too.
 """
@@ -6,15 +6,14 @@ A promise counts as missed the moment its deadline passes, not when the job ends
 from dataclasses import replace
 from math import inf
 
-from springtide.control import answers, outcomes
+from springtide.control import offers, outcomes, probes
 from springtide.control.durations import show_instant, show_span
 from springtide.control.jobfile import JobFile
 from springtide.control.platforms import Platform
 from springtide.control.records import JobRecord, State
-from springtide.core.decisions import Answer, Decision, JobView, Status
+from springtide.core.decisions import Decision, Status
 from springtide.core.jobs import Job, JobId
 
-MOST_OPEN_OFFERS = 2  # jobs with open offers, per user
 PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing down
 
 
@@ -24,7 +23,8 @@ def watch(platform: Platform) -> bool:
     for record in platform.book.active():
         changed |= watch_promise(platform, record)
         changed |= watch_budget(platform, platform.book.jobs[record.id])
-        watch_offer(platform, platform.book.jobs[record.id])
+        changed |= offers.watch(platform, platform.book.jobs[record.id])
+        changed |= probes.watch(platform, platform.book.jobs[record.id])
     return changed
 
 
@@ -49,6 +49,7 @@ def watch_promise(platform: Platform, record: JobRecord) -> bool:
     is_new = platform.book.set_condition(record.id, "at_risk", outcomes.tell_cause(record), sentence)
     if is_new:
         platform.book.note("at_risk", sentence, record.id, predicted_s=predicted_s)
+        offers.release(platform, f"the promise of {record.name} is in danger")
     return is_new
 
 
@@ -81,49 +82,6 @@ def watch_budget(platform: Platform, record: JobRecord) -> bool:
     return True
 
 
-def watch_offer(platform: Platform, record: JobRecord) -> None:
-    """Close the offers of a job when their time is up."""
-    if record.state is not State.OFFERED:
-        return
-    now_s = platform.clock.now_s()
-    offers = platform.book.store.offers(record.id, "open")
-    if any(offer.expires_s > now_s for offer in offers) or any(
-        offer.job == record.id for offer in platform.book.batch.offers.values()
-    ):
-        return
-    close_offers(platform, record.id, "expired")
-    platform.book.change(record.id, state=State.DECLINED, finished_s=now_s)
-    platform.book.note("offer_expired", "its offers have expired; submit it again for new ones", record.id)
-
-
-def close_offers(platform: Platform, job_id: str, state: str) -> None:
-    """Give every open offer of a job this state."""
-    for offer in platform.book.store.offers(job_id, "open"):
-        platform.book.put_offer(replace(offer, state=state))
-
-
-def propose(platform: Platform, view: JobView, answer: Answer, admits: answers.Admits) -> bool:
-    """Look for what would be accepted instead of a job that was just declined; returns whether it is taken at once."""
-    job_id = str(view.job.id)
-    record = platform.book.jobs[job_id]
-    if record.deadline_s is None:
-        return False
-    open_jobs = [
-        other
-        for other in platform.book.jobs.values()
-        if other.user == record.user and other.state is State.OFFERED and other.id != job_id
-    ]
-    if len(open_jobs) >= MOST_OPEN_OFFERS:
-        platform.book.note("no_offer", f"{record.user} has {len(open_jobs)} jobs with open offers already", job_id)
-        return False
-    proposals = answers.find_offers(view.job, answer, platform.clock.now_s(), admits)
-    offers = outcomes.stage_offers(platform, record, proposals)
-    if not offers or not record.accept_offer:
-        return False
-    outcomes.accept(platform, offers[0])
-    return True
-
-
 def is_admitted(decision: Decision, job: Job) -> bool:
     """Whether a rehearsed decision admits a job, with a plan that meets its deadline where there is one."""
     answer = decision.answers.get(job.id)
@@ -133,7 +91,7 @@ def is_admitted(decision: Decision, job: Job) -> bool:
 def update_predictions(platform: Platform, decision: Decision) -> None:
     """Write down when each running job, and each whose plan has changed, is now expected to end."""
     for record in platform.book.active():
-        if not record.devices and record.id not in decision.promises:
+        if record.state is State.OFFERED or (not record.devices and record.id not in decision.promises):
             continue
         predicted_s = platform.predict(record.id)
         if predicted_s is None or predicted_s == inf:

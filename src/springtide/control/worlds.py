@@ -20,17 +20,18 @@ class LiveWorld(World):
 
     def restore(self, view: JobView) -> None:
         """Take in a job as it stood when the last server ended; call in arrival order."""
-        self._take(view.devices)
+        self.take(view.devices)
         self.jobs[view.job.id] = view
+
+    def withdraw(self, job_id: JobId) -> None:
+        """Forget an open offer, if there is one: its reservation is free again."""
+        view = self.jobs.get(job_id)
+        if view is not None and view.status is Status.OFFERED:
+            del self.jobs[job_id]
 
     def remember(self, memory: dict[str, Any]) -> None:
         """Take over what a policy left in the store."""
-        self._memory = dict(memory)
-
-    @property
-    def memory(self) -> dict[str, Any]:
-        """What the policy wants remembered."""
-        return self._memory
+        self.memory = dict(memory)
 
     def observe(self, job_id: JobId, progress: Progress, now_s: float) -> None:
         """Replace what was computed of a job's progress by what was seen."""
@@ -50,7 +51,7 @@ class LiveWorld(World):
             served=view.served_at(now_s),
             ran_s=view.ran_at(now_s),
         )
-        self._cache = None
+        self.cache = None
 
     def change_cluster(self, cluster: Cluster, held: Mapping[JobId, Devices], now_s: float) -> None:
         """Go on with other nodes; `held` says what of its devices each job keeps, under the new node numbers."""
@@ -58,15 +59,15 @@ class LiveWorld(World):
         self.free_masks = list(cluster.full_masks)
         for job_id, devices in held.items():
             view = self.jobs[job_id]
-            self._take(devices)
+            self.take(devices)
             same = count_devices(devices) == view.share
             self.jobs[job_id] = replace(view, devices=devices) if same else reallocate(view, devices, now_s)
-        self._cache = None
+        self.cache = None
 
     def put_back(self, changes: Changes) -> None:
         """Tell what happened once more, because nobody has acted on it."""
-        self._finished[:0] = changes.finished
-        self._arrived[:0] = [job_id for job_id in changes.arrived if job_id in self.jobs]
+        self.finished[:0] = changes.finished
+        self.arrived[:0] = [job_id for job_id in changes.arrived if job_id in self.jobs]
 
     def copy(self) -> "LiveWorld":
         """A world that may be changed without changing this one."""
@@ -74,7 +75,7 @@ class LiveWorld(World):
         twin.jobs = dict(self.jobs)
         twin.free_masks = list(self.free_masks)
         twin.version = self.version
-        twin._memory, twin._cache = dict(self._memory), self._cache
+        twin.memory, twin.cache = dict(self.memory), self.cache
         return twin
 
 

@@ -20,6 +20,9 @@ class Status(StrEnum):
 
     PENDING = "pending"  # arrived, no answer yet
     WAITLISTED = "waitlisted"  # answer comes by `answer_by_s`
+    OFFERED = (
+        "offered"  # declined with an open offer: its promise is a reservation until `answer_by_s`, it gets nothing
+    )
     ADMITTED = "admitted"
     DECLINED = "declined"
     FINISHED = "finished"
@@ -153,7 +156,8 @@ class Snapshot:
     """The world as a policy sees it: unfinished, undeclined jobs in arrival order, and the devices.
 
     `free_masks` holds for each node the devices no job holds. `version` counts decisions applied; a `cache`
-    tagged with another version is passed as None.
+    tagged with another version is passed as None. `leaving` holds for each node the devices that their owner wants back
+    from jobs; empty where there are none, as on a cluster of our own.
     """
 
     cluster: Cluster
@@ -163,6 +167,7 @@ class Snapshot:
     memory: Mapping[str, Any] = field(default_factory=dict)
     cache: Any = None
     version: int = 0
+    leaving: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,28 +15,35 @@ from springtide.errors import PolicyError
 
 
 class World:
-    """Unfinished jobs by id in arrival order, and the free devices of each node."""
+    """Unfinished jobs by id in arrival order, and the free devices of each node.
+
+    `arrived` and `finished` gather what the next Snapshot tells; `memory` and `cache` are the policy's own. A live
+    world (`control.worlds`) also corrects all of these; whoever else has a world only calls its methods.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.jobs: dict[JobId, JobView] = {}
         self.free_masks = list(cluster.full_masks)
         self.version = 0
-        self._memory: dict[str, Any] = {}
-        self._cache: Any = None
-        self._arrived: list[JobId] = []
-        self._finished: list[JobId] = []
+        # devices that jobs may use, and those they must still leave; None and empty where all are always theirs
+        self._lent: tuple[int, ...] | None = None
+        self._leaving: list[int] = []
+        self.memory: dict[str, Any] = {}
+        self.cache: Any = None
+        self.arrived: list[JobId] = []
+        self.finished: list[JobId] = []
 
     def arrive(self, job: Job, now_s: float) -> None:
         """Take in a new job, unanswered."""
         self.jobs[job.id] = JobView(job, Progress(job.work, since_s=now_s))
-        self._arrived.append(job.id)
+        self.arrived.append(job.id)
 
     def finish(self, job_id: JobId, now_s: float) -> JobView:
         """Take out a job whose work is done; returns its last view, with no work left and no devices."""
         view = self.jobs.pop(job_id)
-        self._release(view.devices)
-        self._finished.append(job_id)
+        self.release(view.devices)
+        self.finished.append(job_id)
         done = Progress(0.0, since_s=now_s)
         return replace(
             view,
@@ -48,12 +55,33 @@ class World:
             ran_s=view.ran_at(now_s),
         )
 
+    def lend(self, lent: tuple[int, ...]) -> None:
+        """Let jobs use exactly these devices from now on; what they hold of others they are to leave."""
+        usable = self.cluster.full_masks if self._lent is None else self._lent
+        leaving = self._leaving or [0] * len(usable)
+        held = [(mask | gone) & ~free for mask, gone, free in zip(usable, leaving, self.free_masks, strict=True)]
+        self._lent = lent
+        self._leaving = [taken & ~mask for taken, mask in zip(held, lent, strict=True)]
+        self.free_masks = [mask & ~taken for mask, taken in zip(lent, held, strict=True)]
+
+    @property
+    def leaving(self) -> tuple[int, ...]:
+        """For each node the devices that jobs hold and are to leave; empty if there are none."""
+        return tuple(self._leaving) if any(self._leaving) else ()
+
     def snapshot(self) -> Snapshot:
         """The world as it is, with what happened since the last Snapshot."""
-        changes = Changes(tuple(self._finished), tuple(self._arrived))
-        self._finished, self._arrived = [], []
+        changes = Changes(tuple(self.finished), tuple(self.arrived))
+        self.finished, self.arrived = [], []
         return Snapshot(
-            self.cluster, self.jobs, tuple(self.free_masks), changes, self._memory, self._cache, self.version
+            self.cluster,
+            self.jobs,
+            tuple(self.free_masks),
+            changes,
+            self.memory,
+            self.cache,
+            self.version,
+            self.leaving,
         )
 
     def apply(self, decision: Decision, now_s: float) -> list[tuple[JobView, JobView]]:
@@ -68,10 +96,10 @@ class World:
             self.jobs[job_id] = replace(self.jobs[job_id], promise=promise)
         moved = []
         for job_id in decision.allocations:
-            self._release(self.jobs[job_id].devices)
+            self.release(self.jobs[job_id].devices)
         for job_id, devices in decision.allocations.items():
             before = self.jobs[job_id]
-            self._take(devices)
+            self.take(devices)
             after = reallocate(before, devices, now_s, self._count_types(before, devices))
             self.jobs[job_id] = after
             moved.append((before, after))
@@ -79,9 +107,9 @@ class World:
             if answer.status is Status.DECLINED:
                 del self.jobs[job_id]
         self.version += 1
-        self._cache = decision.cache
+        self.cache = decision.cache
         if decision.memory is not None:
-            self._memory = dict(decision.memory)
+            self.memory = dict(decision.memory)
         return moved
 
     def _count_types(self, view: JobView, devices: Devices) -> Mix | None:
@@ -96,11 +124,16 @@ class World:
             raise PolicyError(f"job {view.job.id} cannot run on {held}: {objection or 'it has no speed on so many'}")
         return mix
 
-    def _release(self, devices: Devices) -> None:
+    def release(self, devices: Devices) -> None:
+        """Take devices back."""
         for node, mask in devices:
             self.free_masks[node] |= mask
+            if self._lent is not None:
+                self.free_masks[node] &= self._lent[node]
+                self._leaving[node] &= ~mask
 
-    def _take(self, devices: Devices) -> None:
+    def take(self, devices: Devices) -> None:
+        """Hand devices out, which must be free."""
         for node, mask in devices:
             if self.free_masks[node] & mask != mask:
                 raise AssertionError(f"node {node}: devices {mask:b} are not all free ({self.free_masks[node]:b})")

@@ -18,6 +18,7 @@ from springtide.executors.journals import Standing
 from springtide.executors.lines import Message
 from springtide.executors.processes import STORE, Loop, Member, Processes
 from springtide.executors.protocol import Event, JobSpec, Probe
+from springtide.executors.verdicts import Hearing, Verdict, judge, judge_end
 from springtide.executors.watches import Patience, Sample
 from springtide.training.protocol import Settings, write_settings
 from springtide.training.rosters import Roster, make_roster
@@ -39,6 +40,10 @@ class Options:
     #: The least grace after SIGTERM, and the speed reckoned for writing a checkpoint.
     grace_s: float = 10.0
     write_bytes_per_s: float = 50e6
+
+    def find_grace_s(self, longest_gap_s: float, checkpoint_bytes: int) -> float:
+        """The least grace, plus two of the longest gaps between steps, plus three times what a checkpoint may take."""
+        return self.grace_s + 2 * longest_gap_s + 3 * checkpoint_bytes / self.write_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +234,13 @@ class Attempt:
         """Whether every process of the roster has ended, and not because all of them have handed over to joiners."""
         gone = bool(self.roster.names) and not any(member.is_alive for member in self.members)
         return gone and (bool(self.codes) or finished)
+
+    def judge(self, finished: bool) -> Verdict:
+        """The verdict on the processes that have ended so far."""
+        if self.is_done(finished):
+            return judge_end(self.codes, Hearing(finished, self.connected, self.spec.elastic))
+        store = self.processes.members[STORE]
+        return judge(self.codes) or Verdict("early_exit" if store.is_alive else "store_lost")
 
     def look(self) -> list[Sample]:
         """Samples of the roster's processes."""

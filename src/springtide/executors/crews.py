@@ -2,7 +2,7 @@
 
 A crew starts its processes, resizes them in place, ends them with a grace, and starts them again from the last
 checkpoint when they are lost, hang or crash. It never waits: `tick` moves it on. One start is an `Attempt`; what exit
-codes mean is in `verdicts`, what counts as a hang in `watches`.
+codes mean is in `verdicts`, what counts as a hang in `watches`, when to give up in `restarts`.
 """
 
 import signal
@@ -12,20 +12,19 @@ from pathlib import Path
 from springtide.errors import JobError, SpringtideError
 from springtide.executors import environments
 from springtide.executors.attempts import Attempt, House
-from springtide.executors.changes import Workers, fit_devices
+from springtide.executors.changes import fit_devices
 from springtide.executors.journals import Standing
 from springtide.executors.lines import Message
 from springtide.executors.logs import LogBook, read_tail
-from springtide.executors.probes import Measurement
+from springtide.executors.probes import Measurement, make_measurement
 from springtide.executors.processes import STORE, Member
-from springtide.executors.protocol import Event, Probe, Running, Stop
+from springtide.executors.protocol import Event, Running, Stop
 from springtide.executors.reports import Reports
-from springtide.executors.verdicts import Hearing, Verdict, describe_code, judge, judge_end
+from springtide.executors.restarts import Restarts
+from springtide.executors.shelves import Shelf
+from springtide.executors.verdicts import Verdict, describe_code
 from springtide.executors.watches import Watch
 from springtide.executors.words import Words
-
-#: Seconds before the next start after faults in a row without a new step; the last one holds for all further.
-BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class Crew:
@@ -48,10 +47,8 @@ class Crew:
         self.words = Words(time.monotonic(), step=standing.step)
         self.watch = Watch(house.options.patience)
         self.looked_s = self.reported_s = 0.0
-        self.best_step = standing.step
-        self.saved_step = environments.find_newest_step(Path(self.spec.checkpoint.dir))
-        #: Restarts, and those of them in a row that led to no new step.
-        self.restarts = self.futile = 0
+        self.shelf = Shelf(Path(self.spec.checkpoint.dir))
+        self.restarts = Restarts(standing.step, house.options.futile)
         #: The generation whose devices the processes use, and the one that a change under way leads to.
         self.reached = self.heading = -1
         #: What to tell when the processes are gone; None: start again.
@@ -60,19 +57,6 @@ class Crew:
         self.leaving: str | None = None
         self.abandoned = False
         self.measurement = make_measurement(standing)
-        self.probe_until_s: float | None = None
-        self.pause_s: float | None = None
-
-    @property
-    def logical_workers(self) -> int | None:
-        """By the job file, or as the script has said."""
-        return self.spec.logical_workers or self.standing.logical_workers
-
-    @property
-    def workers(self) -> Workers | None:
-        """The logical workers and where they are wanted; None while their number is not known."""
-        asked = dict(zip(self.standing.devices, self.standing.workers, strict=False))
-        return None if self.logical_workers is None else Workers(self.logical_workers, asked)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -80,16 +64,13 @@ class Crew:
         devices = self.standing.devices
         if self.measurement is not None:
             devices = devices[: self.measurement.share]
-        return fit_devices(devices, self.logical_workers) if self.spec.elastic else devices
+        workers = self.standing.all_workers
+        return fit_devices(devices, workers.total if workers else None) if self.spec.elastic else devices
 
     @property
     def in_use(self) -> set[str]:
         """The devices on which processes of this job may be alive."""
-        if self.attempt is None:
-            return set()
-        return {
-            member.device for member in self.attempt.processes.members.values() if member.is_alive and member.device
-        }
+        return self.attempt.processes.in_use if self.attempt is not None else set()
 
     @property
     def is_ending(self) -> bool:
@@ -105,7 +86,7 @@ class Crew:
         """The job as `running()` shows it."""
         alive = self.attempt.processes.alive() if self.attempt is not None else []
         known = self.phase in ("starting", "running", "resizing")
-        state = self.phase if known else "recovering" if self.restarts else "starting"
+        state = self.phase if known else "recovering" if self.restarts.count else "starting"
         return Running(
             job=self.job,
             generation=self.standing.generation,
@@ -123,7 +104,7 @@ class Crew:
         self.phase = "starting"
         self.watch = Watch(self.house.options.patience)
         self.words = Words(time.monotonic(), step=self.words.step, total_steps=self.words.total_steps)
-        self.measurement, self.probe_until_s = make_measurement(self.standing), None
+        self.measurement = make_measurement(self.standing)
         try:
             environments.check_command(self.spec)
             environments.read_secrets(self.spec)
@@ -132,7 +113,7 @@ class Crew:
             return
         for folder in (self.spec.checkpoint.dir, self.spec.output_dir, self.spec.log_dir):
             environments.make_folder(Path(folder), self.spec.run_as)
-        self.attempt = Attempt(self.house, self.standing, self.restarts)
+        self.attempt = Attempt(self.house, self.standing, self.restarts.count)
         self.attempt.processes.listen_to(self.hear, self.keep_output, self.note_end)
 
     def keep_output(self, member: Member, data: bytes) -> None:
@@ -154,7 +135,7 @@ class Crew:
     def understand(self, attempt: Attempt, member: Member, message: Message) -> None:
         """Act on a word; one that is not of `training.channels` raises."""
         if member.name == STORE:
-            attempt.meet(str(message["address"]), self.wanted, self.workers)
+            attempt.meet(str(message["address"]), self.wanted, self.standing.all_workers)
             if not self.spec.elastic:
                 self.begin(0)
         elif attempt.speaks_for_all(member):
@@ -196,13 +177,10 @@ class Crew:
     def note_step(self) -> None:
         """A global step was completed."""
         now_s = time.monotonic()
-        if self.words.step > self.best_step:
-            self.best_step, self.futile = self.words.step, 0
-        if self.measurement is not None and self.phase == "running":
-            if self.probe_until_s is None:
-                self.probe_until_s = now_s + self.measurement.max_s
-            if self.measurement.note(self.words.step, now_s):
-                self.measure_next(now_s)
+        self.restarts.note_step(self.words.step)
+        measurement = self.measurement
+        if measurement is not None and self.phase == "running" and measurement.note(self.words.step, now_s):
+            self.measure_next(measurement, now_s)
 
     def complete_change(self, step: int, pause_s: float) -> None:
         """The change of devices has been made."""
@@ -211,7 +189,8 @@ class Crew:
         if self.phase == "resizing":
             self.phase = "running"
         self.words.speed.pause()
-        self.pause_s = pause_s
+        if self.measurement is not None:
+            self.measurement.pause_s = pause_s
         self.reached = self.heading
         self.reports.tell_resized(self.heading, self.attempt.devices, step, pause_s)
 
@@ -221,19 +200,12 @@ class Crew:
         if self.attempt is not None:
             self.reports.tell_progress(self.words, len(self.attempt.roster.names))
 
-    # Probing.
-
-    def measure_next(self, now_s: float) -> None:
-        """A share was measured: go on to the next, or end the probe."""
-        assert self.measurement is not None
-        self.measurement.close(now_s)
-        if self.measurement.is_complete or self.logical_workers == 1:
-            self.end_probe()
-
-    def end_probe(self) -> None:
-        """Tell what the probe has found."""
-        assert self.measurement is not None
-        self.clear(self.reports.make_probed(self.measurement, self.words, self.pause_s))
+    def measure_next(self, measurement: Measurement, now_s: float) -> None:
+        """A share was measured: go on to the next, or end the probe if there is none."""
+        measurement.close(now_s)
+        workers = self.standing.all_workers
+        if measurement.is_complete or (workers is not None and workers.total == 1):
+            self.clear(self.reports.make_probed(measurement, self.words))
 
     # Ends.
 
@@ -247,36 +219,31 @@ class Crew:
                 self.conclude_stop()
             else:
                 self.conclude()
-        elif self.phase in ("starting", "running", "resizing") and is_suspicious(member):
+        elif self.phase in ("starting", "running", "resizing") and member.is_suspicious:
             self.phase = "settling"
             self.until_s = time.monotonic() + self.house.options.settle_s
 
     def conclude(self) -> None:
         """Judge by the codes of those that have ended, and act on the verdict."""
         assert self.attempt is not None
-        codes = self.attempt.codes
-        heard = Hearing(self.words.finished, self.attempt.connected, self.spec.elastic)
-        verdict = judge_end(codes, heard) if self.attempt.is_done(heard.finished) else judge(codes)
-        if verdict is None and not self.attempt.processes.members[STORE].is_alive:
-            self.fault("killed", "the process that holds the job's store was lost")
-        elif verdict is None:
-            self.fail("early_exit", self.words.describe_early_exit(), 0)
-        elif verdict.word == "finished":
-            self.finish()
-        elif verdict.word == "killed":
-            self.fault("killed", f"process {verdict.process} {describe_code(verdict.code)}")
-        elif verdict.word == "crashed":
-            self.crash(verdict)
-        elif verdict.word == "no_init":
-            self.fail("no_init", environments.describe_missing_init("before it ended"), 0)
-        else:
-            self.fail("early_exit", self.words.describe_early_exit(), 0)
+        verdict = self.attempt.judge(self.words.finished)
+        match verdict.word:
+            case "finished":
+                self.finish()
+            case "killed" | "store_lost":
+                self.fault("killed", verdict.describe())
+            case "crashed":
+                self.crash(verdict)
+            case "no_init":
+                self.fail("no_init", environments.describe_missing_init("before it ended"), 0)
+            case _:
+                self.fail("early_exit", self.words.describe_early_exit(), 0)
 
     def finish(self) -> None:
         """The job is done."""
         if self.measurement is not None:
             self.measurement.close(time.monotonic())
-            self.end_probe()
+            self.clear(self.reports.make_probed(self.measurement, self.words))
             return
         self.report()
         self.look_for_checkpoint()
@@ -304,13 +271,12 @@ class Crew:
 
     def fault(self, cause: str, reason: str, user_fault: bool = False) -> None:
         """Start again from the last checkpoint, unless that has led nowhere too often."""
-        if self.futile >= self.house.options.futile:
-            self.fail("no_progress", f"{reason}; {self.futile} restarts in a row made no step", user_fault=False)
+        if self.restarts.are_hopeless:
+            why = f"{reason}; {self.restarts.futile} restarts in a row made no step"
+            self.fail("no_progress", why, user_fault=False)
             return
         self.reports.tell_fault(cause, reason, self.words.step, user_fault)
-        self.until_s = time.monotonic() + BACK_OFF_S[min(self.futile, len(BACK_OFF_S) - 1)]
-        self.futile += 1
-        self.restarts += 1
+        self.until_s = self.restarts.add(time.monotonic())
         self.clear(None)
 
     def clear(self, last: Event | None) -> None:
@@ -373,18 +339,12 @@ class Crew:
             self.clear(None)
 
     def give_grace(self) -> None:
-        """Let the processes end by themselves."""
+        """Let the processes end by themselves: in the time told, or in what their steps and checkpoints call for."""
         self.phase = "stopping"
-        self.until_s = time.monotonic() + self.find_grace_s()
-
-    def find_grace_s(self) -> float:
-        """As told; else the least grace, plus two of the longest gaps between steps, plus three times a checkpoint."""
-        options = self.house.options
-        size = environments.measure_newest(Path(self.spec.checkpoint.dir))
-        fitting_s = options.grace_s + 2 * self.words.speed.longest_gap_s + 3 * size / options.write_bytes_per_s
         ending = self.standing.ending
         told_s = ending.grace_s if isinstance(ending, Stop) else None
-        return fitting_s if told_s is None else told_s
+        fitting_s = self.house.options.find_grace_s(self.words.speed.longest_gap_s, self.shelf.measure())
+        self.until_s = time.monotonic() + (fitting_s if told_s is None else told_s)
 
     def conclude_stop(self) -> None:
         """All processes have ended in their grace: stopped, unless they had just finished."""
@@ -407,7 +367,7 @@ class Crew:
                 self.note_cleared()
             case "settling" if now_s >= self.until_s:
                 self.conclude()
-            case "stopping" if now_s >= self.until_s:
+            case "stopping" if now_s >= self.until_s or self.hangs(now_s):
                 self.clear(None)
             case "starting" | "running" | "resizing":
                 self.oversee(now_s)
@@ -425,14 +385,13 @@ class Crew:
             self.look(self.attempt, now_s)
         if self.phase == "running":
             self.oversee_devices(self.attempt)
-        if self.probe_until_s is not None and now_s >= self.probe_until_s and self.phase != "clearing":
+        until_s = self.measurement.until_s if self.measurement is not None else None
+        if until_s is not None and now_s >= until_s and self.phase != "clearing":
             self.finish()
 
     def look_for_checkpoint(self) -> None:
         """Tell of a checkpoint when it is on disk, whatever was said of it."""
-        step = environments.find_newest_step(Path(self.spec.checkpoint.dir))
-        if step > self.saved_step and self.measurement is None:
-            self.saved_step = step
+        if self.measurement is None and (step := self.shelf.look()) is not None:
             self.reports.tell_checkpoint(step)
 
     def look(self, attempt: Attempt, now_s: float) -> None:
@@ -449,9 +408,18 @@ class Crew:
         if hang is not None:
             self.fault(hang.cause, hang.reason)
 
+    def hangs(self, now_s: float) -> bool:
+        """Whether a process that should end will never do so by itself, because it is stopped (SIGSTOP)."""
+        assert self.attempt is not None
+        if now_s - self.looked_s < self.house.options.look_s:
+            return False
+        self.looked_s = now_s
+        hang = self.watch.look(self.attempt.look(), None, 0.0, now_s)
+        return hang is not None
+
     def oversee_devices(self, attempt: Attempt) -> None:
         """Begin a change if other devices or workers are wanted; say so if they are there already."""
-        wanted, workers = self.wanted, self.workers
+        wanted, workers = self.wanted, self.standing.all_workers
         misplaced = self.spec.elastic and workers is not None and not attempt.is_mapped(workers)
         if set(wanted) != set(attempt.devices) or misplaced:
             if not self.spec.elastic:
@@ -463,16 +431,3 @@ class Crew:
         elif self.reached != self.standing.generation:
             self.heading = self.standing.generation
             self.complete_change(self.words.step, 0.0)
-
-
-def is_suspicious(member: Member) -> bool:
-    """Whether the end of a process calls for a verdict although others are alive."""
-    return member.code != 0 or member.name == STORE or (member.connected and not member.done)
-
-
-def make_measurement(standing: Standing) -> Measurement | None:
-    """The measurement that a probe makes."""
-    order = standing.order
-    if not isinstance(order, Probe):
-        return None
-    return Measurement(min(2, len(order.devices)), order.max_steps, order.max_s)

@@ -3,7 +3,6 @@
 Pure but for reading the secrets file. Nothing of the server's environment gets through that is not on the list.
 """
 
-import contextlib
 import json
 import pwd
 import shutil
@@ -123,26 +122,6 @@ def make_folder(path: Path, user: str | None) -> None:
     path.mkdir(parents=True, exist_ok=True)
     if user is not None:
         shutil.chown(path, user)
-
-
-def find_newest(checkpoints: Path) -> Path | None:
-    """The newest whole checkpoint in a folder: their names sort by step, and the manifest is written last."""
-    whole = [path.parent for path in checkpoints.glob("step-*/manifest.json")]
-    return max((path for path in whole if path.name.removeprefix("step-").isdigit()), default=None)
-
-
-def find_newest_step(checkpoints: Path) -> int:
-    """The step of the newest checkpoint; -1 if there is none."""
-    newest = find_newest(checkpoints)
-    return int(newest.name.removeprefix("step-")) if newest is not None else -1
-
-
-def measure_newest(checkpoints: Path) -> int:
-    """The bytes of the newest checkpoint; 0 if there is none."""
-    newest = find_newest(checkpoints)
-    with contextlib.suppress(OSError):
-        return sum(file.stat().st_size for file in newest.iterdir()) if newest is not None else 0
-    return 0
 
 
 def describe_missing_init(when: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.executors import wire
+from springtide.executors.changes import Workers
 from springtide.executors.outboxes import Ledger, Outbox, Verdict
 from springtide.executors.protocol import (
     FINAL,
@@ -48,6 +49,13 @@ class Standing:
     logical_workers: int | None = None
     #: Logical workers on each device; empty: spread evenly.
     workers: tuple[int, ...] = ()
+
+    @property
+    def all_workers(self) -> Workers | None:
+        """The logical workers, by the job file or as the script has said, and where; None while nobody knows."""
+        total = self.order.spec.logical_workers or self.logical_workers
+        asked = dict(zip(self.devices, self.workers, strict=False))
+        return None if total is None else Workers(total, asked)
 
 
 class Journal:

@@ -6,7 +6,8 @@ is not measured: it carries the warm-up.
 
 from dataclasses import dataclass, field
 
-from springtide.executors.protocol import SpeedPoint
+from springtide.executors.journals import Standing
+from springtide.executors.protocol import Probe, SpeedPoint
 
 
 @dataclass
@@ -21,6 +22,10 @@ class Measurement:
     first_step: int = 0
     last_s: float = 0.0
     last_step: int = 0
+    #: When the whole probe is over at the latest; None before its first step.
+    until_s: float | None = None
+    #: Pause of the change to the second share.
+    pause_s: float | None = None
 
     @property
     def share(self) -> int:
@@ -29,6 +34,8 @@ class Measurement:
 
     def note(self, step: int, now_s: float) -> bool:
         """Hear of a step; True when this share has been measured."""
+        if self.until_s is None:
+            self.until_s = now_s + self.max_s
         if self.first_s is None:
             self.first_s, self.first_step = now_s, step
         self.last_s, self.last_step = now_s, step
@@ -54,3 +61,11 @@ class Measurement:
     def is_complete(self) -> bool:
         """Whether every share has its point."""
         return len(self.points) >= self.shares
+
+
+def make_measurement(standing: Standing) -> Measurement | None:
+    """The measurement that a probe makes."""
+    order = standing.order
+    if not isinstance(order, Probe):
+        return None
+    return Measurement(min(2, len(order.devices)), order.max_steps, order.max_s)

@@ -89,6 +89,11 @@ class Member:
         """Whether it was asked for and has not ended."""
         return self.code is None
 
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether its end calls for a verdict although others are alive."""
+        return self.code != 0 or self.name == STORE or (self.connected and not self.done)
+
     def is_late(self, now_s: float, init_s: float) -> bool:
         """Whether it should have called `springtide.init` by now."""
         started_s = self.forked_s
@@ -275,6 +280,11 @@ class Processes:
             return False
         lines.write(message)
         return True
+
+    @property
+    def in_use(self) -> set[str]:
+        """The devices on which processes may be alive."""
+        return {member.device for member in self.members.values() if member.is_alive and member.device}
 
     def alive(self) -> list[Member]:
         """The processes that have not ended, the store's left out."""

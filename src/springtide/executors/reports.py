@@ -95,10 +95,10 @@ class Reports:
         """The job is given up."""
         return Failed(**self.common, step=step, exit_code=exit_code, reason=reason, user_fault=user_fault, code=code)
 
-    def make_probed(self, measurement: Measurement, words: Words, pause_s: float | None) -> Probed:
+    def make_probed(self, measurement: Measurement, words: Words) -> Probed:
         """The probe is done."""
         points = tuple(measurement.points)
-        pause = pause_s if len(points) > 1 else None
+        pause = measurement.pause_s if len(points) > 1 else None
         return Probed(**self.common, points=points, startup_s=words.startup_s, pause_s=pause)
 
     def make_stopped(self, words: Words, ending: Stop | Cancel | None, leaving: str | None) -> Stopped:

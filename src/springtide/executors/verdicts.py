@@ -18,13 +18,19 @@ WRONG_INPUT = 2
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a job's processes ended. `word` is finished, killed, crashed, early_exit or no_init."""
+    """How a job's processes ended. `word` is finished, killed, store_lost, crashed, early_exit or no_init."""
 
     word: str
     process: str = ""
     code: int = 0
     #: Whether starting again may help.
     can_retry: bool = False
+
+    def describe(self) -> str:
+        """Who was lost, and how."""
+        if self.word == "store_lost":
+            return "the process that holds the job's store was lost"
+        return f"process {self.process} {describe_code(self.code)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,15 @@ from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import JobId
 from springtide.experiments.caches import Cache, digest_file, digest_files, make_key
 from springtide.experiments.codes import digest_code
-from springtide.experiments.sources import Sources
 from springtide.policies import POLICIES
 from springtide.simulator.recordings import Recording, Steps
 from springtide.simulator.runs import simulate
-from springtide.simulator.settings import Setting
+from springtide.simulator.settings import load_setting
 from springtide.simulator.streams import mute_solvers
 from springtide.simulator.traces import Trace, read_trace
 from springtide.simulator.workloads import draw_trace, parse_workload
 from springtide.throughput.overheads import parse_overhead
-from springtide.throughput.profiles import PACKAGED, read_profiles
+from springtide.throughput.profiles import PACKAGED
 
 LIMIT_S = 300.0
 ENGINE = "springtide.experiments.simulations"
@@ -48,6 +47,8 @@ class Scene:
     first: int | None = None
     profiles: Path | None = None
     overhead: str = "elasticflow"
+    time_scale: float = 1.0
+    last_of_duplicates: bool = False
 
     @property
     def name(self) -> str:
@@ -129,10 +130,10 @@ def limit_time(seconds: float) -> Iterator[None]:
 def load_scene(scene: Scene) -> tuple[Trace, Cluster]:
     """The jobs and the cluster of a scene."""
     cluster = parse_cluster(scene.cluster)
-    profiles = read_profiles(scene.profiles, cluster.device_types)
-    setting = Setting(cluster, profiles, parse_overhead(scene.overhead, cluster.total))
+    overhead = parse_overhead(scene.overhead, cluster.total)
+    setting = load_setting(cluster, scene.profiles, overhead, scene.time_scale)
     if scene.path is not None:
-        trace = read_trace(scene.path, setting)
+        trace = read_trace(scene.path, setting, last_of_duplicates=scene.last_of_duplicates)
     else:
         trace = draw_trace(parse_workload(scene.synthetic), setting)
     return (replace(trace, jobs=trace.jobs[: scene.first]) if scene.first else trace), cluster
@@ -151,21 +152,24 @@ def run_plan(plan: Plan, limit_s: float = LIMIT_S) -> dict[str, Any] | None:
     return {"report": report.to_json(), "steps": {name: getattr(chronicle, name) for name in names}}
 
 
-def make_plan_key(plan: Plan, sources: Sources) -> str:
+def list_tables(scene: Scene) -> list[Path]:
+    """The tables of speeds that a scene may read: those of its device types, else all that lie in its folder."""
+    home = scene.profiles or PACKAGED
+    kinds = [home / kind for kind in parse_cluster(scene.cluster).device_types]
+    return [path for kind in kinds for path in kind.glob("*.csv")] or list(home.glob("*.csv"))
+
+
+def make_plan_key(plan: Plan) -> str:
     """The key of a run: its inputs by content, and the code of the simulator and of its one policy."""
     scene = plan.scene
     content = digest_file(scene.path) if scene.path else scene.synthetic
-    types = parse_cluster(scene.cluster).device_types
-    tables = [path for kind in types for path in sources.list_profiles(kind)]
-    if not tables:
-        tables = [path for kind in types for path in (PACKAGED / kind).glob("*.csv")]
     facts = asdict(replace(scene, path=None, profiles=None)) | {"policy": plan.policy, "record": plan.record}
-    return make_key([facts, content, digest_files(tables), digest_code(ENGINE, POLICIES[plan.policy][0])])
+    return make_key([facts, content, digest_files(list_tables(scene)), digest_code(ENGINE, POLICIES[plan.policy][0])])
 
 
-def run_plans(plans: Sequence[Plan], sources: Sources, cache: Cache, jobs: int, tell: Tell) -> list[Outcome]:
+def run_plans(plans: Sequence[Plan], cache: Cache, jobs: int, tell: Tell) -> list[Outcome]:
     """Every run in the order of the plans: kept ones from the cache, the others made in so many processes."""
-    keys = {plan: make_plan_key(plan, sources) for plan in plans}
+    keys = {plan: make_plan_key(plan) for plan in plans}
     found = {plan: cache.find(key) for plan, key in keys.items()}
     missing = [plan for plan in found if found[plan] is None]
     for number, (plan, value) in enumerate(_make(missing, jobs), start=1):

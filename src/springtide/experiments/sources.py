@@ -45,13 +45,6 @@ class Sources:
             return None
         return next((path for path in sorted(self.traces.rglob(f"{name}.csv"))), None)
 
-    def list_profiles(self, device_type: str) -> list[Path]:
-        """The profile tables of a device type in the given folder; none where the packaged ones serve."""
-        if self.profiles is None:
-            return []
-        home = self.profiles / device_type
-        return sorted((home if home.is_dir() else self.profiles).glob("*.csv"))
-
 
 @dataclass(frozen=True, slots=True)
 class Found:

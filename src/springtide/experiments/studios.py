@@ -30,7 +30,7 @@ class Studio:
 
     def simulate(self, plans: Sequence[Plan]) -> list[Outcome]:
         """These runs, in order."""
-        return run_plans(plans, self.sources, self.cache, self.jobs, self.tell)
+        return run_plans(plans, self.cache, self.jobs, self.tell)
 
     def remember(self, module: str, parts: object, compute: Callable[[], Any]) -> Any:
         """What a module computes from these parts, as JSON gives it back; kept until its code changes."""

@@ -27,7 +27,17 @@ POLICY_COLOURS = {
     "springtide-flexible": SKY,
     "elasticflow": ORANGE,
     "easyscale-homo": ORANGE,
-    "easyscale-heter": BLUE,
+    "easyscale-heter": GREEN,
+}
+# where policies are lines: a colour and a marker each
+POLICY_LINES = {
+    "edf": (YELLOW, "o"),
+    "gandiva": (PINK, "s"),
+    "tiresias": (GREEN, "^"),
+    "themis": (BLACK, "D"),
+    "chronus": (GREY, "v"),
+    "elasticflow": (ORANGE, "P"),
+    "springtide": (BLUE, "X"),
 }
 RULES: dict[Any, Any] = {
     "font.size": 8,
@@ -98,6 +108,16 @@ def save(figure: Any, stem: Path) -> list[Path]:
     figure.savefig(files[0], dpi=DPI, metadata={"Software": None})
     figure.savefig(files[1], metadata={"Date": None, "Creator": None})
     return files
+
+
+def set_log_ticks(axis: Any, ticks: Sequence[float]) -> None:
+    """Write these values, plainly, on a logarithmic axis, and no others."""
+    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+    axis.set_major_locator(FixedLocator(list(ticks)))
+    axis.set_ticklabels([f"{tick:g}" for tick in ticks])
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def label_bars(panel: Any, values: Sequence[float | None], at: float, form: str = "{:.2f}") -> None:

@@ -33,15 +33,6 @@ class Table:
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
-    def to_json(self) -> dict[str, Any]:
-        """The table as plain values."""
-        return {
-            "columns": list(self.columns),
-            "rows": [list(row) for row in self.rows],
-            "labels": self.labels,
-            "measured": sorted(self.measured),
-        }
-
 
 def make_table(
     columns: Sequence[str], rows: Sequence[Sequence[Cell]], labels: int = 1, measured: Sequence[str] = ()
@@ -49,11 +40,6 @@ def make_table(
     """A table out of plain sequences; every measured column must be one of the columns."""
     assert set(measured) <= set(columns), f"measured columns {measured} must be among {columns}"
     return Table(tuple(columns), tuple(tuple(row) for row in rows), labels, frozenset(measured))
-
-
-def from_json(plain: dict[str, Any]) -> Table:
-    """The table that `to_json` wrote."""
-    return make_table(plain["columns"], plain["rows"], plain["labels"], plain["measured"])
 
 
 def write_csv(table: Table) -> str:

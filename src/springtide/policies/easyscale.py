@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from springtide.core.decisions import Decision, JobView, Snapshot
-from springtide.core.devices import Devices
+from springtide.core.devices import Devices, NodeSlice
 from springtide.core.jobs import Job, JobId
 from springtide.core.mixes import Mix, TypedCurves
 from springtide.placement.loose import hold_loosely
@@ -38,8 +38,8 @@ def easyscale_heter(now_s: float, snapshot: Snapshot) -> Decision:
 
 
 def keep_one_kind(view: JobView, speeds: TypedCurves) -> tuple[tuple[str, ...], bool]:
-    """(types, whether several at once): the preferred type, else the one it started on, else any one."""
-    only = speeds.preferred or view.home
+    """(types, whether several at once): the type it started on, else the preferred one, else any one."""
+    only = view.home or speeds.preferred
     return (only,) if only else speeds.types, False
 
 
@@ -69,7 +69,7 @@ def place(snapshot: Snapshot, changes: Mapping[JobId, Mix]) -> dict[JobId, Devic
     own = {job_id: snapshot.jobs[job_id].devices for job_id in changes}
     free = list(snapshot.free_masks)
     for node, mask in (piece for devices in own.values() for piece in devices):
-        free[node] |= mask
+        free[node] |= mask & ~snapshot.leaving[node] if snapshot.leaving else mask
     return hold_loosely(snapshot.cluster, free, own, changes)
 
 
@@ -81,17 +81,37 @@ def smallest_gang(job: Job) -> int:
 def set_desk(now_s: float, views: Iterable[JobView], snapshot: Snapshot, kinds: Kinds) -> Desk:
     """Every job with what it holds, and what is free."""
     cluster = snapshot.cluster
-    members = {}
+    free = dict.fromkeys(cluster.device_types, 0)
+    for kind, mask in zip(cluster.node_types, snapshot.free_masks, strict=True):
+        free[kind] += mask.bit_count()
+    desk = Desk({}, free)
     for view in views:
         speeds = view.job.typed or type_curve(view.job.curve, cluster.device_types)
         usable, mixes = kinds(view, speeds)
         held = dict(held_mix(view, cluster.device_types))
         left = view.progress.work_left_at(now_s)
-        members[view.job.id] = Member(view, speeds, usable, mixes, left, held, view.progress.rate)
-    free = dict.fromkeys(cluster.device_types, 0)
-    for kind, mask in zip(cluster.node_types, snapshot.free_masks, strict=True):
-        free[kind] += mask.bit_count()
-    return Desk(members, free)
+        member = Member(view, speeds, usable, mixes, left, held, view.progress.rate)
+        if snapshot.leaving:
+            leave(desk, member, snapshot)
+        desk.members[view.job.id] = member
+    return desk
+
+
+def leave(desk: Desk, member: Member, snapshot: Snapshot) -> None:
+    """Take from a job what its owner wants back, and what it then cannot use; it may get others instead."""
+    staying = [NodeSlice(node, mask & ~snapshot.leaving[node]) for node, mask in member.view.devices]
+    kept = snapshot.cluster.count_types(tuple(staying))
+    if sum(kept.values()) == member.size:
+        return
+    member.must_change = True
+    runs = member.speeds.rate(kept) > 0
+    for kind, count in list(member.mix.items()):
+        left = kept.get(kind, 0)
+        member.add(kind, (left if runs else member.speeds.curves[kind].share_within(left)) - count)
+    if not member.rate:
+        member.mix.clear()
+    for kind, count in kept.items():
+        desk.free[kind] += count - member.mix.get(kind, 0)
 
 
 def judge_growth(now_s: float, desk: Desk, memory: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,10 +142,13 @@ def secure_guarantees(desk: Desk) -> None:
 
 def start_waiting(desk: Desk) -> None:
     """Start every waiting job on as few devices as possible, in order of arrival; running ones shrink for it."""
+    blocked: set[tuple[str, ...]] = set()
     for member in desk.members.values():
-        if not member.mix and not member.speeds.guaranteed and not start(desk, member, 1):
-            make_room(desk, member, 1, to_zero=False)
-            start(desk, member, 1)
+        if member.mix or member.speeds.guaranteed or member.kinds in blocked or start(desk, member, 1):
+            continue
+        make_room(desk, member, 1, to_zero=False)
+        if not start(desk, member, 1):
+            blocked.add(member.kinds)
 
 
 def start(desk: Desk, member: Member, least: int) -> bool:
@@ -143,10 +166,11 @@ def make_room(desk: Desk, member: Member, least: int, to_zero: bool) -> None:
     """Take devices from jobs that hold more than is guaranteed to them, where it costs the least speed per device."""
     while desk.propose_start(member, least) is None:
         wanted = {kind: 1 for kind in member.kinds}
-        cuts = [cut for other in desk.members.values() if other is not member for cut in list_cuts(desk, other, wanted)]
+        others = [other for other in desk.members.values() if other is not member]
+        # those who pay a pause at this instant anyway come first
+        cuts = [(not other.is_changing, cut, other) for other in others for cut in list_cuts(desk, other, wanted)]
         if cuts:
-            cut = min(cuts)
-            victim = next(other for other in desk.members.values() if other.view.job.index == cut.arrival)
+            _, cut, victim = min(cuts, key=lambda entry: entry[:2])
             desk.give(victim, cut.kind, -cut.devices)
         elif not (to_zero and stop_one(desk, member)):
             return

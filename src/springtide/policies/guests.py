@@ -2,11 +2,11 @@
 
 One device for each job in order of arrival, then the rest, to the shortest job first; a job that would be the last to
 end even if it ran at full speed from now on goes before all others, or the cluster would wait for it at the end. Each
-takes the mix that is best for all: its own time, and the time that the others lose meanwhile. Nothing is planned ahead.
+takes the mix that is best for all: its own time, and what the others lose meanwhile. Nothing is planned ahead.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from springtide.core.decisions import JobView
@@ -14,7 +14,8 @@ from springtide.core.jobs import JobId
 from springtide.core.mixes import Mix, TypedCurves
 
 EQUAL = 1.0 - 1e-9  # rates this close are the same
-COMPANY = 2.0  # times the jobs that are here: about as many come again while they run
+COMPANY = 4.0  # times the jobs that are here: others come while they run
+USEFUL = 0.8  # of the time that all work would take: some comes later, and some jobs use few devices
 PATIENCE = 2.0  # a change must save more than so many of its own pauses
 
 
@@ -37,10 +38,11 @@ class Guest:
 
 @dataclass(slots=True)
 class Stock:
-    """Devices of each type: all there are, and those not handed out yet."""
+    """Devices of each type: all there are, those not handed out yet, and those of them that no guest holds."""
 
     totals: Mix
-    free: dict[str, int] = field(default_factory=dict)
+    free: dict[str, int]
+    idle: dict[str, int]
 
     def holds(self, mix: Mix) -> bool:
         """Whether a mix can be handed out."""
@@ -51,6 +53,10 @@ class Stock:
         for kind, count in mix.items():
             self.free[kind] += sign * count
 
+    def displaces(self, mix: Mix, held: Mix) -> int:
+        """Of how many types somebody else holds devices that a mix needs; each stands for one job that must pause."""
+        return sum(count > self.idle.get(kind, 0) + held.get(kind, 0) for kind, count in mix.items())
+
 
 def share_out(now_s: float, views: Iterable[JobView], totals: Mix, free: Mix) -> dict[JobId, Mix]:
     """The mix of each best-effort job, by priority, then in arrival order; `free` counts what they hold, too.
@@ -58,16 +64,32 @@ def share_out(now_s: float, views: Iterable[JobView], totals: Mix, free: Mix) ->
     O(jobs * devices) speeds, nearly all of them known from the call before.
     """
     guests = [meet(view, now_s) for view in views if view.job.typed is not None]
-    stock = Stock(totals, dict(free))
+    stock = open_stock(guests, totals, free)
     keep_one_each(guests, stock)
+    ranked = rank(guests, totals)
     mixes: dict[JobId, Mix] = {}
-    for guest in rank(guests, totals):
+    for guest in ranked:
         if guest.kept:
             stock.free[guest.kept] += 1
-        mix = choose_mix(now_s, guest, stock, len(guests) - 1)
+        mix = mixes[guest.view.job.id] = choose_mix(now_s, guest, stock, COMPANY * (len(guests) - 1))
         stock.move(mix, -1)
-        mixes[guest.view.job.id] = mix
+        for kind in stock.idle:
+            stock.idle[kind] += guest.held.get(kind, 0) - mix.get(kind, 0)
+    stock.idle = stock.free
+    for guest in ranked:  # what nobody has asked for delays nobody
+        stock.move(mixes[guest.view.job.id], 1)
+        mixes[guest.view.job.id] = choose_mix(now_s, guest, stock, 0.0)
+        stock.move(mixes[guest.view.job.id], -1)
     return mixes
+
+
+def open_stock(guests: Iterable[Guest], totals: Mix, free: Mix) -> Stock:
+    """The stock before anything is handed out."""
+    idle = {kind: free.get(kind, 0) for kind in totals}
+    for guest in guests:
+        for kind, count in guest.held.items():
+            idle[kind] -= count
+    return Stock(totals, {kind: free.get(kind, 0) for kind in totals}, idle)
 
 
 def meet(view: JobView, now_s: float) -> Guest:
@@ -91,8 +113,8 @@ def rank(guests: list[Guest], totals: Mix) -> list[Guest]:
 
     A job holds up the end if even alone it needs longer than all work here would take if it were spread evenly.
     """
-    alone_s = [guest.work / max(find_rates(guest, totals).values(), default=inf) for guest in guests]
-    backlog_s = sum(guest.work / full_rate(guest, totals) for guest in guests)
+    alone_s = [find_alone_s(guest, totals) for guest in guests]
+    backlog_s = USEFUL * sum(guest.work / full_rate(guest, totals) for guest in guests)
     order = sorted(
         range(len(guests)),
         key=lambda at: (
@@ -103,6 +125,12 @@ def rank(guests: list[Guest], totals: Mix) -> list[Guest]:
         ),
     )
     return [guests[at] for at in order]
+
+
+def find_alone_s(guest: Guest, totals: Mix) -> float:
+    """Seconds to the end if a job pauses once and then has the cluster to itself."""
+    rate = max(find_rates(guest, totals).values(), default=0.0)
+    return guest.view.job.overhead.pause_s(1) + guest.work / rate if rate else inf
 
 
 def full_rate(guest: Guest, totals: Mix) -> float:
@@ -122,14 +150,15 @@ def find_rates(guest: Guest, within: Mix) -> dict[tuple[tuple[str, int], ...], f
     return {tuple(mix.items()): guest.typed.rate(mix) for mix in guest.typed.climb(usable)}
 
 
-def choose_mix(now_s: float, guest: Guest, stock: Stock, others: int) -> Mix:
-    """The mix, of what is free, with the least delay for all: T (1 + COMPANY * others * part of the cluster).
+def choose_mix(now_s: float, guest: Guest, stock: Stock, company: float) -> Mix:
+    """The mix, of what is free, with the least delay for all: T (1 + company * part of the cluster).
 
     T is the guest's own time with the pause of a change; a second on a part of the cluster delays everyone else by
-    that part of a second. Keeping what it holds costs no pause, and counts as PATIENCE pauses less.
+    that part of a second, and a job whose devices are taken by a pause. Keeping what it holds costs no pause, and is
+    preferred by PATIENCE pauses.
     """
     overhead, starting = guest.view.job.overhead, not guest.held
-    capacity, company = full_rate(guest, stock.totals), COMPANY * others
+    capacity = full_rate(guest, stock.totals)
     best, least = {}, inf
     if guest.held and stock.holds(guest.held):
         spared_s = PATIENCE * overhead.pause_s(sum(guest.held.values()))
@@ -137,7 +166,8 @@ def choose_mix(now_s: float, guest: Guest, stock: Stock, others: int) -> Mix:
         best, least = dict(guest.held), _delay(guest, guest.held, wait_s, company / capacity)
     for items, _ in find_rates(guest, stock.free).items():
         mix = dict(items)
-        delay = _delay(guest, mix, overhead.pause_s(sum(mix.values()), starting), company / capacity)
+        pause_s = overhead.pause_s(sum(mix.values()), starting)
+        delay = _delay(guest, mix, pause_s, company / capacity) + pause_s * stock.displaces(mix, guest.held)
         if delay < least * EQUAL:
             best, least = mix, delay
     return best if best == guest.held else trim(guest.typed, best)

@@ -9,7 +9,7 @@ from math import inf
 
 import numpy as np
 
-from springtide.core.decisions import JobView, Plan, Segment, Snapshot
+from springtide.core.decisions import JobView, Plan, Segment, Snapshot, Status
 from springtide.core.jobs import Job, JobId
 from springtide.policies import filling
 from springtide.policies.filling import Capacity, Floats, Ints, Roster
@@ -30,6 +30,7 @@ class Ledger:
     base_since: Floats
     capacity: Capacity
     trial: Roster
+    offered: tuple[Plan, ...] = ()  # reservations of open offers: fixed, and gone when the offers are
 
     def add(self, view: JobView) -> int:
         """A row for a job, with its levels and progress and without a plan."""
@@ -130,8 +131,12 @@ def open_ledger(now_s: float, snapshot: Snapshot) -> Ledger:
     for job_id in snapshot.changes.finished:
         if job_id in ledger.rows:
             ledger.drop(job_id)
+    offered = []
     for job_id, view in snapshot.jobs.items():
         if view.promise is None:
+            continue
+        if view.status is Status.OFFERED:
+            offered.append(view.promise.plan)
             continue
         if job_id not in ledger.rows:
             ledger.add(view)
@@ -141,9 +146,25 @@ def open_ledger(now_s: float, snapshot: Snapshot) -> Ledger:
     ledger.rows = {job_id: ledger.rows[job_id] for job_id in snapshot.jobs if job_id in ledger.rows}
     ledger.settle()
     ledger.roster.touched[:] = 0
-    ledger.capacity = filling.empty_capacity(len(ledger.roster.deadline), now_s, ledger.devices)
+    ledger.offered = tuple(offered)
+    ledger.capacity = free_capacity(ledger)
     filling.occupy_all(ledger.capacity, ledger.roster, active_rows(ledger))
     return ledger
+
+
+def free_capacity(ledger: Ledger) -> Capacity:
+    """All devices from now on, but for those that open offers reserve."""
+    rows = len(ledger.roster.deadline) + len(ledger.offered)
+    capacity = filling.empty_capacity(rows, ledger.now_s, ledger.devices)
+    for plan in ledger.offered:
+        occupy_plan(ledger, capacity, plan, 1)
+    return capacity
+
+
+def occupy_plan(ledger: Ledger, capacity: Capacity, plan: Plan, sign: int) -> None:
+    """Take a plan that has no row out of the free devices (sign 1), or give it back (sign -1)."""
+    write_plan(ledger.trial, 0, plan)
+    filling.occupy(capacity, ledger.trial, 0, sign)
 
 
 def new_ledger(now_s: float, snapshot: Snapshot) -> Ledger:

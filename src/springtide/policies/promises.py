@@ -19,7 +19,8 @@ from springtide.placement.buddy import Placement, arrange
 from springtide.placement.rehearsal import rehearse
 from springtide.policies import filling
 from springtide.policies.filling import Ints
-from springtide.policies.ledgers import Ledger, active_rows, copy_roster, open_ledger
+from springtide.policies.ledgers import Ledger, active_rows, copy_roster, free_capacity, open_ledger
+from springtide.policies.offers import reserve
 
 THRIFT = 1.5  # a plan on what is left may cost this many times what the job needs alone before all are planned again
 ORDERS = 3  # orders in which all jobs are planned again before a newcomer is turned away
@@ -58,9 +59,10 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
         draft = propose(ledger, snapshot, caution)
         if caution is Caution.AFRESH and not replan(ledger):
             continue
+        reserved = reserve(ledger, snapshot)
         decision = conclude(ledger, snapshot, draft, caution)
         if decision is not None:
-            return decision
+            return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
     raise AssertionError("plans are followed anyhow")
 
 
@@ -96,7 +98,7 @@ def replan(ledger: Ledger, orders: int = ORDERS) -> bool:
     order = rows[np.argsort(ledger.roster.deadline[rows], kind="stable")]
     kept = copy_roster(ledger.roster)
     for _ in range(orders):
-        capacity = filling.empty_capacity(len(ledger.roster.deadline), ledger.now_s, ledger.devices)
+        capacity = free_capacity(ledger)
         planned = filling.fill_all(capacity, ledger.roster, order)
         if planned == len(order):
             ledger.capacity = capacity

@@ -17,7 +17,7 @@ from springtide.core.jobs import JobId
 from springtide.core.mixes import Mix, TypedCurves
 from springtide.throughput.heterogeneous import saved_s
 
-PATIENCE = 1.0  # a running job changes only if it ends earlier by more than one pause beyond the pause itself
+PATIENCE = 1.0  # a running job grows only if it ends earlier by more than one pause beyond the pause itself
 
 
 class Proposal(NamedTuple):
@@ -45,6 +45,7 @@ class Member:
     work_left: float
     mix: dict[str, int] = field(default_factory=dict)
     rate: float = 0.0
+    must_change: bool = False  # it holds devices that it is to leave
 
     @property
     def size(self) -> int:
@@ -54,18 +55,15 @@ class Member:
     @property
     def is_changing(self) -> bool:
         """Whether it starts, or pays a pause at this instant anyway."""
-        return self.mix != held_mix(self.view, self.kinds)
+        return self.must_change or self.mix != held_mix(self.view, self.kinds)
 
     def list_kinds(self) -> tuple[str, ...]:
         """The types of which it may have more."""
         return self.kinds if self.mixes or not self.mix else tuple(self.mix)
 
-    def pays(self, rate: float, devices: int) -> bool:
-        """Whether going on at another rate is worth the pause."""
-        if self.is_changing:
-            return True
-        pause_s = self.view.job.overhead.pause_s(devices)
-        return saved_s(self.work_left, self.rate, rate, pause_s) > PATIENCE * pause_s
+    def pause_s(self, devices: int) -> float:
+        """What a change to so many devices costs beyond what it pays at this instant anyway."""
+        return 0.0 if self.is_changing else self.view.job.overhead.pause_s(devices)
 
     def add(self, kind: str, devices: int) -> None:
         """Give it devices of a type, or take them back."""
@@ -113,15 +111,18 @@ class Desk:
     def propose_growth(self, member: Member) -> Proposal | None:
         """The largest speed-up per added device, of one type, up to twice the devices it has; None if none pays."""
         best: Proposal | None = None
-        size, rate, arrival = member.size, member.rate, member.view.job.index
+        size, rate, left, arrival = member.size, member.rate, member.work_left, member.view.job.index
         for kind in member.list_kinds():
             limit = min(self.free.get(kind, 0), size)
             for devices, faster in member.speeds.list_raises(member.mix, kind):
                 if devices > limit:
                     break
-                proposal = Proposal(-(faster / rate - 1.0) / devices, -devices, arrival, kind, devices, faster)
-                if (best is None or proposal < best) and member.pays(faster, size + devices):
-                    best = proposal
+                pause_s = member.pause_s(size + devices)
+                if saved_s(left, rate, faster, pause_s) < PATIENCE * pause_s:
+                    continue
+                speedup = left / rate / (pause_s + left / faster)
+                proposal = Proposal(-(speedup - 1.0) / devices, -devices, arrival, kind, devices, faster)
+                best = proposal if best is None else min(best, proposal)
         return best
 
     def propose_cuts(self, member: Member, least: int, kinds: Mapping[str, int]) -> Iterator[Proposal]:

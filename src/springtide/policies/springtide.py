@@ -16,7 +16,7 @@ from springtide.policies import filling
 from springtide.policies.demand import HISTORY, Demand, alone_cost, remember, survey
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.ledgers import Ledger
-from springtide.policies.pools import decide_pools, is_mixed
+from springtide.policies.mixtures import decide_pools, is_mixed
 from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
 
 PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself

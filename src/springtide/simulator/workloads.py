@@ -97,6 +97,11 @@ Choices = dict[int, list[tuple[str, int, Curve]]]
 def _list_choices(profiles: Profiles) -> Choices:
     """For each number of devices the models and batches with a known speed there, in a fixed order."""
     known = [(model, batch, profiles.curves[model, batch]) for model, batch in sorted(profiles.curves)]
+    if not known:
+        raise TraceError(
+            f"synthetic jobs need a model and batch with a profile on every device type of the cluster; "
+            f"{profiles.origin} have none in common: give --profiles DIR, or a cluster of one type"
+        )
     return {share: [entry for entry in known if share in entry[2].shares] or known for share in SHARES}
 
 

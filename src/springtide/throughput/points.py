@@ -105,46 +105,54 @@ def make_layout(
     return Layout(model, device_type, nodes, devices, local_batch, max_per_node or ceil(devices / nodes))
 
 
+Line = tuple[int, Point]  # a point and where it stands: the header is line 1
+
+
 def check_points(points: Sequence[Point], origin: str) -> None:
-    """Refuse points that contradict each other or whose batch cannot be per device."""
-    for group, members in group_points(points).items():
-        _check_repeats(members, f"{origin}, model {group[0]!r} on {group[1]!r}")
-        _check_batch_unit(members, f"{origin}, model {group[0]!r} on {group[1]!r}")
+    """Refuse points that contradict each other or whose batch cannot be per device; errors count lines from 2."""
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for number, point in enumerate(points, start=2):
+        groups.setdefault(point.layout.group, []).append((number, point))
+    for lines in groups.values():
+        _check_repeats(lines, origin)
+        _check_batch_unit(lines, origin)
 
 
-def _check_repeats(points: Sequence[Point], where: str) -> None:
-    seen: dict[Layout, tuple[float, float]] = {}
-    for point in points:
-        low, high = seen.get(point.layout, (point.step_s, point.step_s))
-        low, high = min(low, point.step_s), max(high, point.step_s)
-        if high > CONTRADICTION_RATIO * low:
-            at = point.layout
+def _check_repeats(lines: Sequence[Line], origin: str) -> None:
+    fastest: dict[Layout, Line] = {}
+    slowest: dict[Layout, Line] = {}
+    for line in lines:
+        at = line[1].layout
+        low = fastest[at] = min(line, fastest.get(at, line), key=lambda found: found[1].step_s)
+        high = slowest[at] = max(line, slowest.get(at, line), key=lambda found: found[1].step_s)
+        if high[1].step_s > CONTRADICTION_RATIO * low[1].step_s:
             raise ProfileError(
-                f"{where}: {at.devices} devices on {at.nodes} nodes at local batch {at.local_batch:g} took both "
-                f"{low:g} s and {high:g} s; repeats of one configuration may differ by a factor of "
-                f"{CONTRADICTION_RATIO:g} at most; remove the wrong row"
+                f"{origin}, lines {min(low[0], high[0])} and {max(low[0], high[0])}: {at.model!r} on {at.devices} "
+                f"{at.device_type!r} of {at.nodes} nodes at local batch {at.local_batch:g} took both "
+                f"{low[1].step_s:g} s and {high[1].step_s:g} s; repeats of one configuration may differ by a factor "
+                f"of {CONTRADICTION_RATIO:g} at most; remove the wrong row"
             )
-        seen[point.layout] = (low, high)
 
 
-def _check_batch_unit(points: Sequence[Point], where: str) -> None:
+def _check_batch_unit(lines: Sequence[Line], origin: str) -> None:
     """Refuse a batch that is the same for all counts while the step gets shorter as for a divided batch.
 
     Compared is with the fewest devices of one node: between nodes, odd pairs of counts do differ that much.
     """
-    by_batch: dict[float, dict[tuple[int, int], float]] = {}
-    for point in points:
+    by_batch: dict[float, dict[tuple[int, int], tuple[float, int]]] = {}
+    for number, point in lines:
         steps = by_batch.setdefault(point.layout.local_batch, {})
-        place = point.layout.nodes, point.layout.devices
-        steps[place] = min(point.step_s, steps.get(place, point.step_s))
+        place, found = (point.layout.nodes, point.layout.devices), (point.step_s, number)
+        steps[place] = min(found, steps.get(place, found))
     for batch, steps in sorted(by_batch.items()):
-        (nodes, fewer), before_s = min(steps.items())
-        for (_, more), after_s in sorted(steps.items()):
+        (nodes, fewer), (before_s, first) = min(steps.items())
+        for (_, more), (after_s, second) in sorted(steps.items()):
             if nodes == 1 and more > fewer and after_s < SPEEDUP_AT_SAME_BATCH * before_s:
                 raise ProfileError(
-                    f"{where}: at local_batch {batch:g} a step takes {before_s:g} s on {fewer} devices and "
-                    f"{after_s:g} s on {more}; the same work per device cannot get that much faster, so this "
-                    f"looks like the global batch; local_batch is samples per device (global batch / devices)"
+                    f"{origin}, lines {first} and {second}: at local_batch {batch:g} a step of "
+                    f"{point.layout.model!r} takes {before_s:g} s on {fewer} devices and {after_s:g} s on {more}: "
+                    f"the same work per device cannot get that much faster, so this looks like the global batch; "
+                    f"local_batch is samples per device (global batch / devices)"
                 )
 
 

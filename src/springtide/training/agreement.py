@@ -141,13 +141,13 @@ def ready_key(generation: int) -> str:
     return f"ready/{generation}"
 
 
-def write_header(header: torch.Tensor, action: Action, change: Change | None) -> None:
-    """Put the decision where the broadcast carries it."""
-    header[0] = int(action)
-    header[1] = change.generation if change is not None and Action.RESCALE in action else 0
+def write_header(header: torch.Tensor, action: Action, change: Change | None, form: tuple[int, int]) -> None:
+    """Put the decision, and the form of the step's metrics, where the broadcast carries it."""
+    generation = change.generation if change is not None and Action.RESCALE in action else 0
+    header[:4] = torch.tensor([int(action), generation, *form])
 
 
-def read_header(header: torch.Tensor) -> tuple[Action, int]:
-    """The decision that the broadcast brought, and the generation to change to."""
-    word, generation = header[:2].tolist()
-    return Action(word), generation
+def read_header(header: torch.Tensor) -> tuple[Action, int, tuple[int, int]]:
+    """The decision that the broadcast brought, the generation to change to, and the form of the metrics."""
+    word, generation, *form = header[:4].tolist()
+    return Action(word), generation, (form[0], form[1])

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,12 @@ TYPE_NAMES = {
     torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
+    torch.complex64: "C64",
+    torch.uint16: "U16",
+    torch.uint32: "U32",
+    torch.uint64: "U64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
 }
 
 
@@ -73,7 +79,8 @@ class Checkpoints:
         self.folder = folder
         self.keep = max(1, keep)
         self.writer: threading.Thread | None = None
-        self.failure: OSError | None = None
+        self.writing: int | None = None
+        self.failure: Exception | None = None
         self.staging: Tensors = {}
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -87,24 +94,30 @@ class Checkpoints:
         """Whether a checkpoint is being written."""
         return self.writer is not None and self.writer.is_alive()
 
-    def save(self, state: dict[str, Any], step: int, facts: Facts) -> None:
-        """Copy the state and write it in the background; training waits for the copy only."""
+    def save(self, state: dict[str, Any], step: int, facts: Facts, urgent: bool = False) -> None:
+        """Copy the state and write it in the background; training waits for the copy only.
+
+        The writer runs only where training leaves room, unless somebody waits for it.
+        """
         self.wait()
         text, tensors = trees.take_apart(state)
         copies = self.stage(tensors)
         self.writer = threading.Thread(
-            target=self.write, args=(text, copies, step, facts), name="springtide-checkpoint", daemon=False
+            target=self.write, args=(text, copies, step, facts, urgent), name="springtide-checkpoint", daemon=False
         )
+        self.writing = step
         self.writer.start()
 
-    def wait(self) -> None:
-        """Wait until nothing is being written, and raise what went wrong with it."""
+    def wait(self) -> int | None:
+        """The step that is on disk now and was not before; waits for it, and raises what went wrong."""
         if self.writer is not None:
             self.writer.join()
             self.writer = None
+        step, self.writing = self.writing, None
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise CheckpointError(f"checkpoint in {self.folder} could not be written: {failure}") from failure
+        return step
 
     def stage(self, tensors: Tensors) -> Tensors:
         """Copies of the tensors in memory that is kept from one checkpoint to the next."""
@@ -117,10 +130,11 @@ class Checkpoints:
         self.staging = staging
         return staging
 
-    def write(self, text: str, tensors: Tensors, step: int, facts: Facts) -> None:
+    def write(self, text: str, tensors: Tensors, step: int, facts: Facts, urgent: bool) -> None:
         """Write a checkpoint and drop the oldest beyond the number kept."""
         try:
-            yield_processor()
+            if not urgent:
+                yield_processor()
             building = self.folder / f".writing-{step}-{os.getpid()}"
             building.mkdir(exist_ok=True)
             prefix = "/model/"
@@ -136,7 +150,7 @@ class Checkpoints:
             publish(building, self.folder / f"step-{step:09d}")
             for old in self.list()[self.keep :]:
                 shutil.rmtree(old, ignore_errors=True)
-        except OSError as error:
+        except Exception as error:  # whatever it is, the thread that trains must hear of it
             self.failure = error
 
     def list(self) -> list[Path]:
@@ -146,21 +160,31 @@ class Checkpoints:
 
     def load(self, facts: Facts, allow_code_change: bool) -> Saved | None:
         """The newest whole checkpoint, or None if there is none; a newer one that is not whole is passed over."""
-        passed_over = []
+        damaged: dict[Path, str] = {}
         for path in self.list():
             try:
                 manifest = check_files(path)
             except CheckpointError as error:
-                passed_over.append(str(error))
+                damaged[path] = str(error)
                 continue
             check_facts(path, manifest, facts, allow_code_change)
-            return Saved(int(manifest["step"]), read_state(path), tuple(passed_over))
-        if passed_over:
+            saved = Saved(int(manifest["step"]), read_state(path), tuple(damaged.values()))
+            set_aside(damaged)
+            return saved
+        if damaged:
             raise CheckpointError(
-                f"no checkpoint in {self.folder} is whole ({'; '.join(passed_over)}); nothing was overwritten: "
+                f"no checkpoint in {self.folder} is whole ({'; '.join(damaged.values())}); nothing was overwritten: "
                 "restore one, or start anew in another folder"
             )
         return None
+
+
+def set_aside(damaged: Iterable[Path]) -> None:
+    """Rename checkpoints that were passed over, so that they do not count among the newest that are kept."""
+    for path in damaged:
+        aside = path.with_name(f"damaged-{path.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
 
 
 def yield_processor() -> None:
@@ -215,6 +239,10 @@ def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
     offset = 0
     for path, tensor in tensors.items():
         size = tensor.numel() * tensor.element_size()
+        if tensor.dtype not in TYPE_NAMES:
+            raise ValueError(
+                f"state at {path} is {tensor.dtype}, which safetensors cannot hold; keep it as another type"
+            )
         header[path] = {
             "dtype": TYPE_NAMES[tensor.dtype],
             "shape": list(tensor.shape),

@@ -1,10 +1,9 @@
 """The elastic run: logical workers of this process walked in turn, one reduction and one agreement per global step.
 
 Ties the parts together: contexts (`workers`), gradients and reduction (`turns`), data (`loaders`), decisions
-(`agreement`), changes of processes (`rescale`), disk (`checkpoints`).
+(`agreement`), changes of processes (`rescale`), disk (`persistence`).
 """
 
-import functools
 import sys
 import time
 from collections.abc import Mapping
@@ -15,14 +14,13 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import default_collate
 
-from springtide.errors import CheckpointError, JobError
-from springtide.training import devices, gates, rescale, ring, sampling, states
+from springtide.errors import JobError
+from springtide.training import devices, gates, persistence, rescale, ring, sampling, states
 from springtide.training.agreement import Action, Agreement, read_header, write_header
 from springtide.training.channels import Channel
-from springtide.training.checkpoints import Checkpoints, Facts
-from springtide.training.fingerprints import fingerprint_code
 from springtide.training.groups import Group, connect_store, open_group
 from springtide.training.loaders import Loader, LoaderOptions
+from springtide.training.metrics import Metric, Metrics
 from springtide.training.operators import OperatorScan, check_operators
 from springtide.training.protocol import Settings, find_roster
 from springtide.training.rosters import Roster, check_counts
@@ -51,14 +49,14 @@ class ElasticRun(Run):
         self.generation = settings.generation
         self.store = find_store(settings, environ)
         self.agreement = Agreement(settings, self.channel, self.store)
-        self.checkpoints = open_checkpoints(settings)
+        self.checkpoints = persistence.open_checkpoints(settings)
         self.saved_step = -1
         self.reported_s, self.reported_step, self.reported_generation = time.monotonic(), 0, -1
         self.loop_s = 0.0
         self.scan: OperatorScan | None = None
         self.scanned = False
         self.group: Group | None = None
-        self.metrics: dict[int, dict[str, Any]] = {}
+        self.metrics = Metrics()
         self.postponed = (Action.NOTHING, 0)
         self.trace = Trace(settings.trace_dir, self.name) if settings.trace_dir else None
 
@@ -92,6 +90,7 @@ class ElasticRun(Run):
         self.model = kinds["model"][0]
         self.optimizers: list[torch.optim.Optimizer] = kinds["optimizer"]
         self.schedulers: list[Any] = kinds["scheduler"]
+        self.scalers: list[torch.amp.GradScaler] = kinds["scaler"]
         dataset = sampling.adopt(kinds["dataset"][0], self.seed)
         facts = Sampling(len(dataset), self.logical_workers, batch_size, self.seed, shuffle, drop_last, accumulate)
         sampling.check_size(facts)
@@ -104,6 +103,7 @@ class ElasticRun(Run):
         """Give the workers their contexts and buffers, and let optimizers and schedulers wait for their moment."""
         self.device = find_device(self.model)
         self.backend = devices.choose_backend(self.device.type)
+        self.facts = persistence.find_facts(self)
         self.contexts = Contexts(Buffers(self.model), broadcast_buffers)
         self.contexts.seed(self.local, self.seed)
         self.turns = Turns(self.model, self.contexts, find_unused)
@@ -111,6 +111,8 @@ class ElasticRun(Run):
             gates.gate_optimizer(optimizer, self.turns)
         for scheduler in self.schedulers:
             gates.gate_scheduler(scheduler, self.turns)
+        for scaler in self.scalers:
+            gates.gate_scaler(scaler, self.turns)
         received = rescale.receive_state(self) if self.settings.joining else None
         self.take_place(self.roster, self.generation)
         if received is not None:
@@ -123,7 +125,7 @@ class ElasticRun(Run):
         if self.is_main and self.logical_workers > 1 and self.backend == "gloo":
             check_order(self.logical_workers, self.channel)
         if self.checkpoints is not None:
-            resume(self)
+            persistence.resume(self)
 
     def take_place(self, roster: Roster, generation: int) -> None:
         """Become a process of this roster: open its group and plan the reduction over it."""
@@ -180,9 +182,10 @@ class ElasticRun(Run):
             self.end_scan(self.scan)
         self.position = self.position.after_step()
         self.turns.rebuild()
-        action, generation = self.agree()
-        if self.metrics:
-            self.write_metrics()
+        action, generation, form = self.agree()
+        means = self.metrics.average(form, self.logical_workers, self.group, self.device)
+        if means:
+            self.emit(means)
         if self.trace is not None:
             self.contexts.buffers.load()
             self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), str(self.roster))
@@ -221,27 +224,25 @@ class ElasticRun(Run):
         scan.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         check_operators(scan.seen)
 
-    def agree(self) -> tuple[Action, int]:
+    def agree(self) -> tuple[Action, int, tuple[int, int]]:
         """Rank 0's decision for this boundary, with its buffers; the same on every process."""
         buffers = self.contexts.buffers
         if self.is_main:
             buffers.agree()
-            writing = self.checkpoints is not None and self.checkpoints.is_busy
+            writing = persistence.look(self)
             action = self.agreement.decide(self.roster, self.position.step, self.stop_reason is not None, writing)
-            if self.group is None:
-                return action, self.agreement.change.generation if self.agreement.change else 0
-            write_header(buffers.header, action, self.agreement.change)
+            write_header(buffers.header, action, self.agreement.change, self.metrics.form)
         else:
             self.agreement.tell_rank_0()
-        assert self.group is not None
-        self.group.broadcast(buffers.agreed, 0).wait()
+        if self.group is not None:
+            self.group.broadcast(buffers.agreed, 0).wait()
         return read_header(buffers.header)
 
     def act(self, action: Action, generation: int) -> None:
         """Do what was agreed; the contexts are at rest meanwhile."""
         self.contexts.exit()
         if self.checkpoints is not None and action & (Action.CHECKPOINT | Action.TERMINATE):
-            self.save(wait=Action.TERMINATE in action)
+            persistence.save(self, wait=Action.TERMINATE in action)
         if Action.TERMINATE in action:
             self.channel.send("terminated", step=self.position.step)
             raise SystemExit(TERMINATED)
@@ -250,82 +251,17 @@ class ElasticRun(Run):
         if Action.RESCALE in action:
             rescale.change_roster(self, generation)
 
-    def save(self, wait: bool) -> None:
-        """Write a checkpoint of this boundary; process 0 writes for all."""
-        assert self.checkpoints is not None
-        if self.position.step == self.saved_step:
-            self.settle_checkpoint()
-            return
-        self.settle_checkpoint()
-        self.saved_step = self.position.step
-        contexts = rescale.share_contexts(self)
-        self.agreement.saved_s = time.monotonic()
-        if not self.is_main:
-            return
-        step = self.position.step
-        self.checkpoints.save(states.capture(self, contexts), step, self.facts())
-        if wait:
-            self.settle_checkpoint()
-        self.channel.send("checkpointed", step=step)
-
-    def settle_checkpoint(self) -> None:
-        """Wait for what is being written. A checkpoint that could not be (a full disk) is said; training goes on."""
-        assert self.checkpoints is not None
-        try:
-            self.checkpoints.wait()
-        except CheckpointError as error:
-            print(f"springtide: warning: {error}; training goes on, the next one is tried in its turn", file=sys.stderr)
-            self.channel.send("checkpoint_failing", step=self.position.step, reason=str(error))
-
-    def settle_result(self, checkpoints: Checkpoints) -> None:
-        """Wait for the last checkpoint. It is the result: if it cannot be written the run says so, and fails."""
-        try:
-            checkpoints.wait()
-        except CheckpointError as error:
-            self.channel.send("checkpoint_failing", step=self.position.step, reason=str(error), is_result=True)
-            raise
-
-    @functools.cache  # noqa: B019 (one run per process)
-    def facts(self) -> Facts:
-        """What a checkpoint of this run must agree with; asked for first in `prepare`, when the code is loaded."""
-        return Facts(
-            logical_workers=self.logical_workers,
-            seed=self.seed,
-            batch_size=self.loader.sampling.batch_size,
-            level=self.level,
-            threads=torch.get_num_threads(),
-            code=fingerprint_code(),
-        )
-
     def leave_loop(self) -> None:
         """Stop walking the loader: the process's own context is active again."""
         self.turns.abandon()
         self.contexts.exit()
         self.loop_s += time.monotonic() - self.loop_began_s
 
-    def log(self, **metrics: float | torch.Tensor) -> None:
-        worker = self.turns.worker
-        if worker is None:
+    def log(self, **metrics: Metric) -> None:
+        if self.turns.worker is None:
             self.emit({name: float(value) for name, value in metrics.items()})
-            return
-        detached = {
-            name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in metrics.items()
-        }
-        self.metrics.setdefault(worker, {}).update(detached)
-
-    def write_metrics(self) -> None:
-        """Average this step's metrics over all logical workers, in their order, and log them once."""
-        names = list(next(iter(self.metrics.values())))
-        rows = {worker: [float(values[name]) for name in names] for worker, values in self.metrics.items()}
-        self.metrics = {}
-        if self.group is not None:
-            table = torch.zeros(self.logical_workers, len(names), dtype=torch.float64, device=self.device)
-            for worker, row in rows.items():
-                table[worker] = torch.tensor(row, dtype=torch.float64)
-            self.group.all_reduce(table).wait()
-            rows = dict(enumerate(table.tolist()))
-        means = [sum(rows[worker][k] for worker in sorted(rows)) / len(rows) for k in range(len(names))]
-        self.emit(dict(zip(names, means, strict=True)))
+        else:
+            self.metrics.add(self.turns.worker, metrics)
 
     def emit(self, metrics: dict[str, float]) -> None:
         """Log metrics once: to the supervisor if there is one, else to standard output."""
@@ -348,9 +284,7 @@ class ElasticRun(Run):
 
     def finish(self) -> None:
         if self.checkpoints is not None:
-            if self.position.step != self.saved_step:
-                self.save(wait=False)
-            self.settle_result(self.checkpoints)
+            persistence.save_result(self)
         self.agreement.let_terminate()
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
 
@@ -370,42 +304,6 @@ def find_store(settings: Settings, environ: Mapping[str, str]) -> dist.Store | N
         timeout=timedelta(seconds=settings.collective_timeout_s),
     )
     return dist.PrefixStore(f"springtide/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-
-
-def open_checkpoints(settings: Settings) -> Checkpoints | None:
-    """The job's checkpoint folder, if it has one."""
-    if settings.checkpoint_dir is None:
-        return None
-    return Checkpoints(settings.checkpoint_dir, settings.checkpoint_keep)
-
-
-def resume(run: ElasticRun) -> None:
-    """Continue from the newest whole checkpoint, if there is one; process 0 reads it for all."""
-    saved = load_saved(run) if run.is_main else None
-    if run.group is not None:
-        saved = rescale.send_tree(run.group, saved, 0, run.device)
-    if saved is None:
-        return
-    if "error" in saved:
-        raise CheckpointError(saved["error"])
-    states.adopt(run, saved)
-    run.saved_step = run.position.step
-
-
-def load_saved(run: ElasticRun) -> dict[str, Any] | None:
-    """The newest whole checkpoint's state, or the error that all processes must hear of."""
-    assert run.checkpoints is not None
-    run.checkpoints.clean()
-    try:
-        saved = run.checkpoints.load(run.facts(), run.settings.allow_code_change)
-    except CheckpointError as error:
-        return {"error": str(error)}
-    if saved is None:
-        return None
-    for problem in saved.passed_over:
-        print(f"springtide: checkpoint passed over: {problem}; resumed from step {saved.step}", file=sys.stderr)
-    run.channel.send("resumed", step=saved.step, passed_over=list(saved.passed_over))
-    return saved.state
 
 
 def check_order(logical_workers: int, channel: Channel) -> None:

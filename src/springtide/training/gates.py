@@ -1,15 +1,20 @@
-"""Optimizers and schedulers that act once per global step, although every logical worker's turn calls them.
+"""Optimizers, schedulers and gradient scalers that act once per global step, although every worker's turn calls them.
 
 The user's objects stay what they are: only their `step` is replaced, so isinstance checks, state dicts, hooks and
 schedulers that look at their optimizer keep working.
 """
 
 import functools
+import sys
+import weakref
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
 
 from springtide.errors import JobError
+
+SCALERS = torch.amp.GradScaler.__module__
 
 
 class Moment(Protocol):
@@ -49,6 +54,7 @@ def gate_optimizer(optimizer: torch.optim.Optimizer, moment: Moment) -> None:
                 f"{type(optimizer).__name__}.step was given a closure, which runs the model several times per step; "
                 "use an optimizer without one"
             )
+        refuse_stray_scaler(sys._getframe(1))
         if not moment.acting:
             return None
         moment.ensure_reduced()
@@ -61,6 +67,53 @@ def gate_optimizer(optimizer: torch.optim.Optimizer, moment: Moment) -> None:
 
     optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
     optimizer.step = step  # type: ignore[method-assign]
+
+
+def gate_scaler(scaler: torch.amp.GradScaler, moment: Moment) -> None:
+    """Let a gradient scaler unscale, step and update only after the last local worker's turn, on reduced gradients.
+
+    Every process then sees the same gradients, finds the same overflows and keeps the same scale, as ranks of DDP do.
+    """
+    unscale, step, update = scaler.unscale_, scaler.step, scaler.update
+
+    @functools.wraps(unscale)
+    def unscale_(optimizer: torch.optim.Optimizer) -> None:
+        if moment.acting:
+            moment.ensure_reduced()
+            unscale(optimizer)
+
+    @functools.wraps(step)
+    def gated_step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if not moment.acting:
+            return None
+        moment.ensure_reduced()
+        return step(optimizer, *args, **kwargs)
+
+    @functools.wraps(update)
+    def gated_update(new_scale: Any = None) -> None:
+        if moment.acting:
+            update(new_scale)
+
+    scaler.unscale_ = unscale_  # type: ignore[method-assign]
+    scaler.step = gated_step  # type: ignore[method-assign]
+    scaler.update = gated_update  # type: ignore[method-assign]
+    _gated.add(scaler)
+
+
+# Scalers that were given to `prepare`; a script has one, or a few.
+_gated: weakref.WeakSet[torch.amp.GradScaler] = weakref.WeakSet()
+
+
+def refuse_stray_scaler(caller: FrameType) -> None:
+    """Refuse a step asked for by a gradient scaler that `prepare` was not given: it would unscale one turn's share."""
+    if caller.f_globals.get("__name__") != SCALERS:
+        return
+    scaler = caller.f_locals.get("self")
+    if isinstance(scaler, torch.amp.GradScaler) and scaler.is_enabled() and scaler not in _gated:
+        raise JobError(
+            "a GradScaler steps the optimizer but was not given to run.prepare, so it would see the gradients of one "
+            "logical worker only; write: model, optimizer, scaler, loader = run.prepare(model, optimizer, scaler, ...)"
+        )
 
 
 def gate_scheduler(scheduler: Any, moment: Moment) -> None:

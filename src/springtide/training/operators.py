@@ -20,13 +20,14 @@ EXACT_NAMES = """
     set_ slice slice_backward split squeeze stack t threshold_backward transpose unbind unsqueeze view where zero_ zeros
     zeros_like _record_function_enter_new _record_function_exit index tril randperm
     max_pool2d_with_indices max_pool2d_with_indices_backward embedding randint abs clamp clamp_ maximum
-    minimum bitwise_and isfinite unsafe_split unsafe_chunk native_dropout native_dropout_backward
+    minimum bitwise_and isfinite unsafe_split unsafe_chunk native_dropout native_dropout_backward randn_like roll
 """
 
 #: Operators that round: each is used by the models of tests/training/scripts/zoo.py, which had the same bits on every
 #: emulated device type.
 ORDERED_NAMES = """
     _foreach_mul_ _foreach_norm _log_softmax _log_softmax_backward_data _safe_softmax _softmax
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
     _softmax_backward_data add add_ addcdiv_ addcmul_ addmm avg_pool2d avg_pool2d_backward
     binary_cross_entropy_with_logits bmm convolution convolution_backward div div_ embedding_dense_backward exp
     gelu gelu_backward lerp_ linalg_vector_norm log mean mm mse_loss mse_loss_backward mul mul_

@@ -168,6 +168,8 @@ class ReferenceRun(Run):
             gates.gate_optimizer(optimizer, self.moment)
         for scheduler in kinds["scheduler"]:
             gates.gate_scheduler(scheduler, self.moment)
+        for scaler in kinds["scaler"]:
+            gates.gate_scaler(scaler, self.moment)
         self.seed_rank()
         replaced = {id(self.model): self.wrapped, id(kinds["dataset"][0]): loader}
         return tuple(replaced.get(id(part), part) for part in parts)
@@ -195,12 +197,9 @@ class ReferenceRun(Run):
             self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), "reference")
 
     def log(self, **metrics: float | torch.Tensor) -> None:
-        values = [value.detach() if isinstance(value, torch.Tensor) else value for value in metrics.values()]
-        table = torch.tensor([float(value) for value in values], dtype=torch.float64)
-        dist.all_reduce(table)
-        if self.is_main:
-            means = dict(zip(metrics, (table / self.logical_workers).tolist(), strict=True))
-            self.channel.send("logged", step=self.position.step, metrics=means)
+        if self.is_main:  # no mean over ranks: a collective of ours has no place between DDP's
+            values = {name: float(value) for name, value in metrics.items()}
+            self.channel.send("logged", step=self.position.step, metrics=values)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         if not self.wrapped.require_backward_grad_sync:

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 
 from springtide.errors import RescaleError
-from springtide.training import states, trees
+from springtide.training import persistence, states
 from springtide.training.agreement import ready_key
 from springtide.training.groups import Group, open_group
 from springtide.training.rosters import Roster, parse_roster
+from springtide.training.transfers import send_tree, share_contexts
 
 if TYPE_CHECKING:
     from springtide.training.elastic import ElasticRun
@@ -47,59 +47,6 @@ def publish(store: dist.Store, generation: int, roster: Roster) -> None:
     store.set(roster_key(generation), str(roster))
 
 
-def share_contexts(run: "ElasticRun") -> dict[int, dict[str, Any]]:
-    """The contexts of all logical workers, on every process of the present group."""
-    mine = run.contexts.to_plain(run.local)
-    if run.group is None:
-        return mine
-    merged: dict[int, dict[str, Any]] = {}
-    for theirs in share_trees(run.group, mine, run.device):
-        merged.update(theirs)
-    return dict(sorted(merged.items()))
-
-
-def share_trees(group: Group, tree: Any, device: torch.device) -> list[Any]:
-    """Everyone's tree, by rank."""
-    return [send_tree(group, tree, root, device) for root in range(group.size)]
-
-
-def send_tree(group: Group, tree: Any, root: int, device: torch.device) -> Any:
-    """Root's tree on every process of the group: its shape first, then its tensors as one run of bytes."""
-    if group.rank == root:
-        text, tensors = trees.take_apart(tree)
-        form = {path: (str(tensor.dtype), list(tensor.shape)) for path, tensor in tensors.items()}
-        group.share([text, form], root, device)
-        flat = pack(list(tensors.values()), device)
-        group.broadcast(flat, root).wait()
-        return tree
-    text, form = group.share(None, root, device)
-    places = {path: torch.empty(shape, dtype=getattr(torch, dtype[6:])) for path, (dtype, shape) in form.items()}
-    flat = torch.empty(sum(count_bytes(place) for place in places.values()), dtype=torch.uint8, device=device)
-    group.broadcast(flat, root).wait()
-    unpack(flat.cpu(), list(places.values()))
-    return trees.put_together(text, places)
-
-
-def count_bytes(tensor: torch.Tensor) -> int:
-    """A tensor's size."""
-    return tensor.numel() * tensor.element_size()
-
-
-def pack(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    """All tensors' bytes, back to back."""
-    parts = [tensor.detach().contiguous().reshape(-1).view(torch.uint8).to(device) for tensor in tensors]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8, device=device)
-
-
-def unpack(flat: torch.Tensor, places: Sequence[torch.Tensor]) -> None:
-    """Copy packed bytes to where they belong."""
-    offset = 0
-    for place in places:
-        size = count_bytes(place)
-        place.reshape(-1).view(torch.uint8).copy_(flat[offset : offset + size])
-        offset += size
-
-
 def change_roster(run: "ElasticRun", generation: int) -> None:
     """Take part in the change to a later generation; returns only in processes that stay."""
     began_s = time.monotonic()
@@ -111,6 +58,8 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
         give_state(run, contexts, generation, joiners)
     close(run)
     if run.name not in new.names:
+        if run.checkpoints is not None:
+            persistence.settle(run)
         run.channel.send("left", step=run.position.step, generation=generation)
         raise Left
     run.take_place(new, generation)

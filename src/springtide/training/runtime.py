@@ -33,6 +33,9 @@ class Run(abc.ABC):
         self.level = settings.level or "D1"
         self.position = Position()
         self.goal = Goal(cap=settings.max_steps)
+        #: The user's own: numbers, strings, tensors, and lists, tuples and dicts of them. The first process's is saved
+        #: with every checkpoint and handed to joining processes, so keep in it what is the same on all. `prepare`
+        #: replaces it when a run is resumed; give defaults after it, with `run.state.setdefault`.
         self.state: dict[str, Any] = {}
         self.stop_reason: str | None = None
         self.model: torch.nn.Module
@@ -62,7 +65,7 @@ class Run(abc.ABC):
         prefetch_factor: int = 2,
         collate_fn: Any = None,
     ) -> tuple[Any, ...]:
-        """The given model, optimizers, schedulers and dataset made elastic, in the order given.
+        """The given model, optimizers, schedulers, gradient scalers and dataset made elastic, in the order given.
 
         The dataset comes back as the loader. `batch_size` is per logical worker; `accumulate` mini-batches of each
         worker make one global step. `drop_last` (True here, unlike DataLoader) leaves out a worker's incomplete last
@@ -71,7 +74,11 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def log(self, **metrics: float | torch.Tensor) -> None:
-        """Record metrics of this logical worker's step; their mean over all workers is logged once per step."""
+        """Record metrics of this logical worker's step; their mean over all workers is logged once per step.
+
+        Outside the loop there is no worker: what the first process has is logged as it is. Log there what is the same
+        on every process, as a result of evaluation is; a loss left over from the loop is that of one worker.
+        """
 
     @abc.abstractmethod
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -189,7 +196,7 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
 
 def sort_parts(parts: Iterable[Any]) -> dict[str, list[Any]]:
     """The arguments of `prepare` by what they are; exactly one model and one dataset."""
-    kinds: dict[str, list[Any]] = {"model": [], "optimizer": [], "scheduler": [], "dataset": []}
+    kinds: dict[str, list[Any]] = {"model": [], "optimizer": [], "scheduler": [], "scaler": [], "dataset": []}
     for part in parts:
         kinds[find_kind(part)].append(part)
     for kind in ("model", "dataset"):
@@ -208,4 +215,6 @@ def find_kind(part: Any) -> str:
         return "optimizer"
     if isinstance(part, torch.optim.lr_scheduler.LRScheduler):
         return "scheduler"
+    if isinstance(part, torch.amp.GradScaler):
+        return "scaler"
     return "dataset"

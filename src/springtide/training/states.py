@@ -1,6 +1,7 @@
 """Everything a run is at a step boundary, as one tree: what checkpoints hold and joining processes receive.
 
-One copy of parameters, optimizer and scheduler; one context per logical worker; position, bucket layout, user state.
+One copy of parameters, optimizer, scheduler and gradient scaler; one context per logical worker; position, bucket
+layout, user state.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ def capture(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dict[str,
         "buffers": run.contexts.buffers.agreed,
         "optimizers": [optimizer.state_dict() for optimizer in run.optimizers],
         "schedulers": [scheduler.state_dict() for scheduler in run.schedulers],
+        "scalers": [scaler.state_dict() for scaler in run.scalers],
         "contexts": contexts,
         "layout": {"indices": run.turns.layout.indices, "rebuilt": run.turns.rebuilt},
         "position": [run.position.epoch, run.position.step_in_epoch, run.position.step],
@@ -45,6 +47,9 @@ def adopt(run: "ElasticRun", state: dict[str, Any]) -> None:
         optimizer.load_state_dict(saved)
     for scheduler, saved in zip(run.schedulers, state["schedulers"], strict=True):
         scheduler.load_state_dict(saved)
+    # Checkpoints of before scalers were saved have none.
+    for scaler, saved in zip(run.scalers, state.get("scalers", ()), strict=bool(state.get("scalers"))):
+        scaler.load_state_dict(saved)
     run.contexts.from_plain(state["contexts"], run.local)
     run.position = Position(*state["position"])
     run.turns.adopt_layout(state["layout"]["indices"], state["layout"]["rebuilt"])

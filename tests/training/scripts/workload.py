@@ -151,8 +151,9 @@ def main() -> None:
     optimizer = build_optimizer(ASKED.get("optimizer", "sgd"), model)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50)
     data = build_data(ASKED.get("data", "tensor"), ASKED.get("samples", 134))
-    model, optimizer, scheduler, loader = run.prepare(
-        model, optimizer, scheduler, data, batch_size=4, **ASKED.get("prepare", {})
+    scaler = torch.amp.GradScaler("cpu", **ASKED.get("scaler", {"enabled": False}))
+    model, optimizer, scheduler, scaler, loader = run.prepare(
+        model, optimizer, scheduler, scaler, data, batch_size=4, **ASKED.get("prepare", {})
     )
     for _ in run.epochs(ASKED.get("epochs", 3)):
         for x, y in loader:
@@ -161,16 +162,20 @@ def main() -> None:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(ASKED.get("autocast"))):
                 loss = nn.functional.cross_entropy(model(x), y)
             loss = loss * (1 + 0.01 * np.random.rand() + 0.01 * random.random() + 0.01 * np.random.randn())
-            loss.backward()
+            scaler.scale(loss).backward()
+            if ASKED.get("unscale"):
+                scaler.unscale_(optimizer)
             if "clip" in ASKED:
                 run.clip_grad_norm_(ASKED["clip"])
             if "plain_clip" in ASKED:
                 nn.utils.clip_grad_norm_(model.parameters(), ASKED["plain_clip"])
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             if not ASKED.get("zero_first"):
                 optimizer.zero_grad(set_to_none=ASKED.get("set_to_none", True))
             scheduler.step()
-            run.log(loss=loss)
+            if run.is_main or not ASKED.get("main_logs"):
+                run.log(loss=loss)
             run.state["seen"] = run.state.get("seen", 0) + 1
         if ASKED.get("evaluate"):
             with run.evaluating():

@@ -6,7 +6,7 @@ import torch
 from model import Gpt, Source, measure_loss
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--windows", type=int, default=1024)
 parser.add_argument("--batch-size", dest="batch", type=int, default=8)
 parser.add_argument("--lr", type=float, default=1e-3)

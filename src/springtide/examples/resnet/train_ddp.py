@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--images", type=int, default=1797)
 parser.add_argument("--batch-size", dest="batch", type=int, default=16)
 parser.add_argument("--lr", type=float, default=0.02)

@@ -7,7 +7,7 @@ from model import Digits, ResNet
 from torch.nn.functional import cross_entropy
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--images", type=int, default=1797)
 parser.add_argument("--batch-size", dest="batch", type=int, default=16)
 parser.add_argument("--lr", type=float, default=0.02)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from springtide.experiments.crews import DEVICE_TYPES
 from springtide.experiments.easyscale.published import CONVOLUTIONAL, FIGURE_12
 from springtide.experiments.findings import Findings, Line
 from springtide.experiments.studios import Studio
@@ -38,7 +39,7 @@ def measure(studio: Studio) -> Findings:
 def compare(rows: Sequence[tuple[Any, ...]], level: str) -> Line:
     """The mean cost of a level beside the published one."""
     place = LEVELS.index(level) + 1
-    published = fmean(row[place] / row[0] for kinds in FIGURE_12.values() for row in kinds.values())
+    published = fmean(kinds[kind][place] / kinds[kind][0] for kinds in FIGURE_12.values() for kind in DEVICE_TYPES)
     ours = fmean(row[-1] for row in rows if row[2] == level and row[-1] is not None)
     refused = sorted({str(row[0]) for row in rows if row[2] == level and row[-1] is None})
     remark = "CPUs: D1 needs no other kernels, D2 gives up oneDNN and wider instructions."

@@ -15,6 +15,7 @@ NOTES = (
     "Ours: CPU time, four logical workers in one process, beside stock DDP on four. Published (pale): V100, eight "
     "workers on one GPU beside DDP on eight; its 'ordinary' is the mean of all eight.",
 )
+COLUMNS = ("example", "logical_workers", "ddp_s", "ordinary_s", "last_s", "ordinary_over_ddp", "last_over_ddp")
 
 
 def measure(studio: Studio) -> Findings:
@@ -24,37 +25,16 @@ def measure(studio: Studio) -> Findings:
     for example in examples:
         order = {"what": "turns", "example": example, "workers": WORKERS, "steps": steps}
         found = studio.measure("springtide.experiments.overheads", order)
-        ddp_s = found["ddp_s"]
-        rows.append(
-            (
-                example,
-                WORKERS,
-                ddp_s,
-                found["ordinary_s"],
-                found["last_s"],
-                found["ordinary_s"] / ddp_s,
-                found["last_s"] / ddp_s,
-            )
-        )
-    columns = ("example", "logical_workers", "ddp_s", "ordinary_s", "last_s", "ordinary_over_ddp", "last_over_ddp")
-    table = make_table(columns, rows, labels=2, measured=columns[2:])
+        seconds = found["ddp_s"], found["ordinary_s"], found["last_s"]
+        rows.append((example, WORKERS, *seconds, seconds[1] / seconds[0], seconds[2] / seconds[0]))
+    table = make_table(COLUMNS, rows, labels=2, measured=COLUMNS[2:])
     published = [(worker / ddp, last / ddp) for ddp, worker, last in FIGURE_13.values()]
-    remark = (
-        "gloo between processes of one machine instead of NCCL between GPUs; small models make the update weigh more."
-    )
-    lines = (
-        Line(
-            "ordinary worker's mini-batch over DDP's, mean",
-            fmean(pair[0] for pair in published),
-            fmean(row[5] for row in rows),
-            remark,
-        ),
-        Line(
-            "last worker's mini-batch over DDP's, mean",
-            fmean(pair[1] for pair in published),
-            fmean(row[6] for row in rows),
-            remark,
-        ),
+    remark = "gloo on one machine instead of NCCL between GPUs; small models make the update weigh more."
+    lines = tuple(
+        Line(f"{who} worker's mini-batch over DDP's, mean", fmean(p[place] for p in published), ours, remark)
+        for place, (who, ours) in enumerate(
+            (("ordinary", fmean(row[-2] for row in rows)), ("last", fmean(row[-1] for row in rows)))
+        )
     )
     return Findings(table, lines, NOTES)
 

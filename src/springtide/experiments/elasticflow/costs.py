@@ -10,7 +10,7 @@ from springtide.examples import folder
 from springtide.experiments.elasticflow.published import FIGURE_12A, FIGURE_12B
 from springtide.experiments.findings import Findings, Line
 from springtide.experiments.studios import Studio
-from springtide.experiments.styles import BLACK, BLUE, CYCLE, PALE, Sheet
+from springtide.experiments.styles import BLACK, BLUE, CYCLE, PALE, Sheet, set_log_ticks
 from springtide.experiments.tables import make_table
 from springtide.throughput.probing import Subject, plan_trials, profile_script
 
@@ -102,7 +102,7 @@ def draw_pauses(findings: Findings) -> Any:
     """Dots for ours, a bar for the paper's range, on a logarithmic scale."""
     rows = list(findings.table.records())
     changes = list(dict.fromkeys(row["change"] for row in rows))
-    sheet = Sheet(1, 1, 2.6)
+    sheet = Sheet(1, 1, 3.2)
     panel = sheet.panels[0]
     for place, change in enumerate(changes):
         row = next(row for row in rows if row["change"] == change)
@@ -119,6 +119,8 @@ def draw_pauses(findings: Findings) -> Any:
     panel.set_yticks(range(len(changes)), [f"{change}\n(paper: {others[change]})" for change in changes])
     panel.set_ylim(len(changes) - 0.5, -0.5)
     panel.set_xscale("log")
+    set_log_ticks(panel.xaxis, (0.05, 0.1, 0.2, 0.5, 1, 2, 5))
+    panel.set_xlim(0.05, 6)
     panel.set_xlabel("pause (s), logarithmic")
     panel.grid(axis="y", visible=False)
     sheet.legend(panel, 2)

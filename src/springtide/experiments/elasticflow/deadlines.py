@@ -98,6 +98,8 @@ def explain(row: Mapping[str, Any]) -> str:
         return f"Not in the paper; {late}; the bound with each job alone is {row['dsr_alone_bound']:.3f}."
     if abs(row["dsr"] - row["dsr_published"]) < SAME:
         return EQUAL
+    if row["dsr"] < row["dsr_published"] and row["dsr"] > row["dsr_alone_bound"] - SAME:
+        return "At the bound: no scheduler could meet more deadlines of these jobs."
     return REASONS.get(str(row["policy"]), "")
 
 

@@ -9,7 +9,7 @@ from springtide.experiments.elasticflow.scenes import draw_scene
 from springtide.experiments.findings import Findings, Line
 from springtide.experiments.simulations import Outcome, Plan
 from springtide.experiments.studios import Studio
-from springtide.experiments.styles import CYCLE, MARKERS, Sheet
+from springtide.experiments.styles import POLICY_LINES, Sheet, set_log_ticks
 from springtide.experiments.tables import Cell, Table, make_table
 
 POLICIES = ("edf", "gandiva", "tiresias", "themis", "chronus", *NEWER[:2])
@@ -79,16 +79,18 @@ def draw(findings: Findings) -> Any:
     rows = list(findings.table.records())
     sheet = Sheet(1, 2, 3.3)
     left, right = sheet.panels
-    for number, policy in enumerate(POLICIES):
+    for policy in POLICIES:
         mine = [row for row in rows if row["policy"] == policy]
-        style = {"color": CYCLE[number], "marker": MARKERS[number]}
+        colour, marker = POLICY_LINES[policy]
+        style = {"color": colour, "marker": marker}
         draw_line(left, mine, "dsr", label=policy, **style)
-        draw_line(left, mine, "dsr_published", color=CYCLE[number], linewidth=0.6, linestyle="--")
+        draw_line(left, mine, "dsr_published", color=colour, linewidth=0.6, linestyle="--")
         draw_line(right, mine, "best_effort_jct_over_gandiva", **style)
     left.set_ylabel("share of deadlines met")
     left.set_ylim(0, 1.02)
-    right.set_ylabel("best-effort completion time / Gandiva's")
-    right.set_ylim(bottom=0)
+    right.set_ylabel("best-effort JCT / Gandiva's, logarithmic")
+    right.set_yscale("log")
+    set_log_ticks(right.yaxis, (0.3, 0.5, 1, 2, 5, 10, 20, 50))
     for panel in (left, right):
         panel.set_xlabel("jobs without a deadline (%)")
     sheet.legend(left)

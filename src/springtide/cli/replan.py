@@ -1,0 +1,82 @@
+"""`springtide plan --running`: should a job on rented machines move? The live half of `cloud.reoptimise`.
+
+The platform has no executor that rents: the job runs where SkyPilot put it, and this answers for it, by the function
+that `simulate --cloud` calls. Run it from a schedule, or when a machine was lost. Nothing is moved.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from springtide.errors import InputError
+
+if TYPE_CHECKING:
+    from springtide.cloud.catalog import Catalog, Machine
+    from springtide.cloud.plans import Limits, Plan, Work
+    from springtide.cloud.reoptimise import Move
+    from springtide.cloud.speeds import Speeds
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where a job stands: the plan it runs under (as `plan -o json` wrote it), and what was seen of it."""
+
+    file: Path
+    done: int = 0
+    observed_step_s: float | None = None
+    lost: bool = False
+
+
+def replan(running: Running, catalog: "Catalog", speeds: "Speeds", work: "Work", limits: "Limits") -> "Move":
+    """Keep the plan or move, and why. The deadline of `limits` counts from now."""
+    from springtide.cloud.reoptimise import Progress, decide_move
+
+    if running.done >= work.steps:
+        raise InputError(f"--done {running.done} leaves nothing of {work.steps} steps; the job has ended")
+    plan = read_plan(running.file, catalog)
+    seen = (running.observed_step_s, running.lost)
+    progress = Progress(plan, work.steps - running.done, limits.deadline_s, *seen)
+    return decide_move(progress, catalog, speeds, work, limits, limits.startup_s)
+
+
+def read_plan(path: Path, catalog: "Catalog") -> "Plan":
+    """The first plan of a document that `springtide plan -o json` wrote, on machines of the catalog."""
+    from springtide.cloud.plans import Part, Plan, Range
+
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))["plans"][0]
+        parts = tuple(
+            Part(find_machine(part, catalog), int(part["nodes"]), float(part["local_batch"])) for part in told["parts"]
+        )
+        step_s, time_s, cost_usd = (Range(**told[name]) for name in ("step_s", "time_s", "cost_usd"))
+        price = float(told["usd_per_h"])
+        return Plan(parts, bool(told["spot"]), price, step_s, time_s, cost_usd, told["probability"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise InputError(
+            f"{path}: holds no plan ({type(error).__name__}: {error}); keep what `springtide plan ... -o json` printed"
+        ) from None
+
+
+def find_machine(part: dict[str, Any], catalog: "Catalog") -> "Machine":
+    """The machine of a part, as the catalog has it now."""
+    for machine in catalog.machines:
+        if (machine.instance_type, machine.region) == (part["instance_type"], part["region"]):
+            return machine
+    raise InputError(
+        f"{part['instance_type']} in {part['region']} is not in the catalog searched; name its cloud with --cloud"
+    )
+
+
+def show_move(move: "Move", as_json: bool) -> None:
+    """Print the decision."""
+    from springtide.cloud.plans import describe_plan
+
+    if as_json:
+        plan = None if move.plan is None else describe_plan(move.plan)
+        print(json.dumps({"schema": 1, "move": plan is not None, "why": move.why, "plan": plan}, indent=2))
+    elif move.plan is None:
+        print(f"stay: {move.why}")
+    else:
+        cost = f"${move.plan.cost_usd.low:.2f}-{move.plan.cost_usd.high:.2f}"
+        print(f"move to {move.plan.name}: {move.why}; the rest takes {move.plan.time_s.value / 3600:.1f} h and {cost}")

@@ -1,0 +1,89 @@
+"""Probes that find no device: the job is waitlisted with a time, measured as soon as one is free, or declined then.
+
+A probe runs on free or best-effort devices only, so it may have to wait for promises. What a probe measures and how
+long it takes is in `arrivals` and `orders`; what becomes of its result in `hearings`.
+"""
+
+from math import inf
+
+from springtide.control import arrivals, outcomes
+from springtide.control.durations import show_instant, show_span
+from springtide.control.orders import PROBE_S
+from springtide.control.platforms import Platform
+from springtide.control.records import JobRecord, State
+from springtide.core.decisions import Plan
+from springtide.core.jobs import JobId
+
+NO_DEVICE = "no_device_for_probe"
+#: A probe begun this long before the deadline still ends before it.
+LONGEST_S = arrivals.PROBE_START_S + PROBE_S
+MOST_WAIT_S = 600.0
+
+
+def settle(platform: Platform) -> None:
+    """After a decision: waitlist the jobs whose probes hold no device, and take back those whose probes do."""
+    for job_id in [str(key) for key in platform.world.jobs if key.startswith(arrivals.PROBE_PREFIX)]:
+        record = platform.book.jobs[job_id.removeprefix(arrivals.PROBE_PREFIX)]
+        if record.devices and record.state is State.WAITLISTED:
+            sentence = "a device is free now; a probe of at most 15 s measures its speed"
+            platform.book.change(record.id, state=State.PROBING, reason="unknown_speed", sentence=sentence)
+        elif not record.devices and record.state is State.PROBING:
+            waitlist(platform, record)
+
+
+def waitlist(platform: Platform, record: JobRecord) -> None:
+    """Tell a job by when it is answered; the time that it was told first stays."""
+    now_s = platform.clock.now_s()
+    assert record.deadline_s is not None, "only jobs with a deadline are probed"
+    free_s = find_free_s(platform, now_s)
+    answer_by_s = record.answer_by_s or find_answer_by_s(record.deadline_s, free_s, now_s)
+    soon = "" if free_s == inf else f" (expected in {show_span(max(0.0, free_s - now_s))})"
+    sentence = (
+        f"every device serves a promise; its speed is measured as soon as one is free{soon}; "
+        f"the answer comes by {show_instant(answer_by_s)} (in {show_span(answer_by_s - now_s)})"
+    )
+    platform.book.change(
+        record.id,
+        state=State.WAITLISTED,
+        reason=NO_DEVICE,
+        sentence=sentence,
+        answer_by_s=answer_by_s,
+        answered_s=now_s,
+    )
+    platform.book.note("waitlisted", sentence, record.id, reason=NO_DEVICE)
+
+
+def find_answer_by_s(deadline_s: float, free_s: float, now_s: float) -> float:
+    """While a probe still ends before the deadline; or, where that is hopeless, when it is expected to have ended.
+
+    A job that is late by then is declined with offers that rest on its speed, which is worth the wait.
+    """
+    return max(deadline_s - LONGEST_S, min(free_s, now_s + MOST_WAIT_S) + LONGEST_S)
+
+
+def is_waiting(record: JobRecord) -> bool:
+    """Whether a job waits for a device on which to be measured."""
+    return record.state is State.WAITLISTED and record.reason == NO_DEVICE
+
+
+def watch(platform: Platform, record: JobRecord) -> bool:
+    """Decline a job that could not be measured by the time it was told; returns whether it was."""
+    if not is_waiting(record) or platform.clock.now_s() < (record.answer_by_s or inf):
+        return False
+    platform.world.finish(JobId(arrivals.PROBE_PREFIX + record.id), platform.clock.now_s())
+    sentence = "no device was free to measure its speed before its answer was due; submit it with a later deadline"
+    outcomes.decline(platform, record.id, NO_DEVICE, sentence)
+    return True
+
+
+def find_free_s(platform: Platform, now_s: float) -> float:
+    """When the plans of the promised jobs leave a device over; infinite if no plan says."""
+    plans = [view.promise.plan for view in platform.world.jobs.values() if view.promise is not None]
+    total = platform.site.cluster.total
+    times_s = sorted({now_s, *(time_s for plan in plans for time_s in list_changes(plan) if time_s > now_s)})
+    return next((time_s for time_s in times_s if sum(plan.share_at(time_s) for plan in plans) < total), inf)
+
+
+def list_changes(plan: Plan) -> list[float]:
+    """The instants at which a plan takes or leaves devices."""
+    return [*(segment.start_s for segment in plan.segments), plan.held_until_s]

@@ -1,0 +1,63 @@
+"""The demo: what it says of a performance, and (slow) a whole one."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from springtide.cli.demo import tell_outcome
+from springtide.control.homes import Home
+from springtide.control.showcases import FIRST, OTHERS, Ending, Play, choose_devices
+
+
+def perform_nothing(**rescales: int) -> Play:
+    play = Play(Home(Path("nowhere")), lambda line: None, lambda jobs, devices: None)
+    play.rescales = Counter(rescales)
+    return play
+
+
+def test_it_says_how_often_jobs_were_resized_and_if_never_then_that() -> None:
+    endings = [Ending({"faults": 1}, "a", "a"), Ending({"faults": 1}, "b", "b")]
+    told = tell_outcome(endings, perform_nothing(grows=1, shrinks=3))
+    assert told == "jobs grew once and shrank 3 times; workers were lost twice"
+    assert tell_outcome([], perform_nothing()).startswith("NO job was resized this time")
+
+
+@pytest.mark.parametrize(
+    ("state", "met", "digests", "good"),
+    [
+        ("succeeded", True, ("a", "a"), True),
+        ("succeeded", None, ("a", "a"), True),
+        ("succeeded", False, ("a", "a"), False),
+        ("failed", None, ("a", "a"), False),
+        ("succeeded", True, ("a", "b"), False),
+        ("succeeded", True, ("", ""), False),
+    ],
+)
+def test_an_ending_is_good_only_in_time_and_bit_for_bit(
+    state: str, met: bool | None, digests: tuple[str, str], good: bool
+) -> None:
+    ending = Ending({"state": state, "met": met}, *digests)
+    assert (ending.kept and ending.equal) is good
+
+
+def test_the_first_enters_alone_and_one_asks_for_what_cannot_be() -> None:
+    assert FIRST.deadline is None
+    assert len(OTHERS) == 4 and "2s" in {role.deadline for role in OTHERS}
+    assert 2 <= choose_devices() <= 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_whole_performance_keeps_its_promises_and_its_bits() -> None:
+    command = [str(Path(sys.executable).with_name("springtide")), "demo", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done
+    document = json.loads(done.stdout)
+    assert document["ok"] and document["worker_killed"]
+    assert document["offers_accepted"] == ["source-gpt"]
+    assert sum(document["rescales"].values()) > 0
+    assert all(job["bits_equal"] for job in document["jobs"])
