@@ -202,7 +202,7 @@ def set_up_logging() -> None:
 
 
 def read_config(home: Home, options: Options) -> Options:
-    """The options with what `server.yaml` in the state directory says."""
+    """The options with what `server.yaml` in the state directory says; what the command line changed stays."""
     if not home.config.exists():
         return options
     try:
@@ -213,7 +213,9 @@ def read_config(home: Home, options: Options) -> Options:
     if not isinstance(told, dict) or not set(told) <= known:
         wrong = ", ".join(sorted(set(told) - known)) if isinstance(told, dict) else "no mapping"
         raise InputError(f"{home.config}: {wrong} is not known; there are: {', '.join(sorted(known))}")
-    return replace(options, **told)
+    standard = Options()
+    changed = {key: value for key in known if (value := getattr(options, key)) != getattr(standard, key)}
+    return replace(standard, **{**told, **changed})
 
 
 def start_background(home: Home, arguments: tuple[str, ...] = ()) -> str:
