@@ -47,7 +47,7 @@ def show_value(value: float | str | None, unit: str) -> str:
         return "-"
     if isinstance(value, str):
         return value
-    text = f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+    text = f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
     return f"{text} {unit}".strip()
 
 
