@@ -105,7 +105,7 @@ def compare(rows: Sequence[tuple[Any, ...]]) -> tuple[Line, ...]:
 def explain(pause_s: float, published_s: float) -> str:
     """One sentence on a pause beside the paper's longest."""
     if pause_s > published_s:
-        return "Slower: a pause holds a whole step, which this model takes seconds for on a CPU core with other work on it."
+        return "Slower: a pause holds a whole step, which takes seconds on a CPU core with other work on it."
     return "A CPU process instead of a GPU worker: no device context and no NCCL group to set up."
 
 
