@@ -86,6 +86,15 @@ def test_best_effort_jobs_make_way_for_a_promise_and_come_back() -> None:
     assert replay.finishes["c"] == 15.0
 
 
+def test_a_promised_job_that_grew_leaves_a_device_to_best_effort_work_but_not_what_it_needs() -> None:
+    replay = run(springtide, [Sketch(40, 0, deadline_s=50), Sketch(40, 5)])
+    assert replay.changes["a"][0] == (0.0, 4)
+    assert replay.changes["b"][0][0] == 5.0
+    assert replay.finishes["a"] <= 50.0
+    pressed = run(springtide, [Sketch(40, 0, deadline_s=10), Sketch(40, 5)])
+    assert pressed.changes["b"][0][0] == 10.0
+
+
 def resubmit(now_s: float, snapshot: Snapshot, decision: Decision, job: Job) -> Answer:
     """What a job is told if it comes right after a decision was carried out."""
     world = World(snapshot.cluster)

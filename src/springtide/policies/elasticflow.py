@@ -71,6 +71,7 @@ def warm_up() -> None:
     filling.fill_all(capacity, roster, rows)
     filling.restore(capacity, roster, rows, trial)
     filling.grow(capacity, roster, rows, 1, 0.0, trial)
+    filling.shrink(capacity, roster, 0, trial)
     filling.replan_paused(capacity, roster, 0)
     filling.occupy_all(filling.empty_capacity(1, 0.0, 1), roster, rows)
     filling.shares_now(roster, rows, 0.0)

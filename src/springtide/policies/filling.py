@@ -310,6 +310,19 @@ def restore(capacity: Capacity, roster: Roster, rows: Ints, trial: Roster) -> No
 
 
 @compiled
+def shrink(capacity: Capacity, roster: Roster, row: int, trial: Roster) -> None:
+    """Plan a job at the smallest share that is in time, if that is less than it would hold now."""
+    held = share_now(roster, row, capacity.times[0])
+    occupy(capacity, roster, row, -1)
+    trial.finish[0], trial.held[0] = roster.finish[row], roster.held[row]
+    trial.segment_count[0] = roster.segment_count[row]
+    trial.segment_times[0], trial.segment_shares[0] = roster.segment_times[row], roster.segment_shares[row]
+    if not fill(capacity, roster, row, 0) or share_now(roster, row, capacity.times[0]) >= held:
+        adopt(roster, row, trial)
+    occupy(capacity, roster, row, 1)
+
+
+@compiled
 def replan_paused(capacity: Capacity, roster: Roster, row: int) -> bool:
     """Plan a job again at the highest share of its plan, after a pause that the plan did not have; in time or not."""
     occupy(capacity, roster, row, -1)

@@ -115,6 +115,8 @@ def conclude(ledger: Ledger, snapshot: Snapshot, draft: Draft, caution: Caution)
     Spare devices go to one device per best-effort job in order, then to whom they cost the fewest device-seconds.
     """
     promised = active_rows(ledger)
+    if caution is Caution.GROW:
+        _make_way(ledger, promised, draft.best_effort)
     guests = {view.job.id: _add_guest(ledger, view) for view in draft.best_effort}
     rows = np.concatenate([promised, np.fromiter(guests.values(), np.int64, len(guests))])
     filling.restore(ledger.capacity, ledger.roster, rows[len(promised) :], ledger.trial)
@@ -137,6 +139,16 @@ def conclude(ledger: Ledger, snapshot: Snapshot, draft: Draft, caution: Caution)
     final = final or _postpone(ledger, placement, decision)
     wake_at_s = min(draft.wake_at_s, float(filling.next_change(ledger.roster, promised, ledger.now_s)))
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=draft.memory, cache=ledger)
+
+
+def _make_way(ledger: Ledger, promised: Ints, guests: Iterable[JobView]) -> None:
+    """Take promised jobs back to the share they need, most time to spare first, until each best-effort job has room."""
+    wanted = sum(view.job.curve.levels[0] for view in guests)
+    roster = ledger.roster
+    for row in promised[np.argsort(roster.finish[promised] - roster.deadline[promised], kind="stable")]:
+        if ledger.capacity.free[0] >= wanted:
+            break
+        filling.shrink(ledger.capacity, roster, row, ledger.trial)
 
 
 def _add_guest(ledger: Ledger, view: JobView) -> int:
