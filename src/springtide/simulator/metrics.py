@@ -152,7 +152,8 @@ def sum_up(run: Run, metrics: Metrics, timing: Timing) -> Report:
     finishes = metrics.finishes_s
     in_time = [job for job in promised if job.id in finishes and meets(job, finishes[job.id])]
     met = sum(job.id in metrics.admitted for job in in_time)
-    jcts = sorted(finishes[job.id] - job.submit_s for job in promised if job.id in finishes)
+    timed = promised or run.jobs  # a trace without deadlines has one kind of job
+    jcts = sorted(finishes[job.id] - job.submit_s for job in timed if job.id in finishes)
     best_effort_jcts = [finishes[job.id] - job.submit_s for job in run.jobs if job.best_effort and job.id in finishes]
     makespan_s = max(finishes.values()) - run.jobs[0].submit_s if finishes else 0.0
     capacity_s = run.cluster.total * makespan_s
