@@ -54,7 +54,8 @@ def rehearse(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mappin
 
 def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
     for at_s in sorted(changes):
-        reserves.at_s, shares = at_s, changes[at_s]
+        reserves.turn_to(at_s)
+        shares = changes[at_s]
         for job_id, landing in change_shares(board, shares, reserves.price):
             if _is_broken(board, landing, shares[job_id]):
                 return Rehearsal(False, job_id, at_s)
@@ -80,17 +81,28 @@ class _Reserves:
         self._plans = plans
         self._courses: dict[JobId, Course] = {}
         self._moves: dict[JobId, tuple[Move, ...]] = {}
+        self._prices: dict[tuple[JobId, int], Cost] = {}  # at this instant
+
+    def turn_to(self, at_s: float) -> None:
+        """Rehearse a later instant."""
+        self.at_s = at_s
+        self._prices.clear()
 
     def price(self, job_id: JobId, share: int) -> Cost:
         """What a move costs as long as the reserve covers it; out of the question after that.
 
         Equal to the price that `place` sees when the plans are followed, so that it takes the same choices.
         """
-        cost = self._chart(job_id).price(self.at_s, share, self._moves.get(job_id, ()))
-        return cost._replace(late_s=inf) if cost.unreserved else cost
+        cost = self._prices.get((job_id, share))
+        if cost is None:
+            cost = self._chart(job_id).price(self.at_s, share, self._moves.get(job_id, ()))
+            cost = cost._replace(late_s=inf) if cost.unreserved else cost
+            self._prices[job_id, share] = cost
+        return cost
 
     def spend(self, job_id: JobId, share: int) -> None:
         """Note that a job is moved at this instant."""
+        self._prices.clear()
         if job_id in self._plans:
             pause_s = self._jobs[job_id].job.overhead.pause_s(share)
             self._moves[job_id] = (*self._moves.get(job_id, ()), (self.at_s, pause_s))
