@@ -7,7 +7,7 @@ from springtide.core.decisions import JobView, Progress
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.world import World
-from springtide.policies.demand import HISTORY, REMEMBERED, Demand, alone_cost, remember, survey
+from springtide.policies.demand import RECENT, REMEMBERED, Demand, Past, alone_cost, remember, survey
 from springtide.policies.ledgers import new_ledger
 
 NOW_S = 1000.0
@@ -33,20 +33,27 @@ def test_the_cost_includes_the_start() -> None:
 
 
 def test_the_last_arrivals_are_remembered_and_those_without_a_chance_are_not() -> None:
-    first = {HISTORY: remember({}, [(1.0, 5.0, 9.0), (2.0, inf, 9.0)])}
-    assert first[HISTORY] == [[1.0, 5.0, 9.0]]
-    many = remember(first, [(float(at_s), 1.0, 9.0) for at_s in range(REMEMBERED)])
-    assert len(many) == REMEMBERED
-    assert many[-1] == [REMEMBERED - 1.0, 1.0, 9.0]
+    first = remember({}, [(1.0, 5.0, 9.0), (2.0, inf, 9.0)])
+    assert first.arrivals == [[1.0, 5.0, 9.0]]
+    many = remember(first.note({}, 0), [(float(at_s), 1.0, 9.0) for at_s in range(REMEMBERED)])
+    assert len(many.arrivals) == REMEMBERED
+    assert many.arrivals[-1] == [REMEMBERED - 1.0, 1.0, 9.0]
 
 
-def ask(history: list[list[float]], promised: float = 100.0) -> Demand:
+def test_refusals_are_remembered_and_fade_with_arrivals() -> None:
+    memory = Past([], 0.0).note({"other": 1}, refusals=2)
+    assert memory["other"] == 1
+    assert remember(memory, []).refused == 2 / RECENT
+    assert remember(memory, [(0.0, 1.0, 1.0)] * RECENT).refused < 1 / RECENT
+
+
+def ask(history: list[list[float]], promised: float = 100.0, refused: float = 0.0) -> Demand:
     """The demand on 10 devices with a promise for 100 s of so much work, seen at NOW_S."""
     ledger = new_ledger(NOW_S, World(parse_cluster("1x10:cpu")).snapshot())
     curve = Curve((1, 10), (1.0, 10.0))
     job = Job(JobId("promised"), 0, NOW_S, promised, curve, NOW_S + 100)
     ledger.add(JobView(job, Progress(promised, since_s=NOW_S)))
-    return survey(ledger, history)
+    return survey(ledger, Past(history, refused))
 
 
 def arrivals(count: int, cost: float, given_s: float = 20.0) -> list[list[float]]:
@@ -60,13 +67,19 @@ def test_a_dear_job_waits_where_cheaper_ones_are_likely_to_come() -> None:
     assert not busy.advises_waiting(NOW_S + 100, 39.0)  # nothing cheaper was seen
 
 
+def test_more_is_kept_free_where_jobs_were_turned_away() -> None:
+    history = arrivals(20, 10.0)
+    assert not ask(history, promised=600.0).advises_waiting(NOW_S + 100, 100.0)
+    assert ask(history, promised=600.0, refused=0.2).advises_waiting(NOW_S + 100, 100.0)
+
+
 def test_no_job_waits_for_cheaper_ones_that_have_time() -> None:
     assert not ask(arrivals(25, 40.0, given_s=2000.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0)
 
 
 def test_no_job_waits_where_the_past_says_little_or_nothing_cheaper_came() -> None:
     assert not ask([], promised=900.0).advises_waiting(NOW_S + 100, 100.0)
-    assert not ask(arrivals(5, 200.0), promised=900.0).advises_waiting(NOW_S + 100, 100.0)
+    assert not ask(arrivals(19, 40.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0)
     assert not ask(arrivals(25, 1000.0), promised=900.0).advises_waiting(NOW_S + 100, 100.0)
 
 

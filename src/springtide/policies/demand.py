@@ -4,7 +4,8 @@ A promise binds devices until the job ends. Under pressure the most deadlines ar
 (Moore and Hodgson's rule), but the cheap ones of the next hours are not known yet. So the recent past is reflected
 into the near future: a job that arrived ten minutes ago will arrive in ten minutes, with the same cost and the same
 time to its deadline. A job is held back if, up to some deadline from its own on, the promises made, the job and the
-cheaper ones to come would need more than the cluster has. All quantities are ratios to the size of the cluster.
+cheaper ones to come would need more than the cluster has: said the sooner, the more jobs were turned away lately.
+All quantities are ratios to the size of the cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +24,14 @@ from springtide.policies.ledgers import Ledger, active_rows
 REMEMBERED = 256  # arrivals
 FEWEST = 20  # arrivals before the past says anything
 CROWDED = 0.95  # of the cluster, needed by promises, the job and cheaper ones to come
+KEPT = 0.2  # of the cluster, kept free for them where jobs are often turned away
+OFTEN = 0.05  # of the recent arrivals
+RECENT = 64  # arrivals over which being turned away is forgotten
 PEAK = 0.35  # of the cluster, needed by promises and the job alone: below it there is no hurry to hold back
 
 NOTHING = (np.zeros(0), np.zeros(0))  # to come
 HISTORY = "arrivals"  # key in a policy's memory: [[submitted, cost, seconds to the deadline], ...]
+REFUSED = "refused"  # key in a policy's memory: the part of the recent arrivals that found no room
 
 
 def alone_cost(job: Job, now_s: float, devices: float = inf) -> float:
@@ -40,10 +45,23 @@ def alone_cost(job: Job, now_s: float, devices: float = inf) -> float:
     return inf
 
 
-def remember(memory: Mapping[str, Any], arrivals: Sequence[tuple[float, float, float]]) -> list[list[float]]:
-    """The recent arrivals with these added; those that no share could finish in time ask for nothing."""
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What came lately, [[submitted, cost, seconds to the deadline], ...], and the part of it that found no room."""
+
+    arrivals: list[list[float]]
+    refused: float
+
+    def note(self, memory: Mapping[str, Any], refusals: int) -> dict[str, Any]:
+        """A policy's memory with this past, after so many refusals."""
+        return {**memory, HISTORY: self.arrivals, REFUSED: self.refused + refusals / RECENT}
+
+
+def remember(memory: Mapping[str, Any], arrivals: Sequence[tuple[float, float, float]]) -> Past:
+    """The past with these arrivals added; those that no share could finish in time ask for nothing."""
     added = [[submit_s, cost, span_s] for submit_s, cost, span_s in sorted(arrivals) if cost < inf]
-    return [*memory.get(HISTORY, ()), *added][-REMEMBERED:]
+    refused = float(memory.get(REFUSED, 0.0)) * (1.0 - 1.0 / RECENT) ** len(added)
+    return Past([*memory.get(HISTORY, ()), *added][-REMEMBERED:], refused)
 
 
 @dataclass(frozen=True)
@@ -54,20 +72,21 @@ class Demand:
     devices: int
     spans_s: Floats  # of the promised jobs: from now to the deadline
     needs: Floats  # device-seconds they need at least
-    history: Sequence[Sequence[float]]  # [[submitted, cost, seconds to the deadline], ...]
+    past: Past
 
     def advises_waiting(self, deadline_s: float, cost: float) -> bool:
         """Whether a job of this cost is better not promised yet."""
-        if len(self.history) < FEWEST:
+        if len(self.past.arrivals) < FEWEST:
             return False
         span_s = deadline_s - self.now_s
         known = self._load(span_s, cost, *NOTHING)
-        return known > PEAK and self._load(span_s, cost, *self.to_come) > max(CROWDED, known)
+        bound = CROWDED - KEPT * min(1.0, self.past.refused / OFTEN)
+        return known > PEAK and self._load(span_s, cost, *self.to_come) > max(bound, known)
 
     @cached_property
     def to_come(self) -> tuple[Floats, Floats]:
         """The past reflected: seconds from now to each deadline, ascending, and the costs."""
-        submitted, costs, given_s = np.array(self.history).T
+        submitted, costs, given_s = np.array(self.past.arrivals).T
         ends_s = self.now_s - submitted + given_s
         order = np.argsort(ends_s, kind="stable")
         return ends_s[order], costs[order]
@@ -77,10 +96,10 @@ class Demand:
         return float(filling.highest_need(self.spans_s, self.needs, ends_s, costs, span_s, cost)) / self.devices
 
 
-def survey(ledger: Ledger, history: Sequence[Sequence[float]]) -> Demand:
+def survey(ledger: Ledger, past: Past) -> Demand:
     """The demand as it stands with the promises in a ledger."""
     rows = active_rows(ledger)
     spans_s = np.maximum(ledger.roster.deadline[rows] - ledger.now_s, 1e-9)
     needs = filling.least_costs(ledger.roster, rows, ledger.now_s)
     order = np.argsort(spans_s, kind="stable")
-    return Demand(ledger.now_s, ledger.devices, spans_s[order], needs[order], history)
+    return Demand(ledger.now_s, ledger.devices, spans_s[order], needs[order], past)

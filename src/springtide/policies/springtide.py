@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from springtide.core.decisions import Answer, Decision, JobView, Offer, Snapshot, Status
 from springtide.policies import filling
-from springtide.policies.demand import HISTORY, Demand, alone_cost, remember, survey
+from springtide.policies.demand import Demand, Past, alone_cost, remember, survey
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.ledgers import Ledger
 from springtide.policies.mixtures import decide_pools, is_mixed
@@ -47,13 +47,14 @@ def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
     candidates = list_candidates(snapshot, ledger, draft)
     new = [(c.view.job, c.cost) for c in candidates if c.view.status is Status.PENDING]
     arrivals = [(job.submit_s, cost, job.deadline_s - job.submit_s) for job, cost in new]
-    history = remember(snapshot.memory, arrivals)
-    if arrivals:
-        draft.memory = {**snapshot.memory, HISTORY: history}
-    consider(ledger, draft, [c for c in candidates if c.cost < inf], history, caution in OPEN)
+    past = remember(snapshot.memory, arrivals)
+    consider(ledger, draft, [c for c in candidates if c.cost < inf], past, caution in OPEN)
     for candidate in candidates:
         if candidate.view.job.id not in draft.answers:
             keep_waiting(ledger, draft, candidate)
+    refusals = sum(answer.reason == "no_room" for answer in draft.answers.values())
+    if arrivals or refusals:
+        draft.memory = past.note(snapshot.memory, refusals)
     return draft
 
 
@@ -75,9 +76,7 @@ def list_candidates(snapshot: Snapshot, ledger: Ledger, draft: Draft) -> list[Ca
     return candidates
 
 
-def consider(
-    ledger: Ledger, draft: Draft, candidates: list[Candidate], history: list[list[float]], is_open: bool
-) -> None:
+def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Past, is_open: bool) -> None:
     """Admit what fits, cheapest first, but not what had better wait."""
     demand: Demand | None = None
     failures = 0
@@ -87,7 +86,7 @@ def consider(
         if not is_open or (failures >= TRIES and not is_due and view.status is Status.WAITLISTED):
             continue
         if demand is None:
-            demand = survey(ledger, history)
+            demand = survey(ledger, past)
         if demand.advises_waiting(view.job.deadline_s, candidate.cost):
             continue
         if admit(ledger, view):
