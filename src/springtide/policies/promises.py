@@ -32,7 +32,7 @@ class Caution(IntEnum):
     GROW = 0  # admit newcomers and hand out spare devices
     CLOSED = 1  # only follow the plans in force
     AFRESH = 2  # admit no one, and look for other plans
-    UNREHEARSED = 3  # admit newcomers: the plans in force do not pass a rehearsal either, so they are not to blame
+    UNREHEARSED = 3  # follow the plans in force although they do not pass a rehearsal: a job ended early in between
     ANYHOW = 4  # follow the plans in force, whoever must be moved
 
 
@@ -47,7 +47,7 @@ class Draft:
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
 
 
-OPEN = (Caution.GROW, Caution.UNREHEARSED)  # the steps at which newcomers may be admitted
+OPEN = (Caution.GROW,)  # the steps at which newcomers may be admitted: never without a rehearsal
 
 Propose: TypeAlias = Callable[[Ledger, Snapshot, Caution], Draft]
 
@@ -280,8 +280,7 @@ def _postpone(ledger: Ledger, placement: Placement, decision: Decision) -> Decis
 
 def _is_certified(ledger: Ledger, snapshot: Snapshot, decision: Decision, promised: Ints) -> bool:
     """Whether all that is planned can be placed as time goes on."""
-    is_as_rehearsed = not decision.promises and not snapshot.changes.finished
-    if is_as_rehearsed or not filling.grows_later(ledger.roster, promised, ledger.now_s):
+    if not filling.grows_later(ledger.roster, promised, ledger.now_s):
         return True
     plans = {
         name: promise.plan

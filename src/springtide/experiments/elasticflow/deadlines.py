@@ -139,6 +139,6 @@ def draw_panel(panel: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         panel.axvline(bound, color="0.35", linestyle=":", linewidth=1.1, label="bound: every job alone on the cluster")
     panel.set_yticks(places, [row["policy"] for row in rows])
     panel.set_xlim(0, 1.2)
-    panel.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
+    panel.set_xticks([0, 0.5, 1.0], labels=["0", "0.5", "1"])
     panel.set_ylim(len(rows) - 0.5, -0.5)
     panel.grid(axis="y", visible=False)
