@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check test-slow test-wheel test-gpu test-skypilot bench figures clean
+.PHONY: setup demo test check test-slow test-wheel test-postgres test-run-as test-gpu test-skypilot bench figures clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,16 @@ test-slow: setup
 # The guide followed literally from a built wheel, in an environment and a folder with nothing else of ours.
 test-wheel: setup
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py
+
+# The store on a private PostgreSQL; needs its server programs. Without a driver or a server this fails, it does not skip.
+POSTGRES := build/postgres
+test-postgres: setup
+	$(BIN)/python -m pip install --quiet --target $(POSTGRES) 'psycopg[binary]>=3.1'
+	PYTHONPATH=$(abspath $(POSTGRES)) SPRINGTIDE_POSTGRES=required $(BIN)/python -m pytest tests/control/test_postgres.py
+
+# A job under another system user. As root, with an interpreter that this user can read; otherwise it fails.
+test-run-as: setup
+	SPRINGTIDE_RUN_AS=required $(BIN)/python -m pytest -m slow tests/control/test_run_as.py
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

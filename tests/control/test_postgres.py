@@ -1,4 +1,7 @@
-"""The same store on PostgreSQL, where its server and driver are installed: a private one on a socket, thrown away."""
+"""The same store on PostgreSQL, where its server and driver are installed: a private one on a socket, thrown away.
+
+`make test-postgres` installs the driver and sets $SPRINGTIDE_POSTGRES, with which a missing part fails instead.
+"""
 
 import os
 import shutil
@@ -15,6 +18,7 @@ from springtide.control.records import State, UserRecord
 from springtide.control.store import Store
 from springtide.executors.fake import FakeJob
 
+REQUIRED = "SPRINGTIDE_POSTGRES" in os.environ
 SERVER = shutil.which("initdb"), shutil.which("pg_ctl")
 USER = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
 
@@ -27,10 +31,14 @@ def run_tool(*command: str) -> None:
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
     """The address of an empty database."""
-    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+    if not REQUIRED:
+        pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     initdb, pg_ctl = SERVER
     if initdb is None or pg_ctl is None:
-        pytest.skip("PostgreSQL is not installed")
+        lack = "PostgreSQL's initdb and pg_ctl are not on the PATH"
+        if REQUIRED:
+            pytest.fail(lack)
+        pytest.skip(lack)
     folder = Path(tempfile.mkdtemp(prefix="springtide-pg-"))
     if USER is not None:
         shutil.chown(folder, USER)
