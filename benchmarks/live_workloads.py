@@ -2,11 +2,10 @@
 
 `python -m benchmarks.live_workloads [--workloads 50] [--first-seed 0] [--out FILE]`. Each workload submits 4-6 jobs of
 2-10 device-seconds to a real server on 2 devices; steps sleep, as if devices were busy. Offers are turned down as they
-come, for a replay has nobody to take them, and they hold devices while they are open. The simulator then replays the
-recorded arrivals: the policy believes what it believed live (the speeds and costs that plans count on, as they stood
-at each arrival), and jobs run as they did (the speeds and pauses measured). Load from outside is recorded; workloads
-with more than 10 % of it are listed apart. Finished workloads are kept in FILE: start it again to go on. 50 take about
-25 minutes; after 43 it begins no further one.
+come, for a replay has nobody to take them, and they hold devices while they are open. The simulator then replays what
+was recorded (`live_recordings`), and every deadline on which the two disagree is listed. Load from outside is recorded;
+workloads with more than 10 % of it are listed apart. Recordings are kept in FILE: start it again to go on, or to replay
+them anew. 50 take about 15 minutes; after 43 it begins no further one.
 """
 
 import argparse
@@ -15,10 +14,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,31 +24,31 @@ from typing import Any
 import psutil
 
 from benchmarks.arenas import SCRIPT
+from benchmarks.live_recordings import (
+    DEVICES,
+    POLICY,
+    RecordedJob,
+    Recording,
+    append_recording,
+    read_recordings,
+    replay_recording,
+    tell_apart,
+)
 from springtide.control.client import Client
 from springtide.control.homes import Home, read_address
 from springtide.control.records import SpeedRecord
 from springtide.control.server import start_background
-from springtide.control.speeds import expect_curve, plan_curve, plan_overhead
 from springtide.control.store import Store
-from springtide.core.decisions import Decision, Progress, Snapshot
-from springtide.core.devices import Cluster, NodeGroup
-from springtide.core.jobs import Job, JobId, Overhead
 from springtide.errors import SpringtideError
 from springtide.executors.local import LocalExecutor
 from springtide.executors.places import PLACE
-from springtide.policies import decide, find_policy
-from springtide.simulator.metrics import Run
-from springtide.simulator.runs import replay
 
-DEVICES = 2
 OUTSIDE_LOAD = 0.10
 WORKERS = 2
 STEP_S = 0.04  # per logical worker
 STEPS = (30, 60, 90, 120)  # 2.4, 4.8, 7.2 and 9.6 device-seconds
-SHARES = (1, 2)
 LONGEST_S = 2600.0
 LOOK_S = 0.2
-POLICY = "springtide"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +128,12 @@ def close_site(home: Home) -> None:
 # Live.
 
 
-def run_workload(site: Site, seed: int) -> Result:
-    """Submit the jobs of one seed at their times, wait for all, count, and replay in the simulator."""
+def run_workload(site: Site, seed: int) -> Recording:
+    """Submit the jobs of one seed at their times, wait for all, and record what happened."""
     random, began_s = Random(seed), time.monotonic()
     watch = OutsideLoad(site.home)
+    with site.open_store() as store:
+        memory = store.fact("memory") or {}
     arrivals: list[Arrival] = []
     for _ in range(random.randint(4, 6)):
         steps = random.choice(STEPS)
@@ -143,20 +143,52 @@ def run_workload(site: Site, seed: int) -> Result:
         pass_s(site, random.expovariate(1.0) * 2.0)
     while site.client.jobs():
         pass_s(site, LOOK_S)
-    jobs = [site.client.job(arrival.job) for arrival in arrivals]
-    promised = [job for job in jobs if job["promised"]]
+    jobs = tuple(record_job(site, arrival) for arrival in arrivals)
+    return Recording(seed, memory, jobs, round(watch.share(), 3), round(time.monotonic() - began_s, 1))
+
+
+def record_job(site: Site, arrival: Arrival) -> RecordedJob:
+    """What became of a job that has ended."""
+    told = site.client.job(arrival.job)
+    with site.open_store() as store:
+        record = store.job(arrival.job)
+        measured = None if record is None else store.speed(record.speed_key)
+    assert record is not None and measured is not None
+    return RecordedJob(
+        record.id,
+        record.submitted_s,
+        record.deadline_s,
+        record.total_steps or measured.total_steps or 1,
+        arrival.speed,
+        measured,
+        str(record.state),
+        record.sentence,
+        record.promised,
+        bool(told["met"]),
+        is_lost(told),
+        record.rescales,
+    )
+
+
+def judge(recording: Recording) -> Result:
+    """A workload in figures, with its replay; tells of each deadline on which the two disagree."""
+    jobs = recording.jobs
+    promised = [job for job in jobs if job.promised]
+    met = replay_recording(recording)
+    for line in tell_apart(recording, met):
+        tell(line)
     return Result(
-        seed,
+        recording.seed,
         len(jobs),
-        sum(not job["best_effort"] for job in jobs),
+        sum(job.deadline_s is not None for job in jobs),
         len(promised),
-        sum(bool(job["met"]) for job in promised),
-        sum(job["met"] is False for job in promised),
-        sum(is_lost(job) for job in jobs),
-        simulate(site, arrivals),
-        sum(int(job["rescales"]) for job in jobs),
-        round(watch.share(), 3),
-        round(time.monotonic() - began_s, 1),
+        sum(job.met for job in promised),
+        sum(not job.met for job in promised),
+        sum(job.lost for job in jobs),
+        len(met),
+        sum(job.rescales for job in jobs),
+        recording.outside_load,
+        recording.took_s,
     )
 
 
@@ -224,62 +256,22 @@ def all_cpu_s() -> float:
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - times.guest - times.guest_nice)
 
 
-# Simulated.
-
-
-def simulate(site: Site, arrivals: Sequence[Arrival]) -> int:
-    """Deadlines met when the simulator replays a workload."""
-    with site.open_store() as store:
-        records = [record for record in (store.job(arrival.job) for arrival in arrivals) if record is not None]
-        speeds = [store.speed(record.speed_key) for record in records]
-    origin_s = min(record.submitted_s for record in records)
-    believed, real = [], []
-    for index, (record, arrival, speed) in enumerate(zip(records, arrivals, speeds, strict=True)):
-        assert speed is not None
-        deadline_s = float("inf") if record.deadline_s is None else record.deadline_s - origin_s
-        work = float(record.total_steps or speed.total_steps or 1)
-        plan = plan_curve(arrival.speed, SHARES)
-        job = Job(JobId(record.id), index, record.submitted_s - origin_s, work, plan, deadline_s)
-        believed.append(replace(job, overhead=plan_overhead(arrival.speed)))
-        real.append(replace(job, curve=expect_curve(speed, SHARES), overhead=measure_overhead(speed)))
-    run = Run("recorded", POLICY, tuple(real), Cluster((NodeGroup(1, DEVICES, "cpu"),)))
-    outcome = replay(run, partial(decide_on_beliefs, {job.id: job for job in believed}))
-    return outcome.met + outcome.met_unpromised
-
-
-def measure_overhead(speed: SpeedRecord) -> Overhead:
-    """Seconds that a start and a change of devices took."""
-    return Overhead(base_s=speed.pause_s or 0.0, start_s=speed.startup_s)
-
-
-def decide_on_beliefs(believed: Mapping[JobId, Job], now_s: float, snapshot: Snapshot) -> Decision:
-    """What the policy decides if it sees jobs as they were believed to be; how far they are, it sees as it is."""
-    views = {}
-    for job_id, view in snapshot.jobs.items():
-        job = believed[job_id]
-        left = view.progress.work_left_at(now_s)
-        rate = job.curve.rate(view.share) if view.share else 0.0
-        progress = Progress(left, rate, now_s, max(now_s, view.progress.paused_until_s))
-        views[job_id] = replace(
-            view, job=job, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s)
-        )
-    return decide(find_policy(POLICY), now_s, replace(snapshot, jobs=views, cache=None))
-
-
 # All of them.
 
 
-def run_all(folder: Path, seeds: Sequence[int], keep: Callable[[Result], None] = lambda result: None) -> list[Result]:
+def run_all(
+    folder: Path, seeds: Sequence[int], keep: Callable[[Recording], None] = lambda recording: None
+) -> list[Recording]:
     """Every workload on one platform, one after the other; after a mishap, once more on a new one."""
-    results: list[Result] = []
+    recordings: list[Recording] = []
     until_s = time.monotonic() + LONGEST_S
     left, mishaps = list(seeds), 0
     while left and time.monotonic() < until_s:
         try:
             with open_site(folder / f"site-{mishaps}") as site:
                 while left and time.monotonic() < until_s:
-                    results.append(run_workload(site, left[0]))
-                    keep(results[-1])
+                    recordings.append(run_workload(site, left[0]))
+                    keep(recordings[-1])
                     left.pop(0)
         except (SpringtideError, OSError, psutil.Error) as error:
             mishaps += 1
@@ -288,19 +280,12 @@ def run_all(folder: Path, seeds: Sequence[int], keep: Callable[[Result], None] =
                 raise
     if left:
         tell(f"time is up: {len(left)} workloads left out; start again with the same --out to go on")
-    return results
+    return recordings
 
 
 def tell(line: str) -> None:
     """A line of progress."""
     print(line, file=sys.stderr, flush=True)
-
-
-def read_results(path: Path, seeds: Sequence[int]) -> list[Result]:
-    """The workloads that an earlier run has finished."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    results = [Result(**json.loads(line)) for line in lines if line.endswith("}")]
-    return [result for result in results if result.seed in seeds]
 
 
 def pool(results: Sequence[Result]) -> dict[str, Any]:
@@ -365,24 +350,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=int, default=50)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("out/live_workloads.jsonl"), help="finished workloads")
+    parser.add_argument("--out", type=Path, default=Path("out/live_workloads.jsonl"), help="recorded workloads")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.workloads)
-    done = read_results(given.out, seeds)
+    done = read_recordings(given.out, seeds)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     tell(f"{len(done)} of {len(seeds)} workloads are in {given.out} already")
 
-    def keep(result: Result) -> None:
-        with given.out.open("a") as file:
-            file.write(json.dumps(asdict(result)) + "\n")
-        tell(show_row(result))
+    results = [judge(recording) for recording in done]
+
+    def keep(recording: Recording) -> None:
+        append_recording(given.out, recording)
+        results.append(judge(recording))
+        tell(show_row(results[-1]))
 
     tell("  ".join(HEADINGS))
     with tempfile.TemporaryDirectory(prefix="springtide-workloads-", ignore_cleanup_errors=True) as folder:
-        finished = {result.seed for result in done}
-        fresh = run_all(Path(folder), [seed for seed in seeds if seed not in finished], keep)
-    document = make_document(sorted([*done, *fresh], key=lambda result: result.seed))
+        finished = {recording.seed for recording in done}
+        left = [seed for seed in seeds if seed not in finished]
+        if left:
+            run_all(Path(folder), left, keep)
+    document = make_document(sorted(results, key=lambda result: result.seed))
     if given.json:
         print(json.dumps(document, indent=2))
     else:

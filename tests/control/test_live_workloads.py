@@ -1,19 +1,32 @@
-"""Three of the benchmark's seeded workloads with real processes, and how a run is kept and summed up."""
+"""Three of the benchmark's seeded workloads with real processes; how recordings are kept, replayed and summed up."""
 
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from benchmarks.live_workloads import OUTSIDE_LOAD, Result, make_document, read_results, run_all
+from benchmarks.live_recordings import (
+    RecordedJob,
+    Recording,
+    append_recording,
+    read_recordings,
+    replay_recording,
+    tell_apart,
+)
+from benchmarks.live_workloads import OUTSIDE_LOAD, Result, judge, make_document, run_all
+
+from springtide.control.records import SpeedRecord
 
 QUIET = Result(0, 5, 4, 3, 3, 0, 0, 3, 2, 0.02, 20.0)
 LOADED = replace(QUIET, seed=1, met=2, late=1, simulated_met=3, outside_load=0.4)
+SPEED = SpeedRecord("k", {1: (500, 10.0), 2: (500, 18.0)}, 0.5, 0.1, 60, 60, 2, "cpu", True)
+JOB = RecordedJob("a", 1000.0, 1020.0, 60, SPEED, SPEED, "succeeded", "finished", True, True, False, 0)
+RECORDING = Recording(0, {}, (JOB,), 0.02, 20.0)
 
 
 @pytest.mark.slow
 def test_no_admitted_job_is_late_or_lost(tmp_path: Path) -> None:
-    results = run_all(tmp_path, [0, 1, 2])
+    results = [judge(recording) for recording in run_all(tmp_path, [0, 1, 2])]
     assert [result.seed for result in results] == [0, 1, 2]
     for result in results:
         assert result.lost == 0
@@ -22,10 +35,29 @@ def test_no_admitted_job_is_late_or_lost(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_where_it_ended_even_if_a_line_was_cut_short(tmp_path: Path) -> None:
     kept = tmp_path / "kept.jsonl"
-    assert read_results(kept, range(9)) == []
-    lines = [json.dumps(asdict(result)) for result in (QUIET, LOADED, replace(QUIET, seed=70))]
-    kept.write_text("\n".join([*lines, lines[0][:20]]))
-    assert read_results(kept, range(9)) == [QUIET, LOADED]
+    assert read_recordings(kept, range(9)) == []
+    for recording in (RECORDING, replace(RECORDING, seed=70)):
+        append_recording(kept, recording)
+    kept.write_text(kept.read_text() + json.dumps(asdict(RECORDING))[:20])
+    assert read_recordings(kept, range(9)) == [RECORDING]
+
+
+def test_a_replay_meets_what_can_be_met_and_says_where_it_differs() -> None:
+    late = replace(JOB, id="b", deadline_s=1002.0, state="declined", why="too late", promised=False, met=False)
+    recording = replace(RECORDING, jobs=(JOB, late))
+    met = replay_recording(recording)
+    assert met == {"a"}
+    assert tell_apart(recording, met) == []
+    (line,) = tell_apart(replace(recording, jobs=(replace(JOB, met=False, state="declined"), late)), met)
+    assert "job 1" in line and "declined live" in line
+
+
+def test_a_replay_remembers_what_the_policy_remembered() -> None:
+    """Cheap jobs came all the time, so one that takes half of the devices for long is not promised at once."""
+    dear = replace(JOB, steps=600, deadline_s=1060.0)
+    assert replay_recording(replace(RECORDING, jobs=(dear,))) == {"a"}
+    cheap = {"arrivals": [[1000.0 - k, 4.0, 3.0] for k in range(60, 0, -1)], "refused": 0.5}
+    assert replay_recording(replace(RECORDING, jobs=(dear,), memory=cheap)) == frozenset()
 
 
 def test_loaded_workloads_are_pooled_apart() -> None:

@@ -1,0 +1,145 @@
+"""Live workloads as they were recorded, and their replay in the simulator.
+
+The policy of the replay believes what it believed live: the speeds and costs that plans counted on, as they stood at
+each arrival, and what it remembered of earlier workloads. Jobs run as they ran: at the speeds and with the pauses that
+were measured. Nothing here runs a job; `live_workloads` does.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from springtide.control.records import SpeedRecord
+from springtide.control.speeds import expect_curve, plan_curve, plan_overhead
+from springtide.core.decisions import Decision, Progress, Snapshot
+from springtide.core.devices import Cluster, NodeGroup
+from springtide.core.jobs import Job, JobId, Overhead
+from springtide.policies import decide, find_policy
+from springtide.simulator.metrics import Metrics, Run, meets
+from springtide.simulator.runs import replay
+
+DEVICES = 2
+SHARES = (1, 2)
+POLICY = "springtide"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """A job that ran live: what was asked and known when it came, how fast it was, what became of it."""
+
+    id: str
+    submitted_s: float
+    deadline_s: float | None
+    steps: int
+    believed: SpeedRecord
+    measured: SpeedRecord
+    state: str
+    why: str
+    promised: bool
+    met: bool
+    lost: bool
+    rescales: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One live workload, with what the policy remembered before its first job came."""
+
+    seed: int
+    memory: dict[str, Any]
+    jobs: tuple[RecordedJob, ...]
+    outside_load: float
+    took_s: float
+
+
+def read_recordings(path: Path, seeds: Sequence[int]) -> list[Recording]:
+    """The workloads in a file that have one of these seeds; a line that was cut short counts as missing."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    recordings = [load_recording(json.loads(line)) for line in lines if line.endswith("}")]
+    return [recording for recording in recordings if recording.seed in seeds]
+
+
+def append_recording(path: Path, recording: Recording) -> None:
+    """Add a workload to a file."""
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(recording)) + "\n")
+
+
+def load_recording(data: dict[str, Any]) -> Recording:
+    """A workload from its line."""
+    return Recording(**{**data, "jobs": tuple(map(load_job, data["jobs"]))})
+
+
+def load_job(data: dict[str, Any]) -> RecordedJob:
+    """A job of a workload from its line."""
+    return RecordedJob(**{**data, "believed": load_speed(data["believed"]), "measured": load_speed(data["measured"])})
+
+
+def load_speed(data: dict[str, Any]) -> SpeedRecord:
+    """A speed; JSON has made strings of the shares."""
+    points = {int(share): (int(steps), float(rate)) for share, (steps, rate) in data["points"].items()}
+    return SpeedRecord(**{**data, "points": points})
+
+
+def replay_recording(recording: Recording) -> frozenset[str]:
+    """The jobs whose deadlines are met when the simulator replays a workload."""
+    believed = {JobId(job.id): believe(job, index) for index, job in enumerate(recording.jobs)}
+    real = [realise(job, believed[JobId(job.id)]) for job in recording.jobs]
+    run = Run("recorded", POLICY, real, Cluster((NodeGroup(1, DEVICES, "cpu"),)))
+    seen = Metrics()
+    replay(run, partial(decide_on_beliefs, believed, recording.memory), (seen,))
+    finishes_s = seen.finishes_s
+    return frozenset(
+        str(job.id) for job in real if not job.best_effort and job.id in finishes_s and meets(job, finishes_s[job.id])
+    )
+
+
+def believe(recorded: RecordedJob, index: int) -> Job:
+    """A job as the policy saw it when it came."""
+    return Job(
+        JobId(recorded.id),
+        index,
+        recorded.submitted_s,
+        float(recorded.steps),
+        plan_curve(recorded.believed, SHARES),
+        inf if recorded.deadline_s is None else recorded.deadline_s,
+        overhead=plan_overhead(recorded.believed),
+    )
+
+
+def realise(recorded: RecordedJob, job: Job) -> Job:
+    """A job as it was: the speeds measured, and the seconds that a start and a change of devices took."""
+    speed = recorded.measured
+    overhead = Overhead(base_s=speed.pause_s or 0.0, start_s=speed.startup_s)
+    return replace(job, curve=expect_curve(speed, SHARES), overhead=overhead)
+
+
+def decide_on_beliefs(
+    believed: Mapping[JobId, Job], memory: Mapping[str, Any], now_s: float, snapshot: Snapshot
+) -> Decision:
+    """What the policy decides if it sees jobs as they were believed to be; how far they are, it sees as it is."""
+    views = {}
+    for job_id, view in snapshot.jobs.items():
+        job = believed[job_id]
+        left = view.progress.work_left_at(now_s)
+        rate = job.curve.rate(view.share) if view.share else 0.0
+        progress = Progress(left, rate, now_s, max(now_s, view.progress.paused_until_s))
+        views[job_id] = replace(
+            view, job=job, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s)
+        )
+    remembered = {**memory, **snapshot.memory}
+    return decide(find_policy(POLICY), now_s, replace(snapshot, jobs=views, memory=remembered, cache=None))
+
+
+def tell_apart(recording: Recording, met: frozenset[str]) -> list[str]:
+    """A line for each deadline that was met live and not in the replay, or the other way round."""
+    return [
+        f"seed {recording.seed}, job {number} ({job.steps} steps): {'met' if job.met else job.state} live "
+        f"({job.why}), {'met' if job.id in met else 'not met'} in the replay"
+        for number, job in enumerate(recording.jobs, start=1)
+        if job.deadline_s is not None and job.met != (job.id in met)
+    ]
