@@ -40,6 +40,7 @@ class Drain:
     since_s: float
     until_s: float
     jobs: dict[str, int] = field(default_factory=dict)
+    lost: bool = False  # the node itself is gone
 
 
 def read_drains(fact: Any) -> dict[str, Drain]:
@@ -50,7 +51,7 @@ def read_drains(fact: Any) -> dict[str, Drain]:
 def write_drains(drains: dict[str, Drain]) -> dict[str, Any]:
     """The drains as a fact for the store."""
     return {
-        node: {"node": node, "since_s": one.since_s, "until_s": one.until_s, "jobs": one.jobs}
+        node: {"node": node, "since_s": one.since_s, "until_s": one.until_s, "jobs": one.jobs, "lost": one.lost}
         for node, one in drains.items()
     }
 
@@ -77,7 +78,7 @@ def drain(platform: Platform, node: str, grace_s: float, decide: Decide) -> None
     put(platform, Drain(node, now_s, now_s + grace_s, leaving))
     book.note("draining", f"node {node} takes no new work; {len(leaving)} jobs leave within {show_span(grace_s)}")
     move_world(platform, replace(site, drained=site.drained | {node}))
-    review_promises(platform, node, decide)
+    review_promises(platform, f"node {node} is drained", decide)
 
 
 def undrain(platform: Platform, node: str) -> None:
@@ -121,7 +122,7 @@ def move_world(platform: Platform, site: Site) -> None:
     world.change_cluster(site.cluster, held, now_s)
 
 
-def review_promises(platform: Platform, node: str, decide: Decide) -> None:
+def review_promises(platform: Platform, why: str, decide: Decide) -> None:
     """Plan all promises for the devices that are left, the oldest first; those that find no room are in danger."""
     now_s = platform.clock.now_s()
     kept = keep_promises(platform, decide, now_s)
@@ -131,7 +132,7 @@ def review_promises(platform: Platform, node: str, decide: Decide) -> None:
         if job_id in kept:
             platform.world.jobs[job_id] = replace(view, promise=kept[job_id])
         else:
-            endanger(platform, platform.book.jobs[job_id], f"node {node} is drained, and what is left cannot keep it")
+            endanger(platform, platform.book.jobs[job_id], f"{why}, and what is left cannot keep it")
 
 
 def keep_promises(platform: Platform, decide: Decide, now_s: float) -> dict[JobId, Promise]:
@@ -237,8 +238,13 @@ def force(platform: Platform, one: Drain, job_id: str) -> None:
 
 
 def describe_nodes(site: Site, fact: Any) -> dict[str, str]:
-    """Whether each node takes work, by what is stored: `ready`, `draining` or `drained`."""
+    """Whether each node takes work, by what is stored: `ready`, `draining`, `drained` or `lost`."""
     drains = read_drains(fact)
-    return {
-        node: "ready" if node not in drains else "draining" if drains[node].jobs else "drained" for node in site.nodes
-    }
+    return {node: describe_node(drains.get(node)) for node in site.nodes}
+
+
+def describe_node(one: Drain | None) -> str:
+    """The state of a node with this drain, or with none."""
+    if one is None:
+        return "ready"
+    return "lost" if one.lost else "draining" if one.jobs else "drained"

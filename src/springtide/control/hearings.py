@@ -20,7 +20,6 @@ from springtide.executors.protocol import (
     Failed,
     Faulted,
     Finished,
-    NodeLost,
     Probed,
     Progressed,
     Resized,
@@ -53,9 +52,6 @@ class Ear:
     def hear(self, event: Event) -> bool:
         """Work in one event."""
         record = self.platform.book.jobs.get(event.job)
-        if isinstance(event, NodeLost):
-            self.platform.book.note("node_lost", f"node {event.node} is gone: {event.reason}", node=event.node)
-            return True
         if record is None or not record.active:
             return False
         match event:

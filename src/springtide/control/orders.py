@@ -54,11 +54,17 @@ def make_order(
     generation = record.generation + 1
     key = f"{record.id}.{generation}"
     if not after:
-        return Stop(job=record.id, generation=generation, key=key, reason=reason)
+        return make_stop(record, reason)
     if before:
         return Resize(job=record.id, generation=generation, key=key, devices=after)
     spec = make_spec(record, home, run_as=run_as)
     return Start(job=record.id, generation=generation, key=key, spec=spec, devices=after)
+
+
+def make_stop(record: JobRecord, reason: str, grace_s: float | None = None) -> Stop:
+    """The instruction that takes all devices from a job, after a checkpoint if the grace is long enough for one."""
+    generation = record.generation + 1
+    return Stop(job=record.id, generation=generation, key=f"{record.id}.{generation}", reason=reason, grace_s=grace_s)
 
 
 def make_probe(record: JobRecord, devices: tuple[str, ...], home: Home, run_as: str | None = None) -> Probe:

@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from springtide.control import arrivals, drains, offers, outcomes, probes, watches
+from springtide.control import arrivals, drains, losses, offers, outcomes, probes, watches
 from springtide.control.books import Book
 from springtide.control.clock import Anchor, Clock, Source
 from springtide.control.hearings import Ear
@@ -29,7 +29,7 @@ from springtide.control.worlds import LiveWorld, rebuild_view
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.jobs import Job
 from springtide.errors import SpringtideError
-from springtide.executors.protocol import Executor, Running
+from springtide.executors.protocol import Event, Executor, NodeLost, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
 from springtide.policies.kernels import Compilation
@@ -176,14 +176,21 @@ class Reconciler:
             self._unreachable = False
             self.platform.book.note("executor_back", "the executor answers again")
         for event in events:
-            self.dirty |= self.ear.hear(event)
-            drains.hear(self.platform, event)
+            self.dirty |= self.hear(event)
             self.cursor = max(self.cursor, event.seq)
         if events:
             self.platform.book.put_fact("cursor", self.cursor)
         if audit:
             self._next_audit_s = now_s + AUDIT_S
             self.audit({one.job: one for one in running})
+
+    def hear(self, event: Event) -> bool:
+        """Work in one event; returns whether a decision is called for."""
+        if isinstance(event, NodeLost):
+            return losses.hear(self.platform, event, self.decide)
+        changed = self.ear.hear(event)
+        drains.hear(self.platform, event)
+        return changed
 
     def lose_executor(self, error: Exception) -> None:
         """Note, once, that the executor does not answer; jobs go on without us meanwhile."""

@@ -18,6 +18,7 @@ from springtide.executors.protocol import (
     Finished,
     Ignored,
     Instruction,
+    NodeLost,
     Probe,
     Probed,
     Progressed,
@@ -166,6 +167,12 @@ class FakeExecutor:
             )
         )
         self.restart(course, self.now_s)
+
+    def lose_node(self, node: str, devices: Sequence[str]) -> None:
+        """Lose a node with these devices: jobs that had any of them are gone, and only the loss is told."""
+        for name in [name for name, course in self.courses.items() if set(course.devices) & set(devices)]:
+            del self.courses[name]
+        self.tell(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
 
     def restart(self, course: Course, at_s: float) -> None:
         """Put a job back to its last checkpoint, starting."""
