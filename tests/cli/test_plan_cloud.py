@@ -86,10 +86,15 @@ def test_a_job_file_gives_what_flags_do_not(points: Path, tmp_path: Path, capsys
 def test_the_notes_of_a_profile_give_batch_and_workers(
     points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "points.json").write_text('{"worker_batch": 32, "script_logical_workers": 4}', encoding="utf-8")
-    document = plan(capsys, "--cloud", "aws", "--steps", "1000", "--points", points)
+    notes = '{"worker_batch": 32, "script_logical_workers": 4, "script_steps": 5000}'
+    (tmp_path / "points.json").write_text(notes, encoding="utf-8")
+    document = plan(capsys, "--cloud", "aws", "--points", points)
     assert (document["job"]["global_batch"], document["job"]["logical_workers"]) == (128, 4)
-    assert document["job"]["level"] == "D1"
+    assert (document["job"]["level"], document["job"]["steps"]) == ("D1", 5000)
+    assert plan(capsys, "--cloud", "aws", "--points", points, "--steps", "900")["job"]["steps"] == 900
+    # Twice the workers take half the steps per epoch: how many in all is then not known.
+    assert run("plan", "--cloud", "aws", "--points", points, "--logical-workers", "8") == 2
+    assert "steps are not known" in capsys.readouterr().err
 
 
 def test_a_running_job_is_told_to_stay_or_to_move(
@@ -181,9 +186,11 @@ def test_a_job_without_points_is_told_how_to_get_them(capsys: pytest.CaptureFixt
 @pytest.mark.slow
 def test_a_job_never_measured_is_counted_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     job = Path(springtide.examples.__file__).parent / "cnn" / "job.yaml"
-    run("plan", job, "--cloud", "aws", "--steps", "100000", "--deadline", "24h", "-o", "json")
+    run("plan", job, "--cloud", "aws", "--deadline", "24h", "-o", "json")
     shown = capsys.readouterr()
     document = json.loads(shown.out)
+    # 20 epochs of 11 global batches of 4 x 32 digits
+    assert (document["job"]["steps"], document["job"]["global_batch"]) == (220, 128)
     assert {found["basis"] for found in document["plans"]} == {"estimate"}
     assert all(found["probability"] is None for found in document["plans"])
     assert "--export probe" in shown.err

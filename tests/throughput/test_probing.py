@@ -1,5 +1,6 @@
 """Profiling: which runs are made, what becomes of their records, and that a script that cannot be measured says why."""
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -60,6 +61,8 @@ def test_a_real_script_is_measured_at_another_batch(tmp_path: Path, processes: i
     assert found.facts["local_batch"] == 16
     assert found.facts["gradient_bytes"] == 9 * 4
     assert found.facts["script_logical_workers"] == 4
+    # 4096 samples in global batches of 4 x 8, fifty times, whatever was tried
+    assert (found.facts["steps_per_epoch"], found.facts["script_steps"]) == (128, 6400)
     assert len(found.steps_s) >= 5
     assert found.step_s > 0
 
@@ -74,3 +77,11 @@ def test_operations_and_memory_are_counted(tmp_path: Path) -> None:
 def test_a_script_that_fails_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"ended with 1 before its first step \(ValueError: no data\)"):
         run_trial(write(tmp_path, 'raise ValueError("no data")'), Trial(1, 1.0), 5, 5)
+
+
+def test_a_script_runs_in_its_folder_and_ends_with_its_loop(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("8", encoding="utf-8")
+    text = SCRIPT.replace("batch_size=8", 'batch_size=int(open("data.txt").read())')
+    subject = write(tmp_path, text + "    torch.save(model.state_dict(), 'model.pt')\n")
+    assert run_trial(replace(subject, folder=tmp_path), Trial(1, 1.0), 20, 5).facts["local_batch"] == 8
+    assert not (tmp_path / "model.pt").exists()

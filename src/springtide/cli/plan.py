@@ -1,5 +1,6 @@
 """`springtide plan`: what it would take, when it would finish and what it would cost. Nothing is started."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from time import time
@@ -19,6 +20,15 @@ class Output(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large a job is; None is not known."""
+
+    steps: int | None
+    logical_workers: int | None
+    global_batch: int | None
 
 
 def run(
@@ -100,20 +110,20 @@ def run(
         terms=SpotTerms(revocations_per_node_h=revocation),
     )
     measured = points or _find_beside(job, told.get("points") or told.get("profile"))
-    workers, batch = find_sizes(told, measured, logical_workers, global_batch)
+    sizes = find_sizes(told, measured, Sizes(steps, logical_workers, global_batch))
     types = kind or ",".join(told.get("device_types") or ())
     plan_cloud(
         Job(
             str(told.get("name") or (job.stem if job else "job")),
             _read_command(told.get("run")),
-            job.parent if job else Path(),
+            job.parent / str(told.get("workdir") or ".") if job else Path(),
             measured,
             prior,
             model or told.get("model"),
-            steps or _read_count(told, "steps"),
-            batch,
-            workers,
-            _read_level(determinism or told.get("determinism"), workers),
+            sizes.steps,
+            sizes.global_batch,
+            sizes.logical_workers,
+            _read_level(determinism or told.get("determinism")),
             memory,
         ),
         Market(cloud, region, types, catalog),
@@ -138,18 +148,20 @@ def read_job(path: Path | None) -> dict[str, Any]:
     return document
 
 
-def find_sizes(
-    told: dict[str, Any], points: Path | None, workers: int | None, batch: int | None
-) -> tuple[int | None, int | None]:
-    """Logical workers and global batch: as given, or of the job file, or of the notes beside its profile."""
+def find_sizes(told: dict[str, Any], points: Path | None, given: Sizes) -> Sizes:
+    """How large the job is: as given, or by its file, or by the notes beside its profile."""
     from springtide.throughput.notes import Notes, read_notes
 
     notes = read_notes(points) if points is not None else Notes()
-    workers = workers or _read_count(told, "logical_workers") or notes.logical_workers
-    batch = batch or _read_count(told, "global_batch")
-    if batch is None and notes.worker_batch is not None and workers is not None:
-        batch = notes.worker_batch * workers
-    return workers, batch
+    workers = given.logical_workers or _read_count(told, "logical_workers") or notes.logical_workers
+    batch = given.global_batch or _read_count(told, "global_batch")
+    steps = given.steps or _read_count(told, "steps")
+    noted_batch = notes.worker_batch * workers if notes.worker_batch is not None and workers is not None else None
+    batch = batch or noted_batch
+    # An epoch of other workers or another batch has another number of steps.
+    if steps is None and (workers, batch) == (notes.logical_workers, noted_batch):
+        steps = notes.steps
+    return Sizes(steps, workers, batch)
 
 
 def read_usd(text: Any) -> float | None:
@@ -175,13 +187,10 @@ def _read_count(told: dict[str, Any], name: str) -> int | None:
     return value
 
 
-def _read_level(level: Any, logical_workers: Any) -> str:
-    """The determinism level: D1 for jobs with logical workers, none for plain data-parallel ones, unless given."""
-    if level is None:
-        return "D1" if logical_workers else "none"
-    if level not in ("D0", "D1", "D2", "none"):
+def _read_level(level: Any) -> str | None:
+    if level not in (None, "D0", "D1", "D2", "none"):
         raise JobError(f"determinism {level!r} is unknown; there are D0, D1, D2, none")
-    return str(level)
+    return None if level is None else str(level)
 
 
 def _read_command(command: Any) -> str:

@@ -35,7 +35,10 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of the job before planning, from flags or from its file."""
+    """What is known of the job before planning, from flags or from its file; None is not known.
+
+    Without a level, jobs with logical workers are planned for D1, plain data-parallel ones for none.
+    """
 
     name: str
     command: str
@@ -46,7 +49,7 @@ class Job:
     steps: int | None
     global_batch: int | None
     logical_workers: int | None
-    level: str
+    level: str | None
     memory_gib: float | None
 
 
@@ -116,7 +119,8 @@ def make_work(job: Job) -> "Work":
             f"global batch {job.global_batch} is below the {job.logical_workers} logical workers; each needs a sample"
         )
     model = job.model or (read_points(job.points)[0].layout.model if job.points else job.name)
-    return Work(model, job.steps, job.global_batch, job.logical_workers, job.level, job.memory_gib)
+    level = job.level or ("D1" if job.logical_workers else "none")
+    return Work(model, job.steps, job.global_batch, job.logical_workers, level, job.memory_gib)
 
 
 def count_job(job: Job) -> tuple[Job, "Counts"]:
@@ -134,15 +138,19 @@ def count_job(job: Job) -> tuple[Job, "Counts"]:
             "(make them with: springtide profile SCRIPT), or a job file whose run: names the script"
         )
     print(f"counting one step of {words[script]} on the CPU", file=sys.stderr)
-    subject = Subject(job.folder / words[script], tuple(words[script + 1 :]), job.name, "cpu")
+    subject = Subject(job.folder / words[script], tuple(words[script + 1 :]), job.name, "cpu", job.folder)
     facts = run_trial(subject, Trial(1, 1.0), COUNTING_S, 1, count=True).facts
     batch = facts["local_batch"]
     counts = Counts(facts["flops"] / batch, facts["parameter_bytes"], facts["activation_bytes"] / batch)
     workers = job.logical_workers or facts["script_logical_workers"]
+    whole = batch * workers
+    # An epoch of other workers or another batch has another number of steps.
+    as_written = workers == facts["script_logical_workers"] and job.global_batch in (None, whole)
     known = replace(
         job,
+        steps=job.steps or (facts["script_steps"] if as_written else None),
         logical_workers=workers,
-        global_batch=job.global_batch or batch * workers,
+        global_batch=job.global_batch or whole,
         memory_gib=job.memory_gib or counts.memory_gib,
     )
     return known, counts

@@ -12,7 +12,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import springtide
 from springtide.training import runtime
+from springtide.training.sampling import Sampling
 
 VARIABLE = "SPRINGTIDE_PROBE"
+PROFILED = "profiled"
 
 
 @dataclass
@@ -57,6 +59,7 @@ def wrap_init(record: Record, init: Callable[..., Any]) -> Callable[..., Any]:
         run = init(int(os.environ.get("WORLD_SIZE", "1")), seed, determinism)
         run.prepare = wrap_prepare(record, run, run.prepare)
         run.end_step = wrap_end_step(record, run, run.end_step)
+        run.finish = wrap_finish(run, run.finish)
         if record.orders.get("count"):
             count_first_turn(record, run)
         return run
@@ -77,11 +80,16 @@ def wrap_prepare(record: Record, run: Any, prepare: Callable[..., Any]) -> Calla
             "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "parameter_bytes": sum(p.numel() * p.element_size() for p in run.model.parameters()),
             "transport": run.backend if len(run.roster.members) > 1 else "none",
-            "steps_per_epoch": run.steps_per_epoch,
+            "steps_per_epoch": count_epoch(run.loader.sampling, record.facts["script_logical_workers"], batch_size),
         }
         return prepared
 
     return wrapped
+
+
+def count_epoch(sampling: Sampling, logical_workers: int, batch_size: int) -> int:
+    """Global steps per epoch of the script as it is written, whatever is tried here."""
+    return replace(sampling, logical_workers=logical_workers, batch_size=batch_size).steps_per_epoch
 
 
 def wrap_end_step(record: Record, run: Any, end_step: Callable[[], None]) -> Callable[[], None]:
@@ -93,11 +101,23 @@ def wrap_end_step(record: Record, run: Any, end_step: Callable[[], None]) -> Cal
         done = len(record.ends_s)
         over = done > record.orders["fewest"] and time.monotonic() - record.ends_s[0] > record.orders["seconds"]
         if (run.is_main and over) or done >= record.orders["steps"]:
-            run.stop("profiled")
+            run.stop(PROFILED)
+        record.facts["script_steps"] = run.goal.total_steps(record.facts["steps_per_epoch"])
         end_step()
         record.ends_s.append(time.monotonic())
         if run.is_main:
             record.save()
+
+    return wrapped
+
+
+def wrap_finish(run: Any, finish: Callable[[], None]) -> Callable[[], None]:
+    """`run.finish` that ends a profiled script: what follows its loop may save a model that has hardly been trained."""
+
+    def wrapped() -> None:
+        finish()
+        if run.stop_reason == PROFILED:
+            raise SystemExit(0)
 
     return wrapped
 

@@ -16,10 +16,14 @@ SUFFIX = ".points.csv"
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Of a profiled script: samples per step of one logical worker, and how many it has; None where not noted."""
+    """Of a profiled script: samples per step of one logical worker, how many it has, and all its global steps.
+
+    None is not noted; the steps are those of these workers at this batch.
+    """
 
     worker_batch: int | None = None
     logical_workers: int | None = None
+    steps: int | None = None
 
 
 def find_notes_file(points: Path) -> Path:
@@ -45,7 +49,9 @@ def read_notes(points: Path) -> Notes:
         raise ProfileError(f"{path}: cannot be read ({error}); profile the script again, or remove it") from None
     if not isinstance(told, dict):
         raise ProfileError(f"{path}: holds no notes of a profile; profile the script again, or remove it")
-    return Notes(_read_count(path, told, "worker_batch"), _read_count(path, told, "script_logical_workers"))
+    return Notes(
+        *(_read_count(path, told, name) for name in ("worker_batch", "script_logical_workers", "script_steps"))
+    )
 
 
 def _read_count(path: Path, told: Mapping[str, Any], name: str) -> int | None:

@@ -22,12 +22,13 @@ from springtide.throughput.points import Point, make_layout
 
 WORKER = "springtide.cli.profile_worker"
 VARIABLE = "SPRINGTIDE_PROBE"
+OUTPUT_VARIABLE = "SPRINGTIDE_OUTPUT_DIR"  # `run.output_dir`: what a script leaves there is of no use
 WARM_UP_STEPS = 3
 FEWEST_STEPS = 5
 FACTORS = (1.0, 0.5, 2.0)
 NOTED = (
     *("gradient_bytes", "parameter_bytes", "flops", "activation_bytes"),
-    *("steps_per_epoch", "script_batch", "script_logical_workers"),
+    *("steps_per_epoch", "script_steps", "script_batch", "script_logical_workers"),
 )
 START_S = 60.0  # for imports and data, on top of a run's share of the time
 
@@ -36,12 +37,13 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The script to measure, with its arguments, and what to call it and its devices."""
+    """The script to measure, with its arguments, what to call it and its devices, and the folder it is started in."""
 
     script: Path
     arguments: tuple[str, ...]
     model: str
     device_type: str
+    folder: Path = Path()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +148,13 @@ def _start(
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     for rank in range(trial.processes):
-        environ = os.environ | {VARIABLE: json.dumps(orders), "OMP_NUM_THREADS": "1"}
+        environ = os.environ | {VARIABLE: json.dumps(orders), "OMP_NUM_THREADS": "1", OUTPUT_VARIABLE: str(folder)}
         if trial.processes > 1:
             environ |= {"RANK": str(rank), "WORLD_SIZE": str(trial.processes), "LOCAL_RANK": str(rank)}
             environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         with (folder / f"log-{rank}").open("wb") as log:
             command = [sys.executable, "-m", WORKER, str(subject.script.resolve()), *subject.arguments]
-            yield subprocess.Popen(command, env=environ, stdout=log, stderr=log, cwd=folder)
+            yield subprocess.Popen(command, env=environ, stdout=log, stderr=log, cwd=subject.folder)
 
 
 def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
