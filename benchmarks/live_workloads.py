@@ -183,7 +183,7 @@ def judge(recording: Recording) -> Result:
         sum(job.deadline_s is not None for job in jobs),
         len(promised),
         sum(job.met for job in promised),
-        sum(not job.met for job in promised),
+        sum(not job.met and not job.lost for job in promised),
         sum(job.lost for job in jobs),
         len(met),
         sum(job.rescales for job in jobs),

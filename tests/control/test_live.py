@@ -2,17 +2,31 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from springtide.cli.app import main
+from springtide.control.archives import pack, unpack
+from springtide.control.arrivals import Submission
 from springtide.control.client import Client
+from springtide.control.clock import SystemSource
+from springtide.control.desks import Desk
 from springtide.control.homes import Home, read_address
+from springtide.control.jobfile import check_job
+from springtide.control.platforms import Options
+from springtide.control.reconciler import Reconciler
+from springtide.control.records import JobRecord
 from springtide.control.server import start_background
-from springtide.control.showcases import hash_weights
+from springtide.control.showcases import hash_weights, train_plainly
+from springtide.control.sites import make_site
+from springtide.control.store import Store
 from springtide.executors.local import LocalExecutor
+from springtide.executors.protocol import Event, NodeLost
 
 TRAIN = """
 import torch
@@ -91,3 +105,79 @@ def test_scripts_that_cannot_work_fail_with_a_sentence(home: Home, tmp_path: Pat
             ended = client.wait(job["id"])
             assert ended["state"] == "failed"
             assert ended["sentence"]
+
+
+def test_a_drained_node_is_left_within_the_grace_and_the_bits_stay(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_background(home, ("--devices", "2", "--nodes", "2", "--port", "0"))
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
+    work = tmp_path / "work"
+    with Client(home=home.root) as client:
+        job = client.submit(write_job(work, 60), wait=False)["id"]
+        client.wait(job, lambda document: len(document["devices"]) == 2 and document["step"] > 20)
+        with pytest.raises(SystemExit) as left:
+            main(["nodes", "drain", "node-1", "--grace", "60s"])
+        assert not left.value.code
+        client.wait(job, lambda document: "drained" in [event["kind"] for event in client.events()])
+        (running,) = LocalExecutor(home.root).running()
+        assert running.devices == ("cpu:0",)
+        ended = client.wait(job)
+        kinds = [event["kind"] for event in client.events(job)]
+        assert (ended["state"], ended["faults"], ended["lost_steps"]) == ("succeeded", 0, 0)
+        assert "shrinks" in kinds and "drain_forced" not in kinds
+        assert {device["state"] for device in client.nodes()} == {"ready", "drained"}
+    assert hash_weights(home.checkpoints(job)) == train_plainly(work, (), tmp_path / "plain")
+
+
+class Watched(LocalExecutor):
+    """The executor of this machine, which is told of lost nodes as one that reaches several would notice them."""
+
+    lost: NodeLost | None = None
+
+    def events(self, after: int) -> tuple[Event, ...]:
+        """What happened, and the loss of a node, once."""
+        lost, self.lost = self.lost, None
+        return (*super().events(after), *([lost] if lost is not None else []))
+
+
+@contextmanager
+def reconcile(home: Home, executor: LocalExecutor) -> Iterator[Reconciler]:
+    """A control plane in this process, with two nodes of one device each."""
+    store = Store(f"sqlite:///{home.make().database}")
+    try:
+        site = make_site("cpu", [device.name for device in executor.devices()], 2)
+        yield Reconciler(store, executor, site, home, SystemSource(), Options())
+    finally:
+        store.close()
+        executor.close()
+
+
+def follow(reconciler: Reconciler, job: str, holds: Callable[[JobRecord], bool]) -> JobRecord:
+    """Let the control plane work until something holds of a job."""
+    until_s = time.monotonic() + 120.0
+    while (record := reconciler.store.job(job)) is None or not holds(record):
+        assert time.monotonic() < until_s, record
+        reconciler.step(0.05)
+    return record
+
+
+def test_a_job_goes_on_elsewhere_when_a_node_is_lost_and_the_bits_stay(home: Home, tmp_path: Path) -> None:
+    work, executor = tmp_path / "work", Watched(home.root, 2)
+    told = write_job(work, 60, checkpoint={"every": "0.2s"})
+    archive = pack(work)
+    with reconcile(home, executor) as reconciler:
+        unpack(archive.data, home.code / archive.code_hash)
+        del told["workdir"]
+        job = Desk(reconciler).submit(Submission(check_job(told, "test"), archive.code_hash, "ann"))
+        follow(reconciler, job, lambda record: len(record.devices) == 2 and record.step > 40)
+        (running,) = executor.running()
+        os.kill(running.pids[-1], signal.SIGKILL)
+        executor.lost = NodeLost(job="", generation=0, node="node-1", reason="its machine does not answer")
+        moved = follow(reconciler, job, lambda record: record.devices == ("cpu:0",))
+        assert moved.condition("recovering") is not None
+        ended = follow(reconciler, job, lambda record: not record.active)
+        started = [event.data for event in reconciler.store.events(job) if event.kind == "started"]
+    assert (ended.state, ended.step, ended.devices) == ("succeeded", 480, ())
+    assert started[-1]["share"] == 1 and 0 < started[-1]["step"] < 480
+    assert hash_weights(home.checkpoints(job)) == train_plainly(work, (), tmp_path / "plain")
