@@ -65,7 +65,8 @@ DATA ?= $(SPRINGTIDE_DATA)
 FIGURES := build/figures
 figures: setup
 	$(BIN)/springtide figures $(if $(DATA),--data $(DATA)) --out $(FIGURES)
-	mkdir -p docs/figures && cp $(FIGURES)/*.png $(FIGURES)/summary.md docs/figures/
+	mkdir -p docs/figures && cp $(FIGURES)/*.png $(FIGURES)/*.csv $(FIGURES)/summary.md docs/figures/
+	rm -f docs/figures/*-rows.csv # they hold rows of the public measurements
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,22 @@ def test_a_failed_figure_does_not_stop_the_others(tmp_path: Path, monkeypatch: p
     assert (bad.complete, fine.complete) == (False, True)
     assert "a defect of this figure" in bad.error
     assert "| 2.000 | 1.000 | 0.50 |" in (tmp_path / "summary.md").read_text()
+
+
+def test_a_folder_that_fills_up_fails_figures_with_one_line_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(figure: Figure, findings: Findings, out: Path) -> list[Path]:
+        raise OSError(ENOSPC, "No space left on device", str(out / f"{figure.id}.csv"))
+
+    monkeypatch.setattr(Figure, "measure", lambda self, studio: Findings(make_table(("a",), [(1,)]), ()))
+    monkeypatch.setattr(galleries, "write_files", refuse)
+    studio = Studio(Sources(), Cache(tmp_path / "cache"))
+    results = make_all(choose_figures("elasticflow", ["6"]), tmp_path, studio, [], lambda made: None)
+    assert all(
+        "6" in made.error and "No space left on device; finished runs are kept" in made.error for made in results
+    )
+    assert not any(made.trace for made in results)
 
 
 def test_without_torch_only_training_figures_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,9 @@ def make_one(figure: Figure, out: Path, studio: Studio, words: list[str]) -> Mad
         (out / SUMMARY).write_text(render_summary(out / HIDDEN / "lines"), encoding="utf-8")
     except SpringtideError as error:
         return Made(figure, error=str(error))
+    except OSError as error:
+        what = f"{error.filename or out}: {error.strerror or error}"
+        return Made(figure, error=f"{what}; finished runs are kept: put it right and give the command again")
     except Exception as error:  # a defect of one figure must not cost the others
         return Made(figure, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
     return Made(figure, tuple(files), findings)

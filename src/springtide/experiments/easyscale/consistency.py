@@ -78,7 +78,7 @@ def draw(findings: Findings) -> Any:
             panel.set_xlim(1, last)
             for stage in (1, 2):
                 panel.axvline(stage * last / 3 + 0.5, color="0.5", linewidth=0.8, linestyle=":")
-    sheet.panels[0].set_ylabel("loss of the last worker")
+    sheet.panels[0].set_ylabel("loss of the last worker (log)")
     return sheet.finish(findings.notes)
 
 
@@ -90,6 +90,7 @@ def draw_losses(panel: Any, rows: Sequence[Mapping[str, Any]], reference: str, o
     for name, style in styles.items():
         mine = [row for row in rows if row["run"] == name]
         panel.plot([row["step"] for row in mine], [row["loss"] for row in mine], label=name, **style)
+    panel.set_yscale("log")
     panel.legend(loc="upper right")
 
 

@@ -116,6 +116,7 @@ def draw(findings: Findings) -> Any:
         panel.set_title(describe_place(*place, columns), loc="left")
     for panel in sheet.panels[max(0, len(places) - columns) : len(places)]:
         panel.set_xlabel("share of deadlines met")
+        panel.tick_params(labelbottom=True)  # also where no panel stands below
     sheet.legend(sheet.panels[0])
     return sheet.finish(findings.notes)
 

@@ -88,7 +88,7 @@ def draw(findings: Findings) -> Any:
         draw_line(right, mine, "best_effort_jct_over_gandiva", **style)
     left.set_ylabel("share of deadlines met")
     left.set_ylim(0, 1.02)
-    right.set_ylabel("best-effort JCT / Gandiva's, logarithmic")
+    right.set_ylabel("best-effort JCT / Gandiva's (log)")
     right.set_yscale("log")
     set_log_ticks(right.yaxis, (0.3, 0.5, 1, 2, 5, 10, 20, 50))
     for panel in (left, right):

@@ -10,7 +10,7 @@ from springtide.experiments.findings import Findings, Line
 from springtide.experiments.simulations import Outcome, Plan
 from springtide.experiments.steps import average_over, value_at
 from springtide.experiments.studios import Studio
-from springtide.experiments.styles import CYCLE, Sheet
+from springtide.experiments.styles import POLICY_LINES, Sheet
 from springtide.experiments.tables import Cell, make_table
 
 POLICIES = ("edf", "elasticflow", "springtide")
@@ -58,7 +58,7 @@ def draw(findings: Findings) -> Any:
     for number, policy in enumerate(policies):
         mine = [row for row in rows if row["policy"] == policy]
         hours = [row["hour"] for row in mine]
-        style = {"color": CYCLE[number], "drawstyle": "steps-post"}
+        style = {"color": POLICY_LINES[policy][0], "drawstyle": "steps-post"}
         above.plot(hours, [row["devices_held"] for row in mine], label=policy, **style)
         if number == 0:
             below.plot(hours, [row["submitted"] for row in mine], color="0.6", label="submitted")
