@@ -1,0 +1,113 @@
+"""Best-effort jobs on several types: one device each, then whoever ends soonest, and no change that does not pay."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from springtide.core.decisions import JobView, Progress, Status
+from springtide.core.devices import parse_cluster
+from springtide.core.jobs import Job, JobId, Overhead
+from springtide.core.mixes import Mix
+from springtide.policies.guests import share_out, trim
+from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers
+
+CLUSTER = parse_cluster("1x4:fast,1x4:slow")
+TOTALS = CLUSTER.totals
+SPEEDS = {"fast": DeviceSpeed(1.0), "slow": DeviceSpeed(2.0)}
+D1, D2 = Level(), Level(mixes=True)
+PAUSE = Overhead(20.0)
+
+
+def make_guest(index: int, steps: float, workers: int = 8, level: Level = D2, held: Mix | None = None) -> JobView:
+    """A best-effort job that holds a mix."""
+    typed = LogicalWorkers(workers, SPEEDS).type_curves(TOTALS, level)
+    job = Job(JobId(f"j{index}"), index, 0.0, steps, typed.curves["fast"], overhead=PAUSE, typed=typed)
+    return hold(JobView(job, Progress(steps), Status.ADMITTED), held or {})
+
+
+def hold(view: JobView, mix: Mix) -> JobView:
+    """The same job on a mix, its pause over."""
+    assert view.job.typed is not None
+    home = view.home or next(iter(mix), "")
+    progress = replace(view.progress, rate=view.job.typed.rate(mix))
+    return replace(view, progress=progress, share=sum(mix.values()), mix=mix, home=home)
+
+
+def give(*views: JobView, free: Mix = TOTALS) -> dict[str, Mix]:
+    """What each job gets of these devices."""
+    return {str(job_id): mix for job_id, mix in share_out(0.0, views, TOTALS, free).items()}
+
+
+def test_a_job_alone_takes_every_type_it_can_use() -> None:
+    assert give(make_guest(0, 1000, 12)) == {"j0": {"fast": 4, "slow": 4}}
+    assert give(make_guest(0, 1000, 12, D1)) == {"j0": {"fast": 4}}
+
+
+def test_one_device_for_each_in_order_of_arrival_before_anyone_has_more() -> None:
+    mixes = give(*(make_guest(index, 1000 - index) for index in range(8)))
+    assert all(sum(mix.values()) == 1 for mix in mixes.values())
+    too_many = give(*(make_guest(index, 1000 - index) for index in range(10)))
+    assert {name for name, mix in too_many.items() if not mix} == {"j8", "j9"}
+
+
+def test_the_shortest_of_many_gets_the_most_and_priority_goes_before_length() -> None:
+    guests = [make_guest(0, 900), make_guest(1, 900), make_guest(2, 60)]
+    mixes = give(*guests)
+    assert mixes["j2"]["fast"] > max(mixes["j0"].get("fast", 0), mixes["j1"].get("fast", 0))
+    urgent = replace(guests[1], job=replace(guests[1].job, priority=1))
+    chosen = give(guests[0], urgent, guests[2])
+    assert chosen["j1"].get("fast", 0) >= chosen["j2"].get("fast", 0)
+
+
+def test_a_job_of_few_workers_that_would_be_the_last_to_end_goes_before_all() -> None:
+    """It can use two devices only, so nothing later makes up for slow ones."""
+    mixes = give(make_guest(0, 200), make_guest(1, 300), make_guest(2, 3000, 2))
+    assert mixes["j2"] == {"fast": 2}
+
+
+def test_a_job_that_may_not_change_its_type_stays_even_if_a_faster_one_is_idle() -> None:
+    assert give(make_guest(0, 1000, 4, D1, held={"slow": 2})) == {"j0": {"slow": 4}}
+    assert give(make_guest(0, 1000, 4, D2, held={"slow": 2})) == {"j0": {"fast": 4}}
+
+
+def test_a_change_that_saves_less_than_its_pauses_is_not_made() -> None:
+    near_end = make_guest(0, 15, 4, held={"fast": 2})  # 30 s to go; 15 s and a pause on all four
+    assert give(near_end) == {"j0": {"fast": 2}}
+    assert give(make_guest(0, 200, 4, held={"fast": 2})) == {"j0": {"fast": 4}}
+
+
+def test_devices_that_make_a_mix_no_faster_are_left_out() -> None:
+    typed = LogicalWorkers(4, SPEEDS).type_curves(TOTALS, D2)
+    assert trim(typed, {"fast": 3, "slow": 1}) == {"fast": 2}  # two workers on one of them either way
+
+
+rows = st.lists(
+    st.tuples(
+        st.integers(5, 2000), st.integers(1, 12), st.sampled_from((D1, D2)), st.sampled_from((None, "fast", "slow"))
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=rows, promised=st.tuples(st.integers(0, 4), st.integers(0, 4)))
+def test_what_is_given_is_free_usable_and_leaves_nobody_out(
+    rows: list[tuple[int, int, Level, str | None]], promised: tuple[int, int]
+) -> None:
+    free = {kind: total - taken for (kind, total), taken in zip(TOTALS.items(), promised, strict=True)}
+    left, views = dict(free), []
+    for index, (steps, workers, level, kind) in enumerate(rows):
+        held = {kind: 1} if kind and left[kind] else {}
+        left = {name: count - held.get(name, 0) for name, count in left.items()}
+        views.append(make_guest(index, float(steps), workers, level, held))
+    mixes = share_out(0.0, views, TOTALS, free)
+    for kind, count in free.items():
+        assert sum(mix.get(kind, 0) for mix in mixes.values()) <= count
+    for view in views:
+        mix, typed = mixes[view.job.id], view.job.typed
+        assert typed is not None and not typed.objection(mix, view.home)
+        assert not mix or typed.rate(mix) > 0
+    if all(view.job.typed.movable for view in views if view.job.typed) and len(views) <= sum(free.values()):
+        assert all(mixes.values())
