@@ -6,6 +6,7 @@ CPU time unless said; medians over blocks, because the machines are shared. What
 import contextlib
 import json
 import os
+import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -58,23 +59,28 @@ class Trial:
 
 def time_gang(makers: Sequence[Made], trial: Trial) -> Cost:
     """Cost per step of processes forked from here, one per loop, that meet as torchrun's ranks would."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
     held, release = os.pipe()
     ranks = []
     for rank, make in enumerate(makers):
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
+            listener.close()
             os.close(release)
-            set_ranks(rank, len(makers), store.port)
+            set_ranks(rank, len(makers), port)
             become_rank(make, trial, writing, held)
         os.close(writing)
         ranks.append((child, reading))
+    # Only now: a child forked while the store's thread held a lock of the C library would wait for it for ever.
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     rows = [read_row(reading) for _, reading in ranks]
     for pipe in (held, release):
         os.close(pipe)
     for child, _ in ranks:
         os.waitpid(child, 0)
+    del store
     return Cost(sum(row["cpu_s"] for row in rows), max(row["wall_s"] for row in rows))
 
 
