@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from springtide.core.devices import parse_cluster
-from springtide.executors.devices import APPS, LIST, QUERY, Ask, choose_visible, count_cores, discover
+from springtide.executors.devices import APPS, LIST, QUERY, Ask, choose_alike, choose_visible, count_cores, discover
 
 UUIDS = [f"GPU-5b7c3f0{index}-8a1e-4d57-9f1b-0c2d4e6f8a1{index}" for index in range(8)]
 A100S = "".join(f"{index}, {uuid}, NVIDIA A100-SXM4-40GB, 40960, Disabled\n" for index, uuid in enumerate(UUIDS))
@@ -48,6 +48,18 @@ def test_mig_slices_stand_for_their_gpu() -> None:
         ("gpu:1", "a100-pcie-40gb", 40.0),
     ]
     assert choose_visible(devices[:1]) == {"CUDA_VISIBLE_DEVICES": "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"}
+
+
+def test_the_most_frequent_type_is_chosen_and_the_first_among_equals() -> None:
+    t4s = "".join(f"{index}, {UUIDS[index]}, Tesla T4, 15360, Disabled\n" for index in (0, 1))
+    a100s = "".join(A100S.splitlines(keepends=True)[2:5])
+    assert [device.name for device in choose_alike(discover(ask=answer(t4s + a100s)).devices)] == [
+        "gpu:2",
+        "gpu:3",
+        "gpu:4",
+    ]
+    devices = discover(ask=answer(MIG, MIG_LIST)).devices
+    assert choose_alike(devices) == devices[:1]
 
 
 def test_a_busy_gpu_is_named() -> None:

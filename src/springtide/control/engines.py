@@ -1,16 +1,19 @@
 """Where jobs run: this machine's processes, or nothing at all (`fake`), behind the one protocol of `executors`."""
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from springtide.control.homes import Home
 from springtide.control.sites import Site, make_site
 from springtide.errors import InputError
+from springtide.executors.devices import Device, choose_alike
 from springtide.executors.fake import Course, FakeExecutor, FakeJob
 from springtide.executors.protocol import Event, Executor, Probe, Start
 
 NAMES = ("local", "fake")
+logger = logging.getLogger("springtide.control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,5 +55,14 @@ def open_engine(name: str, home: Home, devices: int | None, nodes: int = 1) -> E
     from springtide.executors.local import LocalExecutor
 
     executor = LocalExecutor(home.root, devices)
-    found = executor.devices()
-    return Engine(executor, make_site(found[0].type, [device.name for device in found], nodes), executor.shutdown)
+    return Engine(executor, site_devices(executor.devices(), nodes), executor.shutdown)
+
+
+def site_devices(found: Sequence[Device], nodes: int = 1) -> Site:
+    """The site of a machine's devices; those of a type other than the most frequent one are left out, with a word."""
+    alike = choose_alike(found)
+    left_out = [f"{device.name} ({device.type})" for device in found if device not in alike]
+    if left_out:
+        kind = alike[0].type
+        logger.warning("jobs run on the %d devices of type %s; left out: %s", len(alike), kind, ", ".join(left_out))
+    return make_site(alike[0].type, [device.name for device in alike], nodes)

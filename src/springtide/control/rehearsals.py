@@ -19,13 +19,12 @@ from springtide.control.auth import find_login
 from springtide.control.client import Project
 from springtide.control.clock import SystemSource
 from springtide.control.desks import Desk
-from springtide.control.engines import Engine, open_engine
+from springtide.control.engines import Engine, open_engine, site_devices
 from springtide.control.homes import Home
 from springtide.control.jobfile import JobFile
 from springtide.control.platforms import Options
 from springtide.control.reconciler import Reconciler
 from springtide.control.records import State
-from springtide.control.sites import make_site
 from springtide.control.store import Batch, Store
 from springtide.errors import JobError
 from springtide.executors.devices import discover
@@ -43,8 +42,7 @@ def rehearse(
         archive = project.pack()
         unpack(archive.data, scratch.code / archive.code_hash)
         submission = Submission(project.job, archive.code_hash, find_login())
-        found = discover().devices
-        idle = Engine(FakeExecutor(), make_site(found[0].type, [device.name for device in found]), lambda: None)
+        idle = Engine(FakeExecutor(), site_devices(discover().devices), lambda: None)
         with open_reconciler(scratch, idle, options or Options()) as reconciler:
             copy_speeds(home, reconciler)
             told = Desk(reconciler).plan(submission)

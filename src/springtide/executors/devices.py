@@ -8,6 +8,7 @@ import csv
 import os
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -147,6 +148,16 @@ def name_type(name: str) -> str:
     """A product name as a device type: `NVIDIA A100-SXM4-40GB` is `a100-sxm4-40gb`."""
     words = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
     return words.removeprefix("nvidia-") or "gpu"
+
+
+def choose_alike(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """The devices of the type of which there are most, of the first such type listed.
+
+    A job's bits depend on the type, so a platform whose jobs may be given any of its devices has one type.
+    """
+    counts = Counter(device.type for device in devices)
+    kind = max(counts, key=lambda one: counts[one], default="")
+    return tuple(device for device in devices if device.type == kind)
 
 
 def choose_visible(devices: Sequence[Device]) -> dict[str, str]:
