@@ -10,14 +10,13 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -25,21 +24,16 @@ from statistics import median
 from typing import Any
 
 from benchmarks.arenas import LOOK_S, Arena, Recipe, Step
+from benchmarks.faults import FAULTS, PATIENCE_S, Job, Scene
 from springtide.control.client import ENDED
-from springtide.errors import SpringtideError
 
 ACTIVE = 3
-HOUR_S = 3600.0
-#: A fault that is not over by then counts as not recovered from; the whole run ends by the second.
-PATIENCE_S = 60.0
 LONGEST_S = 1700.0
 #: A victim has this many steps before it, so that it does not end before the fault shows.
 STEPS_LEFT = 40
 RECIPES = tuple(Recipe(seed, steps) for seed, steps in ((0, 80), (1, 120), (2, 160)))
 DISK_SIZE = "4m"
 IN_NAMESPACE = "--in-namespace"
-
-Job = dict[str, Any]
 
 
 @dataclass
@@ -73,156 +67,6 @@ class Verdict:
     def lost(self) -> bool:
         """Whether it did not end well."""
         return self.state != "succeeded"
-
-
-@dataclass
-class Scene:
-    """A fault about to happen: the platform, the dice, the victim, and all jobs with devices."""
-
-    arena: Arena
-    dice: Random
-    victim: Job
-    running: list[Job]
-    began_s: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        self.until_s = self.began_s + PATIENCE_S
-        self.pids = {job["id"]: self.pids_of(job["id"]) for job in self.running}
-
-    def pids_of(self, job: str) -> set[int]:
-        """The processes that have taken steps of a job so far, and those that run it now."""
-        return {step.pid for step in self.arena.read_ledger(job)} | set(self.arena.find_workers(job))
-
-    def look(self, job: str) -> Job:
-        """A job as the server shows it; an empty one while no server answers."""
-        try:
-            return self.arena.client.job(job)
-        except SpringtideError:
-            return {}
-
-    def wait_for(self, condition: Callable[[], Any]) -> bool:
-        """Wait until something holds; False when patience ends."""
-        while not condition():
-            if time.monotonic() > self.until_s:
-                return False
-            time.sleep(LOOK_S)
-        return True
-
-    def is_over(self, job: Job) -> bool:
-        """Whether a job has ended, or holds no device any more because others need it."""
-        return bool(job) and (job["state"] in ENDED or not job["devices"])
-
-    def wait_for_new_processes(self, jobs: Sequence[Job]) -> float | None:
-        """Seconds until every job takes steps in processes that were not there before."""
-        last_s = self.began_s
-        for job in jobs:
-            steps: list[Step] = []
-
-            def is_back(job: Job = job, steps: list[Step] = steps) -> bool:
-                fresh = [step for step in self.arena.read_ledger(job["id"]) if step.pid not in self.pids[job["id"]]]
-                now = self.look(job["id"])
-                steps[:] = fresh[:1]
-                return self.is_over(now) or (bool(fresh) and bool(now) and not has(now, "recovering"))
-
-            if not self.wait_for(is_back):
-                return None
-            last_s = max(last_s, steps[0].at_s if steps else time.monotonic())
-        return last_s - self.began_s
-
-    def wait_for_progress(self, jobs: Sequence[Job]) -> float | None:
-        """Seconds until the server has heard of new steps of every job."""
-        for job in jobs:
-
-            def has_moved(job: Job = job) -> bool:
-                now = self.look(job["id"])
-                return is_past(now, job["step"]) or self.is_over(now)
-
-            if not self.wait_for(has_moved):
-                return None
-        return time.monotonic() - self.began_s
-
-
-def has(job: Job, condition: str) -> bool:
-    """Whether a job says something of itself."""
-    return any(one["kind"] == condition for one in job.get("conditions", ()))
-
-
-def is_past(job: Job, step: int) -> bool:
-    """Whether a job is beyond a step."""
-    return bool(job) and int(job["step"]) > step
-
-
-# The faults. Each does one bad thing and returns the jobs it hit, and after how many seconds all was well again.
-
-Break = Callable[[Scene], tuple[list[Job], float | None]]
-
-
-def signal_worker(number: int) -> Break:
-    """Send a signal to one of the victim's processes."""
-
-    def act(scene: Scene) -> tuple[list[Job], float | None]:
-        os.kill(scene.dice.choice(scene.arena.find_workers(scene.victim["id"])), number)
-        return [scene.victim], scene.wait_for_new_processes([scene.victim])
-
-    return act
-
-
-def kill_agent(scene: Scene) -> tuple[list[Job], float | None]:
-    """kill -9 of the agent; the server starts another."""
-    scene.arena.kill_agent()
-    return scene.running, scene.wait_for_new_processes(scene.running)
-
-
-def kill_server(scene: Scene) -> tuple[list[Job], float | None]:
-    """kill -9 of the server; the workers train on, and the next server adopts them."""
-    scene.arena.kill_server()
-    scene.arena.start_server()
-    return scene.running, scene.wait_for_progress(scene.running)
-
-
-def kill_all(scene: Scene) -> tuple[list[Job], float | None]:
-    """kill -9 of server, agent, fork servers and workers; then a new server."""
-    scene.arena.kill_all()
-    scene.arena.start_server()
-    return scene.running, scene.wait_for_new_processes(scene.running)
-
-
-def fill_disk(scene: Scene) -> tuple[list[Job], float | None]:
-    """No room for checkpoints until the victim says so and has trained on; then room again."""
-    scene.arena.fill_disk()
-    job = scene.victim["id"]
-    told = scene.wait_for(lambda: has(now := scene.look(job), "checkpoint_failing") or scene.is_over(now))
-    step = int(scene.look(job)["step"])
-    trained = scene.wait_for(lambda: is_past(now := scene.look(job), step) or scene.is_over(now))
-    scene.arena.free_disk()
-    cleared = scene.wait_for(lambda: not has(scene.look(job), "checkpoint_failing"))
-    good = told and trained and cleared
-    return [scene.victim], time.monotonic() - scene.began_s if good else None
-
-
-def set_clock(scene: Scene) -> tuple[list[Job], float | None]:
-    """The wall clock an hour forward or back; nobody may notice."""
-    deadlines = {job["id"]: job["deadline_in_s"] for job in scene.running}
-    scene.arena.set_clock(scene.dice.choice([-HOUR_S, HOUR_S]))
-    seconds = scene.wait_for_progress(scene.running)
-    kept = all(is_unmoved(deadlines[job], scene.look(job)["deadline_in_s"]) for job in deadlines)
-    return scene.running, seconds if kept else None
-
-
-def is_unmoved(before_s: float | None, now_s: float | None) -> bool:
-    """Whether a deadline has come nearer by no more than the time that passed."""
-    return before_s is None if now_s is None else before_s is not None and 0 <= before_s - now_s <= PATIENCE_S + 1
-
-
-FAULTS: dict[str, Break] = {
-    "worker killed": signal_worker(signal.SIGKILL),
-    "worker stopped": signal_worker(signal.SIGSTOP),
-    "agent killed": kill_agent,
-    "server killed": kill_server,
-    "all killed": kill_all,
-    "disk full": fill_disk,
-    "clock jumps": set_clock,
-}
 
 
 # The run.

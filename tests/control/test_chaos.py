@@ -8,7 +8,8 @@ from pathlib import Path
 import benchmarks
 import pytest
 from benchmarks.arenas import Step
-from benchmarks.chaos import FAULTS, deal, overlap
+from benchmarks.chaos import deal, overlap
+from benchmarks.faults import FAULTS
 
 ROOT = Path(benchmarks.__file__).parents[1]
 
