@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.control.stages import Stage
 
+from springtide.control.reconciler import IDLE_POLL_S
 from springtide.control.records import State
 from springtide.errors import ExecutorError, JobError
 from springtide.executors.fake import FakeJob
@@ -372,3 +373,11 @@ def check_consistency(stage: Stage) -> None:
     assert len(names) == len(set(names))
     free = sum(mask.bit_count() for mask in stage.reconciler.platform.world.free_masks)
     assert free == stage.devices - len(names)
+
+
+def test_the_loop_rests_no_longer_than_the_policy_asked_for(stage: Stage) -> None:
+    now_s = stage.reconciler.platform.clock.now_s()
+    assert stage.reconciler.rest_s() == IDLE_POLL_S
+    for asked_s, rest_s in ((0.2, 0.2), (-1.0, 0.0)):
+        stage.reconciler.wake_at_s = now_s + asked_s
+        assert stage.reconciler.rest_s() == pytest.approx(rest_s)

@@ -115,9 +115,10 @@ class Reconciler:
         self.calls.put(None)
 
     def rest_s(self) -> float:
-        """How long nothing needs to be looked at."""
+        """How long nothing needs to be looked at; never beyond the instant that the policy has asked for."""
         busy = any(record.devices for record in self.platform.book.jobs.values()) or self.unsent
-        return POLL_S if busy else IDLE_POLL_S
+        asleep_s = max(0.0, self.wake_at_s - self.platform.clock.now_s())
+        return min(POLL_S if busy else IDLE_POLL_S, asleep_s)
 
     def step(self, wait_s: float = 0.0) -> None:
         """Take what was handed in and what happened, decide once if that calls for it, commit, act, answer."""
