@@ -43,6 +43,8 @@ class RecordedJob:
     met: bool
     lost: bool
     rescales: int
+    #: Its events, each with the seconds since it was submitted: where a replay differs, they say what it does not know.
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def load_recording(data: dict[str, Any]) -> Recording:
 
 def load_job(data: dict[str, Any]) -> RecordedJob:
     """A job of a workload from its line."""
-    return RecordedJob(**{**data, "believed": load_speed(data["believed"]), "measured": load_speed(data["measured"])})
+    speeds = {name: load_speed(data[name]) for name in ("believed", "measured")}
+    return RecordedJob(**{**data, **speeds, "told": tuple(data["told"])})
 
 
 def load_speed(data: dict[str, Any]) -> SpeedRecord:

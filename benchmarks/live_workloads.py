@@ -153,6 +153,7 @@ def record_job(site: Site, arrival: Arrival) -> RecordedJob:
     with site.open_store() as store:
         record = store.job(arrival.job)
         measured = None if record is None else store.speed(record.speed_key)
+        events = store.events(arrival.job)
     assert record is not None and measured is not None
     return RecordedJob(
         record.id,
@@ -167,6 +168,7 @@ def record_job(site: Site, arrival: Arrival) -> RecordedJob:
         bool(told["met"]),
         is_lost(told),
         record.rescales,
+        tuple(f"{event.at_s - record.submitted_s:+.2f} s {event.kind}: {event.sentence}" for event in events),
     )
 
 
