@@ -6,7 +6,7 @@ from tests.cloud.made_up_cloud import make_speeds
 
 from springtide.cloud.plans import Work
 from springtide.cloud.speeds import Speed
-from springtide.cloud.splitting import Pair, bound_step, cut_alone, cut_mix
+from springtide.cloud.splitting import Pair, cut_alone, cut_mix
 
 COUNTS = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
 
@@ -38,13 +38,6 @@ def test_whole_logical_workers_cover_the_job(speeds: dict[str, Speed]) -> None:
     first, second = cut.first_batch / 4, cut.second_batch / 4  # logical workers of 4 samples
     assert (first == np.round(first)).all()
     assert (first * COUNTS[0] * 4 + second * COUNTS[1] * 4 >= 64).all()
-
-
-@pytest.mark.parametrize("workers", [None, 16, 64])
-def test_no_mix_beats_its_bound(speeds: dict[str, Speed], workers: int | None) -> None:
-    work = Work("net", 1000, 512, workers, "D2")
-    pair = Pair((speeds["slow"], speeds["fast"]), (1, 4))
-    assert (np.exp(cut_mix(pair, *COUNTS, work).log_step) >= bound_step(pair, *COUNTS, work) * (1 - 1e-9)).all()
 
 
 def test_more_devices_than_samples_cannot_train(speeds: dict[str, Speed]) -> None:

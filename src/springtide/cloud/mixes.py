@@ -1,43 +1,59 @@
-"""Mixes of two kinds of machine in one region, and what lets most of them be dropped without being evaluated.
+"""Mixes of two kinds of machine in one region, and what lets most of them be dropped before they are evaluated.
 
-A mix is dropped when even a bound on its step time (no device is faster than alone) breaks a limit or leaves it behind
-the plans already found; what survives is timed, compared again, and only then given a spread.
+How long a job takes on a mix on average depends on its kinds and counts, not on region or price: it is found once. What
+breaks a limit or stays behind the plans already found is dropped; only the rest is given a spread, the dear part.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import combinations
 
 import numpy as np
 
 from springtide.cloud.candidates import Candidates, Flags, Kind, Name, find_front, find_shares, prefers_speed, price
 from springtide.cloud.plans import HOUR_S, Limits, Wanted, Work
-from springtide.cloud.splitting import Pair, bound_step, cut_mix, time_first_part
+from springtide.cloud.splitting import Pair, cut_mix
 from springtide.throughput.samples import Array
 
-SLACK = 1 + 1e-9  # bounds are compared with rounding in their favour
+SLACK = 1 + 1e-9  # times and costs are compared with rounding in their favour
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mix:
-    """Every pair of node counts of two kinds in one region."""
+    """Two kinds of machine in one region, on demand or as spot, in any numbers."""
 
     one: Kind
     other: Kind
-    first: Array
-    second: Array
     spot: bool
 
-    def keep(self, rows: Flags) -> "Mix":
-        """Only these pairs of counts."""
-        return Mix(self.one, self.other, self.first[rows], self.second[rows], self.spot)
-
     @property
-    def usd_per_h(self) -> Array:
-        """The hourly price of each pair of counts."""
-        price: Array = self.first * self.one.usd_per_h + self.second * self.other.usd_per_h
-        return price
+    def pair(self) -> Pair:
+        """What its times depend on."""
+        return Pair((self.one.speed, self.other.speed), (self.one.per_node, self.other.per_node))
+
+
+class MixTimes:
+    """Mean times of a job on every pair of node counts: at least one node of each kind, and at most so many in all."""
+
+    def __init__(self, work: Work, limits: Limits) -> None:
+        counts = np.arange(1.0, limits.most_nodes)
+        first, second = np.meshgrid(counts, counts, indexing="ij")
+        within = first + second <= limits.most_nodes
+        self.first, self.second = first[within], second[within]
+        self.work, self.limits = work, limits
+        self.shares = {spot: find_shares(self.first + self.second, limits, spot) for spot in {False, limits.spot}}
+        self._steps_s: dict[Pair, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def find(self, mix: Mix) -> Array:
+        """Seconds at each pair of counts."""
+        pair = mix.pair
+        if pair not in self._steps_s:
+            cut = cut_mix(pair, self.first, self.second, self.work, spread=False)
+            self._steps_s[pair] = np.exp(cut.log_step)
+        return self.limits.startup_s + self.work.steps * self._steps_s[pair] / self.shares[mix.spot]
 
 
 @dataclass(frozen=True)
@@ -85,36 +101,22 @@ class Bars:
             self.current = Bar(last if self.fast else np.inf, np.inf if self.fast else last, self.front)
 
 
-def list_mixes(kinds: Sequence[Kind], spot: bool, limits: Limits) -> Iterator[Mix]:
-    """All mixes of two kinds: at least one node each, and at most so many together."""
-    counts = np.arange(1.0, limits.most_nodes)
-    first, second = np.meshgrid(counts, counts, indexing="ij")
-    within = first + second <= limits.most_nodes
-    for one, other in combinations(kinds, 2):
-        yield Mix(one, other, first[within], second[within], spot)
-
-
-def evaluate_mix(mix: Mix, work: Work, limits: Limits, bar: Bar | None) -> Candidates | None:
-    """The candidates of a mix that can still win, if any: dropped first by bounds, then by their own time and cost."""
-    pair = Pair((mix.one.speed, mix.other.speed), (mix.one.per_node, mix.other.per_node))
+def evaluate_mix(mix: Mix, times: MixTimes, bar: Bar | None) -> Candidates | None:
+    """The candidates of a mix that can still win, if any."""
+    first, second = times.first, times.second
     if bar is not None:
-        mix = _drop(mix, bound_step(pair, mix.first, mix.second, work), work, limits, bar)
-        if len(mix.first):
-            mix = _drop(mix, time_first_part(pair, mix.first, mix.second, work), work, limits, bar)
-        if len(mix.first):
-            means = cut_mix(pair, mix.first, mix.second, work, spread=False)
-            mix = _drop(mix, np.exp(means.log_step), work, limits, bar)
-    if not len(mix.first):
-        return None
-    cut = cut_mix(pair, mix.first, mix.second, work)
-    return price((mix.one, mix.other), (mix.first, mix.second), cut, work, limits, mix.spot)
+        hopeful = ~_find_hopeless(mix, times, bar)
+        if not hopeful.any():
+            return None
+        first, second = first[hopeful], second[hopeful]
+    cut = cut_mix(mix.pair, first, second, times.work)
+    return price((mix.one, mix.other), (first, second), cut, times.work, times.limits, mix.spot)
 
 
-def _drop(mix: Mix, step_s: Array, work: Work, limits: Limits, bar: Bar) -> Mix:
-    """The mix without the counts that, at best this fast, break a limit or stay behind the bar."""
-    share = find_shares(mix.first + mix.second, limits, mix.spot) if mix.spot else 1.0
-    time_s = limits.startup_s + work.steps * step_s / share
-    usd_per_h = mix.usd_per_h
+def _find_hopeless(mix: Mix, times: MixTimes, bar: Bar) -> Flags:
+    """Which pairs of counts cannot train the job, break a limit on average already, or stay behind the bar."""
+    time_s, limits = times.find(mix), times.limits
+    usd_per_h = times.first * mix.one.usd_per_h + times.second * mix.other.usd_per_h
     cost_usd = time_s * (usd_per_h / HOUR_S)
     hopeless = bar.beats(time_s, cost_usd) | ~np.isfinite(time_s)
     for amount, most in (
@@ -124,4 +126,4 @@ def _drop(mix: Mix, step_s: Array, work: Work, limits: Limits, bar: Bar) -> Mix:
     ):
         if most is not None and limits.confidence >= 0.5:
             hopeless |= amount > most * SLACK
-    return mix.keep(~hopeless) if hopeless.any() else mix
+    return hopeless

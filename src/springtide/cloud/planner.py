@@ -1,11 +1,12 @@
 """Finds the machines to rent: every type, count and two-type mix, exactly, after pruning what cannot win.
 
-Of regions and machines with the same devices only the cheapest can win alone; mixes are pruned by bounds (`mixes`). The
-result equals that of evaluating everything, which a test does.
+Of regions and machines with the same devices only the cheapest can win alone; of mixes only what can still beat the
+plans already found is evaluated whole (`mixes`). The result equals that of evaluating everything, which a test does.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from springtide.cloud.candidates import (
     select,
 )
 from springtide.cloud.catalog import Catalog, Machine
-from springtide.cloud.mixes import Bars, evaluate_mix, list_mixes
+from springtide.cloud.mixes import Bars, Mix, MixTimes, evaluate_mix
 from springtide.cloud.plans import DEFAULT_WANTED, Limits, Plan, Wanted, Work
 from springtide.cloud.speeds import Speeds, find_speed
 from springtide.cloud.splitting import cut_alone
@@ -49,15 +50,14 @@ def search_plans(
     pool = [select(found, find_feasible(found, limits)) for found in alone]
     considered = evaluated = sum(map(len, alone))
     if limits.mixes and work.mixes_types:
-        bars = Bars(pool, limits, wanted)
-        for kinds, spot in _list_regions(catalog, speeds, work, limits):
-            for mix in list_mixes(kinds, spot, limits):
-                considered += len(mix.first)
-                found = evaluate_mix(mix, work, limits, bars.current)
-                if found is not None:
-                    evaluated += len(found)
-                    pool.append(select(found, find_feasible(found, limits)))
-                    bars.add(pool[-1])
+        bars, times = Bars(pool, limits, wanted), MixTimes(work, limits)
+        for mix in _list_mixes(catalog, speeds, work, limits):
+            considered += len(times)
+            found = evaluate_mix(mix, times, bars.current)
+            if found is not None:
+                evaluated += len(found)
+                pool.append(select(found, find_feasible(found, limits)))
+                bars.add(pool[-1])
     best = _rank(pool, work, limits)[: wanted.best]
     front = _rank_front(pool, work, limits) if wanted.front else []
     nearest, binding = ((), ()) if best else _find_nearest(alone, work, limits)
@@ -75,15 +75,16 @@ def _list_kinds(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) ->
     return [(key[0], kind) for key, kind in sorted(cheapest.items(), key=lambda item: item[0])]
 
 
-def _list_regions(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> Iterator[tuple[list[Kind], bool]]:
-    """For every region, on demand and as spot, the cheapest kind of each (speed, devices per node) in it."""
+def _list_mixes(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> Iterator[Mix]:
+    """In every region, on demand or as spot, every two of the cheapest kinds of each (speed, devices per node)."""
     regions: dict[tuple[str, str], list[Machine]] = {}
     for machine in catalog.machines:
         regions.setdefault((machine.cloud, machine.region), []).append(machine)
     for _, machines in sorted(regions.items()):
         kinds = _list_kinds(Catalog(tuple(machines), catalog.origin), speeds, work, limits)
         for spot in (False, True):
-            yield [kind for is_spot, kind in kinds if is_spot is spot and kind.speed.knows_network], spot
+            mixable = [kind for is_spot, kind in kinds if is_spot is spot and kind.speed.knows_network]
+            yield from (Mix(one, other, spot) for one, other in combinations(mixable, 2))
 
 
 def _offer(machines: Iterable[Machine], speeds: Speeds, work: Work, limits: Limits, spot: bool) -> Iterator[Kind]:

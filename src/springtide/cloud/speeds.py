@@ -19,8 +19,6 @@ from springtide.throughput.points import Point, group_points
 from springtide.throughput.predictions import Predictor
 from springtide.throughput.samples import Array, Columns
 
-FINEST_BATCHES = 4096
-
 
 @dataclass(frozen=True, eq=False)
 class Speed:
@@ -32,7 +30,7 @@ class Speed:
     basis: str = "measured"
 
     def one_device_s(self, batch: Array) -> Array:
-        """Step seconds of a single device at each batch: no layout is faster at the same batch."""
+        """Step seconds of a single device at each batch."""
         ones = np.ones(len(batch))
         return self.estimate(Columns(ones, ones, ones, batch)).step_s
 
@@ -56,27 +54,6 @@ class Speed:
         steps = self.one_device_s(batches)
         slope, fixed = np.polyfit(batches, steps, 1, w=1 / steps)
         return max(float(fixed), 0.0), max(float(slope), 0.01 * float(steps.max()) / global_batch)
-
-    @cache  # noqa: B019
-    def floor_lines(self, global_batch: int) -> tuple[tuple[float, float], ...]:
-        """Lines (fixed, slope) that one device's step never falls below at any whole batch: the lower hull's edges."""
-        finest = np.arange(1, min(global_batch, FINEST_BATCHES) + 1, dtype=np.float64)
-        beyond = np.geomspace(FINEST_BATCHES, max(global_batch, FINEST_BATCHES + 1), FINEST_BATCHES)
-        batches = np.concatenate([finest, beyond]) if global_batch > FINEST_BATCHES else finest
-        steps = self.one_device_s(batches)
-        # Beyond the whole batches the grid is finer than 0.1 %, and so is what the curve can do between its points.
-        return _find_floor(batches, steps * (0.999 if global_batch > FINEST_BATCHES else 1.0))
-
-
-def _find_floor(batches: Array, steps: Array) -> tuple[tuple[float, float], ...]:
-    """Supporting lines below a curve: through the origin, and tangent at a few batches, lowered until they support."""
-    lines = [(0.0, float((steps / batches).min()))]
-    for place in np.unique(np.geomspace(1, len(batches), 5).astype(int) - 1):
-        ahead = min(place + max(1, place // 2), len(batches) - 1)
-        if ahead > place:
-            slope = max(0.0, float((steps[ahead] - steps[place]) / (batches[ahead] - batches[place])))
-            lines.append((float((steps - slope * batches).min()), slope))
-    return tuple((fixed, slope) for fixed, slope in lines if slope > 0)
 
 
 Speeds = Mapping[str, Speed]

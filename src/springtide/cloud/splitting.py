@@ -64,34 +64,6 @@ def cut_mix(pair: Pair, first: Array, second: Array, work: Work, spread: bool = 
     return replace(cut, spread=np.maximum(estimates[0].spread, estimates[1].spread)) if spread else cut
 
 
-def bound_step(pair: Pair, first: Array, second: Array, work: Work) -> Array:
-    """Seconds that no step of a mix can be below: its devices share the batch, and none beats its own floor alone.
-
-    With T_i(b) >= f_i + c_i b for each type and sum K_i b_i >= B: T >= (B + sum K_i f_i/c_i) / sum(K_i/c_i).
-    """
-    one, other = first * pair.per_node[0], second * pair.per_node[1]
-    bound = np.zeros(len(first))
-    for (fixed, slope), (other_fixed, other_slope) in zip(*(_floor_lines(s, work) for s in pair.speeds), strict=False):
-        offset = one * (fixed / slope) + other * (other_fixed / other_slope)
-        np.maximum(bound, (work.global_batch + offset) / (one / slope + other / other_slope), out=bound)
-    return bound
-
-
-def _floor_lines(speed: Speed, work: Work) -> tuple[tuple[float, float], ...]:
-    if work.logical_workers is None:
-        return speed.floor_lines(work.global_batch)
-    batch = work.global_batch / work.logical_workers
-    return ((0.0, float(speed.one_device_s(np.array([batch]))[0]) / batch),)
-
-
-def time_first_part(pair: Pair, first: Array, second: Array, work: Work) -> Array:
-    """Seconds that the first kind's part of a step takes: no step is shorter. For half the price of the whole cut."""
-    if work.logical_workers is not None:
-        return np.zeros(len(first))
-    batch, _ = _share_batches(pair, first, second, work)
-    return _time_part(pair, 0, first, second, batch).step_s
-
-
 def _share_batches(pair: Pair, first: Array, second: Array, work: Work) -> tuple[Array, Array]:
     """b_i = (tau - a_i) / c_i with tau = (B + sum K_i a_i/c_i) / sum(K_i/c_i), rounded to whole samples."""
     counts = first * pair.per_node[0], second * pair.per_node[1]
@@ -134,12 +106,10 @@ def _cut_workers(pair: Pair, first: Array, second: Array, work: Work, workers: i
 
 
 def _time_parts(pair: Pair, first: Array, second: Array, batches: tuple[Array, Array]) -> list[Estimate]:
-    """The estimates of both parts."""
-    return [_time_part(pair, part, first, second, batch) for part, batch in enumerate(batches)]
-
-
-def _time_part(pair: Pair, part: int, first: Array, second: Array, batch: Array) -> Estimate:
-    """The estimate of one part, as if the whole mix were of its kind."""
+    """The estimates of both parts, each as if the whole mix were of its kind."""
     nodes = first + second
     devices = first * pair.per_node[0] + second * pair.per_node[1]
-    return pair.speeds[part].estimate(Columns(nodes, devices, np.full(len(nodes), float(pair.per_node[part])), batch))
+    return [
+        speed.estimate(Columns(nodes, devices, np.full(len(nodes), float(each)), batch))
+        for speed, each, batch in zip(pair.speeds, pair.per_node, batches, strict=True)
+    ]

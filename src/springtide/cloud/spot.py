@@ -11,6 +11,8 @@ from math import inf, sqrt
 
 import numpy as np
 
+from springtide.throughput.samples import Array
+
 # Young's first-order loss is off by about half its square; at 0.2 that is 2 % of the time.
 LARGEST_APPROXIMATE_LOSS = 0.2
 SIMULATED_REVOCATIONS = 100_000
@@ -57,8 +59,14 @@ def expect_share(rate_per_s: float, every_s: float, terms: SpotTerms) -> float:
     return float(every_s / (piece * np.exp(rate_per_s * terms.restart_s)))
 
 
+@cache
+def _draw_calm() -> Array:
+    """Times between two revocations, in means."""
+    return np.random.default_rng(0).standard_exponential(SIMULATED_REVOCATIONS)
+
+
 def _simulate_share(rate_per_s: float, every_s: float, terms: SpotTerms) -> float:
     """The share of time in work over many revocations: between two of them, a restart and then whole pieces."""
-    calm_s = np.random.default_rng(0).exponential(1 / rate_per_s, size=SIMULATED_REVOCATIONS)
-    pieces = np.maximum(calm_s - terms.restart_s, 0.0) // (every_s + terms.checkpoint_s)
+    calm_s = _draw_calm() / rate_per_s
+    pieces = np.floor(np.maximum(calm_s - terms.restart_s, 0.0) / (every_s + terms.checkpoint_s))
     return float(pieces.sum() * every_s / calm_s.sum())

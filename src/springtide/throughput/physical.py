@@ -135,5 +135,5 @@ def _logistic(value: Array) -> Array:
 def _power_sum(first: Array, second: Array, power: Array) -> Array:
     """(first^power + second^power)^(1/power), without overflow."""
     larger = np.maximum(first, second)
-    total: Array = larger * ((first / larger) ** power + (second / larger) ** power) ** (1 / power)
+    total: Array = larger * (1 + (np.minimum(first, second) / larger) ** power) ** (1 / power)
     return total
