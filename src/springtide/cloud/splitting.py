@@ -41,7 +41,7 @@ def cut_alone(speed: Speed, nodes: Array, per_node: int, work: Work) -> Cut:
     turns = np.ceil(work.logical_workers / devices)
     batch = np.full(len(nodes), work.global_batch / work.logical_workers)
     estimate = speed.across(nodes, each, batch)
-    log_step = np.log(estimate.step_s + (turns - 1) * speed.one_device_s(batch))
+    log_step = np.log(estimate.step_s + (turns - 1) * speed.one_device_s(batch[:1]))
     log_step = np.where(devices <= work.logical_workers, log_step, np.inf)
     return Cut(log_step, estimate.spread, batch * turns, np.zeros(len(nodes)))
 
@@ -90,7 +90,7 @@ def _cut_workers(pair: Pair, first: Array, second: Array, work: Work, workers: i
     """Whole logical workers in proportion to speed: the better of rounding down and up."""
     counts = first * pair.per_node[0], second * pair.per_node[1]
     batch = np.full(len(first), work.global_batch / workers)
-    turn_s = [speed.one_device_s(batch) for speed in pair.speeds]
+    turn_s = [speed.one_device_s(batch[:1]) for speed in pair.speeds]  # the same for all layouts
     ideal = workers / turn_s[0] / (counts[0] / turn_s[0] + counts[1] / turn_s[1])
     estimates = _time_parts(pair, first, second, (batch, batch))
     cuts = []
