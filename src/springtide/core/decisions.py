@@ -87,7 +87,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A finish that was promised, and the plan that certifies it, on devices of type `kind` if there are several."""
+    """A finish that was promised, and the plan that certifies it.
+
+    On a cluster of several device types `kind` is the one it rests on, or several joined by `+`.
+    """
 
     deadline_s: float
     plan: Plan

@@ -8,15 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
+from springtide.core.decisions import Answer, Decision, JobView, Promise, Snapshot, Status
 from springtide.core.devices import Devices
 from springtide.core.jobs import JobId
 from springtide.placement.loose import hold_loosely
 from springtide.placement.pools import pools_of
-from springtide.policies.elasticflow import BEST_EFFORT
+from springtide.policies.elasticflow import BEST_EFFORT, PROMISED
 from springtide.policies.guests import share_out
+from springtide.policies.parts import widen_promise
 from springtide.policies.pools import MEMORY, Books, Table, deal
 from springtide.policies.promises import Propose
+from springtide.policies.spans import bridge
 from springtide.policies.transfers import list_pressing, make_way
 
 ASKERS = 2  # jobs for which others are asked to change their pool, per decision
@@ -29,9 +31,9 @@ def is_mixed(snapshot: Snapshot) -> bool:
 
 def decide_pools(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:
     """Promises within the pools, then best-effort jobs over all of them."""
-    table = deal(now_s, snapshot, propose, {})
+    table = deal(now_s, snapshot, propose, {}, {})
     for job_id in list_pressing(table)[:ASKERS]:
-        table = make_way(table, job_id, propose) or table
+        table = make_way(table, job_id, propose) or bridge(table, job_id, propose) or table
     return conclude(table)
 
 
@@ -39,22 +41,28 @@ def conclude(table: Table) -> Decision:
     """All pools' decisions as one, with devices for the best-effort jobs."""
     answers = answer_all(table)
     allocations = allocate(table, answers)
-    promises = {
-        job_id: replace(promise, kind=kind)
-        for kind, decision in table.decisions.items()
-        for job_id, promise in decision.promises.items()
-    }
     reasons = {job_id: text for decision in table.decisions.values() for job_id, text in decision.reasons.items()}
     wake_at_s = min(decision.wake_at_s for decision in table.decisions.values())
     return Decision(
         answers=answers,
-        promises=promises,
+        promises=join_promises(table),
         allocations=allocations,
         reasons=reasons,
         wake_at_s=wake_at_s,
         memory=remember(table),
         cache=forget(table.books, table.snapshot),
     )
+
+
+def join_promises(table: Table) -> dict[JobId, Promise]:
+    """All pools' promises, each with its type; of one that spans types the plan of the pool that decided last."""
+    promises = {}
+    for kind, decision in table.decisions.items():
+        for job_id, promise in decision.promises.items():
+            mix = table.mix_of(job_id)
+            job = table.snapshot.jobs[job_id].job
+            promises[job_id] = replace(promise, kind=kind) if mix is None else widen_promise(job, mix, promise)
+    return promises
 
 
 def remember(table: Table) -> dict[str, Any] | None:
@@ -80,6 +88,7 @@ def answer_all(table: Table) -> dict[JobId, Answer]:
     for job_id, view in table.snapshot.jobs.items():
         if view.status is Status.PENDING and view.job.best_effort:
             answers[job_id] = BEST_EFFORT
+    answers |= dict.fromkeys(table.spans, PROMISED)
     return {job_id: answer for job_id, answer in answers.items() if answer is not None}
 
 

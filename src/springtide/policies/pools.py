@@ -1,8 +1,8 @@
 """Pools: a cluster of several device types as one small homogeneous world per type, for `springtide`.
 
 A pool has its nodes, the jobs promised there with their speeds on that type, and the planning, rehearsal and proof of
-`promises`. So no promise ever rests on two types, and late_admitted stays 0 by the same argument. A job without an
-answer is tried in every pool its level allows, the fastest first. Who may change pools is settled in `transfers`, what
+`promises`; late_admitted stays 0 by the same argument. A job without an answer is tried in every pool its level allows,
+the fastest first. Who may change pools is settled in `transfers`, who is promised on two types at once in `spans`, what
 becomes of it all in `mixtures`.
 """
 
@@ -13,11 +13,13 @@ from math import inf
 from typing import Any
 
 from springtide.core.curves import Curve
-from springtide.core.decisions import Changes, Decision, JobView, Snapshot, Status
+from springtide.core.decisions import Changes, Decision, JobView, Segment, Snapshot, Status
 from springtide.core.devices import count_devices
 from springtide.core.jobs import Job, JobId
+from springtide.core.mixes import Mix
 from springtide.placement.pools import Pool, pools_of
 from springtide.policies.ledgers import Ledger
+from springtide.policies.parts import Word, hear, is_spanning, narrow_newcomer, narrow_part
 from springtide.policies.promises import OPEN as ADMITTING
 from springtide.policies.promises import Caution, Draft, Propose, admit, decide_firmly
 
@@ -43,7 +45,9 @@ class Table:
     first: str  # the pool that is asked first: what arrives is its demand; the others get what it turns away
     decisions: dict[str, Decision] = field(default_factory=dict)
     admitted: dict[JobId, str] = field(default_factory=dict)
-    moves: dict[JobId, str] = field(default_factory=dict)  # promised jobs that change their pool, and to which
+    moves: Mapping[JobId, str] = field(default_factory=dict)  # promised jobs that change their pool, and to which
+    spans: Mapping[JobId, Mix] = field(default_factory=dict)  # jobs that are promised on several types from now on
+    words: dict[JobId, Word] = field(default_factory=dict)  # what the pools so far have decided about their parts
 
     @property
     def memory(self) -> Mapping[str, Any]:
@@ -51,15 +55,40 @@ class Table:
         remembered: Mapping[str, Any] = self.snapshot.memory.get(MEMORY, {})
         return remembered
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether every job that was to move or to span types has been promised that by all the pools it needs."""
+        arrived = all(job_id in self.decisions[kind].promises for job_id, kind in self.moves.items())
+        return arrived and all(job_id in self.admitted for job_id in self.spans)
 
-def deal(now_s: float, snapshot: Snapshot, propose: Propose, moves: Mapping[JobId, str]) -> Table:
-    """What the pools decide, one after the other, if these promised jobs change their pool."""
+    def mix_of(self, job_id: JobId) -> Mix | None:
+        """The block of a job that is promised on several types; None if it is not."""
+        view = self.snapshot.jobs[job_id]
+        return view.mix if is_spanning(view) else self.spans.get(job_id)
+
+
+def deal(
+    now_s: float, snapshot: Snapshot, propose: Propose, moves: Mapping[JobId, str], spans: Mapping[JobId, Mix]
+) -> Table:
+    """What the pools decide, one after the other, if some promised jobs change their pool and some newcomers span two.
+
+    A newcomer counts as admitted only if every pool of its block lets its part start now.
+    """
     old = snapshot.cache if isinstance(snapshot.cache, Books) else Books()
     pools = order_pools(snapshot)
-    table = Table(now_s, snapshot, Books(dict(old.ledgers), old.seen), pools[0].kind, moves=dict(moves))
+    table = Table(now_s, snapshot, Books(dict(old.ledgers), old.seen), pools[0].kind, moves=moves, spans=spans)
     for pool in pools:
         table.decisions[pool.kind] = decide_pool(table, pool, propose)
+    for job_id, mix in spans.items():
+        if all(starts_now(table, job_id, kind, share) for kind, share in mix.items()):
+            table.admitted[job_id] = "+".join(mix)
     return table
+
+
+def starts_now(table: Table, job_id: JobId, kind: str, share: int) -> bool:
+    """Whether a pool has promised a newcomer its part from now on."""
+    promise = table.decisions[kind].promises.get(job_id)
+    return promise is not None and promise.plan.segments == (Segment(table.now_s, share),)
 
 
 def narrow_arrival(view: JobView, kind: str) -> JobView:
@@ -87,11 +116,14 @@ def decide_pool(table: Table, pool: Pool, propose: Propose) -> Decision:
     """What a pool decides on its own; candidates it admits are not shown to the pools after it."""
     inside = look_inside(table, pool)
     coming = [inside.jobs[job_id] for job_id, kind in table.moves.items() if kind == pool.kind]
+    coming += [inside.jobs[job_id] for job_id, mix in table.spans.items() if pool.kind in mix]
     crowded = is_crowded(table.snapshot)
     decision = decide_firmly(table.now_s, inside, partial(receive, propose, coming, crowded))
     for job_id in decision.promises:
         if inside.jobs[job_id].status in OPEN:
             table.admitted[job_id] = pool.kind
+        elif table.mix_of(job_id) and (word := hear(decision, inside.jobs, job_id)):
+            table.words[job_id] = word
     assert isinstance(decision.cache, Ledger)
     table.books.ledgers[pool.kind] = decision.cache
     return decision
@@ -145,14 +177,22 @@ def free_devices(table: Table, pool: Pool) -> tuple[int, ...]:
 
 def find_view(table: Table, pool: Pool, view: JobView) -> JobView | None:
     """A job as a pool sees it, None if it has no business there; the same object as long as nothing changes."""
-    if view.job.id in table.moves:
-        return narrow_arrival(view, pool.kind) if table.moves[view.job.id] == pool.kind else None
+    job_id = view.job.id
+    if job_id in table.moves:
+        return narrow_arrival(view, pool.kind) if table.moves[job_id] == pool.kind else None
+    word = table.words.get(job_id)
+    if job_id in table.spans:
+        mix = table.spans[job_id]
+        return narrow_newcomer(view, mix, pool.kind, table.now_s, word) if pool.kind in mix else None
     if not belongs(table, pool, view):
         return None
-    key = (pool.kind, view.job.id)
+    if word is not None:
+        return narrow_part(pool, view, table.now_s, word)
+    key = (pool.kind, job_id)
     known = table.books.seen.get(key)
     if known is None or known[0] is not view:
-        known = table.books.seen[key] = (view, narrow_view(pool, view))
+        part = narrow_part(pool, view, table.now_s, None) if is_spanning(view) else narrow_view(pool, view)
+        known = table.books.seen[key] = (view, part)
     return known[1]
 
 

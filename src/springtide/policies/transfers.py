@@ -37,9 +37,8 @@ def make_way(table: Table, asker: JobId, propose: Propose) -> Table | None:
     nobody admitted before is lost.
     """
     for moves in find_moves(table, asker):
-        tried = deal(table.now_s, table.snapshot, propose, {**table.moves, **moves})
-        arrived = all(job_id in tried.decisions[kind].promises for job_id, kind in tried.moves.items())
-        if arrived and tried.admitted.keys() >= {*table.admitted, asker}:
+        tried = deal(table.now_s, table.snapshot, propose, {**table.moves, **moves}, table.spans)
+        if tried.is_settled and tried.admitted.keys() >= {*table.admitted, asker}:
             return tried
     return None
 
