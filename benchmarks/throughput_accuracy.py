@@ -3,7 +3,7 @@
     python -m benchmarks.throughput_accuracy --data DIR
 
 Prints, per split: error, coverage and width of the 90 % interval for our form (with and without a prior from the other
-models) and for the baselines; then coverage by model; then the cost of the cheapest choice over safety levels. The form
+models) and for the baselines; then coverage by model; then the cost of the cheapest choice over confidences. The form
 was chosen by its error on these four splits (docs/decisions/040), so two more follow on which nothing was chosen.
 """
 
@@ -16,8 +16,8 @@ from rich.table import Table
 
 from benchmarks.elasticflow_data import add_data_option, require_data
 from springtide.throughput.evaluation import (
-    DEFAULT_SAFETY,
-    SAFETY_LEVELS,
+    CONFIDENCES,
+    DEFAULT_CONFIDENCE,
     Trial,
     decide_all,
     run_trials,
@@ -81,18 +81,18 @@ def print_models(console: Console, pooled: Sequence[Trial]) -> None:
 
 
 def print_decisions(console: Console, by_split: Mapping[str, Sequence[Trial]]) -> None:
-    """Mean regret and deadlines met over safety levels, per split and pooled."""
+    """Mean regret and deadlines met by how sure a choice must be, per split and pooled."""
     table = Table(
-        "safety", *by_split, "pooled", title=f"cheapest choice: regret / met (default safety {DEFAULT_SAFETY})"
+        "confidence", *by_split, "pooled", title=f"cheapest choice: regret / met (default {DEFAULT_CONFIDENCE:.0%})"
     )
-    for safety in SAFETY_LEVELS:
-        choices = {name: decide_all(trials, safety) for name, trials in by_split.items()}
+    for confidence in CONFIDENCES:
+        choices = {name: decide_all(trials, confidence) for name, trials in by_split.items()}
         choices["pooled"] = [choice for found in choices.values() for choice in found]
         cells = [
             f"{sum(c.regret for c in found) / len(found):.1%} / {sum(c.met for c in found) / len(found):.0%}"
             for found in choices.values()
         ]
-        table.add_row(f"{safety:.0%}", *cells)
+        table.add_row(f"{confidence:.0%}", *cells)
     console.print(table)
 
 

@@ -48,20 +48,20 @@ def test_a_split_can_be_written_as_counts() -> None:
 def test_the_cheapest_row_that_is_believed_to_be_fast_enough_is_chosen() -> None:
     # Throughput 64, 96, 128 samples/s on 1, 2, 4 nodes; node-seconds per sample rise.
     trials = [make_trial(1, 1.0, 1.0), make_trial(2, 4 / 3, 4 / 3), make_trial(4, 2.0, 2.0)]
-    assert decide(trials, 0.5, 0.0).regret == 0
-    assert decide(trials, 0.5, 0.0).met
-    # A tenth of safety rules out the row that is exactly fast enough; the next costs 4/3 as much.
-    assert decide(trials, 0.5, 0.1).regret == pytest.approx(1 / 3)
+    assert decide(trials, 0.5, 0.5).regret == 0
+    assert decide(trials, 0.5, 0.5).met
+    # Who must be surer passes over the row that is exactly fast enough; the next costs 4/3 as much.
+    assert decide(trials, 0.5, 0.9).regret == pytest.approx(1 / 3)
 
 
 def test_a_prediction_that_is_too_bold_misses_the_deadline() -> None:
     trials = [make_trial(1, 1.0, 0.5), make_trial(2, 1.0, 1.0)]
-    choice = decide(trials, 0.9, 0.0)
+    choice = decide(trials, 0.9, 0.5)
     assert not choice.met
 
 
 def test_scores_of_exact_predictions() -> None:
-    score = score_trials([make_trial(1, 1.0, 1.0), make_trial(2, 1.5, 1.5)], safety=0)
+    score = score_trials([make_trial(1, 1.0, 1.0), make_trial(2, 1.5, 1.5)], confidence=0.5)
     assert (score.mape, score.coverage, score.regret, score.met) == (0, 1, 0, 1)
 
 

@@ -90,7 +90,7 @@ def evaluate(
     split: str = typer.Option("probes", metavar="SPLIT", help="sparse, dense, small, probes; or 1,8,16:2,4; or <=8."),
     forms: str = typer.Option("all", "--form", metavar="NAMES", help="Forms, joined by commas, or all."),
     prior: bool = typer.Option(True, help="Also with a prior from the other models."),
-    safety: float = typer.Option(0.08, min=0, max=0.9, help="Safety on predicted throughput in the decision test."),
+    confidence: float = typer.Option(0.7, min=0.5, max=0.999, help="How sure a choice must be of its deadline."),
     plot: Path = typer.Option(None, metavar="FILE", help="Draw predicted against measured."),
     json_file: str = JSON_FILE,
     output: Output = OUTPUT,
@@ -107,7 +107,7 @@ def evaluate(
 
     chosen, points = find_split(split), read_points(data)
     trials = _run_forms(points, chosen, forms, prior)
-    scores = {name: score_trials(found, safety) for name, found in trials.items()}
+    scores = {name: score_trials(found, confidence) for name, found in trials.items()}
     if plot is not None:
         from springtide.throughput.drawings import draw_trials
 

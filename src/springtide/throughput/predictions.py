@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, log
+from statistics import NormalDist
 
 from springtide.errors import ProfileError
 from springtide.throughput.forms import DEFAULT_FORM, FORMS, Estimator
+from springtide.throughput.intervals import Z90
 from springtide.throughput.points import Layout, Point, group_points
 from springtide.throughput.priors import DEFAULT_PRIOR, Prior, learn_prior
 from springtide.throughput.samples import make_columns, make_sample
@@ -22,6 +25,11 @@ class Prediction:
     high_s: float
     form: str
     note: str
+
+    def step_under_s(self, confidence: float) -> float:
+        """What the step stays under with this confidence, by the interval, which is log-normal."""
+        spread = log(self.high_s / self.step_s) / Z90
+        return self.step_s * exp(NormalDist().inv_cdf(confidence) * spread)
 
 
 class Predictor:
