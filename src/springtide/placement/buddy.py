@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from springtide.core.decisions import Decision, Snapshot
-from springtide.core.devices import Devices, count_devices
+from springtide.core.devices import Devices
 from springtide.core.jobs import JobId
 from springtide.errors import PolicyError
 from springtide.placement.board import Board
@@ -46,6 +46,9 @@ class Landing:
     scattered: bool = False
 
 
+SMOOTH = Landing()  # no one moved for it
+
+
 def place(now_s: float, snapshot: Snapshot, decision: Decision) -> dict[JobId, Devices]:
     """The devices of every job for which they change: those in `decision.shares` and those moved to make room."""
     return dict(arrange(now_s, snapshot, decision).allocations) if decision.shares else {}
@@ -53,7 +56,7 @@ def place(now_s: float, snapshot: Snapshot, decision: Decision) -> dict[JobId, D
 
 def arrange(now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
     """What `place` would do and what it would take, for a policy that asks beforehand."""
-    return lay_out(Board(snapshot), now_s, snapshot, decision)
+    return lay_out(Board(snapshot), now_s, snapshot, decision) if decision.shares else Placement({})
 
 
 def lay_out(board: Board, now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
@@ -61,21 +64,23 @@ def lay_out(board: Board, now_s: float, snapshot: Snapshot, decision: Decision) 
     growth = _list_growth(snapshot, decision)
     required = {job_id: share for job_id, share in decision.shares.items() if job_id not in growth}
     price = price_moves(now_s, snapshot, decision.promises)
-    landings = dict(change_shares(board, required, price))
-    for job_id, landing in landings.items():
+    rough = [(job_id, landing) for job_id, landing in change_shares(board, required, price) if landing is not SMOOTH]
+    for job_id, landing in rough:
         if not landing.placed:
             raise _overdrawn(snapshot, decision, job_id)
-    skipped = tuple(job_id for job_id, share in growth.items() if not _grow_freely(board, job_id, share))
+    skipped = tuple([job_id for job_id, share in growth.items() if not _grow_freely(board, job_id, share)])
     changed = board.changed()
-    moved = tuple(job_id for job_id in changed if count_devices(changed[job_id]) == snapshot.jobs[job_id].share)
+    moved = tuple([job_id for job_id in changed if board.shares[job_id] == snapshot.jobs[job_id].share])
+    if not rough:
+        return Placement(changed, moved, skipped)
     return Placement(
         changed,
         moved,
         skipped,
-        scattered=tuple(job_id for job_id, landing in landings.items() if landing.scattered),
-        unreserved=tuple(job_id for job_id, landing in landings.items() if landing.cost.unreserved),
-        forced=tuple(job_id for job_id, landing in landings.items() if landing.cost.late_s),
-        late_s=sum(landing.cost.late_s for landing in landings.values()),
+        scattered=tuple(job_id for job_id, landing in rough if landing.scattered),
+        unreserved=tuple(job_id for job_id, landing in rough if landing.cost.unreserved),
+        forced=tuple(job_id for job_id, landing in rough if landing.cost.late_s),
+        late_s=sum(landing.cost.late_s for _, landing in rough),
     )
 
 
@@ -91,7 +96,7 @@ def _list_growth(snapshot: Snapshot, decision: Decision) -> dict[JobId, int]:
 
 def change_shares(board: Board, shares: Mapping[JobId, int], price: Price) -> Iterable[tuple[JobId, Landing]]:
     """Carry out changes of share that must happen, and yield how each job that needs devices was placed."""
-    board.begin(job_id for job_id, share in shares.items() if share != board.share_of(job_id))
+    board.begin({job_id for job_id, share in shares.items() if share != board.shares[job_id]})
     queue = _free_devices(board, shares)
     board.waiting = {job_id for _, _, job_id in queue}
     for minus_share, _, job_id in queue:
@@ -104,7 +109,7 @@ def _free_devices(board: Board, shares: Mapping[JobId, int]) -> list[tuple[int, 
     queue: list[tuple[int, int, JobId]] = []
     shrinking: list[tuple[int, JobId]] = []
     for job_id, share in shares.items():
-        held = board.share_of(job_id)
+        held = board.shares[job_id]
         if share == 0 and held:
             board.assign(job_id, ())
         elif share < held:
@@ -112,7 +117,7 @@ def _free_devices(board: Board, shares: Mapping[JobId, int]) -> list[tuple[int, 
         elif share > held:
             queue.append((-share, board.index_of(job_id), job_id))
     for index, job_id in sorted(shrinking):
-        part = keep_part(board.topology, board.free, board.devices_of(job_id), shares[job_id])
+        part = keep_part(board.topology, board.free, board.held[job_id], shares[job_id])
         if part is None:
             queue.append((-shares[job_id], index, job_id))
         board.assign(job_id, part or ())
@@ -122,12 +127,12 @@ def _free_devices(board: Board, shares: Mapping[JobId, int]) -> list[tuple[int, 
 
 def _land(board: Board, job_id: JobId, share: int, price: Price) -> Landing:
     """Place one job that must be: in place, where it fits, where room can be made, or wherever devices are."""
-    own = board.devices_of(job_id)
+    own = board.held[job_id]
     board.assign(job_id, ())
     fit = _fit(board, own, share)
     if fit is not None:
         board.assign(job_id, fit)
-        return Landing()
+        return SMOOTH
     mark = board.mark()
     cost = make_room(board, job_id, share, price)
     if cost is not None and (not cost.late_s or board.must_be_compact(share)):
@@ -142,7 +147,7 @@ def _land(board: Board, job_id: JobId, share: int, price: Price) -> Landing:
 
 def _grow_freely(board: Board, job_id: JobId, share: int) -> bool:
     """Place a job where it fits without moving another; leaves it as it is and returns False if it fits nowhere."""
-    own = board.devices_of(job_id)
+    own = board.held[job_id]
     mark = board.mark()
     board.assign(job_id, ())
     fit = _fit(board, own, share)

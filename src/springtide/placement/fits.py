@@ -116,11 +116,14 @@ def choose_nodes(
     whole = _count_whole(topology, free, width)
     if sum(whole.values()) < count:
         return None
-    mine = Counter(node // topology.nodes_per_rack for node in near if free[node] == topology.full[node])
+    mine = (
+        Counter(node // topology.nodes_per_rack for node in near if free[node] == topology.full[node]) if near else {}
+    )
     chosen: list[int] = []
     for rack in _choose_racks(whole, count, mine):
         nodes = _list_whole(topology, free, width, rack)
-        nodes.sort(key=lambda node: node not in near)
+        if near:
+            nodes.sort(key=lambda node: node not in near)
         chosen += nodes[: count - len(chosen)]
     return chosen
 
@@ -130,10 +133,9 @@ def _choose_racks(whole: dict[int, int], count: int, mine: Mapping[int, int]) ->
     by_size: list[int] = []
     left = dict(whole)
     while left:
-        holding = [rack for rack, nodes in left.items() if nodes >= count]
+        holding = [(-mine.get(rack, 0), nodes, rack) for rack, nodes in left.items() if nodes >= count]
         if holding:
-            tightest = min(holding, key=lambda rack: (-mine.get(rack, 0), whole[rack], rack))
-            return [*by_size, tightest]
+            return [*by_size, min(holding)[2]]
         largest = min(left, key=lambda rack: (-mine.get(rack, 0), -whole[rack], rack))
         by_size.append(largest)
         count -= left.pop(largest)
@@ -157,12 +159,11 @@ def _list_whole(topology: Topology, free: Sequence[int], width: int, rack: int) 
 
 def _fit_one_node(topology: Topology, free: Sequence[int], share: int) -> NodeSlice | None:
     # many nodes, few different masks: only those are ranked, and the first node of the best rank is taken
-    ranks = ranks_for(share)
-    masks = {mask: ranks[mask] for mask in set(free)}
-    best = min(masks.values())
+    ranks, masks = ranks_for(share), set(free)
+    best = min(map(ranks.__getitem__, masks))
     if best == NO_FIT:
         return None
-    node = min(free.index(mask) for mask, rank in masks.items() if rank == best)
+    node = min([free.index(mask) for mask in masks if ranks[mask] == best])
     if free[node] == topology.full[node]:
         # breaking into a whole node: spare the racks that have many
         node = (choose_nodes(topology, free, free[node].bit_count(), 1) or [node])[0]

@@ -6,9 +6,10 @@ hold only smaller jobs; if s devices are free, a block of the second kind exists
 jobs, all smaller than s, by the same argument.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from springtide.core.devices import Devices, NodeSlice, join_slices
@@ -47,6 +48,7 @@ class Cost(NamedTuple):
 
 
 NOTHING = Cost()
+IMPOSSIBLE = Cost(late_s=inf)
 Price = Callable[[JobId, int], Cost]  # (job, its share) -> cost of moving it
 
 
@@ -58,6 +60,9 @@ class Target(NamedTuple):
     pieces: Devices
     victims: tuple[tuple[int, int, JobId], ...]  # (-share, arrival index, job): the order they are placed again
     rest: int = 0  # devices the job still needs beside these
+
+
+_MOVES = itemgetter(0)  # of a Target
 
 
 def make_room(board: Board, job_id: JobId, share: int, price: Price) -> Cost | None:
@@ -78,20 +83,23 @@ class _Search:
 
     def make_room(self, job_id: JobId, share: int, depth: int) -> Cost | None:
         """Give a job `share` more devices; depth 0 is the job that asks, 1 those it evicts, and so on."""
+        board = self.board
         best: Cost | None = None
         steps: list[Step] = []
         for targets in self._list_targets(share):
             for bound, target in islice(self._sort_by_cost(targets), _BREADTH[min(depth, 2)]):
                 if bound.late_s == inf or (best is not None and (best <= bound or self.tries <= 0)):
                     break
-                mark = self.board.mark()
+                mark = board.mark()
                 cost = self._clear(job_id, target, depth)
                 if cost is not None and (best is None or bound.plus(cost) < best):
-                    best, steps = bound.plus(cost), self.board.steps_since(mark)
-                self.board.undo(mark)
+                    best, steps = bound.plus(cost), board.steps_since(mark)
+                    if cost == NOTHING and not best.late_s:
+                        return best  # every other way has a bound that is no lower
+                board.undo(mark)
             if self.tries <= 0 or (best is not None and not best.late_s):
                 break
-        self.board.replay(steps)
+        board.replay(steps)
         return best
 
     def _clear(self, job_id: JobId, target: Target, depth: int) -> Cost | None:
@@ -100,7 +108,7 @@ class _Search:
         self.tries -= 1
         for _, _, victim in target.victims:
             board.assign(victim, ())
-        board.assign(job_id, join_slices((*board.devices_of(job_id), *target.pieces)))
+        self._add(job_id, target.pieces)
         queue = [entry for entry in target.victims if entry[2] not in board.waiting]
         if target.rest:
             queue.append((-target.rest, board.index_of(job_id), job_id))
@@ -115,18 +123,21 @@ class _Search:
 
     def _settle(self, job_id: JobId, share: int, depth: int) -> Cost | None:
         """Give a job `share` more devices, where they are free or by making room."""
-        board = self.board
-        fit = find_fit(board.topology, board.free, share)
+        fit = find_fit(self.board.topology, self.board.free, share)
         if fit is None:
             return self.make_room(job_id, share, depth)
-        board.assign(job_id, join_slices((*board.devices_of(job_id), *fit)))
+        self._add(job_id, fit)
         return NOTHING
+
+    def _add(self, job_id: JobId, pieces: Devices) -> None:
+        held = self.board.held[job_id]
+        self.board.assign(job_id, join_slices((*held, *pieces)) if held else pieces)
 
     def _sort_by_cost(self, targets: Iterable[Target]) -> Iterator[tuple[Cost, Target]]:
         """The targets with the cost of evicting their victims, cheapest first; prices no more than are asked for."""
         dear = []
-        for _, equals in groupby(sorted(targets), key=lambda target: target.moves):
-            for cost, target in sorted((self._price_victims(target), target) for target in equals):
+        for _, equals in groupby(sorted(targets, key=_MOVES), key=_MOVES):
+            for cost, target in sorted([(self._price_victims(target), target) for target in equals]):
                 if cost.harms:
                     dear.append((cost, target))
                 else:
@@ -138,6 +149,8 @@ class _Search:
         for minus_share, _, job_id in target.victims:
             if not self.board.is_changing(job_id):
                 cost = cost.plus(self.price(job_id, -minus_share))
+                if cost.late_s == inf:
+                    break
         return cost
 
     def _list_targets(self, share: int) -> Iterator[list[Target]]:
@@ -145,33 +158,39 @@ class _Search:
 
         The first is enough unless moves are forbidden: a place with a free device is held by no job as large as it.
         """
-        board, topology = self.board, self.board.topology
-        some_free = [node for node, mask in enumerate(board.free) if mask]
-        board.index_holders(some_free)
-        blocks = [target for node in some_free for target in self._target_blocks(node, share, board.free[node])]
-        yield blocks + list(self._target_nodes(some_free, share))
-        nodes = range(len(board.free))
-        board.index_holders(nodes)
-        anywhere = (target for node in nodes for target in self._target_blocks(node, share, topology.full[node]))
-        harmless = (target for target in anywhere if not self._price_victims(target).harms)
-        yield list(islice(harmless, _ENOUGH)) + list(self._target_nodes(nodes, share))
+        free, full = self.board.free, self.board.topology.full
+        some_free = [node for node, mask in enumerate(free) if mask]
+        blocks = self._target_blocks(some_free, share, free, self._is_large)
+        yield [*blocks, *self._target_nodes(some_free, share)]
+        nodes = range(len(free))
+        harmless = self._target_blocks(nodes, share, full, self._is_large_or_stuck)
+        yield [*islice(harmless, _ENOUGH), *self._target_nodes(nodes, share)]
 
-    def _target_blocks(self, node: int, share: int, touching: int) -> Iterator[Target]:
-        """The places on a node that hold only smaller jobs and touch some devices."""
-        holders, full = self.board.holders(node), self.board.topology.full[node]
-        large = 0
-        for job_id, mask in holders.items():
-            if self.board.share_of(job_id) >= share:
-                large |= mask
-        if large == full:
-            return
-        for block in list_blocks(full.bit_length(), share):
-            if touching & block and not large & block:
-                part = pick(block, share)
-                held = [job_id for job_id, mask in holders.items() if mask & part]
-                target = self._draw(held, share, (NodeSlice(node, part),))
-                if target is not None:
-                    yield target
+    def _is_large(self, job_id: JobId, share: int) -> bool:
+        return self.board.shares[job_id] >= share
+
+    def _is_large_or_stuck(self, job_id: JobId, share: int) -> bool:
+        held = self.board.shares[job_id]
+        return held >= share or (not self.board.is_changing(job_id) and self.price(job_id, held).harms)
+
+    def _target_blocks(
+        self, nodes: Iterable[int], share: int, touching: Sequence[int], stays: Callable[[JobId, int], bool]
+    ) -> Iterator[Target]:
+        """The places on these nodes that touch some devices and hold no one who stays."""
+        holders, full = self.board.holders, self.board.topology.full
+        for node in nodes:
+            held = holders[node]
+            kept = 0
+            for job_id, mask in held.items():
+                if stays(job_id, share):
+                    kept |= mask
+            if kept == full[node]:
+                continue
+            for block in list_blocks(full[node].bit_length(), share):
+                if touching[node] & block and not kept & block:
+                    part = pick(block, share)
+                    victims = [job_id for job_id, mask in held.items() if mask & part]
+                    yield self._draw(victims, (NodeSlice(node, part),))
 
     def _target_nodes(self, nodes: Iterable[int], share: int) -> Iterator[Target]:
         """The cheapest whole nodes to clear."""
@@ -184,27 +203,24 @@ class _Search:
     def _target_equal_nodes(self, nodes: Iterable[int], share: int, width: int, limit: int) -> Iterator[Target]:
         """The cheapest nodes of a width, their victims smaller than `limit`; at most one target."""
         count, rest = divmod(share, width)
-        board, full = self.board, (1 << width) - 1
+        holders, full = self.board.holders, (1 << width) - 1
         drawn = [
-            self._draw(board.holders(node), limit, (NodeSlice(node, full),))
+            self._draw(holders[node], (NodeSlice(node, full),))
             for node in nodes
-            if board.topology.full[node] == full
+            if self.board.topology.full[node] == full
+            and not any(self._is_large(job_id, limit) for job_id in holders[node])
         ]
-        candidates = self._sort_by_cost(target for target in drawn if target is not None)
-        chosen = [target for _, target in islice(candidates, count)]
+        chosen = [target for _, target in islice(self._sort_by_cost(drawn), count)]
         if len(chosen) == count:
             victims = {victim[2] for target in chosen for victim in target.victims}
-            both = self._draw(victims, limit, join_slices([target.pieces[0] for target in chosen]))
-            if both is not None:
-                yield both._replace(rest=rest)
+            both = self._draw(victims, join_slices([target.pieces[0] for target in chosen]))
+            yield both._replace(rest=rest)
 
-    def _draw(self, job_ids: Iterable[JobId], limit: int, pieces: Devices) -> Target | None:
-        """The target that evicts these jobs from these devices; None if one of them is not smaller than `limit`."""
+    def _draw(self, job_ids: Iterable[JobId], pieces: Devices) -> Target:
+        """The target that evicts these jobs from these devices."""
         board, moves, size, victims = self.board, 0, 0, []
         for job_id in job_ids:
-            share = board.share_of(job_id)
-            if share >= limit:
-                return None
+            share = board.shares[job_id]
             moves += not board.is_changing(job_id)
             size += share
             victims.append((-share, board.index_of(job_id), job_id))

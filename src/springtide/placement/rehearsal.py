@@ -13,7 +13,7 @@ from springtide.core.decisions import Decision, Plan, Snapshot
 from springtide.core.jobs import JobId
 from springtide.placement.board import Board
 from springtide.placement.buddy import Landing, change_shares, lay_out
-from springtide.placement.migration import Cost
+from springtide.placement.migration import IMPOSSIBLE, Cost
 from springtide.placement.slack import Course, Move, chart, promise_for
 
 
@@ -48,7 +48,7 @@ def rehearse(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mappin
         return _OK
     reserves = _Reserves(now_s, snapshot, decision, plans)
     for job_id in placement.moved:
-        reserves.spend(job_id, board.share_of(job_id))
+        reserves.spend(job_id, board.shares[job_id])
     return _replay(board, _list_changes(board, now_s, last_s, snapshot, plans), reserves)
 
 
@@ -61,7 +61,7 @@ def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
                 return Rehearsal(False, job_id, at_s)
         for job_id in board.changed():
             if job_id not in shares:
-                reserves.spend(job_id, board.share_of(job_id))
+                reserves.spend(job_id, board.shares[job_id])
     return _OK
 
 
@@ -96,8 +96,7 @@ class _Reserves:
         cost = self._prices.get((job_id, share))
         if cost is None:
             cost = self._chart(job_id).price(self.at_s, share, self._moves.get(job_id, ()))
-            cost = cost._replace(late_s=inf) if cost.unreserved else cost
-            self._prices[job_id, share] = cost
+            self._prices[job_id, share] = cost = IMPOSSIBLE if cost.unreserved else cost
         return cost
 
     def spend(self, job_id: JobId, share: int) -> None:
@@ -105,7 +104,7 @@ class _Reserves:
         self._prices.clear()
         if job_id in self._plans:
             pause_s = self._jobs[job_id].job.overhead.pause_s(share)
-            self._moves[job_id] = (*self._moves.get(job_id, ()), (self.at_s, pause_s))
+            self._moves[job_id] = (*self._moves.get(job_id, ()), Move(self.at_s, pause_s))
 
     def _chart(self, job_id: JobId) -> Course:
         course = self._courses.get(job_id)
@@ -135,7 +134,7 @@ def _list_changes(
     for job_id in snapshot.jobs:
         plan = plans.get(job_id)
         share = 0 if plan is None else plan.share_at(now_s)
-        if share != board.share_of(job_id):
+        if share != board.shares[job_id]:
             changes[now_s][job_id] = share
         if plan is not None:
             for segment in plan.segments:

@@ -4,16 +4,47 @@ A pause of p seconds on g devices loses p * T(g) steps, and they are made up at 
 move delays the end by p * T(g) / T(g_last), not by p. Reads promises, never makes them.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from operator import itemgetter
+from typing import NamedTuple
 
 from springtide.core.decisions import JobView, Plan, Promise, Snapshot
 from springtide.core.jobs import Job, JobId
 from springtide.placement.migration import Cost, Price
 
 ROUNDING_S = 1e-6  # a deadline counts as met up to this
-Move = tuple[float, float]  # when, and how long the pause is
+
+
+class Move(NamedTuple):
+    """A pause: when, how long, and the rate after it if that is another one."""
+
+    at_s: float
+    pause_s: float
+    rate: float | None = None
+
+
+_AT_S = itemgetter(0)
+
+
+class _Stand(NamedTuple):
+    """How far a job is between two pauses: the work left, when it goes on, and how fast."""
+
+    work_left: float
+    resumes_s: float
+    rate: float
+
+    def after(self, move: Move) -> "_Stand | None":
+        """Where it stands after the next pause; None if the work ends before."""
+        at_s, pause_s, rate = move
+        done = self.rate * max(0.0, at_s - self.resumes_s)
+        if done >= self.work_left:
+            return None
+        return _Stand(self.work_left - done, at_s + pause_s, self.rate if rate is None else rate)
+
+    def ends_s(self, plan: Plan) -> float:
+        """When the work ends without another pause; when the plan says if it does not go on."""
+        return self.resumes_s + self.work_left / self.rate if self.rate else plan.finish_s
 
 
 def reserve_for(job: Job, shares: Iterable[int]) -> float:
@@ -26,62 +57,66 @@ def reserve_for(job: Job, shares: Iterable[int]) -> float:
     return max((job.overhead.pause_s(share) * rate(share) / rate(held[-1]) for share in held), default=0.0)
 
 
-@dataclass(frozen=True)
 class Course:
-    """A job that follows a promised plan from `now_s` on; it has `work_left` and stands still until `resumes_s`."""
+    """A job that follows a promised plan from `now_s` on; it has `work_left` and stands still until `resumes_s`.
 
-    job: Job
-    promise: Promise
-    now_s: float
-    work_left: float
-    resumes_s: float
+    Where it stands before each planned change is computed once: a move is followed only from where it happens.
+    """
+
+    __slots__ = ("_changes", "_ends_s", "_job", "_planned_end_s", "_promise", "_stands", "_times_s")
+
+    def __init__(self, job: Job, promise: Promise, now_s: float, work_left: float, resumes_s: float) -> None:
+        self._job = job
+        self._promise = promise
+        self._changes = _list_changes(job, promise.plan, now_s)
+        self._times_s = [change.at_s for change in self._changes]
+        self._stands = [_Stand(work_left, resumes_s, job.curve.rate(promise.plan.share_at(now_s)))]
+        for change in self._changes:
+            stand = self._stands[-1].after(change)
+            if stand is None:
+                break
+            self._stands.append(stand)
+        self._ends_s = self._stands[-1].ends_s(promise.plan)
+        # later than the plan says if the job has been moved since the plan was made: a reserve is spent only once
+        self._planned_end_s = max(promise.plan.finish_s, self._ends_s)
 
     def price(self, at_s: float, share: int, earlier: tuple[Move, ...] = ()) -> Cost:
-        """What moving the job costs, given the moves it has had since `now_s`."""
-        plan, deadline_s = self.promise.plan, self.promise.deadline_s
-        moves = (*earlier, (at_s, self.job.overhead.pause_s(share)))
-        ends_s = self._planned_end_s + self._project_finish_s(moves) - self._undisturbed_s
+        """What moving the job costs, given the moves it has had since `now_s`, in order."""
+        plan, deadline_s = self._promise.plan, self._promise.deadline_s
+        moves = (*earlier, Move(at_s, self._job.overhead.pause_s(share)))
+        ends_s = self._planned_end_s + self._project_end_s(moves) - self._ends_s
         slack_s, delay_s = deadline_s - plan.finish_s, ends_s - plan.finish_s
         return Cost(
-            late_s=ends_s - deadline_s if ends_s > deadline_s + ROUNDING_S else 0.0,
-            unreserved=int(ends_s > plan.held_until_s + ROUNDING_S),
-            moves=1,
-            strain=delay_s / slack_s if slack_s > 0 else 1.0,
+            ends_s - deadline_s if ends_s > deadline_s + ROUNDING_S else 0.0,
+            int(ends_s > plan.held_until_s + ROUNDING_S),
+            1,
+            delay_s / slack_s if slack_s > 0 else 1.0,
         )
 
-    @cached_property
-    def _undisturbed_s(self) -> float:
-        return self._project_finish_s(())
-
-    @cached_property
-    def _planned_end_s(self) -> float:
-        """Later than the plan says if the job has been moved since the plan was made: a reserve is spent only once."""
-        return max(self.promise.plan.finish_s, self._undisturbed_s)
-
-    def _project_finish_s(self, moves: tuple[Move, ...]) -> float:
+    def _project_end_s(self, moves: tuple[Move, ...]) -> float:
         """When the work ends if the plan is followed and the job is moved at these times."""
-        rate, left, resumes_s = self.job.curve.rate, self.work_left, self.resumes_s
-        share = self.promise.plan.share_at(self.now_s)
-        for at_s, planned, pause_s in self._list_pauses(moves):
-            done = rate(share) * max(0.0, at_s - resumes_s)
-            if done >= left:
+        first = bisect_left(self._times_s, moves[0].at_s)  # a move comes before a change at the same instant
+        if first >= len(self._stands):
+            return self._ends_s
+        stand = self._stands[first]
+        for change in sorted([*moves, *self._changes[first:]], key=_AT_S):
+            following = stand.after(change)
+            if following is None:
                 break
-            left -= done
-            resumes_s = at_s + pause_s
-            share = share if planned is None else planned
-        return resumes_s + left / rate(share) if share else self.promise.plan.finish_s
+            stand = following
+        return stand.ends_s(self._promise.plan)
 
-    def _list_pauses(self, moves: tuple[Move, ...]) -> list[tuple[float, int | None, float]]:
-        """(when, new share or None if it stays, pause) of every planned change and move, in order."""
-        pauses: list[tuple[float, int | None, float]] = [(at_s, None, pause_s) for at_s, pause_s in moves]
-        share, overhead = self.promise.plan.share_at(self.now_s), self.job.overhead
-        for segment in self.promise.plan.segments:
-            if segment.start_s > self.now_s and segment.share != share:
-                pause_s = overhead.pause_s(segment.share, starting=not share) if segment.share else 0.0
-                pauses.append((segment.start_s, segment.share, pause_s))
-                share = segment.share
-        pauses.sort(key=lambda entry: entry[0])
-        return pauses
+
+def _list_changes(job: Job, plan: Plan, now_s: float) -> list[Move]:
+    """The planned changes of share to come, in order."""
+    changes = []
+    share = plan.share_at(now_s)
+    for segment in plan.segments:
+        if segment.start_s > now_s and segment.share != share:
+            pause_s = job.overhead.pause_s(segment.share, starting=not share) if segment.share else 0.0
+            changes.append(Move(segment.start_s, pause_s, job.curve.rate(segment.share)))
+            share = segment.share
+    return changes
 
 
 def chart(now_s: float, view: JobView, promise: Promise, new_share: int | None = None) -> Course:
