@@ -62,8 +62,9 @@ class Board:
         """Give a job these devices instead of what it holds; they must be free or its own."""
         before = self.held[job_id]
         self._start.setdefault(job_id, before)
-        self._trail.append((job_id, before, devices))
-        self._swap(job_id, before, devices)
+        if devices is not before:
+            self._trail.append((job_id, before, devices))
+            self._swap(job_id, before, devices)
 
     def mark(self) -> int:
         """Where the trail is, for `undo` and `steps_since`."""

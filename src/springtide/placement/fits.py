@@ -42,15 +42,21 @@ def topology_of(cluster: Cluster) -> Topology:
     return Topology(cluster.full_masks, tuple(sorted(widths, reverse=True)), cluster.nodes_per_rack)
 
 
+@lru_cache(maxsize=1 << 16)
+def on_one_node(node: int, mask: int) -> Devices:
+    """Devices of a single node as a set; the sets there are on a cluster recur, and finding one is quicker."""
+    return (NodeSlice(node, mask),)
+
+
 def find_fit(topology: Topology, free: Sequence[int], share: int, near: Collection[int] = ()) -> Devices | None:
     """The best compact place that is free, on the nodes `near` if there is a choice of whole nodes; None if none is.
 
     O(nodes).
     """
     if share <= topology.widths[0]:
-        piece = _fit_one_node(topology, free, share)
-        if piece is not None:
-            return (piece,)
+        found = _fit_one_node(topology, free, share)
+        if found is not None:
+            return found
     for width in topology.widths:
         if width < share:
             found = _fit_equal_nodes(topology, free, share, width, near)
@@ -66,9 +72,9 @@ def extend(topology: Topology, free: Sequence[int], own: Devices, share: int) ->
         more = share - mask.bit_count()
         block = find_block(mask, share)
         if block and free[node] & block == block:
-            return (NodeSlice(node, mask | pick(block & ~mask, more)),)
+            return on_one_node(node, mask | pick(block & ~mask, more))
         if not is_power_of_two(share) and free[node].bit_count() >= share:
-            return (NodeSlice(node, mask | pick(free[node] & ~mask, more)),)
+            return on_one_node(node, mask | pick(free[node] & ~mask, more))
     return None
 
 
@@ -157,7 +163,7 @@ def _list_whole(topology: Topology, free: Sequence[int], width: int, rack: int) 
     return [node for node in nodes if free[node] == mask == topology.full[node]]
 
 
-def _fit_one_node(topology: Topology, free: Sequence[int], share: int) -> NodeSlice | None:
+def _fit_one_node(topology: Topology, free: Sequence[int], share: int) -> Devices | None:
     # many nodes, few different masks: only those are ranked, and the first node of the best rank is taken
     ranks, masks = ranks_for(share), set(free)
     best = min(map(ranks.__getitem__, masks))
@@ -167,7 +173,7 @@ def _fit_one_node(topology: Topology, free: Sequence[int], share: int) -> NodeSl
     if free[node] == topology.full[node]:
         # breaking into a whole node: spare the racks that have many
         node = (choose_nodes(topology, free, free[node].bit_count(), 1) or [node])[0]
-    return NodeSlice(node, pick(free[node], share))
+    return on_one_node(node, pick(free[node], share))
 
 
 def _fit_equal_nodes(
@@ -179,26 +185,26 @@ def _fit_equal_nodes(
         return None
     pieces = [NodeSlice(node, topology.full[node]) for node in nodes]
     if rest:
-        piece = _fit_rest(topology, free, rest, nodes, near)
-        if piece is None:
+        found = _fit_rest(topology, free, rest, nodes, near)
+        if found is None:
             return None
-        pieces.append(piece)
+        pieces += found
     pieces.sort()
     return tuple(pieces)
 
 
 def _fit_rest(
     topology: Topology, free: Sequence[int], rest: int, taken: Sequence[int], near: Collection[int]
-) -> NodeSlice | None:
+) -> Devices | None:
     """A block for what whole nodes leave over: on the nodes `near`, else in the racks of those `taken`, else any."""
     racks = {node // topology.nodes_per_rack for node in taken}
     left = [0 if node in taken else mask for node, mask in enumerate(free)]
     close = [mask if node in near else 0 for node, mask in enumerate(left)]
     same_racks = [mask if node // topology.nodes_per_rack in racks else 0 for node, mask in enumerate(left)]
     for masks in (close, same_racks, left):
-        piece = _fit_one_node(topology, masks, rest)
-        if piece is not None:
-            return piece
+        found = _fit_one_node(topology, masks, rest)
+        if found is not None:
+            return found
     return None
 
 
@@ -213,10 +219,10 @@ def _fit_mixed_nodes(topology: Topology, free: Sequence[int], share: int) -> Dev
             share -= free[node].bit_count()
             left[node] = 0
     if share:
-        piece = _fit_one_node(topology, left, share) if share <= topology.widths[0] else None
-        if piece is None:
+        found = _fit_one_node(topology, left, share) if share <= topology.widths[0] else None
+        if found is None:
             return None
-        pieces.append(piece)
+        pieces += found
     return join_slices(pieces)
 
 
@@ -230,4 +236,4 @@ def _keep_in_node(free: Sequence[int], piece: NodeSlice, share: int) -> Devices 
         blocks = split_blocks((free[node] | mask) & ~part)
         return sorted((block.bit_count() for block in blocks), reverse=True)
 
-    return (NodeSlice(node, max(parts, key=leaves)),)
+    return on_one_node(node, max(parts, key=leaves))

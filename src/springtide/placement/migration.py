@@ -12,11 +12,11 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
-from springtide.core.devices import Devices, NodeSlice, join_slices
+from springtide.core.devices import Devices, join_slices
 from springtide.core.jobs import JobId
 from springtide.placement.blocks import list_blocks, pick
 from springtide.placement.board import Board, Step
-from springtide.placement.fits import find_fit
+from springtide.placement.fits import find_fit, on_one_node
 
 # Bounds of the search. The first way tried is nearly always the best one: they are sorted by a lower bound of the cost.
 _BREADTH = (32, 4, 2)  # ways tried for the job itself, for those it evicts, and for those they evict
@@ -39,6 +39,10 @@ class Cost(NamedTuple):
 
     def plus(self, other: "Cost") -> "Cost":
         """The cost of both."""
+        if self is NOTHING:
+            return other
+        if other is NOTHING:
+            return self
         return Cost(
             self.late_s + other.late_s,
             self.unreserved + other.unreserved,
@@ -160,37 +164,33 @@ class _Search:
         """
         free, full = self.board.free, self.board.topology.full
         some_free = [node for node, mask in enumerate(free) if mask]
-        blocks = self._target_blocks(some_free, share, free, self._is_large)
-        yield [*blocks, *self._target_nodes(some_free, share)]
+        yield [*self._target_blocks(some_free, share, free), *self._target_nodes(some_free, share)]
         nodes = range(len(free))
-        harmless = self._target_blocks(nodes, share, full, self._is_large_or_stuck)
+        harmless = self._target_blocks(nodes, share, full, self._is_stuck)
         yield [*islice(harmless, _ENOUGH), *self._target_nodes(nodes, share)]
 
-    def _is_large(self, job_id: JobId, share: int) -> bool:
-        return self.board.shares[job_id] >= share
-
-    def _is_large_or_stuck(self, job_id: JobId, share: int) -> bool:
-        held = self.board.shares[job_id]
-        return held >= share or (not self.board.is_changing(job_id) and self.price(job_id, held).harms)
+    def _is_stuck(self, job_id: JobId) -> bool:
+        """Whether a job cannot be moved without harm."""
+        board = self.board
+        return not board.is_changing(job_id) and self.price(job_id, board.shares[job_id]).harms
 
     def _target_blocks(
-        self, nodes: Iterable[int], share: int, touching: Sequence[int], stays: Callable[[JobId, int], bool]
+        self, nodes: Iterable[int], share: int, touching: Sequence[int], stays: Callable[[JobId], bool] | None = None
     ) -> Iterator[Target]:
-        """The places on these nodes that touch some devices and hold no one who stays."""
-        holders, full = self.board.holders, self.board.topology.full
+        """The places on these nodes that touch some devices and hold only smaller jobs, and none that `stays`."""
+        holders, shares, full = self.board.holders, self.board.shares, self.board.topology.full
         for node in nodes:
-            held = holders[node]
-            kept = 0
-            for job_id, mask in held.items():
-                if stays(job_id, share):
+            held, kept = holders[node].items(), 0
+            for job_id, mask in held:
+                if shares[job_id] >= share or (stays is not None and stays(job_id)):
                     kept |= mask
             if kept == full[node]:
                 continue
             for block in list_blocks(full[node].bit_length(), share):
                 if touching[node] & block and not kept & block:
                     part = pick(block, share)
-                    victims = [job_id for job_id, mask in held.items() if mask & part]
-                    yield self._draw(victims, (NodeSlice(node, part),))
+                    victims = [job_id for job_id, mask in held if mask & part]
+                    yield self._draw(victims, on_one_node(node, part))
 
     def _target_nodes(self, nodes: Iterable[int], share: int) -> Iterator[Target]:
         """The cheapest whole nodes to clear."""
@@ -203,12 +203,11 @@ class _Search:
     def _target_equal_nodes(self, nodes: Iterable[int], share: int, width: int, limit: int) -> Iterator[Target]:
         """The cheapest nodes of a width, their victims smaller than `limit`; at most one target."""
         count, rest = divmod(share, width)
-        holders, full = self.board.holders, (1 << width) - 1
+        holders, shares, full = self.board.holders, self.board.shares, (1 << width) - 1
         drawn = [
-            self._draw(holders[node], (NodeSlice(node, full),))
+            self._draw(holders[node], on_one_node(node, full))
             for node in nodes
-            if self.board.topology.full[node] == full
-            and not any(self._is_large(job_id, limit) for job_id in holders[node])
+            if self.board.topology.full[node] == full and all(shares[job_id] < limit for job_id in holders[node])
         ]
         chosen = [target for _, target in islice(self._sort_by_cost(drawn), count)]
         if len(chosen) == count:

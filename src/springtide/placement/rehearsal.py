@@ -5,6 +5,7 @@ plan holds a reserve for one move only. A rehearsal runs the plans through the s
 they get by with that. It does not look for better plans.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -12,7 +13,7 @@ from math import inf
 from springtide.core.decisions import Decision, Plan, Snapshot
 from springtide.core.jobs import JobId
 from springtide.placement.board import Board
-from springtide.placement.buddy import Landing, change_shares, lay_out
+from springtide.placement.buddy import SMOOTH, Landing, change_shares, lay_out
 from springtide.placement.migration import IMPOSSIBLE, Cost
 from springtide.placement.slack import Course, Move, chart, promise_for
 
@@ -53,15 +54,19 @@ def rehearse(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mappin
 
 
 def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
-    for at_s in sorted(changes):
+    for at_s, shares in sorted(changes.items()):
         reserves.turn_to(at_s)
-        shares = changes[at_s]
+        made_room = False
         for job_id, landing in change_shares(board, shares, reserves.price):
+            if landing is SMOOTH:
+                continue
             if _is_broken(board, landing, shares[job_id]):
                 return Rehearsal(False, job_id, at_s)
-        for job_id in board.changed():
-            if job_id not in shares:
-                reserves.spend(job_id, board.shares[job_id])
+            made_room = True
+        if made_room:
+            for job_id in board.changed():
+                if job_id not in shares:
+                    reserves.spend(job_id, board.shares[job_id])
     return _OK
 
 
@@ -95,7 +100,8 @@ class _Reserves:
         """
         cost = self._prices.get((job_id, share))
         if cost is None:
-            cost = self._chart(job_id).price(self.at_s, share, self._moves.get(job_id, ()))
+            course = self._courses.get(job_id) or self._chart(job_id)
+            cost = course.price(self.at_s, share, self._moves.get(job_id, ()))
             self._prices[job_id, share] = cost = IMPOSSIBLE if cost.unreserved else cost
         return cost
 
@@ -104,15 +110,12 @@ class _Reserves:
         self._prices.clear()
         if job_id in self._plans:
             pause_s = self._jobs[job_id].job.overhead.pause_s(share)
-            self._moves[job_id] = (*self._moves.get(job_id, ()), Move(self.at_s, pause_s))
+            self._moves[job_id] = (*self._moves.get(job_id, ()), (self.at_s, pause_s, None))
 
     def _chart(self, job_id: JobId) -> Course:
-        course = self._courses.get(job_id)
-        if course is None:
-            view = self._jobs[job_id]
-            promise = promise_for(view, self._decision.promises.get(job_id, view.promise), self._plans[job_id])
-            course = chart(self._now_s, view, promise, self._decision.shares.get(job_id))
-            self._courses[job_id] = course
+        view = self._jobs[job_id]
+        promise = promise_for(view, self._decision.promises.get(job_id, view.promise), self._plans[job_id])
+        self._courses[job_id] = course = chart(self._now_s, view, promise, self._decision.shares.get(job_id))
         return course
 
 
@@ -130,16 +133,19 @@ def _list_changes(
     board: Board, now_s: float, last_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan]
 ) -> Changes:
     """The planned changes from now to the last growth; first of all every job goes to its planned share."""
-    changes: Changes = {now_s: {}}
+    changes: Changes = defaultdict(dict)
     for job_id in snapshot.jobs:
-        plan = plans.get(job_id)
-        share = 0 if plan is None else plan.share_at(now_s)
-        if share != board.shares[job_id]:
-            changes[now_s][job_id] = share
+        share, plan = 0, plans.get(job_id)
         if plan is not None:
             for segment in plan.segments:
-                if now_s < segment.start_s <= last_s:
-                    changes.setdefault(segment.start_s, {})[job_id] = segment.share
-            if now_s < plan.held_until_s <= last_s:
-                changes.setdefault(plan.held_until_s, {})[job_id] = 0
+                if segment.start_s <= now_s:
+                    share = segment.share
+                elif segment.start_s <= last_s:
+                    changes[segment.start_s][job_id] = segment.share
+            if plan.held_until_s <= now_s:
+                share = 0
+            elif plan.held_until_s <= last_s:
+                changes[plan.held_until_s][job_id] = 0
+        if share != board.shares[job_id]:
+            changes[now_s][job_id] = share
     return changes

@@ -7,44 +7,14 @@ move delays the end by p * T(g) / T(g_last), not by p. Reads promises, never mak
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import NamedTuple
 
 from springtide.core.decisions import JobView, Plan, Promise, Snapshot
 from springtide.core.jobs import Job, JobId
 from springtide.placement.migration import Cost, Price
 
 ROUNDING_S = 1e-6  # a deadline counts as met up to this
-
-
-class Move(NamedTuple):
-    """A pause: when, how long, and the rate after it if that is another one."""
-
-    at_s: float
-    pause_s: float
-    rate: float | None = None
-
-
-_AT_S = itemgetter(0)
-
-
-class _Stand(NamedTuple):
-    """How far a job is between two pauses: the work left, when it goes on, and how fast."""
-
-    work_left: float
-    resumes_s: float
-    rate: float
-
-    def after(self, move: Move) -> "_Stand | None":
-        """Where it stands after the next pause; None if the work ends before."""
-        at_s, pause_s, rate = move
-        done = self.rate * max(0.0, at_s - self.resumes_s)
-        if done >= self.work_left:
-            return None
-        return _Stand(self.work_left - done, at_s + pause_s, self.rate if rate is None else rate)
-
-    def ends_s(self, plan: Plan) -> float:
-        """When the work ends without another pause; when the plan says if it does not go on."""
-        return self.resumes_s + self.work_left / self.rate if self.rate else plan.finish_s
+Move = tuple[float, float, float | None]  # a pause: when, how long, and the rate after it if that is another one
+Stand = tuple[float, float, float]  # between two pauses: the work left, when the job goes on, and how fast
 
 
 def reserve_for(job: Job, shares: Iterable[int]) -> float:
@@ -69,22 +39,17 @@ class Course:
         self._job = job
         self._promise = promise
         self._changes = _list_changes(job, promise.plan, now_s)
-        self._times_s = [change.at_s for change in self._changes]
-        self._stands = [_Stand(work_left, resumes_s, job.curve.rate(promise.plan.share_at(now_s)))]
-        for change in self._changes:
-            stand = self._stands[-1].after(change)
-            if stand is None:
-                break
-            self._stands.append(stand)
-        self._ends_s = self._stands[-1].ends_s(promise.plan)
+        self._times_s = [at_s for at_s, _, _ in self._changes]
+        start = work_left, resumes_s, job.curve.rate(promise.plan.share_at(now_s))
+        self._stands = _follow(start, self._changes)
+        self._ends_s = self._end_from(self._stands[-1])
         # later than the plan says if the job has been moved since the plan was made: a reserve is spent only once
         self._planned_end_s = max(promise.plan.finish_s, self._ends_s)
 
     def price(self, at_s: float, share: int, earlier: tuple[Move, ...] = ()) -> Cost:
         """What moving the job costs, given the moves it has had since `now_s`, in order."""
         plan, deadline_s = self._promise.plan, self._promise.deadline_s
-        moves = (*earlier, Move(at_s, self._job.overhead.pause_s(share)))
-        ends_s = self._planned_end_s + self._project_end_s(moves) - self._ends_s
+        ends_s = self._end_after(at_s, share, earlier)
         slack_s, delay_s = deadline_s - plan.finish_s, ends_s - plan.finish_s
         return Cost(
             ends_s - deadline_s if ends_s > deadline_s + ROUNDING_S else 0.0,
@@ -93,28 +58,49 @@ class Course:
             delay_s / slack_s if slack_s > 0 else 1.0,
         )
 
+    def _end_after(self, at_s: float, share: int, earlier: tuple[Move, ...]) -> float:
+        """When the job ends if it is moved."""
+        moves = (*earlier, (at_s, self._job.overhead.pause_s(share), None))
+        return self._planned_end_s + self._project_end_s(moves) - self._ends_s
+
     def _project_end_s(self, moves: tuple[Move, ...]) -> float:
         """When the work ends if the plan is followed and the job is moved at these times."""
-        first = bisect_left(self._times_s, moves[0].at_s)  # a move comes before a change at the same instant
+        first = bisect_left(self._times_s, moves[0][0])  # a move comes before a change at the same instant
         if first >= len(self._stands):
             return self._ends_s
-        stand = self._stands[first]
-        for change in sorted([*moves, *self._changes[first:]], key=_AT_S):
-            following = stand.after(change)
-            if following is None:
-                break
-            stand = following
-        return stand.ends_s(self._promise.plan)
+        changes = sorted([*moves, *self._changes[first:]], key=itemgetter(0))
+        return self._end_from(_follow(self._stands[first], changes)[-1])
+
+    def _end_from(self, stand: Stand) -> float:
+        """When the work ends without another pause; when the plan says if it does not go on."""
+        work_left, resumes_s, rate = stand
+        return resumes_s + work_left / rate if rate else self._promise.plan.finish_s
+
+
+def _follow(stand: Stand, changes: Iterable[Move]) -> list[Stand]:
+    """Where a job stands now and after each change, as long as work is left."""
+    stands = [stand]
+    left, resumes_s, rate = stand
+    for at_s, pause_s, new_rate in changes:
+        if at_s > resumes_s:
+            left -= rate * (at_s - resumes_s)
+        if left <= 0.0:
+            break
+        resumes_s = at_s + pause_s
+        if new_rate is not None:
+            rate = new_rate
+        stands.append((left, resumes_s, rate))
+    return stands
 
 
 def _list_changes(job: Job, plan: Plan, now_s: float) -> list[Move]:
     """The planned changes of share to come, in order."""
-    changes = []
+    changes: list[Move] = []
     share = plan.share_at(now_s)
     for segment in plan.segments:
         if segment.start_s > now_s and segment.share != share:
             pause_s = job.overhead.pause_s(segment.share, starting=not share) if segment.share else 0.0
-            changes.append(Move(segment.start_s, pause_s, job.curve.rate(segment.share)))
+            changes.append((segment.start_s, pause_s, job.curve.rate(segment.share)))
             share = segment.share
     return changes
 
@@ -145,4 +131,6 @@ def price_moves(now_s: float, snapshot: Snapshot, promises: Mapping[JobId, Promi
 
 def promise_for(view: JobView, promise: Promise | None, plan: Plan) -> Promise:
     """The deadline a job has been promised, else the one it asks for, with the plan that is to keep it."""
+    if promise is not None and promise.plan is plan:
+        return promise
     return Promise(view.job.deadline_s if promise is None else promise.deadline_s, plan)
