@@ -1,6 +1,7 @@
 """`springtide plan --cloud` and `springtide catalog` as users and scripts run them."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.throughput.made_up import make_points
 import springtide.examples
 from springtide.cli.app import main
 from springtide.throughput.points import write_points
+from springtide.throughput.probing import Profile, Subject
 
 BASE = ("--cloud", "aws", "--steps", "200000", "--global-batch", "256")
 
@@ -146,6 +148,25 @@ def test_a_probe_tells_its_price_first(points: Path, tmp_path: Path, capsys: pyt
     assert "costs at most $" in capsys.readouterr().err
     tasks = list(yaml.safe_load_all((tmp_path / "probe.yaml").read_text(encoding="utf-8")))
     assert len(tasks) == 2
+
+
+def test_a_probe_is_a_command_that_this_version_understands(
+    points: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("name: mine\nrun: python train.py --lr 0.1 --seed 3\nsteps: 1000\n", encoding="utf-8")
+    asked = (job, "--cloud", "aws", "--points", points, "--global-batch", "256", "--type", "T4")
+    assert run("plan", *asked, "--export", "probe", "--export-file", "probe.yaml") == 0
+    seen: list[Subject] = []
+
+    def measure(subject: Subject, *options: object) -> Profile:
+        seen.append(subject)
+        return Profile((), {"noise": 0.0})
+
+    monkeypatch.setattr("springtide.throughput.probing.profile_script", measure)
+    (task,) = yaml.safe_load_all((tmp_path / "probe.yaml").read_text(encoding="utf-8"))
+    assert run(*shlex.split(task["run"])[1:]) == 0
+    assert seen == [Subject(Path("train.py"), ("--lr", "0.1", "--seed", "3"), tmp_path.name, "T4")]
 
 
 def test_the_front_is_drawn(points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,8 @@ def export_probe(machines: Sequence[Machine], launch: Launch) -> Probe:
     tasks = []
     for machine in machines:
         out = f"{launch.name}-{machine.instance_type}.csv"
-        run = f"springtide profile --seconds {PROBE_S:.0f} --device-type {machine.device_type!r} --out {out} {script}"
+        options = f"--seconds {PROBE_S:.0f} --device-type {machine.device_type!r} --out {out}"
+        run = f"springtide profile {options} -- {script}"
         resources = describe_resources(machine, spot=False) | {"autostop": {"idle_minutes": IDLE_MINUTES, "down": True}}
         name = f"{launch.name}-probe-{machine.instance_type.replace('.', '-').replace('_', '-').lower()}"
         tasks.append({"name": name, "workdir": launch.workdir, "resources": resources, "setup": INSTALL, "run": run})
