@@ -165,8 +165,16 @@ def test_a_probe_is_a_command_that_this_version_understands(
 
     monkeypatch.setattr("springtide.throughput.probing.profile_script", measure)
     (task,) = yaml.safe_load_all((tmp_path / "probe.yaml").read_text(encoding="utf-8"))
-    assert run(*shlex.split(task["run"])[1:]) == 0
-    assert seen == [Subject(Path("train.py"), ("--lr", "0.1", "--seed", "3"), tmp_path.name, "T4")]
+    command, _ = task["run"].split(" && ")
+    assert run(*shlex.split(command)[1:]) == 0
+    assert seen == [Subject(Path("train.py"), ("--lr", "0.1", "--seed", "3"), "mine", "T4")]
+
+
+def test_profiles_of_two_machines_are_planned_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, speed in (("T4", 1.0), ("L4", 2.2)):
+        (tmp_path / f"{kind}.csv").write_text(write_points(make_points("net", kind, speed=speed)), encoding="utf-8")
+    document = plan(capsys, *BASE, "--profile", tmp_path / "T4.csv", "--profile", tmp_path / "L4.csv")
+    assert {part["device_type"] for found in document["plans"] for part in found["parts"]} == {"T4", "L4"}
 
 
 def test_the_front_is_drawn(points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """`springtide plan`: what it would take, when it would finish and what it would cost. Nothing is started."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -34,8 +35,8 @@ class Sizes:
 def run(
     job: Path = typer.Argument(None, metavar="[JOB.yaml]", help="A job file."),
     cloud: str = typer.Option(None, metavar="NAMES", help="Clouds to rent from: aws, gcp, azure, joined by commas."),
-    points: Path = typer.Option(
-        None, "--points", "--profile", metavar="FILE", help="Measured points of the job (CSV)."
+    points: list[Path] = typer.Option(
+        [], "--points", "--profile", metavar="FILE", help="Measured points of the job (CSV); again for more files."
     ),
     prior: Path = typer.Option(None, metavar="FILE", help="Points of other models on the same kind of cluster."),
     model: str = typer.Option(None, help="Which model of the points file. Default: its first."),
@@ -109,7 +110,7 @@ def run(
         guess_network=guess_network,
         terms=SpotTerms(revocations_per_node_h=revocation),
     )
-    measured = points or _find_beside(job, told.get("points") or told.get("profile"))
+    measured = tuple(points) or _find_beside(job, told.get("points") or told.get("profile"))
     sizes = find_sizes(told, measured, Sizes(steps, logical_workers, global_batch))
     types = kind or ",".join(told.get("device_types") or ())
     plan_cloud(
@@ -148,11 +149,11 @@ def read_job(path: Path | None) -> dict[str, Any]:
     return document
 
 
-def find_sizes(told: dict[str, Any], points: Path | None, given: Sizes) -> Sizes:
-    """How large the job is: as given, or by its file, or by the notes beside its profile."""
+def find_sizes(told: dict[str, Any], points: Sequence[Path], given: Sizes) -> Sizes:
+    """How large the job is: as given, or by its file, or by the notes beside its first profile that has any."""
     from springtide.throughput.notes import Notes, read_notes
 
-    notes = read_notes(points) if points is not None else Notes()
+    notes = next((found for found in map(read_notes, points) if found != Notes()), Notes())
     workers = given.logical_workers or _read_count(told, "logical_workers") or notes.logical_workers
     batch = given.global_batch or _read_count(told, "global_batch")
     steps = given.steps or _read_count(told, "steps")
@@ -199,5 +200,5 @@ def _read_command(command: Any) -> str:
     return str(command) if command else "python train.py"
 
 
-def _find_beside(job: Path | None, name: Any) -> Path | None:
-    return job.parent / str(name) if job is not None and name else None
+def _find_beside(job: Path | None, name: Any) -> tuple[Path, ...]:
+    return (job.parent / str(name),) if job is not None and name else ()

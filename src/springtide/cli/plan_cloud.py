@@ -43,7 +43,7 @@ class Job:
     name: str
     command: str
     folder: Path
-    points: Path | None
+    points: tuple[Path, ...]
     prior: Path | None
     model: str | None
     steps: int | None
@@ -81,11 +81,11 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, runni
     from springtide.cloud.plans import Wanted
 
     catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
-    if job.points is None:
+    if not job.points:
         job, counts = count_job(job)
         work, speeds = make_work(job), estimate_speeds(catalog, counts)
     else:
-        work, speeds = make_work(job), load_speeds(job, job.points, catalog)
+        work, speeds = make_work(job), load_speeds(job, catalog)
     if running is not None:
         warn_age(catalog)
         show_move(replan(running, catalog, speeds, work, limits), wishes.json)
@@ -97,7 +97,7 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, runni
 
         draw_front(search, limits, wishes.pareto)
     show_search(search, work, limits, catalog, wishes.json)
-    if job.points is None:
+    if not job.points:
         print(REMEDY, file=sys.stderr)
     if wishes.export is not None:
         export(wishes, search, catalog, work.device_memory_gib, job)
@@ -118,7 +118,7 @@ def make_work(job: Job) -> "Work":
         raise JobError(
             f"global batch {job.global_batch} is below the {job.logical_workers} logical workers; each needs a sample"
         )
-    model = job.model or (read_points(job.points)[0].layout.model if job.points else job.name)
+    model = job.model or (read_points(job.points[0])[0].layout.model if job.points else job.name)
     level = job.level or ("D1" if job.logical_workers else "none")
     return Work(model, job.steps, job.global_batch, job.logical_workers, level, job.memory_gib)
 
@@ -156,13 +156,13 @@ def count_job(job: Job) -> tuple[Job, "Counts"]:
     return known, counts
 
 
-def load_speeds(job: Job, file: Path, catalog: "Catalog") -> dict[str, "Speed"]:
+def load_speeds(job: Job, catalog: "Catalog") -> dict[str, "Speed"]:
     """The speeds that the job's points give on machines of this catalog."""
     from springtide.throughput.points import read_points
 
-    points = read_points(file)
+    points = [point for file in job.points for point in read_points(file)]
     others = read_points(job.prior) if job.prior else []
-    return find_speeds(points, others, job.model or points[0].layout.model, str(file), catalog)
+    return find_speeds(points, others, job.model or points[0].layout.model, ", ".join(map(str, job.points)), catalog)
 
 
 def find_speeds(

@@ -81,7 +81,8 @@ def simulate_asked(asked: Asked, words: Sequence[Path], json_file: str | None) -
 
     clouds, trace = read_words(words)
     batches = (asked.steps, asked.global_batch, asked.logical_workers)
-    job = Job("job", "", Path(), asked.points, asked.prior, asked.model, *batches, "D1", None)
+    points = () if asked.points is None else (asked.points,)
+    job = Job("job", "", Path(), points, asked.prior, asked.model, *batches, "D1", None)
     limits = Limits(
         deadline_s=None if asked.deadline is None else parse_span(asked.deadline, "deadline"),
         budget_usd=asked.budget_usd,
@@ -96,10 +97,10 @@ def simulate_cloud(job: Job, market: Market, limits: "Limits", draws: Draws, jso
     from springtide.cloud.spot_simulation import Setting, simulate_job
 
     catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
-    if job.points is None:
+    if not job.points:
         job, speeds = make_example(job, catalog)
     else:
-        speeds = load_speeds(job, job.points, catalog)
+        speeds = load_speeds(job, catalog)
     work = make_work(job)
     runs = []
     for seed in range(draws.seeds):

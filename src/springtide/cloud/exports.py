@@ -107,8 +107,9 @@ def export_probe(machines: Sequence[Machine], launch: Launch) -> Probe:
     tasks = []
     for machine in machines:
         out = f"{launch.name}-{machine.instance_type}.csv"
-        options = f"--seconds {PROBE_S:.0f} --device-type {machine.device_type!r} --out {out}"
-        run = f"springtide profile {options} -- {script}"
+        options = f"--seconds {PROBE_S:.0f} --model {launch.name} --device-type {machine.device_type!r} --out {out}"
+        # The machine is gone soon after: what was measured stays in the log.
+        run = f"springtide profile {options} -- {script} && cat {out}"
         resources = describe_resources(machine, spot=False) | {"autostop": {"idle_minutes": IDLE_MINUTES, "down": True}}
         name = f"{launch.name}-probe-{machine.instance_type.replace('.', '-').replace('_', '-').lower()}"
         tasks.append({"name": name, "workdir": launch.workdir, "resources": resources, "setup": INSTALL, "run": run})
