@@ -177,6 +177,11 @@ def test_profiles_of_two_machines_are_planned_together(tmp_path: Path, capsys: p
     assert {part["device_type"] for found in document["plans"] for part in found["parts"]} == {"T4", "L4"}
 
 
+def test_spot_that_is_never_taken_away_needs_no_checkpoints(points: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = plan(capsys, *BASE, "--points", points, "--spot", "--revocation", "0")
+    assert {found["checkpoint_every_s"] for found in document["plans"]} == {None}
+
+
 def test_the_front_is_drawn(points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = plan(capsys, *BASE, "--points", points, "--pareto", tmp_path / "front.png", "--no-mixes")
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")

@@ -1,15 +1,14 @@
 """`springtide catalog`: list the GPU machines that can be rented, show one, refresh the prices."""
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import date
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from springtide.cli.outputs import OUTPUT, Output, tell, write_json
 from springtide.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -18,14 +17,6 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich")
 
 
-class Output(StrEnum):
-    """Forms of the result on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-OUTPUT = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout.")
 CATALOG = typer.Option(None, "--catalog", metavar="FILE", help="Your own catalog (CSV).")
 
 
@@ -85,7 +76,7 @@ def refresh(
         target.write_text(write_catalog(fresh), encoding="utf-8")
     except OSError as error:
         raise CatalogError(f"cannot write {target}: {error.strerror}; give another with --out FILE") from None
-    print(f"{len(fresh.machines)} prices from {fresh.origin} written to {target}", file=sys.stderr)
+    tell(f"{len(fresh.machines)} prices from {fresh.origin} written to {target}")
 
 
 def load_catalog(path: Path | None) -> "Catalog":
@@ -101,7 +92,7 @@ def warn_age(catalog: "Catalog") -> None:
     today = date.today()
     warning = "warning: " if catalog.is_old(today) else ""
     remedy = "; update them with: springtide catalog refresh" if warning else ""
-    print(f"{warning}{catalog.describe_age(today)}{remedy}", file=sys.stderr)
+    tell(f"{warning}{catalog.describe_age(today)}{remedy}")
 
 
 def split(text: str) -> list[str]:
@@ -126,7 +117,7 @@ def _show(catalog: "Catalog", machines: Sequence["Machine"], output: Output) -> 
     warn_age(catalog)
     if output is Output.JSON:
         rows = [_describe(machine) for machine in machines]
-        print(json.dumps({"schema": 1, "prices": describe_age(catalog), "machines": rows}, indent=2))
+        write_json({"schema": 1, "prices": describe_age(catalog), "machines": rows})
         return
     from rich.console import Console
     from rich.table import Table

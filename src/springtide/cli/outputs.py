@@ -4,9 +4,12 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import typer
+
+from springtide.errors import InputError
 
 WIDE = 160  # characters where the output is no terminal
 
@@ -24,6 +27,27 @@ OUTPUT = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result o
 def write_json(document: dict[str, Any]) -> None:
     """One JSON document on stdout."""
     print(json.dumps(document, indent=2, allow_nan=False))
+
+
+def write_report(document: dict[str, Any], json_file: str | None, output: Output = Output.TABLE) -> bool:
+    """The document as JSON in the file of `--json FILE|-`, and on stdout if that was asked for; whether it is there."""
+    if json_file not in (None, "-"):
+        write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", str(json_file))
+    if json_file == "-" or output is Output.JSON:
+        write_json(document)
+        return True
+    return False
+
+
+def write_text(text: str, target: str) -> None:
+    """A text in a file, or on stdout (`-`)."""
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; give a path in a folder that exists") from None
 
 
 def tell(line: str) -> None:

@@ -2,25 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from time import time
 from typing import Any
 
 import typer
 
+from springtide.cli.outputs import OUTPUT, Output
 from springtide.cli.plan_cloud import Job, Market, Wishes, plan_cloud
 from springtide.cli.replan import Running
 from springtide.errors import InputError, JobError
 
 RUNNING = "A job that runs on rented machines: stay or move?"
-
-
-class Output(StrEnum):
-    """Forms of the result on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,7 @@ def run(
     ),
     lost: bool = typer.Option(False, "--lost", rich_help_panel=RUNNING, help="Machines were taken away."),
     probe: bool = typer.Option(False, "--probe", help="Without --cloud: run unknown code for at most 15 s."),
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
+    output: Output = OUTPUT,
 ) -> None:
     """Plan a job: the best machines with time, cost and the chance to meet the deadline.
 

@@ -1,7 +1,6 @@
 """The cloud half of `springtide plan`: which machines to rent, when the job ends and what it costs. No side effects
 but the files that are asked for."""
 
-import json
 import sys
 from dataclasses import asdict, dataclass, replace
 from getpass import getuser
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
+from springtide.cli.outputs import tell, write_json, write_text
 from springtide.cli.replan import Running, replan, show_move
 from springtide.errors import InputError, JobError
 
@@ -98,7 +98,7 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, runni
         draw_front(search, limits, wishes.pareto)
     show_search(search, work, limits, catalog, wishes.json)
     if not job.points:
-        print(REMEDY, file=sys.stderr)
+        tell(REMEDY)
     if wishes.export is not None:
         export(wishes, search, catalog, work.device_memory_gib, job)
     if not search.best:
@@ -137,7 +137,7 @@ def count_job(job: Job) -> tuple[Job, "Counts"]:
             "this job was never measured and its script is not here to count; give its points with --points FILE "
             "(make them with: springtide profile SCRIPT), or a job file whose run: names the script"
         )
-    print(f"counting one step of {words[script]} on the CPU", file=sys.stderr)
+    tell(f"counting one step of {words[script]} on the CPU")
     subject = Subject(job.folder / words[script], tuple(words[script + 1 :]), job.name, "cpu", job.folder)
     facts = run_trial(subject, Trial(1, 1.0), COUNTING_S, 1, count=True).facts
     batch = facts["local_batch"]
@@ -188,7 +188,7 @@ def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Cata
 
     obvious = compare_obvious(search, work, limits)
     if as_json:
-        print(json.dumps(build_document(search, work, limits, catalog, obvious), indent=2))
+        write_json(build_document(search, work, limits, catalog, obvious))
         return
     if search.best:
         _print_plans("plans", search.best, search, limits)
@@ -265,14 +265,17 @@ def export(wishes: Wishes, search: "Search", catalog: "Catalog", memory_gib: flo
             raise InputError("nothing to export: no plan respects the limits")
         chosen = next((plan for plan in search.best if len(plan.parts) == 1), search.best[0])
         text = yaml.safe_dump(export_plan(chosen, launch), sort_keys=False)
-        print(f"exported {chosen.name}{_tell_bucket(chosen, launch)}", file=sys.stderr)
+        tell(f"exported {chosen.name}{_tell_bucket(chosen, launch)}")
     elif wishes.export == "probe":
         probe = export_probe(choose_probes(catalog, memory_gib), launch)
-        print(f"probing {' and '.join(probe.machines)} costs at most ${probe.cost_usd:.2f}", file=sys.stderr)
+        tell(f"probing {' and '.join(probe.machines)} costs at most ${probe.cost_usd:.2f}")
         text = yaml.safe_dump_all(probe.tasks, sort_keys=False)
     else:
         raise InputError(f"export {wishes.export!r} is unknown; there are skypilot, probe")
-    _write(text, wishes.export_file or f"{job.name}.{wishes.export}.yaml")
+    target = wishes.export_file or f"{job.name}.{wishes.export}.yaml"
+    write_text(text, target)
+    if target != "-":
+        tell(f"written to {target}")
 
 
 def _tell_bucket(plan: "Plan", launch: "Launch") -> str:
@@ -281,14 +284,3 @@ def _tell_bucket(plan: "Plan", launch: "Launch") -> str:
     if not plan.spot and launch.bucket is None:
         return ""
     return f"; its checkpoints go to the bucket {launch.bucket or name_bucket(launch)} (another with --bucket NAME)"
-
-
-def _write(text: str, target: str) -> None:
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}; give another with --export-file FILE") from None
-    print(f"written to {target}", file=sys.stderr)

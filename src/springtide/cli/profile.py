@@ -1,23 +1,14 @@
 """`springtide profile`: measure a training script on the devices at hand, for the planner and the platform."""
 
-import json
 import os
 import shutil
 import subprocess
-import sys
-from enum import StrEnum
 from pathlib import Path
 
 import typer
 
+from springtide.cli.outputs import OUTPUT, Output, tell, write_json
 from springtide.errors import InputError
-
-
-class Output(StrEnum):
-    """Forms of the result on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def run(
@@ -29,7 +20,7 @@ def run(
     model: str = typer.Option(None, metavar="NAME", help="What to call it. Default: the script's folder or name."),
     device_type: str = typer.Option(None, metavar="NAME", help="What to call the devices. Default: as found."),
     out: Path = typer.Option(None, metavar="FILE", help="Where to write the points. Default: NAME.points.csv."),
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
+    output: Output = OUTPUT,
 ) -> None:
     """Measure a script: a few batch sizes and device counts, tens of steps each, one run repeated for the noise.
 
@@ -45,7 +36,7 @@ def run(
     kind, most = find_devices()
     counts = read_counts(devices) if devices else sorted({1, most})
     subject = Subject(script, tuple(arguments or ()), name, device_type or kind)
-    profile = profile_script(subject, counts, seconds, steps, lambda line: print(line, file=sys.stderr))
+    profile = profile_script(subject, counts, seconds, steps, tell)
     target = out or Path(f"{name}.points.csv")
     try:
         target.write_text(write_points(profile.points), encoding="utf-8")
@@ -53,7 +44,7 @@ def run(
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}; give another with --out FILE") from None
     if output is Output.JSON:
-        print(json.dumps({"schema": 1, "points": str(target), "notes": dict(profile.notes)}, indent=2))
+        write_json({"schema": 1, "points": str(target), "notes": dict(profile.notes)})
         return
     for point in profile.points:
         print(f"{point.layout.devices} devices, local batch {point.layout.local_batch:g}: {point.step_s:.4g} s a step")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from springtide.cli.outputs import write_json
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def show_move(move: "Move", as_json: bool) -> None:
 
     if as_json:
         plan = None if move.plan is None else describe_plan(move.plan)
-        print(json.dumps({"schema": 1, "move": plan is not None, "why": move.why, "plan": plan}, indent=2))
+        write_json({"schema": 1, "move": plan is not None, "why": move.why, "plan": plan})
     elif move.plan is None:
         print(f"stay: {move.why}")
     else:

@@ -3,7 +3,6 @@
 Mixes of two types are not tried here: each replanning would take seconds.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
+from springtide.cli.outputs import write_report
 from springtide.cli.plan_cloud import Job, Market, find_speeds, load_speeds, make_work
 from springtide.errors import InputError, JobError
 
@@ -109,8 +109,7 @@ def simulate_cloud(job: Job, market: Market, limits: "Limits", draws: Draws, jso
             runs.append(Run(seed, spot, simulate_job(work, replace(limits, spot=spot), setting)))
     warn_age(catalog)
     document = {"schema": 1, "job": asdict(work), "limits": asdict(limits), "prices": describe_age(catalog)}
-    write_document(document | summarise(runs) | {"runs": list(map(describe_run, runs))}, json_file)
-    if json_file != "-":
+    if not write_report(document | summarise(runs) | {"runs": list(map(describe_run, runs))}, json_file):
         print_runs(runs)
 
 
@@ -155,18 +154,6 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 def describe_run(run: Run) -> dict[str, Any]:
     """A run for JSON."""
     return {"seed": run.seed, "spot": run.spot, **asdict(run.outcome)}
-
-
-def write_document(document: dict[str, Any], json_file: str | None) -> None:
-    """Write the JSON document to stdout (`-`) or a file, if it was asked for."""
-    text = json.dumps(document, indent=2)
-    if json_file == "-":
-        print(text)
-    elif json_file is not None:
-        try:
-            Path(json_file).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"report {json_file!r} cannot be written ({error.strerror})") from None
 
 
 def print_runs(runs: Sequence[Run]) -> None:

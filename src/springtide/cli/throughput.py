@@ -1,14 +1,13 @@
 """`springtide throughput`: fit measured step times, predict others, import published tables, judge the forms."""
 
-import json
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from springtide.cli.outputs import OUTPUT, Output, write_report, write_text
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,14 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich")
 
 
-class Output(StrEnum):
-    """Forms of the result on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-OUTPUT = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout.")
 JSON_FILE = typer.Option(None, "--json", metavar="FILE|-", help="Write the result as JSON.")
 
 
@@ -57,7 +48,7 @@ def fit(
     predictions = predictor.predict([query.layout for query in queries])
     pairs = list(zip(queries, predictions, strict=True))
     document = {"schema": 1, "predictions": [_describe(query, made) for query, made in pairs]}
-    if not _write_json(document, json_file, output):
+    if not write_report(document, json_file, output):
         _print_predictions(predictions)
 
 
@@ -80,7 +71,7 @@ def import_(
 
     kind = device_type or (source if source.is_dir() else source.parent).resolve().name
     points = import_points(Source(source, kind, per_node), name)
-    _write_text(write_points(points), out)
+    write_text(write_points(points), out)
     print(f"{len(points)} points of {len({point.layout.model for point in points})} models", file=sys.stderr)
 
 
@@ -112,7 +103,7 @@ def evaluate(
         from springtide.throughput.drawings import draw_trials
 
         draw_trials(next(iter(trials.values())), plot)
-    if not _write_json(_describe_scores(chosen, scores, trials), json_file, output):
+    if not write_report(_describe_scores(chosen, scores, trials), json_file, output):
         _print_scores(chosen, scores)
 
 
@@ -163,27 +154,6 @@ def _describe_scores(split: "Split", scores: dict[str, "Score"], trials: dict[st
             for name, score in scores.items()
         ],
     }
-
-
-def _write_json(document: dict[str, Any], json_file: str | None, output: Output) -> bool:
-    """Write the document where asked; whether stdout holds it now."""
-    text = json.dumps(document, indent=2) + "\n"
-    if json_file and json_file != "-":
-        _write_text(text, json_file)
-    if json_file == "-" or output is Output.JSON:
-        sys.stdout.write(text)
-        return True
-    return False
-
-
-def _write_text(text: str, target: str) -> None:
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}; give a path in a folder that exists") from None
 
 
 def _print_predictions(predictions: Sequence["Prediction"]) -> None:

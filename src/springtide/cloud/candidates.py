@@ -8,6 +8,7 @@ cost must hold with the asked confidence. Storage and egress are not counted. Wh
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,7 +163,7 @@ def make_plan(found: Candidates, row: int, work: Work, limits: Limits) -> Plan:
         Range(*times),
         Range(*(time_s * hourly for time_s in times)),
         chance if basis == "measured" else None,
-        loss.checkpoint_every_s if found.spot else None,
+        loss.checkpoint_every_s if isfinite(loss.checkpoint_every_s) else None,
         basis,
         _note(parts, found),
     )
