@@ -1,6 +1,6 @@
 """What `springtide simulate --cloud` shows: a job on rented machines in virtual time, with and without spot.
 
-Mixes of two types are not tried here: each replanning would take seconds.
+Mixes of two types are not tried here: each replanning could take a second.
 """
 
 import sys
