@@ -1,11 +1,8 @@
-"""Drawings of runs: averages over cells, and targets that are refused before anything runs."""
-
-from pathlib import Path
+"""Drawings of runs: averages over cells."""
 
 import pytest
 
-from springtide.errors import InputError
-from springtide.experiments.timelines import average_steps, check_target
+from springtide.experiments.timelines import average_steps
 
 
 def test_cells_average_a_step_function() -> None:
@@ -16,10 +13,3 @@ def test_cells_average_a_step_function() -> None:
 
 def test_nothing_held_draws_nothing() -> None:
     assert average_steps([], 10) == ([], [])
-
-
-def test_unwritable_pictures_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'\.txt'; it must be one of \.png"):
-        check_target(tmp_path / "x.txt")
-    with pytest.raises(InputError, match="does not exist"):
-        check_target(tmp_path / "none" / "x.png")

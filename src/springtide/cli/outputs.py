@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import typer
 from springtide.errors import InputError
 
 WIDE = 160  # characters where the output is no terminal
+PICTURES = (".png", ".pdf", ".svg")
 
 
 class Output(StrEnum):
@@ -48,6 +50,16 @@ def write_text(text: str, target: str) -> None:
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}; give a path in a folder that exists") from None
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be written, before anything is run for it."""
+    if path.suffix.lower() not in PICTURES:
+        raise InputError(f"picture {str(path)!r} ends in {path.suffix!r}; it must be one of {', '.join(PICTURES)}")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"picture {str(path)!r}: folder {str(path.parent)!r} does not exist")
+    if find_spec("matplotlib") is None:
+        raise InputError("drawing needs matplotlib; install it with: pip install 'springtide[figures]'")
 
 
 def tell(line: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
-from springtide.cli.outputs import tell, write_json, write_text
+from springtide.cli.outputs import check_picture, tell, write_json, write_text
 from springtide.cli.replan import Running, replan, show_move
 from springtide.errors import InputError, JobError
 
@@ -80,6 +80,8 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, runni
     from springtide.cloud.planner import search_plans
     from springtide.cloud.plans import Wanted
 
+    if wishes.pareto is not None:
+        check_picture(wishes.pareto)
     catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
     if not job.points:
         job, counts = count_job(job)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from springtide.cli.outputs import check_picture
 from springtide.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
@@ -233,10 +234,8 @@ def find_bounds(
 
 def check_targets(plot: Path | None, json_file: str | None) -> None:
     """Refuse files that could not be written, before anything is run for them."""
-    from springtide.experiments.timelines import check_target
-
     if plot is not None:
-        check_target(plot)
+        check_picture(plot)
     if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
         raise InputError(f"report {json_file!r} cannot be written; its folder does not exist")
 

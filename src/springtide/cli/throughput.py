@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, write_report, write_text
+from springtide.cli.outputs import OUTPUT, Output, check_picture, write_report, write_text
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def evaluate(
     from springtide.throughput.points import read_points
     from springtide.throughput.splits import find_split
 
+    if plot is not None:
+        check_picture(plot)
     chosen, points = find_split(split), read_points(data)
     trials = _run_forms(points, chosen, forms, prior)
     scores = {name: score_trials(found, confidence) for name, found in trials.items()}

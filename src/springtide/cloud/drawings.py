@@ -7,17 +7,15 @@ import numpy as np
 
 from springtide.cloud.planner import Search
 from springtide.cloud.plans import HOUR_S, Limits, Plan
-from springtide.errors import InputError
 
 MOST_LABELS = 6
 
 
 def draw_front(search: Search, limits: Limits, target: Path) -> None:
     """Save a picture of every plan of one kind, the front with its intervals, and the limits."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("drawing needs matplotlib; install it with: pip install 'springtide[figures]'") from None
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     times = np.concatenate([found.time_s for found in search.alone]) / HOUR_S
@@ -37,7 +35,9 @@ def draw_front(search: Search, limits: Limits, target: Path) -> None:
         axes.axhline(limits.budget_usd, color="C1", lw=1, ls="--", label="budget")
     axes.set(xscale="log", yscale="log", xlabel="hours to finish", ylabel="cost, $")
     for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     if front:
         axes.set_xlim(min(hours) / 2, max(hours) * 6)
         axes.set_ylim(min(dollars) / 2, max(dollars) * 6)

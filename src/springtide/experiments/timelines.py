@@ -1,29 +1,16 @@
 """Draws runs over time: for each trace one column, devices held above, deadlines met below, a line per policy."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from springtide.errors import InputError
 from springtide.simulator.batches import Outcome
 from springtide.simulator.recordings import Steps
 
-FORMATS = (".png", ".pdf", ".svg")
 BINS = 400  # held devices are averaged over this many cells, so that bursts of rescales stay readable
 # Okabe and Ito's colours, told apart by colour-blind readers too
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6914")
 STYLES = ("-", "--", ":")
-
-
-def check_target(path: Path) -> None:
-    """Refuse a picture that could not be written, before anything is run for it."""
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(f"picture {str(path)!r} ends in {path.suffix!r}; it must be one of {', '.join(FORMATS)}")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"picture {str(path)!r}: folder {str(path.parent)!r} does not exist")
-    if find_spec("matplotlib") is None:
-        raise InputError("drawing needs matplotlib; install it with: pip install 'springtide[figures]'")
 
 
 def draw_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:

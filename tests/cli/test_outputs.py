@@ -1,0 +1,32 @@
+"""Where results go: reports and texts in files or on stdout, and pictures that are refused before anything runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from springtide.cli.outputs import Output, check_picture, write_report, write_text
+from springtide.errors import InputError
+
+
+def test_a_report_goes_where_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "report.json"
+    assert not write_report({"schema": 1}, str(file))
+    assert json.loads(file.read_text(encoding="utf-8")) == {"schema": 1}
+    assert capsys.readouterr().out == ""
+    assert write_report({"schema": 1}, "-")
+    assert write_report({"schema": 1}, None, Output.JSON)
+    assert capsys.readouterr().out == 2 * '{\n  "schema": 1\n}\n'
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file or directory; give a path in a folder"):
+        write_text("x", str(tmp_path / "none" / "x.yaml"))
+
+
+def test_unwritable_pictures_are_refused(tmp_path: Path) -> None:
+    check_picture(tmp_path / "x.png")
+    with pytest.raises(InputError, match=r"'\.txt'; it must be one of \.png"):
+        check_picture(tmp_path / "x.txt")
+    with pytest.raises(InputError, match="does not exist"):
+        check_picture(tmp_path / "none" / "x.png")
