@@ -170,10 +170,11 @@ def test_workers_see_only_what_they_may(stage: Stage, monkeypatch: pytest.Monkey
     assert "mine" not in seen["SPRINGTIDE_ROSTER"] if "SPRINGTIDE_ROSTER" in seen else True
 
 
-def test_a_probe_measures_both_shares_and_writes_nothing_to_keep(stage: Stage) -> None:
+@pytest.mark.parametrize(("max_steps", "max_s"), [(16, 60.0), (1000, 4.0)])
+def test_a_probe_measures_both_shares_and_writes_nothing_to_keep(stage: Stage, max_steps: int, max_s: float) -> None:
     job = stage.new_job()
     spec = stage.spec(job, "tiny.py", "--steps", "1000", "--sleep", "0.01")
-    stage.apply(Probe(job=job, generation=1, key="probe", spec=spec, devices=BOTH, max_steps=16, max_s=60))
+    stage.apply(Probe(job=job, generation=1, key="probe", spec=spec, devices=BOTH, max_steps=max_steps, max_s=max_s))
     probed = stage.wait_for_end(job, Probed)
     assert [point.share for point in probed.points] == [1, 2]
     assert all(point.steps_per_s > 0 for point in probed.points)

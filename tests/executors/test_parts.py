@@ -128,13 +128,23 @@ def test_a_probe_shares_its_bound_among_shares() -> None:
     steps = [probe.note(step, step * 0.1) for step in range(1, 16)]
     assert steps == [False] * 14 + [True]
     probe.close(1.5)
-    assert (probe.share, probe.is_complete) == (2, False)
+    assert (probe.share, probe.is_last) == (2, True)
     assert not probe.note(20, 5.0)
     assert not probe.is_over(12.4) and probe.is_over(12.5)
+    assert not probe.note(21, 9.0)
     probe.close(12.5)
-    assert [(point.share, point.steps) for point in probe.points] == [(1, 14), (2, 0)]
-    assert [point.steps_per_s for point in probe.points] == pytest.approx([10.0, 1 / 7.5])
-    assert probe.is_complete
+    assert [(point.share, point.steps) for point in probe.points] == [(1, 14), (2, 1)]
+    assert [point.steps_per_s for point in probe.points] == pytest.approx([10.0, 0.25])
+
+
+def test_a_share_without_a_whole_step_is_at_most_so_fast_alone_and_no_point_beside_others() -> None:
+    probe = Measurement(shares=2, max_steps=30, max_s=15)
+    probe.note(1, 0.0)
+    assert probe.is_over(7.5)
+    probe.close(7.5)
+    probe.note(2, 10.0)
+    probe.close(15.0)
+    assert [(point.share, point.steps_per_s) for point in probe.points] == [(1, pytest.approx(1 / 7.5))]
 
 
 devices = st.lists(st.sampled_from([f"gpu:{k}" for k in range(8)]), min_size=1, max_size=8, unique=True)

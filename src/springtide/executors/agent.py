@@ -51,6 +51,7 @@ from springtide.executors.protocol import (
     Stop,
     Stopped,
 )
+from springtide.executors.surveyors import make_crew
 
 #: How an agent ends that finds its state folder taken.
 OCCUPIED = 3
@@ -191,7 +192,7 @@ class Agent:
         for job, standing in self.journal.jobs.items():
             crew = self.crews.get(job)
             if crew is None:
-                self.crews[job] = Crew(self.house, standing)
+                self.crews[job] = make_crew(self.house, standing)
             elif crew.standing.order != standing.order and not crew.abandoned:
                 crew.abandon()
         for job, crew in list(self.crews.items()):

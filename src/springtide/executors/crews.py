@@ -2,7 +2,8 @@
 
 A crew starts its processes, resizes them in place, ends them with a grace, and starts them again from the last
 checkpoint when they are lost, hang or crash. It never waits: `tick` moves it on. One start is an `Attempt`; what exit
-codes mean is in `verdicts`, what counts as a hang in `watches`, when to give up in `restarts`.
+codes mean is in `verdicts`, what counts as a hang in `watches`, when to give up in `restarts`. A probe is the crew of
+`surveyors`.
 """
 
 import signal
@@ -16,7 +17,6 @@ from springtide.executors.changes import fit_devices
 from springtide.executors.journals import Standing
 from springtide.executors.lines import Message
 from springtide.executors.logs import LogBook, read_tail
-from springtide.executors.probes import Measurement, make_measurement
 from springtide.executors.processes import STORE, Member
 from springtide.executors.protocol import Event, Running, Stop
 from springtide.executors.reports import Reports
@@ -56,15 +56,11 @@ class Crew:
         #: Why the agent itself ends the job, if it does: the lease, or its own end.
         self.leaving: str | None = None
         self.abandoned = False
-        self.measurement = make_measurement(standing)
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The devices to use now; a probe begins with one."""
-        devices = self.standing.devices
-        if self.measurement is not None:
-            devices = devices[: self.measurement.share]
-        workers = self.standing.all_workers
+        """The devices to use now."""
+        devices, workers = self.standing.devices, self.standing.all_workers
         return fit_devices(devices, workers.total if workers else None) if self.spec.elastic else devices
 
     @property
@@ -104,7 +100,6 @@ class Crew:
         self.phase = "starting"
         self.watch = Watch(self.house.options.patience)
         self.words = Words(time.monotonic(), step=self.words.step, total_steps=self.words.total_steps)
-        self.measurement = make_measurement(self.standing)
         try:
             environments.check_command(self.spec)
             environments.read_secrets(self.spec)
@@ -176,11 +171,7 @@ class Crew:
 
     def note_step(self) -> None:
         """A global step was completed."""
-        now_s = time.monotonic()
         self.restarts.note_step(self.words.step)
-        measurement = self.measurement
-        if measurement is not None and self.phase == "running" and measurement.note(self.words.step, now_s):
-            self.measure_next(measurement, now_s)
 
     def complete_change(self, step: int, pause_s: float) -> None:
         """The change of devices has been made."""
@@ -189,8 +180,6 @@ class Crew:
         if self.phase == "resizing":
             self.phase = "running"
         self.words.speed.pause()
-        if self.measurement is not None:
-            self.measurement.pause_s = pause_s
         self.reached = self.heading
         self.reports.tell_resized(self.heading, self.attempt.devices, step, pause_s)
 
@@ -199,13 +188,6 @@ class Crew:
         self.reported_s = time.monotonic()
         if self.attempt is not None:
             self.reports.tell_progress(self.words, len(self.attempt.roster.names))
-
-    def measure_next(self, measurement: Measurement, now_s: float) -> None:
-        """A share was measured: go on to the next, or end the probe if there is none."""
-        measurement.close(now_s)
-        workers = self.standing.all_workers
-        if measurement.is_complete or (workers is not None and workers.total == 1):
-            self.clear(self.reports.make_probed(measurement, self.words))
 
     # Ends.
 
@@ -241,10 +223,6 @@ class Crew:
 
     def finish(self) -> None:
         """The job is done."""
-        if self.measurement is not None:
-            self.measurement.close(time.monotonic())
-            self.clear(self.reports.make_probed(self.measurement, self.words))
-            return
         self.report()
         self.look_for_checkpoint()
         self.clear(self.reports.make_finished(self.words))
@@ -258,11 +236,15 @@ class Crew:
         rank = self.attempt.rank_of(self.attempt.processes.members[verdict.process])
         said = " | ".join(read_tail(self.logs.path_of(rank))) or "it said nothing"
         reason = f"rank {rank} {describe_code(verdict.code)}: {said}"
-        used_up = self.standing.crashes >= self.spec.retries
-        if self.measurement is not None or not verdict.can_retry or used_up:
-            self.fail("crashed", reason, verdict.code)
-        else:
+        if verdict.can_retry and self.may_retry:
             self.fault("crashed", reason, user_fault=True)
+        else:
+            self.fail("crashed", reason, verdict.code)
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether the user's code may crash once more."""
+        return self.standing.crashes < self.spec.retries
 
     def fail(self, code: str, reason: str, exit_code: int | None = None, user_fault: bool = True) -> None:
         """Give the job up."""
@@ -326,7 +308,7 @@ class Crew:
         attempt = self.attempt
         if self.phase in ("stopping", "clearing", "over"):
             return
-        if attempt is None or self.phase == "settling" or self.measurement is not None:
+        if attempt is None or self.phase == "settling":
             self.clear(None)
         elif self.words.has_stepped:
             attempt.command({"do": "terminate"})
@@ -385,13 +367,10 @@ class Crew:
             self.look(self.attempt, now_s)
         if self.phase == "running":
             self.oversee_devices(self.attempt)
-        until_s = self.measurement.until_s if self.measurement is not None else None
-        if until_s is not None and now_s >= until_s and self.phase != "clearing":
-            self.finish()
 
     def look_for_checkpoint(self) -> None:
         """Tell of a checkpoint when it is on disk, whatever was said of it."""
-        if self.measurement is None and (step := self.shelf.look()) is not None:
+        if (step := self.shelf.look()) is not None:
             self.reports.tell_checkpoint(step)
 
     def look(self, attempt: Attempt, now_s: float) -> None:

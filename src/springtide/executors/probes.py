@@ -6,7 +6,6 @@ is not measured: it carries the warm-up.
 
 from dataclasses import dataclass, field
 
-from springtide.executors.journals import Standing
 from springtide.executors.protocol import Probe, SpeedPoint
 
 
@@ -48,24 +47,21 @@ class Measurement:
     def close(self, now_s: float) -> None:
         """Keep the point of this share and begin the next.
 
-        A share with one step only is as slow as the time waited since: its speed is at most 1/(that time).
+        Without a whole step on one device its speed is at most 1/(the time waited); on more devices there is no point.
         """
-        if self.first_s is None:
-            return
         steps = self.last_step - self.first_step
+        if self.first_s is None or (self.points and not steps):
+            return
         seconds = self.last_s - self.first_s if steps else now_s - self.first_s
         self.points.append(SpeedPoint(self.share, steps, max(1, steps) / max(seconds, 1e-9)))
         self.first_s = None
 
     @property
-    def is_complete(self) -> bool:
-        """Whether every share has its point."""
-        return len(self.points) >= self.shares
+    def is_last(self) -> bool:
+        """Whether no other share is to be measured after this one."""
+        return self.share >= self.shares
 
 
-def make_measurement(standing: Standing) -> Measurement | None:
+def make_measurement(order: Probe) -> Measurement:
     """The measurement that a probe makes."""
-    order = standing.order
-    if not isinstance(order, Probe):
-        return None
     return Measurement(min(2, len(order.devices)), order.max_steps, order.max_s)
