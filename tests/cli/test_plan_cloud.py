@@ -177,6 +177,17 @@ def test_profiles_of_two_machines_are_planned_together(tmp_path: Path, capsys: p
     assert {part["device_type"] for found in document["plans"] for part in found["parts"]} == {"T4", "L4"}
 
 
+def test_one_measured_node_is_planned_alone_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    single = [point for point in make_points("net", "T4") if point.layout.nodes == 1]
+    (tmp_path / "one.csv").write_text(write_points(single), encoding="utf-8")
+    asked = (*BASE, "--points", tmp_path / "one.csv")
+    document = plan(capsys, *asked)
+    assert {part["nodes"] for found in document["plans"] for part in found["parts"]} == {1}
+    assert document["remarks"][0].startswith("several nodes of T4 were not planned, because only one was measured")
+    guessed = plan(capsys, *asked, "--guess-network", "--deadline", "200h", "--min-throughput", "0.1")
+    assert guessed["remarks"] == []
+
+
 def test_spot_that_is_never_taken_away_needs_no_checkpoints(points: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = plan(capsys, *BASE, "--points", points, "--spot", "--revocation", "0")
     assert {found["checkpoint_every_s"] for found in document["plans"]} == {None}

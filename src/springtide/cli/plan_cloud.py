@@ -186,7 +186,7 @@ def find_speeds(
 
 def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Catalog", as_json: bool) -> None:
     """Print what was found, as JSON or for people."""
-    from springtide.cloud.reasons import compare_obvious
+    from springtide.cloud.reasons import compare_obvious, list_remarks
 
     obvious = compare_obvious(search, work, limits)
     if as_json:
@@ -202,6 +202,8 @@ def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Cata
     else:
         print(f"nothing respects the limits; what binds: {', '.join(search.binding) or 'no machine can run the job'}")
         _print_plans("nearest", search.nearest, search, limits)
+    for remark in list_remarks(search, limits):
+        print(f"  {remark}")
 
 
 def build_document(
@@ -209,7 +211,7 @@ def build_document(
 ) -> dict[str, Any]:
     """The result for JSON."""
     from springtide.cloud.plans import describe_plan
-    from springtide.cloud.reasons import explain_miss, explain_plan
+    from springtide.cloud.reasons import explain_miss, explain_plan, list_remarks
 
     plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
     return {
@@ -223,6 +225,7 @@ def build_document(
         "front": [describe_plan(plan) for plan in search.front],
         "nearest": [describe_plan(plan) | {"why": explain_miss(plan, limits)} for plan in search.nearest],
         "binding": list(search.binding),
+        "remarks": list_remarks(search, limits),
         "considered": search.considered,
     }
 

@@ -45,6 +45,18 @@ def explain_miss(plan: Plan, limits: Limits) -> str:
     return ", ".join(broken) or f"keeps the limits on average, but not with {limits.confidence:.0%} confidence"
 
 
+def list_remarks(search: Search, limits: Limits) -> list[str]:
+    """What was not planned for want of measurements, and how to have it planned."""
+    speeds = {found.kinds[0].speed for found in search.alone}
+    blind = sorted(s.device_type for s in speeds if s.basis == "measured" and not s.knows_network)
+    if not blind or limits.guess_network:
+        return []
+    return [
+        f"several nodes of {', '.join(blind)} were not planned, because only one was measured; measure 3 or more, or "
+        "ask for a guess with --guess-network"
+    ]
+
+
 def offer_rent(search: Search) -> str | None:
     """What renting would take, in one line for a job that the cluster must decline; None if no plan fits.
 
