@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -120,7 +120,8 @@ def test_a_drained_node_is_left_within_the_grace_and_the_bits_stay(
             main(["nodes", "drain", "node-1", "--grace", "60s"])
         assert not left.value.code
         client.wait(job, lambda document: "drained" in [event["kind"] for event in client.events()])
-        (running,) = LocalExecutor(home.root).running()
+        with closing(LocalExecutor(home.root)) as executor:
+            (running,) = executor.running()
         assert running.devices == ("cpu:0",)
         ended = client.wait(job)
         kinds = [event["kind"] for event in client.events(job)]

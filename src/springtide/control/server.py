@@ -275,6 +275,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--engine", default="local")
     parser.add_argument("--devices", type=int, default=None)
+    parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--policy", default=Options().policy)
     parser.add_argument("--port", type=int, default=None)
     parser.add_argument("--detach", action="store_true")
@@ -286,7 +287,7 @@ def main() -> None:
         given.engine,
         given.devices,
         Listening(port=given.port),
-        Options(policy=given.policy),
+        Options(policy=given.policy, nodes=given.nodes),
     )
     serve(settings, lambda url: None)
 
