@@ -33,7 +33,8 @@ def test_a_finished_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_run_over_its_limit_is_stopped_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_plan(Plan(SCENE, "edf"), limit_s=1e-6) is None
+    long = Scene("2x8:a100", synthetic="jobs=300,gap=600,seed=3")
+    assert run_plan(Plan(long, "edf-elastic"), limit_s=0.01) is None
     monkeypatch.setattr(simulations, "run_plan", lambda plan: None)
     cache = Cache(tmp_path)
     (outcome,) = run_plans([Plan(SCENE, "edf")], cache, 1, lambda what, done: None)

@@ -112,18 +112,21 @@ class TooLong(Exception):
 
 @contextmanager
 def limit_time(seconds: float) -> Iterator[None]:
-    """Raise TooLong in this thread, which must be a process's first, after so many seconds of wall time."""
+    """Raise TooLong in this thread, which must be a process's first, after so many seconds of CPU time.
+
+    CPU time, because which runs are finished should not depend on what else the machine does.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @cache
