@@ -44,11 +44,7 @@ def test_the_elastic_script_changes_at_most_five_lines(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_body_of_the_loop_is_unchanged(name: str) -> None:
-    plain = inner_loop(read_lines(name, "train_plain.py"))
-    elastic = inner_loop(read_lines(name, "train.py"))
-    # Clipping needs the reduced gradients, so it is asked of the run.
-    clipped = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
-    assert [line.replace("run.clip_grad_norm_(1.0)", clipped) for line in elastic] == plain
+    assert inner_loop(read_lines(name, "train.py")) == inner_loop(read_lines(name, "train_plain.py"))
 
 
 @pytest.mark.parametrize("name", NAMES)

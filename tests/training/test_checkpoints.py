@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from springtide.errors import CheckpointError
 from springtide.training.checkpoints import MANIFEST, REST, WEIGHTS, Checkpoints, Facts
 
-FACTS = Facts(logical_workers=4, seed=0, batch_size=8, level="D1", threads=1, code="abc")
+FACTS = Facts(4, seed=0, samples=64, batch_size=8, accumulate=1, level="D1", threads=1, code="abc")
 
 
 def state_at(step: int) -> dict[str, Any]:
@@ -106,9 +106,18 @@ def test_other_jobs_are_refused(tmp_path: Path) -> None:
     checkpoints = fill(tmp_path, 3)
     with pytest.raises(CheckpointError, match="logical_workers 4, this run has 8"):
         checkpoints.load(replace(FACTS, logical_workers=8), False)
+    with pytest.raises(CheckpointError, match="samples 64, this run has 65"):
+        checkpoints.load(replace(FACTS, samples=65), False)
     with pytest.raises(CheckpointError, match="other code"):
         checkpoints.load(replace(FACTS, code="other"), False)
     assert checkpoints.load(replace(FACTS, code="other"), True) is not None
+
+
+def test_facts_that_an_older_manifest_does_not_name_are_taken_to_agree(tmp_path: Path) -> None:
+    checkpoints = fill(tmp_path, 3)
+    file = checkpoints.list()[0] / MANIFEST
+    file.write_text(json.dumps({key: value for key, value in json.loads(file.read_text()).items() if key != "samples"}))
+    assert checkpoints.load(FACTS, False) is not None
 
 
 def test_leftovers_of_a_crash_are_cleaned(tmp_path: Path) -> None:

@@ -29,12 +29,13 @@ def test_kill_before_the_first_checkpoint_starts_again(laboratory: Laboratory) -
 # The first steps overflow and are skipped; then the scale changes every other step.
 OVERFLOWING = {"init_scale": 2.0**127, "backoff_factor": 2.0**-60, "growth_interval": 2}
 HABITS: dict[str, dict[str, Any]] = {
-    "transformer with AdamW": {"model": "transformer", "optimizer": "adamw"},
+    "transformer with AdamW": {"model": "attention", "optimizer": "adamw"},
     "two buckets": {"model": "wide", "optimizer": "adam"},
     "unused parameters": {"model": "forking", "prepare": {"find_unused_parameters": True}},
     "replaced buffers": {"model": "counting"},
     "own buffers": {"model": "cnn", "prepare": {"broadcast_buffers": False}},
     "gradient accumulation": {"model": "cnn", "prepare": {"accumulate": 2}},
+    "a dictionary as output": {"model": "describing", "prepare": {"accumulate": 2}},
     "bfloat16 autocast": {"model": "cnn", "autocast": True},
     "a gradient scaler that overflows": {"model": "cnn", "scaler": OVERFLOWING},
     "a gradient scaler and clipping": {"model": "cnn", "scaler": OVERFLOWING, "unscale": True, "clip": 0.5},

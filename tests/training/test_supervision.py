@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from tests.training.laboratory import WORKLOAD, Laboratory
 
 from springtide.errors import TrainingError
 from springtide.training.checkpoints import REST
+from springtide.training.protocol import Settings
 from springtide.training.records import find_difference, read_records
+from springtide.training.schedules import follow
 from springtide.training.supervision import Job, Supervisor
 
 ASKED = {"model": "cnn"}
@@ -65,11 +68,33 @@ def test_a_checkpoint_is_told_of_when_it_is_on_disk(laboratory: Laboratory) -> N
     assert told[-1] == 8
 
 
+def test_a_script_can_ask_for_a_checkpoint(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    asked = ASKED | {"save_in_step": 3}
+    _, supervisor = laboratory.run(asked, [(0, "2")], steps=6, checkpoint_dir=folder, checkpoint_keep=9)
+    assert [event["step"] for event in supervisor.events if event["event"] == "checkpointed"] == [4, 6]
+
+
 def test_checkpoints_of_another_run_are_refused(laboratory: Laboratory) -> None:
     folder = laboratory.new_folder()
     laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
     with pytest.raises(TrainingError, match="logical_workers 4, this run has 3"):
         laboratory.run(ASKED | {"workers": 3}, [(0, "2")], steps=4, checkpoint_dir=folder)
+
+
+def test_checkpoints_of_other_code_are_refused_unless_that_is_allowed(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    script = folder / "train.py"
+    script.write_text(WORKLOAD.read_text())
+    job = Job(script, settings=Settings(checkpoint_dir=folder / "saved", max_steps=2))
+    follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+    script.write_text(WORKLOAD.read_text() + "# changed\n")
+    job = replace(job, settings=replace(job.settings, max_steps=4))
+    with pytest.raises(TrainingError, match=r"written by other code .* --allow-code-change"):
+        follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+    job = replace(job, settings=replace(job.settings, allow_code_change=True))
+    supervisor = follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+    assert [event["step"] for event in supervisor.events if event["event"] == "resumed"] == [2]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +159,7 @@ def test_the_fork_server_does_not_wake_cuda(laboratory: Laboratory, tmp_path: Pa
     )
     with Supervisor(Job(script, (), tmp_path), fork_socket=laboratory.fork_socket) as supervisor:
         supervisor.start((1,))
-        with pytest.raises(TrainingError, match="ended before the last step"):
+        with pytest.raises(TrainingError, match=r"ended without a call of springtide\.init"):
             supervisor.wait()
         assert (supervisor.work_dir / "p0.out").read_text() == "False 1\n"
 
@@ -144,7 +169,7 @@ def test_ending_early_without_saying_so_is_a_failure(laboratory: Laboratory, tmp
     script.write_text("import springtide, sys\nspringtide.init(logical_workers=2)\nsys.exit(0)\n")
     with (
         Supervisor(Job(script, (), tmp_path), fork_socket=laboratory.fork_socket) as supervisor,
-        pytest.raises(TrainingError, match=r"ended before the last step .*run\.stop"),
+        pytest.raises(TrainingError, match=r"before the last step.*run\.stop"),
     ):
         supervisor.start((2,))
         supervisor.wait()

@@ -8,7 +8,8 @@ import pytest
 from springtide.cli.app import main
 from springtide.errors import JobError
 from springtide.training.records import Difference
-from springtide.training.verify import Outcome, Verdict, find_logical_workers
+from springtide.training.renumber import find_workers
+from springtide.training.verify import Outcome, Verdict
 
 HONEST = """
 import torch, springtide
@@ -61,11 +62,29 @@ def test_a_run_that_failed_is_not_identical() -> None:
     assert not Outcome("kill 2", None, 50, error="process p1 was lost").identical
 
 
-def test_the_number_of_logical_workers_is_read_from_the_script(script: Path) -> None:
-    assert find_logical_workers(script) == 4
-    script.write_text("import springtide\nrun = springtide.init(logical_workers=count())\n")
-    with pytest.raises(JobError, match="--logical-workers"):
-        find_logical_workers(script)
+@pytest.mark.parametrize(
+    ("text", "workers"),
+    [
+        (HONEST, 4),
+        ("import springtide\nspringtide.init(3)\n", 3),
+        ("import sys\nfrom springtide import init\nprint('Hi')\ninit(int(sys.argv[1]), seed=1)\n", 5),
+    ],
+)
+def test_the_number_of_logical_workers_is_read_in_the_script_or_asked_of_it(
+    script: Path, text: str, workers: int
+) -> None:
+    script.write_text(text)
+    assert find_workers(script, ["5"]) == workers
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("print(4)\nraise SystemExit('no data')\n", "no data"), ("import springtide\n", "without a call")],
+)
+def test_a_script_that_does_not_get_to_init_is_refused(script: Path, text: str, said: str) -> None:
+    script.write_text(text)
+    with pytest.raises(JobError, match=rf"did not get to springtide\.init.*{said}"):
+        find_workers(script, [])
 
 
 def test_an_honest_script_is_identical_in_every_case(
@@ -105,6 +124,8 @@ def test_a_difference_is_named_and_fails(script: Path, capsys: pytest.CaptureFix
         (["--sizes", "3+2"], "3+2"),
         (["--sizes", "two"], "two"),
         (["--kill", "9", "--steps", "5"], "9 kills"),
+        (["--sizes", "", "--rescale", "", "--kill", "0"], "nothing to compare"),
+        (["--json", "nowhere/verdict.json"], "cannot write nowhere/verdict.json"),
         (["--rescale", "4,1,3", "--steps", "2"], "3 sizes"),
     ],
 )
@@ -118,6 +139,14 @@ def test_bad_options_are_refused(
 def test_a_script_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_verify([str(tmp_path / "no.py")]) == 2
     assert "no.py does not exist" in capsys.readouterr().err
+
+
+def test_without_a_number_of_steps_a_short_script_is_compared_to_its_end(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--sizes", "1", "--rescale", "", "--kill", "0", "--against", "self", "--json", "-"]
+    assert run_verify([str(script), *options]) == 0
+    assert [case["steps"] for case in json.loads(capsys.readouterr().out)["cases"]] == [6]
 
 
 def test_a_script_that_ends_too_early_is_refused(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,16 @@
 """`springtide submit`: ask for a promise."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from springtide.cli.connections import connect_or_start
 from springtide.cli.outputs import OUTPUT, Output, show_rent, tell, write_json
+
+if TYPE_CHECKING:
+    from springtide.control.client import Project
 
 EXIT_CODES = {"admitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 1}
 
@@ -16,6 +20,9 @@ def run(
     deadline: str = typer.Option(None, help="Instead of the file's: 6h, 1h30m, or a time with its zone."),
     name: str = typer.Option(None, help="Instead of the file's."),
     accept_offer: bool = typer.Option(False, "--accept-offer", help="If declined, take the nearest offer at once."),
+    allow_code_change: bool = typer.Option(
+        False, "--allow-code-change", help="Resume from a checkpoint in checkpoint.dir even if other code wrote it."
+    ),
     wait: bool = typer.Option(True, help="Follow the probe of unknown code until the answer is there."),
     output: Output = OUTPUT,
 ) -> None:
@@ -32,6 +39,8 @@ def run(
     from springtide.control.client import load_job
 
     project = load_job(job, deadline=deadline, name=name)
+    if allow_code_change:
+        project = allow_other_code(project)
     with connect_or_start() as client:
         answer = client.submit(project, accept_offer, wait, lambda document: tell(f"{document['name']}: probing"))
     if output is Output.JSON:
@@ -39,6 +48,12 @@ def run(
     else:
         print_answer(answer)
     raise typer.Exit(EXIT_CODES.get(answer["state"], 3))
+
+
+def allow_other_code(project: "Project") -> "Project":
+    """The project with a job that may resume from checkpoints of other code."""
+    checkpoint = project.job.checkpoint.model_copy(update={"allow_code_change": True})
+    return replace(project, job=project.job.model_copy(update={"checkpoint": checkpoint}))
 
 
 def print_answer(answer: dict[str, Any]) -> None:

@@ -1,17 +1,20 @@
 """`springtide verify`: prove by bits that a script trains the same on any number of processes."""
 
-import json
-import sys
+import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from springtide.cli.outputs import OUTPUT, Output, tell, write_report
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
     from springtide.training.verify import Outcome, Verdict
+
+
+STEPS = 50
 
 
 class Against(StrEnum):
@@ -19,13 +22,6 @@ class Against(StrEnum):
 
     DDP = "ddp"
     SELF = "self"
-
-
-class Output(StrEnum):
-    """Forms of the result on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def run(
@@ -44,9 +40,11 @@ def run(
         help="Sizes taken in turn during one run; '' for none. [dim]Default for N = 4: 4,1,3,2[/]",
     ),
     kill: int = typer.Option(None, min=0, metavar="TIMES", help="Kill -9 a process so often in one run. Default: 2."),
-    steps: int = typer.Option(50, min=1, help="Global steps to compare."),
+    steps: int = typer.Option(
+        None, min=1, help="Global steps to compare. Default: 50, or as many as the script has if those are fewer."
+    ),
     json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the verdict as JSON."),
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
+    output: Output = OUTPUT,
 ) -> None:
     """Compare a script's parameters, optimizer state, buffers and losses by bits at every step.
 
@@ -60,43 +58,39 @@ def run(
       springtide verify train.py --sizes 3,2+2 --rescale 4,1 --kill 1 --json verdict.json -- --epochs 2
     """
     from springtide.training import cases
-    from springtide.training.verify import Subject, find_logical_workers, verify
+    from springtide.training.renumber import find_workers
+    from springtide.training.verify import Subject, verify
 
     if not script.is_file():
         raise JobError(f"script {script} does not exist; give the path of a training script")
-    workers = logical_workers or find_logical_workers(script)
-    planned = cases.plan_cases(
-        cases.choose_sizes(workers) if sizes is None else sizes,
-        cases.choose_rescale(workers, steps) if rescale is None else rescale,
-        min(2, steps - 1) if kill is None else kill,
-        workers,
-        steps,
-    )
-    subject = Subject(script, tuple(arguments or ()), workers, steps)
-    verdict = verify(subject, against.value, planned, tell)
-    write_json(verdict.to_json(), json_file, output)
-    if output is Output.TABLE and json_file != "-":
+    check_place(json_file)
+    words = tuple(arguments or ())
+    workers = logical_workers or find_workers(script, words)
+
+    def plan(count: int) -> list[cases.Case]:
+        return cases.plan_cases(
+            cases.choose_sizes(workers) if sizes is None else sizes,
+            cases.choose_rescale(workers, count) if rescale is None else rescale,
+            min(2, count - 1) if kill is None else kill,
+            workers,
+            count,
+        )
+
+    subject = Subject(script, words, workers, steps or STEPS, to_its_end=steps is None)
+    plan(subject.steps)  # what cannot be planned is refused before anything runs
+    verdict = verify(subject, against.value, plan, tell)
+    if not write_report(verdict.to_json(), json_file, output):
         print_table(verdict)
     raise typer.Exit(0 if verdict.identical else 1)
 
 
-def tell(line: str) -> None:
-    """A line of progress on stderr."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def write_json(document: dict[str, Any], file: str | None, output: Output) -> None:
-    """Write the document to the file and, when asked, to stdout."""
-    text = json.dumps(document, indent=2)
-    if file is not None and file != "-":
-        try:
-            Path(file).write_text(text + "\n")
-        except OSError as error:
-            raise InputError(
-                f"cannot write {file}: {error.strerror}; give --json a file in a folder that exists"
-            ) from None
-    if output is Output.JSON or file == "-":
-        print(text)
+def check_place(file: str | None) -> None:
+    """Refuse a file that cannot be written before the runs begin, which take minutes."""
+    if file is None or file == "-":
+        return
+    path = Path(file).absolute()
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"cannot write {file}; give --json a file in a folder that exists and is yours, or -")
 
 
 def print_table(verdict: "Verdict") -> None:

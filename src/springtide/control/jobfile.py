@@ -38,11 +38,12 @@ class Part(BaseModel):
 
 
 class Checkpoint(Part):
-    """How often state is saved, how many saves are kept, and where."""
+    """How often state is saved, how many saves are kept, where, and whether other code's may be resumed from."""
 
     every: Annotated[str, Field(max_length=64)] = "5m"
     keep: Annotated[int, Field(ge=1, le=1000)] = 2
     dir: Word | None = None
+    allow_code_change: bool = False
 
     @field_validator("every")
     @classmethod

@@ -39,6 +39,7 @@ def make_spec(record: JobRecord, home: Home, scratch: bool = False, run_as: str 
         steps=job.steps,
         retries=job.retry.max,
         run_as=run_as,
+        allow_code_change=job.checkpoint.allow_code_change,
     )
 
 

@@ -51,6 +51,7 @@ class Agreement:
         self.store = store
         self.change: Change | None = None
         self.holds = {int(step) for step in settings.hold_at.split(",") if step}
+        self.wants_checkpoint = False
         self.terminating = False
         self.told = False
         self.polled_s = 0.0
@@ -79,7 +80,8 @@ class Agreement:
             action |= Action.RESCALE
         if self.is_terminated():
             action |= Action.TERMINATE
-        if self.is_checkpoint_due(step) and not writing:
+        if (self.wants_checkpoint or self.is_checkpoint_due(step)) and not writing:
+            self.wants_checkpoint = False
             action |= Action.CHECKPOINT
         return action
 

@@ -36,6 +36,8 @@ def plan_cases(sizes: str, rescale: str, kills: int, workers: int, steps: int) -
         cases.append(plan_rescale(split(rescale), workers, steps))
     if kills:
         cases.append(plan_kills(kills, workers, steps))
+    if not cases:
+        raise JobError("no sizes, no rescale and no kills: there is nothing to compare; ask for one of them")
     return cases
 
 

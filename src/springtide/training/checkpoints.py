@@ -57,7 +57,9 @@ class Facts:
 
     logical_workers: int
     seed: int
+    samples: int
     batch_size: int
+    accumulate: int
     level: str
     threads: int
     code: str
@@ -211,7 +213,7 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def write_bytes(path: Path, chunks: Any) -> dict[str, Any]:
+def write_bytes(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
     """Write chunks to a file, synced, and return its size and hash.
 
     Hash and write both release the interpreter lock on chunks of this size, so training runs on.
@@ -276,14 +278,14 @@ def check_files(path: Path) -> dict[str, Any]:
 def check_facts(path: Path, manifest: dict[str, Any], facts: Facts, allow_code_change: bool) -> None:
     """Refuse a checkpoint of another job: it would resume, but not to the promised bits."""
     for name, wanted in asdict(facts).items():
-        found = manifest.get(name)
+        found = manifest.get(name, wanted)  # manifests of before a fact was written do not name it
         if found == wanted or (name == "code" and allow_code_change):
             continue
         if name == "code":
             raise CheckpointError(
                 f"{path} was written by other code than this script; the bits would be of neither. Resume with the "
-                "old code, start anew in another folder, or pass --allow-code-change "
-                "(SPRINGTIDE_ALLOW_CODE_CHANGE=1) if you know that it does not matter"
+                "old code, start anew in another folder, or if you know that it does not matter allow it: springtide "
+                "submit --allow-code-change, or SPRINGTIDE_ALLOW_CODE_CHANGE=1 for a script run by hand"
             )
         raise CheckpointError(
             f"{path} has {name} {found}, this run has {wanted}; {name} is fixed for a job's life: use {found}, or "

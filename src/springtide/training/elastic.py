@@ -271,6 +271,10 @@ class ElasticRun(Run):
         if not self.channel.is_open:
             print(f"step {self.position.step}  " + "  ".join(f"{k} {v:.6g}" for k, v in metrics.items()), flush=True)
 
+    def checkpoint(self) -> None:
+        if self.is_main and self.turns.worker in (None, 0):
+            self.agreement.wants_checkpoint = True
+
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         if not self.turns.acting:
             return torch.zeros((), device=self.device)

@@ -7,10 +7,12 @@ schedulers that look at their optimizer keep working.
 import functools
 import sys
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch.utils import _pytree as pytree
 
 from springtide.errors import JobError
 
@@ -30,6 +32,14 @@ class Moment(Protocol):
 
     def ensure_reduced(self) -> None:
         """Make sure the parameters hold the reduced gradients."""
+
+
+def listen(output: Any, heard: Callable[[torch.Tensor], None]) -> None:
+    """Have `heard` called when a backward comes to a model's output, whatever that is made of."""
+    leaves = [output] if isinstance(output, torch.Tensor) else pytree.tree_leaves(output)
+    leaf = next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad), None)
+    if leaf is not None:
+        leaf.register_hook(heard)
 
 
 def is_accumulating(micro: int, began_backward: bool, accumulate: int) -> bool:

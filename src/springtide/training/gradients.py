@@ -6,6 +6,7 @@ processes is in `reduction`.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -104,13 +105,13 @@ class Readiness:
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         self.order: list[int] = []
         self.handles = [
-            parameter.register_post_accumulate_grad_hook(self.make_hook(index))
+            parameter.register_post_accumulate_grad_hook(partial(self.note, index))
             for index, parameter in enumerate(parameters)
         ]
 
-    def make_hook(self, index: int) -> "ReadyHook":
-        """A hook that notes this parameter."""
-        return ReadyHook(self.order, index)
+    def note(self, index: int, parameter: torch.Tensor) -> None:
+        """This parameter's gradient is ready."""
+        self.order.append(index)
 
     def take(self) -> list[int]:
         """The order seen since the last call, each parameter once."""
@@ -122,14 +123,3 @@ class Readiness:
         """Take the hooks away."""
         for handle in self.handles:
             handle.remove()
-
-
-class ReadyHook:
-    """Notes that a parameter's gradient is ready."""
-
-    def __init__(self, order: list[int], index: int) -> None:
-        self.order = order
-        self.index = index
-
-    def __call__(self, parameter: torch.Tensor) -> None:
-        self.order.append(self.index)

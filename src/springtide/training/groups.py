@@ -7,10 +7,9 @@ the old and the new generation can be open at once. Measured: a fresh prefix on 
 
 import atexit
 import functools
-import io
+import json
 import time
 from collections import deque
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -73,17 +72,8 @@ class Group:
         """Start sending consecutive parts of `source` to the processes in turn, and receiving theirs into `output`."""
         return self.backend.alltoall_base(output, source, sizes_in, sizes_out, dist.AllToAllOptions())
 
-    def gather_numbers(self, values: Sequence[float], device: torch.device) -> list[list[float]]:
-        """Everyone's equally many numbers, by rank."""
-        mine = torch.tensor(list(values), dtype=torch.float64, device=device)
-        table = torch.zeros(self.size, len(values), dtype=torch.float64, device=device)
-        table[self.rank] = mine
-        self.all_reduce(table).wait()
-        rows: list[list[float]] = table.tolist()
-        return rows
-
     def share(self, value: Any, root: int, device: torch.device) -> Any:
-        """Root's value on every process: tensors, numbers, strings, and lists and dicts of them."""
+        """Root's value on every process: whatever JSON can hold."""
         blob = dump(value).to(device) if self.rank == root else torch.empty(0, dtype=torch.uint8, device=device)
         size = torch.tensor([blob.numel()], dtype=torch.int64, device=device)
         self.broadcast(size, root).wait()
@@ -91,10 +81,6 @@ class Group:
             blob = torch.empty(int(size.item()), dtype=torch.uint8, device=device)
         self.broadcast(blob, root).wait()
         return value if self.rank == root else load(blob.cpu())
-
-    def collect(self, value: Any, device: torch.device) -> list[Any]:
-        """Everyone's value, by rank, on every process."""
-        return [self.share(value, root, device) for root in range(self.size)]
 
     def close(self) -> None:
         """Retire the group; the store stays."""
@@ -104,14 +90,12 @@ class Group:
 
 def dump(value: Any) -> torch.Tensor:
     """A value as bytes."""
-    stream = io.BytesIO()
-    torch.save(value, stream)
-    return torch.frombuffer(bytearray(stream.getbuffer()), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
 
 
 def load(blob: torch.Tensor) -> Any:
-    """The value that `dump` wrote; nothing in it is executed."""
-    return torch.load(io.BytesIO(blob.numpy().tobytes()), weights_only=True, map_location="cpu")
+    """The value that `dump` wrote."""
+    return json.loads(blob.numpy().tobytes())
 
 
 def open_group(backend: str, store: dist.Store, rank: int, size: int, name: str, timeout_s: float) -> Group:

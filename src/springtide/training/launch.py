@@ -71,10 +71,13 @@ def main() -> None:
     parser.add_argument("--counts", required=True, help="logical workers per process, e.g. 2+1+1")
     parser.add_argument("--work-dir", type=Path, help="for sockets and the processes' output")
     parser.add_argument("--fork-socket", type=Path, help="a warm fork server to use")
+    parser.add_argument("--allow-code-change", action="store_true", help="resume from checkpoints of other code")
     parser.add_argument("script", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args()
-    settings = replace(read_settings(), roster=None)
+    settings = read_settings()
+    allowed = settings.allow_code_change or given.allow_code_change
+    settings = replace(settings, roster=None, allow_code_change=allowed)
     job = Job(given.script.resolve(), tuple(given.arguments), Path.cwd(), settings)
     if given.work_dir is not None:
         given.work_dir.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,6 @@ class LoaderOptions:
     num_workers: int = 0
     prefetch_factor: int = 2
     collate: Callable[[list[Any]], Any] = default_collate
-    pin_memory: bool = False
 
 
 class Loader:
@@ -98,6 +97,5 @@ class Loader:
             num_workers=self.options.num_workers,
             prefetch_factor=self.options.prefetch_factor,
             collate_fn=self.options.collate,
-            pin_memory=self.options.pin_memory,
             generator=torch.Generator(),
         )

@@ -5,6 +5,7 @@ leaving means is the caller's.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -17,24 +18,20 @@ class Overlap:
     def __init__(self, parameters: Sequence[torch.nn.Parameter], layout: Layout, leave: Callable[[int], None]) -> None:
         self.leave = leave
         self.sizes = [len(bucket.parameters) for bucket in layout.buckets]
-        self.homes = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
+        homes = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
         self.missing: list[int] = []
         self.next = 0
         self.armed = False
         self.handles = [
-            parameter.register_post_accumulate_grad_hook(self.make_hook(self.homes[index]))
+            parameter.register_post_accumulate_grad_hook(partial(self.count, homes[index]))
             for index, parameter in enumerate(parameters)
         ]
 
-    def make_hook(self, bucket: int) -> Callable[[torch.Tensor], None]:
-        """A hook that counts a gradient of this bucket."""
-
-        def count(parameter: torch.Tensor) -> None:
-            if self.armed:
-                self.missing[bucket] -= 1
-                self.advance()
-
-        return count
+    def count(self, bucket: int, parameter: torch.Tensor) -> None:
+        """A gradient of this bucket is ready."""
+        if self.armed:
+            self.missing[bucket] -= 1
+            self.advance()
 
     def arm(self) -> None:
         """Count the gradients of the backward that comes."""

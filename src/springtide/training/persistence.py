@@ -30,10 +30,13 @@ def open_checkpoints(settings: Settings) -> Checkpoints | None:
 
 def find_facts(run: "ElasticRun") -> Facts:
     """What a checkpoint of this run must agree with; to be asked when the code has just been loaded."""
+    data = run.loader.sampling
     return Facts(
         logical_workers=run.logical_workers,
         seed=run.seed,
-        batch_size=run.loader.sampling.batch_size,
+        samples=data.samples,
+        batch_size=data.batch_size,
+        accumulate=data.accumulate,
         level=run.level,
         threads=torch.get_num_threads(),
         code=fingerprint_code(),

@@ -75,8 +75,7 @@ class RankMoment:
 
     def after_forward(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         """Listen for the backward."""
-        if isinstance(output, torch.Tensor) and output.requires_grad:
-            output.register_hook(self.note_backward)
+        gates.listen(output, self.note_backward)
 
     def note_backward(self, gradient: torch.Tensor) -> None:
         """The mini-batch's backward has begun."""
@@ -200,6 +199,9 @@ class ReferenceRun(Run):
         if self.is_main:  # no mean over ranks: a collective of ours has no place between DDP's
             values = {name: float(value) for name, value in metrics.items()}
             self.channel.send("logged", step=self.position.step, metrics=values)
+
+    def checkpoint(self) -> None:
+        """A reference is run from its start to its end."""
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         if not self.wrapped.require_backward_grad_sync:

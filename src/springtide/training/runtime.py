@@ -154,6 +154,13 @@ class Run(abc.ABC):
         """
         self.stop_reason = reason
 
+    @abc.abstractmethod
+    def checkpoint(self) -> None:
+        """Ask for a checkpoint at the end of this global step, or of the next one, if the run has a folder for them.
+
+        Inside the loop logical worker 0's call counts. Training does not wait for it.
+        """
+
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Evaluate without disturbing training: model in eval mode, no gradients, all random state put back."""

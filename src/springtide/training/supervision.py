@@ -315,9 +315,10 @@ class Supervisor:
         line = self.lines.get(name)
         silent = line is None or not line.open
         if self.codes.get(name) == 0 and silent and not self.finished and name not in self.left:
+            when = "without a call of springtide.init" if line is None else f"after step {self.last_step}"
             self.fail(
-                f"process {name} ended before the last step (step {self.last_step}); a script that wants to end early "
-                "calls run.stop(reason)"
+                f"process {name} ended {when}, before the last step; a script that wants to end early calls "
+                "run.stop(reason)"
             )
 
     def fail(self, text: str) -> None:

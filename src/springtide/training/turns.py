@@ -5,15 +5,15 @@ Owns the gradient buffers, the bucket layout and the reduction. Random state and
 """
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from springtide.errors import JobError, TrainingError
 from springtide.training import buckets
 from springtide.training.buckets import Layout
-from springtide.training.gates import is_accumulating
+from springtide.training.gates import is_accumulating, listen
 from springtide.training.gradients import FlatGradients, Readiness, refuse_sparse, trained_parameters
 from springtide.training.groups import Group
 from springtide.training.overlap import Overlap
@@ -124,10 +124,7 @@ class Turns:
             return
         if self.carry is not None and not self.carry_cloned:
             self.keep_carry()
-        leaves = [output] if isinstance(output, torch.Tensor) else pytree.tree_leaves(output)
-        leaf = next((leaf for leaf in leaves if is_differentiable(leaf)), None)
-        if leaf is not None:
-            leaf.register_hook(self.on_backward)
+        listen(output, self.on_backward)
 
     def keep_carry(self) -> None:
         """Clone gradients that the user has not cleared, or forget them if they were cleared by now."""
@@ -196,12 +193,17 @@ class Turns:
         if worker == self.local[0]:
             self.ready_order = order
         elif order != self.ready_order:
-            place = next(k for k, pair in enumerate(zip(order, self.ready_order, strict=False)) if pair[0] != pair[1])
+            pairs = enumerate(zip_longest(order, self.ready_order))
+            place, (found, expected) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
             raise TrainingError(
                 f"the model's forward differs between logical workers {self.local[0]} and {worker} in their first "
-                f"step: gradient number {place} is {self.names[order[place]]} instead of "
-                f"{self.names[self.ready_order[place]]}; the forward must not depend on the rank or on chance"
+                f"step: gradient number {place} is {self.name(found)} instead of {self.name(expected)}; the forward "
+                "must not depend on the rank or on chance"
             )
+
+    def name(self, index: int | None) -> str:
+        """A parameter's name, for errors."""
+        return "none" if index is None else self.names[index]
 
     def reduce(self) -> None:
         """Sum over all logical workers and hand the result to the parameters."""
@@ -254,8 +256,3 @@ class Turns:
                 "gradients became ready in another order; the forward must not depend on the rank or on chance"
             )
         self.adopt_layout(buckets.rebuilt_layout(self.parameters, order).indices, rebuilt=True)
-
-
-def is_differentiable(value: object) -> bool:
-    """Whether a backward can start from this."""
-    return isinstance(value, torch.Tensor) and value.requires_grad

@@ -3,7 +3,6 @@
 Ties `cases` (which runs), `schedules` (running them) and `records` (comparing them) together, and holds the verdict.
 """
 
-import ast
 import contextlib
 import shutil
 import tempfile
@@ -21,6 +20,8 @@ from springtide.training.schedules import follow
 from springtide.training.supervision import Job, connect_server, start_server
 
 Tell = Callable[[str], None]
+#: From a number of steps to the cases of a run that long.
+Plan = Callable[[int], Iterable[Case]]
 PATIENCE_S = 600.0
 CHECKPOINTS = 8  # per run that is killed, so that a kill loses an eighth of it at most
 
@@ -82,6 +83,8 @@ class Subject:
     arguments: tuple[str, ...]
     logical_workers: int
     steps: int
+    #: Whether a script that ends before so many steps is compared up to its end, or refused.
+    to_its_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +107,13 @@ def open_bench(subject: Subject) -> Iterator[Bench]:
             yield bench
 
 
-def verify(subject: Subject, against: str, cases: Iterable[Case], tell: Tell) -> Verdict:
-    """The verdict on every case, each run and compared with the reference in turn."""
+def verify(subject: Subject, against: str, plan: Plan, tell: Tell) -> Verdict:
+    """The verdict on every case that is planned for the reference's steps, each run and compared with it in turn."""
     with open_bench(subject) as bench:
         tell(f"reference: {against}, {subject.steps} steps")
         reference = run_reference(bench, against)
         outcomes = []
-        for number, case in enumerate(cases):
+        for number, case in enumerate(plan(len(reference))):
             outcomes.append(judge(bench, case, reference, bench.folder / str(number)))
             tell(f"case {case.name}: {'identical' if outcomes[-1].identical else 'DIFFERENT'}")
         return Verdict(against, tuple(outcomes))
@@ -122,16 +125,16 @@ def run_reference(bench: Bench, against: str) -> Records:
     run_case(bench, plan_reference(against, bench.subject.logical_workers), traces)
     records = read_records(traces)
     check_reference(records)
-    check_steps(records, bench.subject.steps)
+    check_steps(records, bench.subject)
     return records
 
 
-def check_steps(reference: Records, steps: int) -> None:
+def check_steps(reference: Records, subject: Subject) -> None:
     """Refuse a script that ends before the steps asked for: equality of fewer steps would prove less."""
-    if len(reference) < steps:
+    if len(reference) < subject.steps and not subject.to_its_end:
         raise JobError(
-            f"the script ended after {len(reference)} steps, but {steps} were asked for; lower --steps, or let the "
-            "script train longer"
+            f"the script ended after {len(reference)} steps, but {subject.steps} were asked for; lower --steps, or "
+            "let the script train longer"
         )
 
 
@@ -162,42 +165,9 @@ def run_case(bench: Bench, case: Case, traces: Path) -> None:
 
 
 def make_job(subject: Subject, settings: Settings) -> Job:
-    """The script as a job, through `renumber` if its text does not say the number of logical workers wanted."""
+    """The script as a job, through `renumber` unless its text says the number of logical workers wanted."""
     script = subject.script.resolve()
-    if says_workers(script, subject.logical_workers):
+    if renumber.read_numbers(script) == {subject.logical_workers}:
         return Job(script, subject.arguments, settings=settings)
     words = (str(subject.logical_workers), str(script), *subject.arguments)
     return Job(Path(renumber.__file__), words, settings=settings)
-
-
-def find_logical_workers(script: Path) -> int:
-    """The number of logical workers that a script gives to `springtide.init`, read from its text."""
-    numbers = read_numbers(script)
-    if len(numbers) != 1:
-        raise JobError(
-            f"{script} has no single springtide.init(logical_workers=<a number>) in its text; "
-            "say the number with --logical-workers"
-        )
-    return numbers.pop()
-
-
-def says_workers(script: Path, logical_workers: int) -> bool:
-    """Whether a script's text says this number of logical workers, or none that can be read."""
-    return read_numbers(script) <= {logical_workers}
-
-
-def read_numbers(script: Path) -> set[int]:
-    """Every constant that a script passes to an `init` as `logical_workers`."""
-    try:
-        tree = ast.parse(script.read_text(), str(script))
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise JobError(f"{script} is no Python script: {error}") from None
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    values = [
-        keyword.value.value
-        for call in calls
-        if ast.unparse(call.func).split(".")[-1] == "init"
-        for keyword in call.keywords
-        if keyword.arg == "logical_workers" and isinstance(keyword.value, ast.Constant)
-    ]
-    return {value for value in values if isinstance(value, int)}

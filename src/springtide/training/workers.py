@@ -25,30 +25,28 @@ class Buffers:
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.homes = [(module, key) for module in model.modules() for key in module._buffers]
-        found = [self.find(module, key) for module, key in self.homes]
-        unique = {id(buffer): buffer for buffer in found if buffer is not None}
-        self.tensors = list(unique.values())
-        sizes = [-(-buffer.numel() * buffer.element_size() // 16) * 16 for buffer in self.tensors]
-        device = self.tensors[0].device if self.tensors else find_device(model)
+        found = [
+            (module, key, buffer)
+            for module in model.modules()
+            for key, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        self.homes = [(module, key) for module, key, _ in found]
+        self.expected = [buffer for _, _, buffer in found]
+        tensors = list({id(buffer): buffer for buffer in self.expected}.values())
+        sizes = [-(-buffer.numel() * buffer.element_size() // 16) * 16 for buffer in tensors]
+        device = tensors[0].device if tensors else find_device(model)
         self.agreed = torch.zeros(HEADER_BYTES + sum(sizes), dtype=torch.uint8, device=device)
         self.live = torch.zeros_like(self.agreed)
         self.coming = torch.zeros_like(self.agreed)
         self.body = self.agreed[HEADER_BYTES:]
         self.header = self.agreed[:HEADER_BYTES].view(torch.int64)
         offset = HEADER_BYTES
-        for buffer, size in zip(self.tensors, sizes, strict=True):
+        for buffer, size in zip(tensors, sizes, strict=True):
             move_into(buffer, self.live, offset)
             offset += size
-        self.homes = [home for home, buffer in zip(self.homes, found, strict=True) if buffer is not None]
-        self.expected = [module._buffers[key] for module, key in self.homes]
         self.keep()
         self.agree()
-
-    @staticmethod
-    def find(module: torch.nn.Module, key: str) -> torch.Tensor | None:
-        """The buffer of this name; None for one registered as None."""
-        return module._buffers[key]
 
     def keep(self) -> None:
         """Keep the live buffers as the coming ones: rank 0's turn has ended."""
@@ -77,23 +75,21 @@ class Buffers:
     def gather(self) -> None:
         """Bring buffers that a module has replaced (self.count = self.count + 1) back into the flat tensor."""
         for (module, key), expected in zip(self.homes, self.expected, strict=True):
-            found = module._buffers[key]
-            if found is not expected:
-                self.bring_back(module, key, found, expected)
+            if module._buffers[key] is not expected:
+                bring_back(module, key, expected)
 
-    @staticmethod
-    def bring_back(
-        module: torch.nn.Module, key: str, found: torch.Tensor | None, expected: torch.Tensor | None
-    ) -> None:
-        """Copy one replaced buffer's values into its place, and put the place back into the module."""
-        if found is None or expected is None or found.shape != expected.shape:
-            shape = None if found is None else tuple(found.shape)
-            raise JobError(
-                f"buffer {key!r} of {type(module).__name__} changed to shape {shape}; a buffer must keep its "
-                "shape, so that every logical worker can have its own"
-            )
-        expected.copy_(found)
-        module._buffers[key] = expected
+
+def bring_back(module: torch.nn.Module, key: str, expected: torch.Tensor) -> None:
+    """Copy one replaced buffer's values into its place, and put the place back into the module."""
+    found = module._buffers[key]
+    if found is None or found.shape != expected.shape:
+        shape = None if found is None else tuple(found.shape)
+        raise JobError(
+            f"buffer {key!r} of {type(module).__name__} changed to shape {shape}; a buffer must keep its "
+            "shape, so that every logical worker can have its own"
+        )
+    expected.copy_(found)
+    module._buffers[key] = expected
 
 
 def find_device(model: torch.nn.Module) -> torch.device:

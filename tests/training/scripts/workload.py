@@ -60,6 +60,17 @@ class Counting(nn.Module):
         return out
 
 
+class Describing(nn.Module):
+    """A model whose output is a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {"of": len(x), "logits": self.layer(x.flatten(1))}
+
+
 class Changing(nn.Module):
     """A model whose forward depends on chance."""
 
@@ -124,9 +135,8 @@ def build_model(kind: str) -> nn.Module:
         )
     if kind == "huge":  # over 25 MiB: three buckets
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 2600), nn.ReLU(), nn.Linear(2600, 2600), nn.Linear(2600, 10))
-    return {"transformer": Attention, "forking": Forking, "counting": Counting, "changing": Changing, "exotic": Exotic}[
-        kind
-    ]()
+    kinds: list[type[nn.Module]] = [Attention, Forking, Counting, Describing, Changing, Exotic]
+    return next(known for known in kinds if known.__name__.lower() == kind)()
 
 
 def build_optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
@@ -160,7 +170,8 @@ def main() -> None:
             if ASKED.get("zero_first"):
                 optimizer.zero_grad()
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(ASKED.get("autocast"))):
-                loss = nn.functional.cross_entropy(model(x), y)
+                out = model(x)
+                loss = nn.functional.cross_entropy(out["logits"] if isinstance(out, dict) else out, y)
             loss = loss * (1 + 0.01 * np.random.rand() + 0.01 * random.random() + 0.01 * np.random.randn())
             scaler.scale(loss).backward()
             if ASKED.get("unscale"):
@@ -176,6 +187,8 @@ def main() -> None:
             scheduler.step()
             if run.is_main or not ASKED.get("main_logs"):
                 run.log(loss=loss)
+            if run.position.step == ASKED.get("save_in_step"):
+                run.checkpoint()
             run.state["seen"] = run.state.get("seen", 0) + 1
         if ASKED.get("evaluate"):
             with run.evaluating():

@@ -25,8 +25,8 @@ for epoch in run.epochs(args.epochs):
     for tokens, targets in loader:
         loss = measure_loss(model(tokens), targets)
         loss.backward()
-        run.clip_grad_norm_(1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-    print(f"epoch {epoch}  loss {loss.item():.4f}", flush=True)
+    run.log(epoch=epoch, loss=loss.item())
