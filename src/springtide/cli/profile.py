@@ -35,9 +35,11 @@ def run(
     name = model or (script.resolve().parent.name if script.stem in ("train", "main") else script.stem)
     kind, most = find_devices()
     counts = read_counts(devices) if devices else sorted({1, most})
+    target = out or Path(f"{name}.points.csv")
+    if not target.absolute().parent.is_dir():
+        raise InputError(f"cannot write {target}: its folder does not exist; give another with --out FILE")
     subject = Subject(script, tuple(arguments or ()), name, device_type or kind)
     profile = profile_script(subject, counts, seconds, steps, tell)
-    target = out or Path(f"{name}.points.csv")
     try:
         target.write_text(write_points(profile.points), encoding="utf-8")
         notes = write_notes(target, profile.notes)
