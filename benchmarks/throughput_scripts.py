@@ -3,9 +3,10 @@
     python -m benchmarks.throughput_scripts [--seconds 330]
 
 Every layout is run once per round, the unseen ones among the others, so that a slow minute of the machine meets all of
-them; of each layout the fastest round counts, since other work only ever adds time. Prints predicted against measured,
-the mean error with the nearest measured layout's beside it, how much the rounds of one layout differ (the floor of any
-error), and how much of the machine others used meanwhile. Rounds are made for as long as the time lasts, at least one.
+them; of each layout the fastest round counts, since other work only ever adds time, and all run at the highest priority
+where the system allows it. Prints predicted against measured, the mean error with the nearest measured layout's beside
+it, how much the rounds of one layout differ (the floor of any error), and how much of the machine others used. Rounds
+are made for as long as the time lasts, at least one.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from time import monotonic
 import psutil
 
 import springtide.examples
+from springtide.experiments.gangs import take_cores
 from springtide.throughput.forms import DEFAULT_FORM
 from springtide.throughput.points import Point, make_layout
 from springtide.throughput.predictions import Predictor
@@ -110,18 +112,12 @@ def compare(fitted: Sequence[Point], unseen: Point) -> Errors:
     return errors
 
 
-def pin() -> None:
-    """Keep this process and its runs on the first cores, where the system can."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-
-
 def main() -> None:
     """Measure every example and print the mean errors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=330.0, help="time for all runs")
     seconds = parser.parse_args().seconds
-    pin()
+    take_cores(frozenset(sorted(os.sched_getaffinity(0))[:CORES]))
     watch = Watch()
     errors = [error for name in EXAMPLES for error in judge(name, seconds / len(EXAMPLES))]
     others = watch.others()
