@@ -170,6 +170,21 @@ def test_workers_see_only_what_they_may(stage: Stage, monkeypatch: pytest.Monkey
     assert "mine" not in seen["SPRINGTIDE_ROSTER"] if "SPRINGTIDE_ROSTER" in seen else True
 
 
+def test_a_job_that_is_known_uses_all_its_devices_from_the_start(stage: Stage) -> None:
+    job = stage.tiny("--steps", "5", devices=BOTH, expected_workers=4)
+    stage.wait_for_end(job, Finished)
+    assert stage.of(job, Started)[0].devices == BOTH
+    assert not stage.of(job, Resized)
+
+
+def test_a_job_with_other_workers_than_expected_starts_again_and_is_not_to_blame(stage: Stage) -> None:
+    job = stage.tiny("--steps", "5", devices=BOTH, expected_workers=3, retries=0)
+    stage.wait_for_end(job, Finished)
+    (fault,) = stage.of(job, Faulted)
+    assert (fault.cause, fault.user_fault) == ("unexpected", False)
+    assert stage.of(job, ScriptInfo)[0].logical_workers == 4
+
+
 @pytest.mark.parametrize(("max_steps", "max_s"), [(16, 60.0), (1000, 4.0)])
 def test_a_probe_measures_both_shares_and_writes_nothing_to_keep(stage: Stage, max_steps: int, max_s: float) -> None:
     job = stage.new_job()

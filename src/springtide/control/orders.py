@@ -34,6 +34,7 @@ def make_spec(record: JobRecord, home: Home, scratch: bool = False, run_as: str 
         env=job.env,
         secrets_file=str(secrets) if job.secrets else None,
         logical_workers=job.logical_workers,
+        expected_workers=record.logical_workers,
         determinism=job.determinism,
         elastic=job.elastic,
         steps=job.steps,

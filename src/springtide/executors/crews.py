@@ -13,7 +13,7 @@ from pathlib import Path
 from springtide.errors import JobError, SpringtideError
 from springtide.executors import environments
 from springtide.executors.attempts import Attempt, House
-from springtide.executors.changes import fit_devices
+from springtide.executors.changes import Workers, fit_devices
 from springtide.executors.journals import Standing
 from springtide.executors.lines import Message
 from springtide.executors.logs import LogBook, read_tail
@@ -49,6 +49,8 @@ class Crew:
         self.looked_s = self.reported_s = 0.0
         self.shelf = Shelf(Path(self.spec.checkpoint.dir))
         self.restarts = Restarts(standing.step, house.options.futile)
+        #: How many logical workers there should be; None once a start that counted on it has failed.
+        self.expected = self.spec.expected_workers
         #: The generation whose devices the processes use, and the one that a change under way leads to.
         self.reached = self.heading = -1
         #: What to tell when the processes are gone; None: start again.
@@ -58,9 +60,14 @@ class Crew:
         self.abandoned = False
 
     @property
+    def workers(self) -> Workers | None:
+        """The logical workers and where they go; None while nobody knows how many there are."""
+        return self.standing.find_workers(self.expected)
+
+    @property
     def wanted(self) -> tuple[str, ...]:
         """The devices to use now."""
-        devices, workers = self.standing.devices, self.standing.all_workers
+        devices, workers = self.standing.devices, self.workers
         return fit_devices(devices, workers.total if workers else None) if self.spec.elastic else devices
 
     @property
@@ -130,7 +137,7 @@ class Crew:
     def understand(self, attempt: Attempt, member: Member, message: Message) -> None:
         """Act on a word; one that is not of `training.channels` raises."""
         if member.name == STORE:
-            attempt.meet(str(message["address"]), self.wanted, self.standing.all_workers)
+            attempt.meet(str(message["address"]), self.wanted, self.workers)
             if not self.spec.elastic:
                 self.begin(0)
         elif attempt.speaks_for_all(member):
@@ -236,10 +243,19 @@ class Crew:
         rank = self.attempt.rank_of(self.attempt.processes.members[verdict.process])
         said = " | ".join(read_tail(self.logs.path_of(rank))) or "it said nothing"
         reason = f"rank {rank} {describe_code(verdict.code)}: {said}"
-        if verdict.can_retry and self.may_retry:
+        if self.is_guess:
+            self.expected = None
+            self.fault("unexpected", f"{reason}; it starts again in one process, until the script has said more")
+        elif verdict.can_retry and self.may_retry:
             self.fault("crashed", reason, user_fault=True)
         else:
             self.fail("crashed", reason, verdict.code)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the processes were started for a number of workers that nobody has said since."""
+        said = self.spec.logical_workers or self.standing.logical_workers
+        return self.spec.elastic and self.expected is not None and said is None
 
     @property
     def may_retry(self) -> bool:
@@ -398,7 +414,7 @@ class Crew:
 
     def oversee_devices(self, attempt: Attempt) -> None:
         """Begin a change if other devices or workers are wanted; say so if they are there already."""
-        wanted, workers = self.wanted, self.standing.all_workers
+        wanted, workers = self.wanted, self.workers
         misplaced = self.spec.elastic and workers is not None and not attempt.is_mapped(workers)
         if set(wanted) != set(attempt.devices) or misplaced:
             if not self.spec.elastic:

@@ -50,10 +50,9 @@ class Standing:
     #: Logical workers on each device; empty: spread evenly.
     workers: tuple[int, ...] = ()
 
-    @property
-    def all_workers(self) -> Workers | None:
-        """The logical workers, by the job file or as the script has said, and where; None while nobody knows."""
-        total = self.order.spec.logical_workers or self.logical_workers
+    def find_workers(self, expected: int | None) -> Workers | None:
+        """The logical workers by the job file, as the script has said, or as expected, and where; None if unknown."""
+        total = self.order.spec.logical_workers or self.logical_workers or expected
         asked = dict(zip(self.devices, self.workers, strict=False))
         return None if total is None else Workers(total, asked)
 

@@ -38,6 +38,8 @@ class JobSpec:
     secrets_file: str | None = None
     #: None: what the script passes to `springtide.init`.
     logical_workers: int | None = None
+    #: What an earlier run of the same code passed: all devices are used from the start if that is still so.
+    expected_workers: int | None = None
     determinism: str = "D1"
     #: False: a gang of fixed size, with torchrun's variables; it needs no `springtide.init`.
     elastic: bool = True
@@ -212,8 +214,8 @@ class Faulted(Report):
     """Processes were lost or hung, or the user's code crashed with retries left; the job starts again by itself.
 
     `cause` is one of killed, hung, stopped (SIGSTOP), crashed, unsaved (its last checkpoint, which is the result, could
-    not be written), fork_server_lost, agent_lost. `step` is the last one heard of; the `Started` that follows says
-    where the job goes on.
+    not be written), unexpected (perhaps not as many logical workers as in earlier runs), fork_server_lost, agent_lost.
+    `step` is the last one heard of; the `Started` that follows says where the job goes on.
     """
 
     kind: Literal["faulted"] = "faulted"

@@ -44,7 +44,7 @@ class Surveyor(Crew):
 
     def measure_next(self, now_s: float) -> None:
         """A share was measured: go on to the next, or end if there is none."""
-        workers = self.standing.all_workers
+        workers = self.workers
         if self.measurement.is_last or (workers is not None and workers.total == 1):
             self.finish()
         else:
