@@ -1,8 +1,8 @@
 """Live workloads as they were recorded, and their replay in the simulator.
 
 The policy of the replay believes what it believed live: the speeds and costs that plans counted on, as they stood at
-each arrival, and what it remembered of earlier workloads. Jobs run as they ran: at the speeds and with the pauses that
-were measured. Nothing here runs a job; `live_workloads` does.
+each arrival, and what it remembered of earlier workloads. Jobs run as they ran: at the speeds that were measured, and
+with the time that their own starts and changes of devices took. Nothing here runs a job; `live_workloads` does.
 """
 
 import json
@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
-from springtide.control.records import SpeedRecord
+from springtide.control.records import EventRecord, SpeedRecord
 from springtide.control.speeds import expect_curve, plan_curve, plan_overhead
+from springtide.core.curves import Curve
 from springtide.core.decisions import Decision, Progress, Snapshot
 from springtide.core.devices import Cluster, NodeGroup
 from springtide.core.jobs import Job, JobId, Overhead
@@ -25,6 +27,19 @@ from springtide.simulator.runs import replay
 DEVICES = 2
 SHARES = (1, 2)
 POLICY = "springtide"
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds that a start and a change of devices cost a job; None where it had none.
+
+    A start counts from the decision to the first step, and with what passed from the last step until the end was
+    known. A change counts as the time in which the new devices would have done what was not done until they did it:
+    while newcomers start, a job that grows runs on as before.
+    """
+
+    start_s: float | None = None
+    change_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,7 @@ class RecordedJob:
     met: bool
     lost: bool
     rescales: int
+    costs: Costs = Costs()
     #: Its events, each with the seconds since it was submitted: where a replay differs, they say what it does not know.
     told: tuple[str, ...] = ()
 
@@ -79,7 +95,7 @@ def load_recording(data: dict[str, Any]) -> Recording:
 def load_job(data: dict[str, Any]) -> RecordedJob:
     """A job of a workload from its line."""
     speeds = {name: load_speed(data[name]) for name in ("believed", "measured")}
-    return RecordedJob(**{**data, **speeds, "told": tuple(data["told"])})
+    return RecordedJob(**{**data, **speeds, "costs": Costs(**data["costs"]), "told": tuple(data["told"])})
 
 
 def load_speed(data: dict[str, Any]) -> SpeedRecord:
@@ -88,10 +104,37 @@ def load_speed(data: dict[str, Any]) -> SpeedRecord:
     return SpeedRecord(**{**data, "points": points})
 
 
+def measure_costs(events: Sequence[EventRecord], curve: Curve, steps: int) -> Costs:
+    """What starts and changes cost a job that has ended well, by its events."""
+    starts, changes = [], []
+    asked_s: float | None = None  # when devices were given that are not in use yet
+    begun_s, share, step = 0.0, 0, 0  # the stretch under way: since when, on how many devices, from which step
+    for event in events:
+        match event.kind:
+            case "placed":
+                asked_s, share = event.at_s, 0
+            case "grows" | "shrinks" | "moves":
+                asked_s = event.at_s if share else asked_s
+            case "started" if asked_s is not None:
+                starts.append(event.at_s - asked_s)
+                asked_s = begun_s = event.at_s
+                share, step = event.data["share"], event.data["step"]
+            case "resized" if asked_s is not None:
+                waited_s, pause_s = event.at_s - asked_s, event.data["pause_s"]
+                done = curve.rate(share) * max(0.0, waited_s - pause_s)
+                begun_s, share, step = event.at_s, event.data["share"], event.data["step"]
+                changes.append(max(0.0, waited_s - done / curve.rate(share)))
+            case "succeeded" if starts and share:
+                tail_s = event.at_s - begun_s - (steps - step) / curve.rate(share)
+                return Costs(fmean(starts) + max(0.0, tail_s) / len(starts), fmean(changes) if changes else None)
+    return Costs()
+
+
 def replay_recording(recording: Recording) -> frozenset[str]:
     """The jobs whose deadlines are met when the simulator replays a workload."""
     believed = {JobId(job.id): believe(job, index) for index, job in enumerate(recording.jobs)}
-    real = [realise(job, believed[JobId(job.id)]) for job in recording.jobs]
+    usual = find_usual(recording)
+    real = [realise(job, believed[JobId(job.id)], usual) for job in recording.jobs]
     run = Run("recorded", POLICY, real, Cluster((NodeGroup(1, DEVICES, "cpu"),)))
     seen = Metrics()
     replay(run, partial(decide_on_beliefs, believed, recording.memory), (seen,))
@@ -114,10 +157,19 @@ def believe(recorded: RecordedJob, index: int) -> Job:
     )
 
 
-def realise(recorded: RecordedJob, job: Job) -> Job:
-    """A job as it was: the speeds measured, and the seconds that a start and a change of devices took."""
-    speed = recorded.measured
-    overhead = Overhead(base_s=speed.pause_s or 0.0, start_s=speed.startup_s)
+def find_usual(recording: Recording) -> Costs:
+    """What starts and changes cost the jobs of a workload, for those that had none."""
+    starts = [job.costs.start_s for job in recording.jobs if job.costs.start_s is not None]
+    changes = [job.costs.change_s for job in recording.jobs if job.costs.change_s is not None]
+    return Costs(median(starts) if starts else None, median(changes) if changes else None)
+
+
+def realise(recorded: RecordedJob, job: Job, usual: Costs) -> Job:
+    """A job as it was: the speeds measured, and what a start and a change of devices cost it, or cost others."""
+    speed, costs = recorded.measured, recorded.costs
+    start_s = next(one for one in (costs.start_s, usual.start_s, speed.startup_s) if one is not None)
+    change_s = next(one for one in (costs.change_s, usual.change_s, speed.pause_s or 0.0) if one is not None)
+    overhead = Overhead(base_s=change_s, start_s=max(0.0, start_s - change_s))
     return replace(job, curve=expect_curve(speed, SHARES), overhead=overhead)
 
 

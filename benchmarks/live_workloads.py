@@ -27,9 +27,11 @@ from benchmarks.arenas import SCRIPT
 from benchmarks.live_recordings import (
     DEVICES,
     POLICY,
+    SHARES,
     RecordedJob,
     Recording,
     append_recording,
+    measure_costs,
     read_recordings,
     replay_recording,
     tell_apart,
@@ -38,6 +40,7 @@ from springtide.control.client import Client
 from springtide.control.homes import Home, read_address
 from springtide.control.records import SpeedRecord
 from springtide.control.server import start_background
+from springtide.control.speeds import expect_curve
 from springtide.control.store import Store
 from springtide.errors import SpringtideError
 from springtide.executors.local import LocalExecutor
@@ -155,11 +158,12 @@ def record_job(site: Site, arrival: Arrival) -> RecordedJob:
         measured = None if record is None else store.speed(record.speed_key)
         events = store.events(arrival.job)
     assert record is not None and measured is not None
+    steps = record.total_steps or measured.total_steps or 1
     return RecordedJob(
         record.id,
         record.submitted_s,
         record.deadline_s,
-        record.total_steps or measured.total_steps or 1,
+        steps,
         arrival.speed,
         measured,
         str(record.state),
@@ -168,6 +172,7 @@ def record_job(site: Site, arrival: Arrival) -> RecordedJob:
         bool(told["met"]),
         is_lost(told),
         record.rescales,
+        measure_costs(events, expect_curve(measured, SHARES), steps),
         tuple(f"{event.at_s - record.submitted_s:+.2f} s {event.kind}: {event.sentence}" for event in events),
     )
 

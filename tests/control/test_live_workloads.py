@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 from benchmarks.live_recordings import (
+    Costs,
     RecordedJob,
     Recording,
     append_recording,
+    find_usual,
+    measure_costs,
     read_recordings,
     replay_recording,
     tell_apart,
 )
 from benchmarks.live_workloads import OUTSIDE_LOAD, Result, judge, make_document, run_all
 
-from springtide.control.records import SpeedRecord
+from springtide.control.records import EventRecord, SpeedRecord
+from springtide.core.curves import Curve
 
 QUIET = Result(0, 5, 4, 3, 3, 0, 0, 3, 2, 0.02, 20.0)
 LOADED = replace(QUIET, seed=1, met=2, late=1, simulated_met=3, outside_load=0.4)
@@ -50,6 +54,31 @@ def test_a_replay_meets_what_can_be_met_and_says_where_it_differs() -> None:
     assert tell_apart(recording, met) == []
     (line,) = tell_apart(replace(recording, jobs=(replace(JOB, met=False, state="declined"), late)), met)
     assert "job 1" in line and "declined live" in line
+
+
+def test_costs_are_what_the_steps_do_not_explain() -> None:
+    """One second to start, half a second from the last step to the end, and a growth in force after two seconds."""
+    curve = Curve((1, 2), (10.0, 20.0))
+    alone = [
+        EventRecord(100.0, "placed", "", data={"to": 1}),
+        EventRecord(101.0, "started", "", data={"share": 1, "step": 0}),
+    ]
+    assert measure_costs([*alone, EventRecord(107.5, "succeeded", "")], curve, 60) == Costs(1.5, None)
+    grown = [
+        *alone,
+        EventRecord(103.0, "grows", "", data={"to": 2}),
+        EventRecord(105.0, "resized", "", data={"share": 2, "step": 40, "pause_s": 0.0}),
+        EventRecord(106.5, "succeeded", ""),
+    ]
+    assert measure_costs(grown, curve, 60) == Costs(1.5, 1.0)
+    assert measure_costs([*alone, EventRecord(103.0, "cancelled", "")], curve, 60) == Costs()
+
+
+def test_jobs_that_never_ran_cost_what_others_did() -> None:
+    slow = replace(JOB, costs=Costs(4.0, 1.0))
+    declined = replace(JOB, id="b", met=False)
+    assert find_usual(replace(RECORDING, jobs=(slow, declined))) == Costs(4.0, 1.0)
+    assert find_usual(RECORDING) == Costs()
 
 
 def test_a_replay_remembers_what_the_policy_remembered() -> None:
