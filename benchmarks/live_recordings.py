@@ -16,13 +16,14 @@ from typing import Any
 
 from springtide.control.records import EventRecord, SpeedRecord
 from springtide.control.speeds import expect_curve, plan_curve, plan_overhead
+from springtide.control.worlds import LiveWorld
 from springtide.core.curves import Curve
 from springtide.core.decisions import Decision, Progress, Snapshot
 from springtide.core.devices import Cluster, NodeGroup
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.policies import decide, find_policy
-from springtide.simulator.metrics import Metrics, Run, meets
-from springtide.simulator.runs import replay
+from springtide.simulator.engine import Engine
+from springtide.simulator.metrics import Metrics, meets
 
 DEVICES = 2
 SHARES = (1, 2)
@@ -135,9 +136,10 @@ def replay_recording(recording: Recording) -> frozenset[str]:
     believed = {JobId(job.id): believe(job, index) for index, job in enumerate(recording.jobs)}
     usual = find_usual(recording)
     real = [realise(job, believed[JobId(job.id)], usual) for job in recording.jobs]
-    run = Run("recorded", POLICY, real, Cluster((NodeGroup(1, DEVICES, "cpu"),)))
-    seen = Metrics()
-    replay(run, partial(decide_on_beliefs, believed, recording.memory), (seen,))
+    seen, cluster = Metrics(), Cluster((NodeGroup(1, DEVICES, "cpu"),))
+    engine = Engine(cluster, partial(decide_on_beliefs, believed, recording.memory), seen)
+    engine.world = LiveWorld(cluster)
+    engine.run(real)
     finishes_s = seen.finishes_s
     return frozenset(
         str(job.id) for job in real if not job.best_effort and job.id in finishes_s and meets(job, finishes_s[job.id])

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.control.stages import Stage
 
-from springtide.control.reconciler import IDLE_POLL_S
+from springtide.control.reconciler import IDLE_POLL_S, LEAD_S
 from springtide.control.records import State
 from springtide.errors import ExecutorError, JobError
 from springtide.executors.fake import FakeJob
@@ -381,3 +381,11 @@ def test_the_loop_rests_no_longer_than_the_policy_asked_for(stage: Stage) -> Non
     for asked_s, rest_s in ((0.2, 0.2), (-1.0, 0.0)):
         stage.reconciler.wake_at_s = now_s + asked_s
         assert stage.reconciler.rest_s() == pytest.approx(rest_s)
+
+
+def test_the_policy_is_asked_shortly_before_the_instant_it_asked_for_and_then_at_it(stage: Stage) -> None:
+    reconciler = stage.reconciler
+    reconciler.set_alarm(100.0, now_s=50.0)
+    assert reconciler.wake_at_s == 100.0 - LEAD_S
+    reconciler.set_alarm(100.0, now_s=100.0 - LEAD_S)
+    assert reconciler.wake_at_s == 100.0

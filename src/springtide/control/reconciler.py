@@ -45,6 +45,7 @@ MOST_REFUSALS = 5  # of one instruction by an executor that answers
 PRUNE_S = 3600.0  # between removals of old records
 DAY_S = 86400.0
 WATCH_S = 0.5  # between looks at deadlines, offers and budgets
+LEAD_S = 0.1  # before an instant that the policy asked for, it is asked too
 SLOW_DECISION_S = 0.02  # of CPU: with so much to plan, compiled kernels are worth their memory
 SLOW_DECISIONS = 5
 
@@ -238,7 +239,7 @@ class Reconciler:
             raise
         self.note_effort(time.thread_time() - started_s)
         self.dirty = False
-        self.wake_at_s = decision.wake_at_s
+        self.set_alarm(decision.wake_at_s, now_s)
         declined = outcomes.stage_decision(self.platform, decision, now_s)
         self.dirty |= offers.settle(self.platform, decision)
         probes.settle(self.platform)
@@ -246,6 +247,11 @@ class Reconciler:
             self.dirty |= offers.propose(self.platform, view, answer, self.admits)
         drains.follow_up(self.platform)
         watches.update_predictions(self.platform, decision)
+
+    def set_alarm(self, wake_at_s: float, now_s: float) -> None:
+        """Wake when the policy asked for it, and a little before: after the last moment to promise a job it is late."""
+        early_s = wake_at_s - LEAD_S
+        self.wake_at_s = early_s if early_s > now_s else wake_at_s
 
     def note_effort(self, cpu_s: float) -> None:
         """Load the compiled planner once decisions are slow; until then it would only take memory."""
