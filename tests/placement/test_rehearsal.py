@@ -1,15 +1,17 @@
 """Rehearsing plans: examples by hand, and that plans which passed can be followed."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.placement.yards import Yard, build_cluster, build_job, check_books
 
 from springtide.core.decisions import Decision, Plan, Promise, Segment
+from springtide.core.devices import NodeSlice
 from springtide.core.jobs import FREE, JobId, Overhead
 from springtide.placement.buddy import arrange
-from springtide.placement.rehearsal import Rehearsal, rehearse
+from springtide.placement.rehearsal import Certificate, Rehearsal, rehearse
 from springtide.placement.slack import reserve_for
 
 PAUSE_S = 10.0
@@ -124,6 +126,63 @@ def test_a_job_grown_into_spare_devices_goes_back_to_its_planned_share() -> None
     assert rehearse_on(yard, {job: plan_of((0.0, 2)), new: plan_of((50.0, 2))}).ok
 
 
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+
+def certify(yard: Yard, plans: Mapping[JobId, Plan]) -> Certificate:
+    certificate = rehearse_on(yard, plans).certificate
+    assert certificate is not None
+    return certificate
+
+
+def covers(certificate: Certificate, yard: Yard, plans: Mapping[JobId, Plan], shares: Mapping[JobId, int]) -> bool:
+    allocations = yard.arrange(shares).allocations
+    return certificate.covers(yard.now_s, yard.world.snapshot(), allocations, plans)
+
+
+def test_a_certificate_covers_what_follows_it_to_the_letter() -> None:
+    yard, first, second, new = crowded()
+    plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1)), new: plan_of((50.0, 1), (70.0, 2))}
+    plans[second] = plan_of((0.0, 1), reserve_s=PAUSE_S)
+    certificate = certify(yard, plans)
+    assert covers(certificate, yard, plans, {})
+    yard.now_s = 49.0
+    assert covers(certificate, yard, plans, {})
+    yard.now_s = 50.0
+    assert covers(certificate, yard, plans, {new: 1})
+    assert not covers(certificate, yard, plans, {})
+
+
+def test_a_certificate_does_not_cover_another_plan_or_place() -> None:
+    yard, first, second, new = crowded()
+    plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1), reserve_s=PAUSE_S), new: plan_of((50.0, 2))}
+    certificate = certify(yard, plans)
+    assert not covers(certificate, yard, plans | {new: plan_of((50.0, 1))}, {})
+    assert not covers(certificate, yard, plans | {yard.arrive(3): plan_of((60.0, 1))}, {})
+    yard.finish(second)
+    assert not covers(certificate, yard, {first: plans[first], new: plans[new]}, {})
+    yard, first, second, new = crowded()
+    yard.world.apply(Decision(allocations={first: (NodeSlice(0, 0b10),)}), 0.0)
+    assert not covers(certificate, yard, plans, {})
+
+
+def test_a_certificate_does_not_cover_a_job_whose_progress_was_corrected() -> None:
+    yard, first, second, new = crowded()
+    plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1), reserve_s=PAUSE_S), new: plan_of((50.0, 2))}
+    certificate = certify(yard, plans)
+    view = yard.world.jobs[first]
+    yard.now_s = 10.0
+    yard.world.jobs[first] = replace(view, progress=replace(view.progress, work_left=2000.0, since_s=10.0))
+    assert not covers(certificate, yard, plans, {})
+
+
+def test_nothing_is_certified_where_nothing_starts_or_fails() -> None:
+    yard, first, second, new = crowded()
+    plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1))}
+    assert rehearse_on(yard, plans).certificate is None
+    assert rehearse_on(yard, plans | {new: plan_of((50.0, 2))}).certificate is None
+
+
 # --- plans that passed can be followed --------------------------------------------------------------------------
 
 Leg = tuple[int, int]  # (share as a power of two, ticks)
@@ -166,8 +225,11 @@ def draft_all(courses: list[tuple[int, list[Leg]]], yard: Yard, reserve_s: float
     return plans
 
 
-def follow(yard: Yard, plans: Mapping[JobId, Plan]) -> None:
-    """Carry out the plans to the letter: at each instant its ends, then the decision that the plans imply."""
+def follow(yard: Yard, plans: Mapping[JobId, Plan], certificate: Certificate | None) -> None:
+    """Carry out the plans to the letter: at each instant its ends, then the decision that the plans imply.
+
+    As long as the certificate covers the state, the plans pass another rehearsal.
+    """
     promises = {job_id: Promise(plan.held_until_s, plan) for job_id, plan in plans.items()}
     yard.world.apply(Decision(promises=promises), 0.0)
     changes_s = {segment.start_s for plan in plans.values() for segment in plan.segments}
@@ -182,6 +244,10 @@ def follow(yard: Yard, plans: Mapping[JobId, Plan]) -> None:
         decision = Decision(shares={id_: share for id_, share in shares.items() if share != snapshot.jobs[id_].share})
         placement = arrange(now_s, snapshot, decision)
         assert not placement.forced
+        left = {job_id: plans[job_id] for job_id in snapshot.jobs}
+        if certificate and certificate.covers(now_s, snapshot, placement.allocations, left):
+            event("covered")
+            assert rehearse(now_s, snapshot, decision, left).ok
         yard.world.apply(Decision(allocations=placement.allocations), now_s)
         check_books(yard)
 
@@ -194,10 +260,10 @@ def test_plans_that_passed_are_kept_when_followed(
     yard = Yard(build_cluster(cluster))
     plans = draft_all(courses, yard, reserve_s)
     assume(len(plans) > 1)
-    passed = rehearse(-1.0, yard.world.snapshot(), Decision(), plans).ok
-    event(f"passed: {passed}")
-    if passed:
-        follow(yard, plans)
+    rehearsal = rehearse(-1.0, yard.world.snapshot(), Decision(), plans)
+    event(f"passed: {rehearsal.ok}")
+    if rehearsal.ok:
+        follow(yard, plans, rehearsal.certificate)
 
 
 @settings(deadline=None)

@@ -7,24 +7,54 @@ they get by with that. It does not look for better plans.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
-from springtide.core.decisions import Decision, Plan, Snapshot
+from springtide.core.decisions import Decision, JobView, Plan, Snapshot
+from springtide.core.devices import Devices
 from springtide.core.jobs import JobId
 from springtide.placement.board import Board
 from springtide.placement.buddy import SMOOTH, Landing, change_shares, lay_out
 from springtide.placement.migration import IMPOSSIBLE, Cost
 from springtide.placement.slack import Course, Move, chart, promise_for
 
+Step = tuple[float, Mapping[JobId, Devices]]  # an instant, and the devices of each job for which it changes them
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A rehearsal that passed: the plans, and what each instant in turn gives to whom, all of them at first."""
+
+    plans: Mapping[JobId, Plan]
+    steps: tuple[Step, ...]
+
+    def covers(
+        self, now_s: float, snapshot: Snapshot, allocations: Mapping[JobId, Devices], plans: Mapping[JobId, Plan]
+    ) -> bool:
+        """Whether these plans are still those, and every job is as far and where it was: the rest would go alike."""
+        if len(plans) != len(self.plans) or any(self.plans.get(job_id) is not plan for job_id, plan in plans.items()):
+            return False
+        held: dict[JobId, tuple[float, Devices]] = {}
+        for at_s, changed in self.steps:
+            if at_s > now_s:
+                break
+            held |= {job_id: (at_s, devices) for job_id, devices in changed.items()}
+        return all(_is_as_rehearsed(snapshot.jobs[job_id], allocations, *held[job_id]) for job_id in plans)
+
+
+def _is_as_rehearsed(view: JobView, allocations: Mapping[JobId, Devices], at_s: float, devices: Devices) -> bool:
+    """Whether a job will hold these devices, and no one has corrected its progress since it got them."""
+    return view.progress.since_s <= at_s and allocations.get(view.job.id, view.devices) == devices
+
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Whether all plans can be placed; if not, the first job that cannot, and when."""
+    """Whether all plans can be placed, and how; if not, the first job that cannot, and when."""
 
     ok: bool
     job_id: JobId | None = None
     at_s: float = inf
+    certificate: Certificate | None = field(default=None, compare=False)
 
 
 _OK = Rehearsal(True)
@@ -50,10 +80,13 @@ def rehearse(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mappin
     reserves = _Reserves(now_s, snapshot, decision, plans)
     for job_id in placement.moved:
         reserves.spend(job_id, board.shares[job_id])
-    return _replay(board, _list_changes(board, now_s, last_s, snapshot, plans), reserves)
+    steps: list[Step] = [(now_s, {job_id: board.held[job_id] for job_id in plans})]
+    broken = _replay(board, _list_changes(board, now_s, last_s, snapshot, plans), reserves, steps)
+    return broken or Rehearsal(True, certificate=Certificate(plans, tuple(steps)))
 
 
-def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
+def _replay(board: Board, changes: Changes, reserves: "_Reserves", steps: list[Step]) -> Rehearsal | None:
+    """Work the changes into the board and note what each instant gives to whom; returns the first failure."""
     for at_s, shares in sorted(changes.items()):
         reserves.turn_to(at_s)
         made_room = False
@@ -63,11 +96,13 @@ def _replay(board: Board, changes: Changes, reserves: "_Reserves") -> Rehearsal:
             if _is_broken(board, landing, shares[job_id]):
                 return Rehearsal(False, job_id, at_s)
             made_room = True
+        changed = board.changed()
+        steps.append((at_s, changed))
         if made_room:
-            for job_id in board.changed():
+            for job_id in changed:
                 if job_id not in shares:
                     reserves.spend(job_id, board.shares[job_id])
-    return _OK
+    return None
 
 
 def _is_broken(board: Board, landing: Landing, share: int) -> bool:
