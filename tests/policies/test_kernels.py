@@ -2,9 +2,14 @@
 
 import subprocess
 import sys
+from math import inf
 from textwrap import dedent
 
 import pytest
+from tests.policies.stages import Sketch, run
+
+from springtide.core.jobs import Overhead
+from springtide.policies import elasticflow, filling, springtide
 
 PROGRAM = dedent(
     """
@@ -50,3 +55,16 @@ def test_kernels_compiled_later_decide_as_before() -> None:
     pytest.importorskip("numba")
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "equal", done.stderr
+
+
+def test_after_warming_up_nothing_is_left_to_compile() -> None:
+    pytest.importorskip("numba")
+    elasticflow.warm_up()
+    kernels = [kernel for kernel in vars(filling).values() if hasattr(kernel, "signatures")]
+    assert kernels and all(kernel.signatures for kernel in kernels)
+    before = [list(kernel.signatures) for kernel in kernels]
+    jobs = [
+        Sketch(20.0, 3.0 * n, deadline_s=40.0 + 5.0 * n if n % 4 else inf, overhead=Overhead(1.0)) for n in range(9)
+    ]
+    run(springtide.springtide, jobs, "2x4:cpu")
+    assert [list(kernel.signatures) for kernel in kernels] == before

@@ -91,9 +91,11 @@ class World:
         """
         for job_id, answer in decision.answers.items():
             view = self.jobs[job_id]
-            self.jobs[job_id] = replace(view, status=answer.status, answer_by_s=answer.answer_by_s)
+            promise = decision.promises.get(job_id, view.promise)
+            self.jobs[job_id] = replace(view, status=answer.status, answer_by_s=answer.answer_by_s, promise=promise)
         for job_id, promise in decision.promises.items():
-            self.jobs[job_id] = replace(self.jobs[job_id], promise=promise)
+            if job_id not in decision.answers:
+                self.jobs[job_id] = replace(self.jobs[job_id], promise=promise)
         moved = []
         for job_id in decision.allocations:
             self.release(self.jobs[job_id].devices)

@@ -55,7 +55,7 @@ def decide(policy: Policy, now_s: float, snapshot: Snapshot) -> Decision:
     A policy that had to place its decision to know that it holds has named them already.
     """
     decision = policy(now_s, snapshot)
-    if decision.allocations:
+    if decision.allocations or not (decision.shares or decision.mixes):
         return decision
     if decision.mixes:
         return replace(decision, allocations=place_mixes(now_s, snapshot, decision))

@@ -69,10 +69,9 @@ def empty_roster(jobs: int, levels: int) -> Roster:
 def empty_capacity(jobs: int, now_s: float, devices: int) -> Capacity:
     """All devices free from now on, with room for the plans of so many jobs."""
     room = 2 + jobs * (MAX_SEGMENTS + 1)
-    times = np.zeros(room)
-    free = np.zeros(room, np.int64)
-    times[0], free[0] = now_s, devices
-    return Capacity(times, free, np.ones(1, np.int64))
+    capacity = Capacity(np.empty(room), np.empty(room, np.int64), np.empty(1, np.int64))
+    capacity.times[0], capacity.free[0], capacity.size[0] = now_s, devices, 1
+    return capacity
 
 
 def make_samples() -> dict[Any, Any]:

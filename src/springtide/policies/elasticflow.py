@@ -6,11 +6,11 @@ a late job does not close the door, the greedy order is the paper's (ascending),
 so an admitted job is never late. A declined job is not reconsidered.
 """
 
-import numpy as np
-
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.policies import filling
-from springtide.policies.ledgers import Ledger
+from springtide.policies.columns import make_samples
+from springtide.policies.kernels import compile_all
+from springtide.policies.ledgers import Ledger, is_at_rest
 from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
 
 PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised")
@@ -19,6 +19,8 @@ BEST_EFFORT = Answer(Status.ADMITTED, "best_effort", "runs on spare devices; no 
 
 def elasticflow(now_s: float, snapshot: Snapshot) -> Decision:
     """Admits each newcomer that fits beside all promises, declines the others for good."""
+    if is_at_rest(now_s, snapshot):
+        return Decision(cache=snapshot.cache)
     return decide_firmly(now_s, snapshot, propose)
 
 
@@ -64,21 +66,4 @@ def decline_size(view: JobView, devices: int) -> Answer:
 
 def warm_up() -> None:
     """Compile what is compiled on first use."""
-    roster, capacity, rows = filling.empty_roster(1, 1), filling.empty_capacity(1, 0.0, 1), np.arange(1)
-    roster.deadline[0], roster.work[0] = 100.0, 1.0
-    roster.level_count[0], roster.shares[0, 0], roster.rates[0, 0] = 1, 1, 1.0
-    trial = filling.empty_roster(1, 1)
-    filling.fill_all(capacity, roster, rows)
-    filling.restore(capacity, roster, rows, trial)
-    filling.grow(capacity, roster, rows, 1, 0.0, trial)
-    filling.shrink(capacity, roster, 0, trial)
-    filling.replan_paused(capacity, roster, 0)
-    filling.occupy_all(filling.empty_capacity(1, 0.0, 1), roster, rows)
-    filling.shares_now(roster, rows, 0.0)
-    filling.next_change(roster, rows, 0.0)
-    filling.grows_later(roster, rows, 0.0)
-    filling.device_seconds(roster, 0, 0.0)
-    costs = filling.least_costs(roster, rows, 0.0)
-    filling.highest_need(costs, costs, costs, costs, 1.0, 1.0)
-    filling.earliest_end(capacity, roster, 0)
-    filling.largest_work(capacity, roster, 0)
+    compile_all(filling, make_samples())

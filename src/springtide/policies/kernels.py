@@ -43,6 +43,21 @@ else:
         return njit(cache=True)(function)
 
 
+def compile_all(module: ModuleType, samples: Mapping[Any, Any]) -> None:
+    """Compile every kernel of a module for the types of samples, given by annotation; nothing where there is none."""
+    for kernel in list(vars(module).values()):
+        if hasattr(kernel, "py_func"):
+            parameters = inspect.signature(kernel.py_func).parameters.values()
+            kernel.compile(tuple(_type_of(samples[parameter.annotation]) for parameter in parameters))
+
+
+def _type_of(value: Any) -> Any:
+    """The compiler's type of an argument."""
+    from numba import typeof
+
+    return typeof(value)  # type: ignore[no-untyped-call]
+
+
 class Compilation:
     """The compiled form of a module whose kernels were postponed, on its way. Started at most once."""
 
@@ -65,9 +80,7 @@ class Compilation:
         twin = self.make_twin()
         if twin is None:
             return
-        for name in self.names:
-            kernel = getattr(twin, name)
-            kernel.compile(tuple(self.type_of(one) for one in inspect.signature(kernel.py_func).parameters.values()))
+        compile_all(twin, self.samples)
         for name in self.names:
             setattr(self.module, name, getattr(twin, name))
 
@@ -87,9 +100,3 @@ class Compilation:
         finally:
             _postponed = True
         return twin
-
-    def type_of(self, parameter: inspect.Parameter) -> Any:
-        """The compiler's type of an argument."""
-        from numba import typeof
-
-        return typeof(self.samples[parameter.annotation])  # type: ignore[no-untyped-call]

@@ -128,9 +128,8 @@ def write_plan(roster: Roster, row: int, plan: Plan) -> None:
 def open_ledger(now_s: float, snapshot: Snapshot) -> Ledger:
     """The promised jobs of a Snapshot, settled to now, and what their plans leave free."""
     ledger = copy_ledger(snapshot.cache, now_s) if isinstance(snapshot.cache, Ledger) else new_ledger(now_s, snapshot)
-    for job_id in snapshot.changes.finished:
-        if job_id in ledger.rows:
-            ledger.drop(job_id)
+    for job_id in [job_id for job_id in ledger.rows if job_id not in snapshot.jobs]:
+        ledger.drop(job_id)
     offered = []
     for job_id, view in snapshot.jobs.items():
         if view.promise is None:
@@ -150,6 +149,18 @@ def open_ledger(now_s: float, snapshot: Snapshot) -> Ledger:
     ledger.capacity = free_capacity(ledger)
     filling.occupy_all(ledger.capacity, ledger.roster, active_rows(ledger))
     return ledger
+
+
+def is_at_rest(now_s: float, snapshot: Snapshot) -> bool:
+    """Whether there is nothing to decide: no one is new or waits, and everyone holds all it can use to its end."""
+    return not snapshot.changes.arrived and all(_holds_its_peak(now_s, view) for view in snapshot.jobs.values())
+
+
+def _holds_its_peak(now_s: float, view: JobView) -> bool:
+    if view.promise is None or view.status is not Status.ADMITTED:
+        return False
+    last = view.promise.plan.segments[-1]
+    return last.start_s <= now_s and view.share == last.share == view.job.curve.peak
 
 
 def free_capacity(ledger: Ledger) -> Capacity:
