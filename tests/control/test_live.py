@@ -114,7 +114,7 @@ def test_a_drained_node_is_left_within_the_grace_and_the_bits_stay(
     monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
     work = tmp_path / "work"
     with Client(home=home.root) as client:
-        job = client.submit(write_job(work, 60), wait=False)["id"]
+        job = client.submit(write_job(work, 30), wait=False)["id"]
         client.wait(job, lambda document: len(document["devices"]) == 2 and document["step"] > 20)
         with pytest.raises(SystemExit) as left:
             main(["nodes", "drain", "node-1", "--grace", "60s"])
@@ -165,7 +165,7 @@ def follow(reconciler: Reconciler, job: str, holds: Callable[[JobRecord], bool])
 
 def test_a_job_goes_on_elsewhere_when_a_node_is_lost_and_the_bits_stay(home: Home, tmp_path: Path) -> None:
     work, executor = tmp_path / "work", Watched(home.root, 2)
-    told = write_job(work, 60, checkpoint={"every": "0.2s"})
+    told = write_job(work, 30, checkpoint={"every": "0.2s"})
     archive = pack(work)
     with reconcile(home, executor) as reconciler:
         unpack(archive.data, home.code / archive.code_hash)
@@ -179,6 +179,6 @@ def test_a_job_goes_on_elsewhere_when_a_node_is_lost_and_the_bits_stay(home: Hom
         assert moved.condition("recovering") is not None
         ended = follow(reconciler, job, lambda record: not record.active)
         started = [event.data for event in reconciler.store.events(job) if event.kind == "started"]
-    assert (ended.state, ended.step, ended.devices) == ("succeeded", 480, ())
-    assert started[-1]["share"] == 1 and 0 < started[-1]["step"] < 480
+    assert (ended.state, ended.step, ended.devices) == ("succeeded", 240, ())
+    assert started[-1]["share"] == 1 and 0 < started[-1]["step"] < 240
     assert hash_weights(home.checkpoints(job)) == train_plainly(work, (), tmp_path / "plain")
