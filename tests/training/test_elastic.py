@@ -36,6 +36,8 @@ HABITS: dict[str, dict[str, Any]] = {
     "own buffers": {"model": "cnn", "prepare": {"broadcast_buffers": False}},
     "gradient accumulation": {"model": "cnn", "prepare": {"accumulate": 2}},
     "a dictionary as output": {"model": "describing", "prepare": {"accumulate": 2}},
+    "a model that runs twice in a step": {"model": "wide", "twice": True},
+    "a way of its own to make batches": {"model": "cnn", "backwards": True, "prepare": {"drop_last": False}},
     "bfloat16 autocast": {"model": "cnn", "autocast": True},
     "a gradient scaler that overflows": {"model": "cnn", "scaler": OVERFLOWING},
     "a gradient scaler and clipping": {"model": "cnn", "scaler": OVERFLOWING, "unscale": True, "clip": 0.5},

@@ -74,7 +74,7 @@ class Loader:
             batches = self.dataset.batches(self.sampling, epoch, self.run.position.step_in_epoch, local)
             return (self.options.collate(batch) for batch in batches)
         plan = self.plan(order, local)
-        if isinstance(self.dataset, Tensors):
+        if isinstance(self.dataset, Tensors) and self.options.collate is default_collate:
             return (self.dataset.batch(indices) for indices in plan)
         keys = ([SampleKey(epoch, index) for index in indices.tolist()] for indices in plan)
         if self.options.num_workers == 0:

@@ -93,6 +93,9 @@ class Tensors(Dataset[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self.dataset[index.place if isinstance(index, SampleKey) else index]
 
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        return [self[index] for index in indices]
+
     def batch(self, indices: torch.Tensor) -> list[torch.Tensor]:
         """The collated batch of these samples."""
         return [tensor[indices] for tensor in self.dataset.tensors]

@@ -45,9 +45,9 @@ class Turns:
         self.worker: int | None = None
         self.micro, self.accumulate = 0, 1
         self.began_backward = False
+        self.awaiting_end = False
         self.syncing = False
         self.staged = False
-        self.reduced = False
         model.register_forward_hook(self.after_forward)
 
     def configure(self, roster: Roster, rank: int, group: Group | None, backend: str) -> None:
@@ -96,7 +96,6 @@ class Turns:
     def begin(self, worker: int) -> None:
         """Start a worker's turn, with the gradients every rank would have had at this point."""
         if worker == self.local[0]:
-            self.reduced = False
             present = any(parameter.grad is not None for parameter in self.parameters)
             self.carry = [parameter.grad for parameter in self.parameters] if present else None
             self.carry_cloned = False
@@ -110,6 +109,7 @@ class Turns:
         """Start one of a turn's mini-batches; after the backward of the last one DDP would reduce."""
         self.micro, self.accumulate = micro, accumulate
         self.began_backward = False
+        self.awaiting_end = False
         self.syncing = micro == accumulate - 1
         if not self.syncing:
             return
@@ -143,10 +143,13 @@ class Turns:
     def on_backward(self, gradient: torch.Tensor) -> None:
         """Ask autograd to call back when the whole backward has ended."""
         self.began_backward = True
-        torch.autograd.Variable._execution_engine.queue_callback(self.end_backward)
+        if not self.awaiting_end:  # a model that ran twice in a step is come to twice in one backward
+            self.awaiting_end = True
+            torch.autograd.Variable._execution_engine.queue_callback(self.end_backward)
 
     def end_backward(self) -> None:
         """Stage the turn's gradients if this was its last backward."""
+        self.awaiting_end = False
         if self.worker is not None and self.syncing:
             self.stage()
 
@@ -213,7 +216,6 @@ class Turns:
             parameter.grad = view
         if self.find_unused:
             self.drop_unused()
-        self.reduced = True
 
     def drop_unused(self) -> None:
         """Leave alone the gradients of parameters that no logical worker used, as DDP does."""

@@ -148,6 +148,11 @@ def build_optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 
+def collate_backwards(samples: list[Any]) -> Any:
+    """The samples in reverse."""
+    return torch.utils.data.default_collate(samples[::-1])
+
+
 def build_data(kind: str, count: int) -> Dataset[Any]:
     """The dataset of this name."""
     noisy = Noisy(count)
@@ -162,15 +167,16 @@ def main() -> None:
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50)
     data = build_data(ASKED.get("data", "tensor"), ASKED.get("samples", 134))
     scaler = torch.amp.GradScaler("cpu", **ASKED.get("scaler", {"enabled": False}))
+    options = ASKED.get("prepare", {}) | ({"collate_fn": collate_backwards} if ASKED.get("backwards") else {})
     model, optimizer, scheduler, scaler, loader = run.prepare(
-        model, optimizer, scheduler, scaler, data, batch_size=4, **ASKED.get("prepare", {})
+        model, optimizer, scheduler, scaler, data, batch_size=4, **options
     )
     for _ in run.epochs(ASKED.get("epochs", 3)):
         for x, y in loader:
             if ASKED.get("zero_first"):
                 optimizer.zero_grad()
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(ASKED.get("autocast"))):
-                out = model(x)
+                out = model(x) + model(-x) if ASKED.get("twice") else model(x)
                 loss = nn.functional.cross_entropy(out["logits"] if isinstance(out, dict) else out, y)
             loss = loss * (1 + 0.01 * np.random.rand() + 0.01 * random.random() + 0.01 * np.random.randn())
             scaler.scale(loss).backward()
