@@ -90,7 +90,8 @@ def test_devices_are_counted_by_type() -> None:
 
 
 def test_steps_up_and_down_are_those_that_change_the_speed() -> None:
-    assert D1.list_raises({"a100": 1}, "a100") == ((1, 7.0), (3, 12.0))
+    assert D1.list_raises({"a100": 1}, "a100") == ((1, 7.0),)  # no further than twice
+    assert D1.list_raises({"a100": 2}, "a100") == ((2, 12.0),)
     assert D1.list_raises({"a100": 1}, "t4") == ()
     assert D1.list_cuts({"a100": 4}, "a100") == ((2, 7.0), (3, 4.0))
     assert D2.list_cuts({"a100": 1, "t4": 2}, "a100") == ((1, 1.5),)

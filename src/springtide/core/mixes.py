@@ -61,6 +61,11 @@ class TypedCurves:
         return max(self.curves, key=lambda kind: self.curves[kind].rates[0] / self.curves[kind].shares[0])
 
     @cached_property
+    def peak(self) -> float:
+        """The highest speed on any one type."""
+        return max(max(curve.rates) for curve in self.curves.values())
+
+    @cached_property
     def most(self) -> int:
         """The largest number of devices it can hold (maxP)."""
         largest = max(curve.shares[-1] for curve in self.curves.values())
@@ -90,7 +95,10 @@ class TypedCurves:
         return curve.rate(count) if count in curve.shares else 0.0
 
     def list_raises(self, mix: Mix, kind: str) -> tuple[tuple[int, float], ...]:
-        """(devices, rate) of every number of further devices of a type that runs faster than any fewer; ascending."""
+        """(devices, rate) of every number of further devices of a type that runs faster than any fewer; ascending.
+
+        At most as many as it holds now: growth further than twice is another step.
+        """
         return self._list_steps(mix, kind, 1)
 
     def list_cuts(self, mix: Mix, kind: str) -> tuple[tuple[int, float], ...]:
@@ -109,8 +117,8 @@ class TypedCurves:
         return {}
 
     def _find_steps(self, mix: Mix, kind: str, sign: int) -> Iterator[tuple[int, float]]:
-        held, best = mix.get(kind, 0), self.rate(mix)
-        limit = self.most - sum(mix.values()) if sign > 0 else held
+        held, size, best = mix.get(kind, 0), sum(mix.values()), self.rate(mix)
+        limit = min(size, self.most - size) if sign > 0 else held
         for devices in range(1, limit + 1):
             count = held + sign * devices
             rate = self.rate({**mix, kind: count} if count else {k: n for k, n in mix.items() if k != kind})

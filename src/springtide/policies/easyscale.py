@@ -1,14 +1,12 @@
 """EasyScale's cluster scheduling (SC 2023): every job starts small, and the largest speed-up per device grows first.
 
 `easyscale-homo` keeps a job on the type it prefers, `easyscale-heter` lets jobs that may (D2) use any types at once.
-Order of one decision: growth that did not help is returned; jobs with guaranteed devices (minP) get them, from others
-if need be; waiting jobs start on as few devices as possible, for which others shrink; what is left goes to the
-proposals with the largest speed-up per added device. Unlike the published simulator it scales down, preempts, returns
-devices, and counts the pause of every change: growth that does not pay for it is not done.
+Growth that did not help is returned, then a round deals out the devices (`rounds`). Unlike the published simulator it
+scales down, preempts, returns devices, and counts the pause of every change: growth that does not pay for it is not
+done, and where changes cost something the round is the best of several, each played out to the end (`outlooks`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any
 
@@ -18,7 +16,8 @@ from springtide.core.jobs import Job, JobId
 from springtide.core.mixes import Mix, TypedCurves
 from springtide.placement.loose import hold_loosely
 from springtide.policies.answers import answer_arrivals, remaining_views
-from springtide.policies.proposals import Desk, Member, Proposal, held_mix, type_curve
+from springtide.policies.outlooks import choose_round
+from springtide.policies.proposals import Desk, Member, held_mix, meet, type_curve
 
 HELPED = 1.02  # growth that speeds a job up by less than this is returned
 LOOK_S = 60.0  # after so many seconds of running a growth is judged (EasyScale's round)
@@ -53,9 +52,7 @@ def schedule(now_s: float, snapshot: Snapshot, kinds: Kinds) -> Decision:
     answers = answer_arrivals(snapshot, smallest_gang)
     desk = set_desk(now_s, remaining_views(snapshot, answers), snapshot, kinds)
     memory = judge_growth(now_s, desk, snapshot.memory)
-    secure_guarantees(desk)
-    start_waiting(desk)
-    grow(desk, memory[LIMITS])
+    desk = choose_round(now_s, desk, memory[LIMITS], weighs=is_weighing(desk, snapshot))
     changes = {job_id: dict(member.mix) for job_id, member in desk.members.items() if member.is_changing}
     note_growth(now_s, desk, changes, memory)
     looks = [look_s for _, _, look_s in memory[GROWN].values()]
@@ -81,20 +78,22 @@ def smallest_gang(job: Job) -> int:
 def set_desk(now_s: float, views: Iterable[JobView], snapshot: Snapshot, kinds: Kinds) -> Desk:
     """Every job with what it holds, and what is free."""
     cluster = snapshot.cluster
-    free = dict.fromkeys(cluster.device_types, 0)
+    desk = Desk({}, dict.fromkeys(cluster.device_types, 0))
     for kind, mask in zip(cluster.node_types, snapshot.free_masks, strict=True):
-        free[kind] += mask.bit_count()
-    desk = Desk({}, free)
+        desk.free[kind] += mask.bit_count()
     for view in views:
         speeds = view.job.typed or type_curve(view.job.curve, cluster.device_types)
-        usable, mixes = kinds(view, speeds)
-        held = dict(held_mix(view, cluster.device_types))
-        left = view.progress.work_left_at(now_s)
-        member = Member(view, speeds, usable, mixes, left, held, view.progress.rate)
+        member = desk.members[view.job.id] = meet(now_s, view, speeds, *kinds(view, speeds))
         if snapshot.leaving:
             leave(desk, member, snapshot)
-        desk.members[view.job.id] = member
     return desk
+
+
+def is_weighing(desk: Desk, snapshot: Snapshot) -> bool:
+    """Whether changes are to be weighed: they cost a pause, and no device is borrowed, so that one can look ahead."""
+    ours = sum(desk.free.values()) + sum(member.size for member in desk.members.values())
+    costs = any(member.view.job.overhead.pause_s(1) > 0 for member in desk.members.values())
+    return costs and ours == snapshot.cluster.total
 
 
 def leave(desk: Desk, member: Member, snapshot: Snapshot) -> None:
@@ -129,91 +128,6 @@ def judge_growth(now_s: float, desk: Desk, memory: Mapping[str, Any]) -> dict[st
             for kind, count in extra.items():
                 desk.give(member, kind, -count)
     return {GROWN: grown, LIMITS: limits}
-
-
-def secure_guarantees(desk: Desk) -> None:
-    """Give every job its guaranteed devices in order of arrival, from those who hold more than theirs if need be."""
-    for member in desk.members.values():
-        least = member.speeds.guaranteed
-        if least and member.size < least:
-            make_room(desk, member, least, to_zero=True)
-            start(desk, member, least)
-
-
-def start_waiting(desk: Desk) -> None:
-    """Start every waiting job on as few devices as possible, in order of arrival; running ones shrink for it."""
-    blocked: set[tuple[str, ...]] = set()
-    for member in desk.members.values():
-        if member.mix or member.speeds.guaranteed or member.kinds in blocked or start(desk, member, 1):
-            continue
-        make_room(desk, member, 1, to_zero=False)
-        if not start(desk, member, 1):
-            blocked.add(member.kinds)
-
-
-def start(desk: Desk, member: Member, least: int) -> bool:
-    """Put a job on the fewest devices of one type that are at least so many, if they are free."""
-    proposal = desk.propose_start(member, least)
-    if proposal is None:
-        return False
-    for kind, count in list(member.mix.items()):
-        desk.give(member, kind, -count)
-    desk.give(member, proposal.kind, proposal.devices)
-    return True
-
-
-def make_room(desk: Desk, member: Member, least: int, to_zero: bool) -> None:
-    """Take devices from jobs that hold more than is guaranteed to them, where it costs the least speed per device."""
-    while desk.propose_start(member, least) is None:
-        wanted = {kind: 1 for kind in member.kinds}
-        others = [other for other in desk.members.values() if other is not member]
-        # those who pay a pause at this instant anyway come first
-        cuts = [(not other.is_changing, cut, other) for other in others for cut in list_cuts(desk, other, wanted)]
-        if cuts:
-            _, cut, victim = min(cuts, key=lambda entry: entry[:2])
-            desk.give(victim, cut.kind, -cut.devices)
-        elif not (to_zero and stop_one(desk, member)):
-            return
-
-
-def list_cuts(desk: Desk, member: Member, wanted: Mapping[str, int]) -> Iterable[Proposal]:
-    """Ways in which a job can give back devices; none if it ends within two pauses anyway."""
-    pause_s = member.view.job.overhead.pause_s(max(member.size, 1))
-    if not member.mix or member.work_left <= 2.0 * pause_s * member.rate:
-        return ()
-    return desk.propose_cuts(member, max(1, member.speeds.guaranteed), wanted)
-
-
-def stop_one(desk: Desk, member: Member) -> bool:
-    """Stop the newest job that has no guarantee and holds devices this one can use."""
-    for victim in reversed(desk.members.values()):
-        if not victim.speeds.guaranteed and any(kind in member.kinds for kind in victim.mix):
-            for kind, count in list(victim.mix.items()):
-                desk.give(victim, kind, -count)
-            return True
-    return False
-
-
-def grow(desk: Desk, limits: Mapping[str, int]) -> None:
-    """Accept the proposals with the largest speed-up per added device until no device or no gain is left."""
-    by_arrival = {member.view.job.index: member for member in desk.members.values() if member.mix}
-    queue = [proposal for member in by_arrival.values() if (proposal := propose(desk, member, limits)) is not None]
-    heapify(queue)
-    while queue:
-        best = heappop(queue)
-        member = by_arrival[best.arrival]
-        if best.devices <= desk.free[best.kind]:
-            desk.give(member, best.kind, best.devices)
-        following = propose(desk, member, limits)
-        if following is not None:
-            heappush(queue, following)
-
-
-def propose(desk: Desk, member: Member, limits: Mapping[str, int]) -> Proposal | None:
-    """A job's next growth, unless it has been seen not to help."""
-    proposal = desk.propose_growth(member)
-    limit = limits.get(member.view.job.id, inf)
-    return proposal if proposal is not None and member.size + proposal.devices <= limit else None
 
 
 def note_growth(now_s: float, desk: Desk, changes: Mapping[JobId, Mix], memory: Mapping[str, Any]) -> None:

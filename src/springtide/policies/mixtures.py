@@ -158,7 +158,7 @@ def seat_guests(table: Table, guests: Iterable[JobView], held: Mapping[JobId, De
         if job_id not in names:
             for node, mask in held.get(job_id, view.devices):
                 free[node] &= ~mask
-    mixes = share_out(table.now_s, guests, cluster.totals, count_free(free, cluster.node_types))
+    mixes = share_out(table.now_s, guests, count_free(free, cluster.node_types))
     own = {job_id: held.get(job_id, snapshot.jobs[job_id].devices) for job_id in mixes}
     return hold_loosely(cluster, free, own, mixes)
 

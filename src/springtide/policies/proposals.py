@@ -7,8 +7,9 @@ judged by its best mapping alone.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from springtide.core.curves import Curve
@@ -43,9 +44,12 @@ class Member:
     kinds: tuple[str, ...]
     mixes: bool
     work_left: float
-    mix: dict[str, int] = field(default_factory=dict)
+    held: Mix  # what it had before
+    mix: dict[str, int]
     rate: float = 0.0
+    since_s: float = 0.0  # from when on the work left falls at this rate
     must_change: bool = False  # it holds devices that it is to leave
+    is_kept: bool = False  # in this round it keeps what it holds
 
     @property
     def size(self) -> int:
@@ -55,7 +59,18 @@ class Member:
     @property
     def is_changing(self) -> bool:
         """Whether it starts, or pays a pause at this instant anyway."""
-        return self.must_change or self.mix != held_mix(self.view, self.kinds)
+        return self.must_change or self.mix != self.held
+
+    @property
+    def finish_s(self) -> float:
+        """When it ends if nothing changes any more; infinite without devices."""
+        return self.since_s + self.work_left / self.rate if self.rate else inf
+
+    @property
+    def rank(self) -> tuple[int, float, int]:
+        """Its place where the shortest go first: priority, seconds alone on its best type, arrival."""
+        job = self.view.job
+        return -job.priority, self.work_left / self.speeds.peak, job.index
 
     def list_kinds(self) -> tuple[str, ...]:
         """The types of which it may have more."""
@@ -65,12 +80,46 @@ class Member:
         """What a change to so many devices costs beyond what it pays at this instant anyway."""
         return 0.0 if self.is_changing else self.view.job.overhead.pause_s(devices)
 
+    def fork(self) -> "Member":
+        """The same job with a mix of its own."""
+        return Member(
+            self.view,
+            self.speeds,
+            self.kinds,
+            self.mixes,
+            self.work_left,
+            self.held,
+            dict(self.mix),
+            self.rate,
+            self.since_s,
+            self.must_change,
+        )
+
+    def begin(self, now_s: float) -> None:
+        """Go on with what it has been given, after the pause of a change."""
+        if self.mix and self.is_changing:
+            self.since_s = now_s + self.view.job.overhead.pause_s(self.size, starting=not self.held)
+        self.held, self.must_change = dict(self.mix), False
+
+    def advance(self, now_s: float) -> None:
+        """Let it run up to an instant."""
+        if self.rate and self.since_s < now_s:
+            self.work_left -= self.rate * (now_s - self.since_s)
+            self.since_s = now_s
+
     def add(self, kind: str, devices: int) -> None:
         """Give it devices of a type, or take them back."""
         self.mix[kind] = self.mix.get(kind, 0) + devices
         if not self.mix[kind]:
             del self.mix[kind]
         self.rate = self.speeds.rate(self.mix)
+
+
+def meet(now_s: float, view: JobView, speeds: TypedCurves, kinds: tuple[str, ...], mixes: bool) -> Member:
+    """A job as it stands now, on what it holds."""
+    held = held_mix(view, speeds.types)
+    left, since_s = view.progress.work_left_at(now_s), max(now_s, view.progress.paused_until_s)
+    return Member(view, speeds, kinds, mixes, left, held, dict(held), view.progress.rate, since_s)
 
 
 def held_mix(view: JobView, kinds: tuple[str, ...]) -> Mix:
@@ -92,6 +141,25 @@ class Desk:
 
     members: dict[JobId, Member]
     free: dict[str, int]
+
+    def fork(self) -> "Desk":
+        """The same desk, to try something."""
+        return Desk({job_id: member.fork() for job_id, member in self.members.items()}, dict(self.free))
+
+    def list_mixes(self) -> dict[JobId, Mix]:
+        """What every job has been given so far."""
+        return {job_id: dict(member.mix) for job_id, member in self.members.items()}
+
+    def seat(self, member: Member) -> None:
+        """Take in a job with what it holds, which is not free."""
+        self.members[member.view.job.id] = member
+        for kind, count in member.mix.items():
+            self.free[kind] -= count
+
+    def clear(self, member: Member) -> None:
+        """Take back all that a job has been given."""
+        for kind, count in list(member.mix.items()):
+            self.give(member, kind, -count)
 
     def give(self, member: Member, kind: str, devices: int) -> None:
         """Hand out devices of a type, or take them back."""

@@ -5,9 +5,9 @@ Symbols as in EasyScale (SC 2023): maxP logical workers, N_i devices of type i, 
 worker there, A_i workers on each of them. Which devices to ask for is the policies' business.
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import floor, inf
 
 from springtide.core.curves import Curve
@@ -18,7 +18,7 @@ ROUNDING = 1e-12  # k * seconds / seconds must count as k whatever the rounding
 UNLIMITED = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeviceSpeed:
     """One device type for one job: seconds of a mini-batch of one logical worker, alone on the device.
 
@@ -42,19 +42,22 @@ class DeviceSpeed:
             if not holds:
                 raise ProfileError(message)
 
-    @property
+    @cached_property
     def turn_s(self) -> float:
         """Seconds in which every executor of a device runs one worker."""
         return self.seconds / self.interference if self.executors > 1 else self.seconds
 
-    @property
+    @cached_property
     def capacity(self) -> float:
         """C_i of a device: mini-batches per second, m C I with m executors."""
         return self.executors / self.turn_s
 
     def workers_within(self, step_s: float) -> int:
         """A_i: the most workers that a device can run in `step_s` seconds, up to what its memory holds."""
-        turns = floor(step_s / self.turn_s * (1.0 + ROUNDING))
+        return self.hold(floor(step_s / self.turn_s * (1.0 + ROUNDING)))
+
+    def hold(self, turns: int) -> int:
+        """The workers of so many turns, up to what the memory of a device holds."""
         return min(self.executors * turns, self.most_workers)
 
     def busy_s(self, workers: int) -> float:
@@ -148,30 +151,39 @@ class LogicalWorkers:
         return self.count
 
     def deal(self, mix: Mix) -> Deal | None:
-        """The mapping of workers to devices with the shortest step; None where memory does not hold them all.
-
-        In t seconds a device of type i runs floor(t C_i) workers, so the shortest step is the least t with
-        sum_i N_i floor(t C_i) >= maxP, and t is a multiple of some 1 / C_i: a bisection per type.
-        O(types^2 log maxP).
-        """
+        """The mapping of workers to devices with the shortest step; None where memory does not hold them all."""
         used = {kind: devices for kind, devices in mix.items() if devices}
-        step_s = min((self._shortest_s(used, kind) for kind in used), default=inf)
+        step_s = self._find_shortest_s(used)
         if step_s == inf:
             return None
         workers = {kind: self.speeds[kind].workers_within(step_s) for kind in used}
         return Deal(self.count, used, self._trim(used, workers), self.speeds)
 
-    def _shortest_s(self, mix: Mix, kind: str) -> float:
-        """The shortest step that is a whole number of turns of one type; infinite if none holds all workers."""
-        turn_s = self.speeds[kind].turn_s
+    def _find_shortest_s(self, mix: Mix) -> float:
+        """Seconds of the shortest step in which the devices run all workers; infinite if memory does not hold them.
 
-        def holds(turns: int) -> bool:
-            step_s = turns * turn_s
-            room = sum(devices * self.speeds[other].workers_within(step_s) for other, devices in mix.items())
-            return room >= self.count
-
-        turns = bisect_left(range(1, self.count + 1), True, key=holds) + 1
-        return turns * turn_s if turns <= self.count else inf
+        In t seconds a device of type i runs floor(t C_i) workers, so it is the least t with sum_i N_i floor(t C_i) >=
+        maxP. No t below maxP / sum_i N_i C_i will do; from there it goes on to the next end of a turn until there is
+        room, at most one turn of the slowest type further: O(types^2).
+        """
+        if not mix:
+            return inf
+        speeds = [(self.speeds[kind], devices) for kind, devices in mix.items()]
+        step_s = self.count / sum([devices * speed.capacity for speed, devices in speeds])
+        while True:
+            room, reached_s, next_s = 0, 0.0, inf
+            for speed, devices in speeds:
+                turns = floor(step_s / speed.turn_s * (1.0 + ROUNDING))
+                held = speed.hold(turns)
+                room += devices * held
+                reached_s = max(reached_s, turns * speed.turn_s)
+                if held < speed.most_workers:
+                    next_s = min(next_s, (turns + 1) * speed.turn_s)
+            if room >= self.count:
+                return reached_s
+            if next_s == inf:
+                return inf
+            step_s = next_s
 
     def _trim(self, mix: Mix, workers: dict[str, int]) -> dict[str, int]:
         """The same without room that nobody needs, taken from the slowest types first."""
@@ -184,8 +196,8 @@ class LogicalWorkers:
 
     def step_s(self, mix: Mix) -> float:
         """Seconds of one global step, communication included; infinite where the job does not fit."""
-        deal = self.deal(mix)
-        return inf if deal is None else deal.overload_s + self.sync.step_s(sum(deal.mix.values()))
+        used = {kind: devices for kind, devices in mix.items() if devices}
+        return self._find_shortest_s(used) + self.sync.step_s(sum(used.values())) if used else inf
 
     def rate(self, mix: Mix) -> float:
         """Global steps per second; 0 where the job does not fit or has fewer workers than devices."""
