@@ -23,9 +23,8 @@ if sys.argv[4:] == ["by-process"]:
 
 run: Any = springtide.init(logical_workers=4, seed=0)
 bare = workload.model()
-# Plain digits: level D2 was not tested with the operators that the CNN example augments with, and refuses them.
-data = load_workload("resnet").data()
-model, optimizer, loader = run.prepare(bare, workload.optimizer(bare.parameters()), data, batch_size=batch)
+made = workload.optimizer(bare.parameters())
+model, optimizer, loader = run.prepare(bare, made, workload.data(), batch_size=batch)
 with losses.open("a") as lines:
     for _ in run.epochs(1_000_000):
         for inputs, targets in loader:
