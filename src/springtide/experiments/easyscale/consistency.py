@@ -17,8 +17,8 @@ PANELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 # The last stage in which each must have the reference's bits (EasyScale, README of the artifact).
 PROMISED = {("D1", "DDP-homo"): 2, ("D1+D2", "DDP-heter"): 3, ("D0", "DDP-homo"): 1, ("D0+D2", "DDP-heter"): 1}
 NOTES = (
-    "Real training of the CNN example, augmented digits, four logical workers; device types emulated by the instruction "
-    "set that the CPU libraries may use. D0 adds gradients in the order of the present "
+    "Real training of the CNN example, four logical workers, digits shifted and made noisy at random; device types "
+    "emulated by the instruction set that the CPU libraries may use. D0 adds gradients in the order of the present "
     "processes: our own runtime never does.",
 )
 
