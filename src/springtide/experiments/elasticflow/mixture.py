@@ -94,7 +94,7 @@ def draw(findings: Findings) -> Any:
     for panel in (left, right):
         panel.set_xlabel("jobs without a deadline (%)")
     sheet.legend(left)
-    return sheet.finish((*findings.notes, "Left, thin dashed: published."))
+    return sheet.finish((*findings.notes, "Left, thin dashed: published. Policies that agree hide one another."))
 
 
 def draw_line(panel: Any, rows: Sequence[dict[str, Any]], column: str, **style: Any) -> None:
