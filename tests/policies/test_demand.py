@@ -62,26 +62,38 @@ def arrivals(count: int, cost: float, given_s: float = 20.0) -> list[list[float]
 
 
 def test_a_dear_job_waits_where_cheaper_ones_are_likely_to_come() -> None:
-    busy = ask(arrivals(25, 40.0), promised=800.0)
-    assert busy.advises_waiting(NOW_S + 100, 100.0)
-    assert not busy.advises_waiting(NOW_S + 100, 39.0)  # nothing cheaper was seen
+    busy = ask(arrivals(50, 40.0), promised=800.0)
+    assert busy.advises_waiting(NOW_S + 100, 100.0, idle=2)
+    assert not busy.advises_waiting(NOW_S + 100, 39.0, idle=2)  # nothing cheaper was seen
+
+
+def test_no_job_waits_while_much_of_the_cluster_is_idle() -> None:
+    assert not ask(arrivals(50, 40.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0, idle=3)
 
 
 def test_more_is_kept_free_where_jobs_were_turned_away() -> None:
-    history = arrivals(20, 10.0)
-    assert not ask(history, promised=600.0).advises_waiting(NOW_S + 100, 100.0)
-    assert ask(history, promised=600.0, refused=0.2).advises_waiting(NOW_S + 100, 100.0)
+    history = arrivals(40, 15.0)
+    assert not ask(history, promised=600.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
+    assert ask(history, promised=600.0, refused=0.2).advises_waiting(NOW_S + 100, 100.0, idle=0)
+
+
+def test_the_fewer_arrivals_were_seen_the_more_the_forecast_must_say() -> None:
+    assert ask(arrivals(100, 10.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
+    assert not ask(arrivals(25, 40.0 / 4), promised=800.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
 
 
 def test_no_job_waits_for_cheaper_ones_that_have_time() -> None:
-    assert not ask(arrivals(25, 40.0, given_s=2000.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0)
+    assert not ask(arrivals(50, 40.0, given_s=2000.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
 
 
 def test_no_job_waits_where_the_past_says_little_or_nothing_cheaper_came() -> None:
-    assert not ask([], promised=900.0).advises_waiting(NOW_S + 100, 100.0)
-    assert not ask(arrivals(19, 40.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0)
-    assert not ask(arrivals(25, 1000.0), promised=900.0).advises_waiting(NOW_S + 100, 100.0)
+    assert not ask([], promised=900.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
+    assert not ask(arrivals(19, 400.0), promised=800.0).advises_waiting(NOW_S + 100, 1000.0, idle=0)
+    assert not ask(arrivals(50, 1000.0), promised=900.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
 
 
 def test_no_job_waits_while_little_is_promised() -> None:
-    assert not ask(arrivals(25, 40.0), promised=10.0).advises_waiting(NOW_S + 100, 50.0)
+    demand = ask(arrivals(50, 40.0), promised=10.0)
+    assert demand.is_calm(NOW_S + 100, 50.0)
+    assert not demand.advises_waiting(NOW_S + 100, 50.0, idle=0)
+    assert not demand.is_calm(NOW_S + 100, 500.0)

@@ -22,12 +22,13 @@ from springtide.policies.filling import Floats
 from springtide.policies.ledgers import Ledger, active_rows
 
 REMEMBERED = 256  # arrivals
-FEWEST = 20  # arrivals before the past says anything
+FEW = 20  # arrivals before the past says anything; with so many a forecast must be twice the bound
 CROWDED = 0.95  # of the cluster, needed by promises, the job and cheaper ones to come
 KEPT = 0.2  # of the cluster, kept free for them where jobs are often turned away
 OFTEN = 0.05  # of the recent arrivals
 RECENT = 64  # arrivals over which being turned away is forgotten
-PEAK = 0.35  # of the cluster, needed by promises and the job alone: below it there is no hurry to hold back
+CALM = 0.3  # of the cluster, needed by promises and the job: up to it nothing is held back
+IDLE = 0.25  # of the cluster: while more of it has nothing to do, no job is held back
 
 NOTHING = (np.zeros(0), np.zeros(0))  # to come
 HISTORY = "arrivals"  # key in a policy's memory: [[submitted, cost, seconds to the deadline], ...]
@@ -74,14 +75,18 @@ class Demand:
     needs: Floats  # device-seconds they need at least
     past: Past
 
-    def advises_waiting(self, deadline_s: float, cost: float) -> bool:
-        """Whether a job of this cost is better not promised yet."""
-        if len(self.past.arrivals) < FEWEST:
+    def advises_waiting(self, deadline_s: float, cost: float, idle: int) -> bool:
+        """Whether a job of this cost is better not promised yet, with so many devices that no one needs now."""
+        arrived = len(self.past.arrivals)
+        if arrived < FEW or idle > IDLE * self.devices:
             return False
-        span_s = deadline_s - self.now_s
-        known = self._load(span_s, cost, *NOTHING)
-        bound = CROWDED - KEPT * min(1.0, self.past.refused / OFTEN)
-        return known > PEAK and self._load(span_s, cost, *self.to_come) > max(bound, known)
+        known = self._load(deadline_s, cost, *NOTHING)
+        bound = (CROWDED - KEPT * min(1.0, self.past.refused / OFTEN)) * (1.0 + FEW / arrived)
+        return known > CALM and self._load(deadline_s, cost, *self.to_come) > max(bound, known)
+
+    def is_calm(self, deadline_s: float, cost: float) -> bool:
+        """Whether promises and a job of this cost leave so much free that nothing speaks against promising it."""
+        return self._load(deadline_s, cost, *NOTHING) <= CALM
 
     @cached_property
     def to_come(self) -> tuple[Floats, Floats]:
@@ -91,8 +96,9 @@ class Demand:
         order = np.argsort(ends_s, kind="stable")
         return ends_s[order], costs[order]
 
-    def _load(self, span_s: float, cost: float, ends_s: Floats, costs: Floats) -> float:
+    def _load(self, deadline_s: float, cost: float, ends_s: Floats, costs: Floats) -> float:
         """The highest load up to any deadline from this one on, with the job and those to come that cost less."""
+        span_s = deadline_s - self.now_s
         return float(filling.highest_need(self.spans_s, self.needs, ends_s, costs, span_s, cost)) / self.devices
 
 

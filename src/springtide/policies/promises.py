@@ -22,7 +22,7 @@ from springtide.policies.filling import Ints
 from springtide.policies.ledgers import Ledger, active_rows, copy_roster, free_capacity, open_ledger
 from springtide.policies.offers import reserve
 
-THRIFT = 1.5  # a plan on what is left may cost this many times what the job needs alone before all are planned again
+THRIFT = 1.2  # a plan on what is left may cost this many times what the job needs alone before all are planned again
 ORDERS = 3  # orders in which all jobs are planned again before a newcomer is turned away
 
 
@@ -66,7 +66,7 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
     raise AssertionError("plans are followed anyhow")
 
 
-def admit(ledger: Ledger, view: JobView, orders: int = ORDERS) -> bool:
+def admit(ledger: Ledger, view: JobView) -> bool:
     """Plan a newcomer beside the promised jobs, planning all of them again if that is what it takes.
 
     Without room it leaves no trace. First on what the plans in force leave free; if that does not do, or would cost
@@ -80,7 +80,7 @@ def admit(ledger: Ledger, view: JobView, orders: int = ORDERS) -> bool:
     ):
         filling.occupy(capacity, roster, row, 1)
         return True
-    if replan(ledger, orders):
+    if replan(ledger):
         return True
     if fits:
         filling.occupy(capacity, ledger.roster, row, 1)
@@ -89,7 +89,7 @@ def admit(ledger: Ledger, view: JobView, orders: int = ORDERS) -> bool:
     return False
 
 
-def replan(ledger: Ledger, orders: int = ORDERS) -> bool:
+def replan(ledger: Ledger) -> bool:
     """Plan all jobs anew by deadline, or change nothing if one of them would be late.
 
     Filling by deadline is greedy: a job that finds no room may find it when it goes first, and the others still fit.
@@ -97,7 +97,7 @@ def replan(ledger: Ledger, orders: int = ORDERS) -> bool:
     rows = active_rows(ledger)
     order = rows[np.argsort(ledger.roster.deadline[rows], kind="stable")]
     kept = copy_roster(ledger.roster)
-    for _ in range(orders):
+    for _ in range(ORDERS):
         capacity = free_capacity(ledger)
         planned = filling.fill_all(capacity, ledger.roster, order)
         if planned == len(order):

@@ -2,16 +2,19 @@
 
 A waitlisted job is told by when its answer comes: never later than its latest start alone. Until then it holds no
 devices and is tried again whenever something changes, cheapest first, so that the most deadlines are met; dear jobs
-wait while cheaper ones are likely to need the devices (`demand`). A declined job gets counter-offers: the earliest
-deadline that could be promised, and the most work that fits its own. Promises are never revoked, and no job is
-rescaled for a gain below its cost.
+wait while cheaper ones are likely to need the devices (`demand`), and on a busy cluster no job is promised before a
+device is free for it. A declined job gets counter-offers: the earliest deadline that could be promised, and the most
+work that fits its own. Promises are never revoked, and no job is rescaled for a gain below its cost.
 """
 
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
 from springtide.core.decisions import Answer, Decision, JobView, Offer, Snapshot, Status
+from springtide.core.jobs import JobId
 from springtide.policies import filling
 from springtide.policies.demand import Demand, Past, alone_cost, remember, survey
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
@@ -21,6 +24,13 @@ from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_fir
 
 PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself
 TRIES = 5  # failed plans of jobs that could still wait, per decision
+
+NO_ROOM = Answer(
+    Status.WAITLISTED, "no_room_yet", "no room beside the promises already made; tried again whenever something changes"
+)
+EARLY = Answer(
+    Status.WAITLISTED, "no_device_yet", "there is room later; promised when a device is free, unless cheaper jobs come"
+)
 
 __all__ = ["springtide", "warm_up"]
 
@@ -48,10 +58,12 @@ def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
     new = [(c.view.job, c.cost) for c in candidates if c.view.status is Status.PENDING]
     arrivals = [(job.submit_s, cost, job.deadline_s - job.submit_s) for job, cost in new]
     past = remember(snapshot.memory, arrivals)
-    consider(ledger, draft, [c for c in candidates if c.cost < inf], past, caution in OPEN)
+    feasible = [candidate for candidate in candidates if candidate.cost < inf]
+    early = consider(ledger, draft, feasible, past) if caution in OPEN else set()
     for candidate in candidates:
         if candidate.view.job.id not in draft.answers:
-            keep_waiting(ledger, draft, candidate)
+            keep_waiting(ledger, draft, candidate, EARLY if candidate.view.job.id in early else NO_ROOM)
+    draft.wake_at_s = min(draft.wake_at_s, release(ledger, early))
     refusals = sum(answer.reason == "no_room" for answer in draft.answers.values())
     if arrivals or refusals:
         draft.memory = past.note(snapshot.memory, refusals)
@@ -76,27 +88,51 @@ def list_candidates(snapshot: Snapshot, ledger: Ledger, draft: Draft) -> list[Ca
     return candidates
 
 
-def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Past, is_open: bool) -> None:
-    """Admit what fits, cheapest first, but not what had better wait."""
+def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Past) -> set[JobId]:
+    """Promise what fits and had better not wait, cheapest first; returns the jobs that fit and can wait.
+
+    Those stay planned beside dearer ones in this decision (until `release`), but no device is bound before one of
+    them needs it: a cheaper job may come first.
+    """
     demand: Demand | None = None
     failures = 0
+    early: set[JobId] = set()
     for candidate in candidates:
         view = candidate.view
         is_due = candidate.last_s <= ledger.now_s
-        if not is_open or (failures >= TRIES and not is_due and view.status is Status.WAITLISTED):
+        if failures >= TRIES and not is_due and view.status is Status.WAITLISTED:
             continue
         if demand is None:
             demand = survey(ledger, past)
-        if demand.advises_waiting(view.job.deadline_s, candidate.cost):
+        asked = view.job.deadline_s, candidate.cost
+        if demand.advises_waiting(*asked, idle=int(ledger.capacity.free[0])):
             continue
-        if admit(ledger, view):
+        if not admit(ledger, view):
+            failures += 1
+        elif is_due or demand.is_calm(*asked) or starts_now(ledger, view):
             draft.answers[view.job.id] = PROMISED
             demand = None
         else:
-            failures += 1
+            early.add(view.job.id)
+    return early
 
 
-def keep_waiting(ledger: Ledger, draft: Draft, candidate: Candidate) -> None:
+def starts_now(ledger: Ledger, view: JobView) -> bool:
+    """Whether the plan of a job holds devices from now on."""
+    return bool(filling.share_now(ledger.roster, ledger.rows[view.job.id], ledger.now_s) > 0)
+
+
+def release(ledger: Ledger, early: set[JobId]) -> float:
+    """Take the plans of jobs that wait out of the ledger; returns when the first of them would start."""
+    rows = np.array([ledger.rows[job_id] for job_id in early], np.int64)
+    start_s = float(filling.next_change(ledger.roster, rows, ledger.now_s))
+    for job_id in early:
+        filling.occupy(ledger.capacity, ledger.roster, ledger.rows[job_id], -1)
+        ledger.drop(job_id)
+    return start_s
+
+
+def keep_waiting(ledger: Ledger, draft: Draft, candidate: Candidate, reason: Answer) -> None:
     """Let a job wait until its latest start alone; decline it if that has come."""
     view = candidate.view
     if candidate.cost == inf or candidate.last_s <= ledger.now_s:
@@ -104,8 +140,7 @@ def keep_waiting(ledger: Ledger, draft: Draft, candidate: Candidate) -> None:
         return
     draft.wake_at_s = min(draft.wake_at_s, candidate.last_s)
     if view.status is Status.PENDING:
-        sentence = "no room beside the promises already made; tried again whenever something changes"
-        draft.answers[view.job.id] = Answer(Status.WAITLISTED, "no_room_yet", sentence, candidate.last_s)
+        draft.answers[view.job.id] = replace(reason, answer_by_s=candidate.last_s)
 
 
 def decline_with_offers(ledger: Ledger, view: JobView) -> Answer:
