@@ -2,17 +2,26 @@
 
 from math import inf
 
+import pytest
+
 from springtide.core.curves import Curve
 from springtide.core.decisions import Snapshot
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.core.world import World
 from springtide.placement.pools import pools_of
-from springtide.policies import decide
+from springtide.policies import decide, demand
 from springtide.policies.pools import Table, deal
 from springtide.policies.springtide import propose, springtide
 from springtide.policies.transfers import list_pressing, make_way, rank_donors
 from springtide.throughput.blends import mix_curves
+
+
+@pytest.fixture(autouse=True)
+def promise_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are promised when they come, as on a calm cluster, so that there are some that have not started."""
+    monkeypatch.setattr(demand, "CALM", 1.0)
+
 
 CLUSTER = parse_cluster("1x4:a100,1x4:t4")
 LINEAR = Curve((1, 2, 4), (1.0, 2.0, 4.0))
