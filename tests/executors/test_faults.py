@@ -156,6 +156,16 @@ def test_a_job_that_never_gets_anywhere_is_given_up(own_stage: Stage) -> None:
 
 
 @pytest.mark.slow
+def test_a_fork_server_lost_while_it_wakes_fails_no_job(own_stage: Stage) -> None:
+    job = own_stage.tiny("--steps", "3")
+    own_stage.wait_for(lambda: find_fork_servers(own_stage), "a fork server")
+    for server in find_fork_servers(own_stage):
+        server.kill()
+    own_stage.wait_for_end(job, Finished)
+    assert [event.cause for event in own_stage.of(job, Faulted)] == ["fork_server_lost"]
+
+
+@pytest.mark.slow
 def test_a_script_that_waits_without_init_is_told_the_lines_to_add(own_stage: Stage) -> None:
     job = own_stage.start(own_stage.spec(own_stage.new_job(), "mute.py", "300"))
     failed = own_stage.wait_for_end(job, Failed)

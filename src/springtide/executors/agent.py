@@ -229,6 +229,8 @@ class Agent:
         for server in self.forks.every():
             if server.poll() and server.lines is not None:
                 self.loop.watch(server.lines, functools.partial(self.pump, server))
+            if server.lost:
+                self.lose(server)
             if not server.is_idle:
                 server.used_s = now_s
         for job, server in list(self.forks.job_servers.items()):

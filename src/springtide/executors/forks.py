@@ -23,6 +23,7 @@ import psutil
 
 from springtide import __version__
 from springtide.executors.lines import Lines, Message, connect
+from springtide.executors.verdicts import describe_code, is_from_outside
 from springtide.training.imports import find_imports
 
 #: Run by a fork server as a script, never imported here: the agent has no torch.
@@ -53,6 +54,8 @@ class ForkLine(abc.ABC):
         self.torch_version = ""
         #: Why it cannot serve; empty while it may.
         self.failure = ""
+        #: Whether somebody ended it before it could answer: another one may serve.
+        self.lost = False
         self.lines: Lines | None = None
         self.waiting: list[Message] = []
         #: Who hears of each process, by the name it was requested under; and by its number once it has one.
@@ -182,10 +185,12 @@ class ForkServer(ForkLine):
             self.read_versions(output)
         if self.process is None or self.lines is not None or self.failure:
             return False
-        if self.process.poll() is not None:
-            self.failure = f"the fork server of {self.key.python} ended with code {self.process.returncode}"
-            return False
-        return self.try_connect()
+        code = self.process.poll()
+        if code is None:
+            return self.try_connect()
+        self.lost = is_from_outside(code)
+        self.failure = f"the fork server of {self.key.python} {describe_code(code)}"
+        return False
 
     def read_versions(self, output: str) -> None:
         """Judge a foreign interpreter by what it has installed."""
