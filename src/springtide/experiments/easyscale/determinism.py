@@ -43,8 +43,8 @@ def compare(rows: Sequence[tuple[Any, ...]], level: str) -> Line:
     ours = fmean(row[-1] for row in rows if row[2] == level and row[-1] is not None)
     refused = sorted({str(row[0]) for row in rows if row[2] == level and row[-1] is None})
     remark = (
-        "CPUs: D1 needs no other kernels. D2 gives up oneDNN, which costs convolutions, and on the emulated P100, where "
-        "oneDNN is held to old instructions, is a gain."
+        "CPUs: D1 needs no other kernels. D2 gives up oneDNN, which costs convolutions, and on the emulated P100, "
+        "where oneDNN is held to old instructions, is a gain."
     )
     if refused:
         remark += f" D2 refuses {', '.join(refused)}: operators that were not tested across types."
