@@ -117,7 +117,7 @@ def draw(findings: Findings) -> Any:
     for panel in sheet.panels[max(0, len(places) - columns) : len(places)]:
         panel.set_xlabel("share of deadlines met")
         panel.tick_params(labelbottom=True)  # also where no panel stands below
-    sheet.legend(sheet.panels[0])
+    sheet.legend(max(sheet.panels, key=lambda panel: len(panel.get_legend_handles_labels()[1])))
     return sheet.finish(findings.notes)
 
 
