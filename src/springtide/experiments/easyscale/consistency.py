@@ -91,7 +91,7 @@ def draw_losses(panel: Any, rows: Sequence[Mapping[str, Any]], reference: str, o
         mine = [row for row in rows if row["run"] == name]
         panel.plot([row["step"] for row in mine], [row["loss"] for row in mine], label=name, **style)
     panel.set_yscale("log")
-    panel.legend(loc="upper right")
+    panel.legend(loc="lower left")
 
 
 def find_spans(flags: Sequence[bool]) -> list[tuple[float, float]]:
