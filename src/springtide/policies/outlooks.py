@@ -1,10 +1,10 @@
 """Which of several rounds lets the jobs of a desk end soonest: each is played out to the last finish.
 
 A round accepts one proposal after the other and never sees where they lead: with 20 s for every change a short job is
-left on the two devices it started on, and a long one is resized at every event. So the usual round is set beside its
-neighbours: one running job keeps what it holds, or all do; one of them, or all, give it back first; the shortest grow
-first. Each is followed, pauses included, until all jobs have ended, as if nobody else came and every later round let
-the shortest grow first. The least sum of finish times wins.
+left on the two devices it started on. So the usual round is set beside its neighbours: one running job keeps what it
+holds, or all do; one of them, or all, give it back first; the shortest grow first. Each is followed, pauses included,
+until all jobs have ended, as if nobody else came and every later round let the shortest grow first. The least sum of
+finish times wins.
 """
 
 from collections.abc import Iterator, Mapping

@@ -182,6 +182,8 @@ class Desk:
         size, rate, left, arrival = member.size, member.rate, member.work_left, member.view.job.index
         for kind in member.list_kinds():
             limit = min(self.free.get(kind, 0), size)
+            if limit <= 0:
+                continue
             for devices, faster in member.speeds.list_raises(member.mix, kind):
                 if devices > limit:
                     break
