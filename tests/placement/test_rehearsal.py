@@ -176,6 +176,14 @@ def test_a_certificate_does_not_cover_a_job_whose_progress_was_corrected() -> No
     assert not covers(certificate, yard, plans, {})
 
 
+def test_nothing_is_certified_while_a_promised_job_is_moved() -> None:
+    yard, first, second, new = crowded()
+    plans = {first: plan_of((0.0, 1), reserve_s=PAUSE_S), second: plan_of((0.0, 1)), new: plan_of((0.0, 2))}
+    plans[yard.arrive(3)] = plan_of((1100.0, 2), finish_s=2000.0)
+    rehearsal = rehearse_on(yard, plans, {new: 2})
+    assert (rehearsal.ok, rehearsal.certificate) == (True, None)
+
+
 def test_nothing_is_certified_where_nothing_starts_or_fails() -> None:
     yard, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1))}

@@ -82,7 +82,9 @@ def rehearse(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mappin
         reserves.spend(job_id, board.shares[job_id])
     steps: list[Step] = [(now_s, {job_id: board.held[job_id] for job_id in plans})]
     broken = _replay(board, _list_changes(board, now_s, last_s, snapshot, plans), reserves, steps)
-    return broken or Rehearsal(True, certificate=Certificate(plans, tuple(steps)))
+    # the pause of a job that is moved now is apart from its plan today and part of it later: its price would differ
+    certificate = None if plans.keys() & placement.moved else Certificate(plans, tuple(steps))
+    return broken or Rehearsal(True, certificate=certificate)
 
 
 def _replay(board: Board, changes: Changes, reserves: "_Reserves", steps: list[Step]) -> Rehearsal | None:
