@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from benchmarks.live_recordings import (
+    DEVICES,
     Costs,
     RecordedJob,
     Recording,
     append_recording,
+    believe,
+    decide_on_beliefs,
     find_usual,
     measure_costs,
     read_recordings,
@@ -19,7 +22,9 @@ from benchmarks.live_recordings import (
 from benchmarks.live_workloads import OUTSIDE_LOAD, Result, judge, make_document, run_all
 
 from springtide.control.records import EventRecord, SpeedRecord
+from springtide.control.worlds import LiveWorld
 from springtide.core.curves import Curve
+from springtide.core.devices import Cluster, NodeGroup
 
 QUIET = Result(0, 5, 4, 3, 3, 0, 0, 3, 2, 0.02, 20.0)
 LOADED = replace(QUIET, seed=1, met=2, late=1, simulated_met=3, outside_load=0.4)
@@ -81,12 +86,14 @@ def test_jobs_that_never_ran_cost_what_others_did() -> None:
     assert find_usual(RECORDING) == Costs()
 
 
-def test_a_replay_remembers_what_the_policy_remembered() -> None:
-    """Cheap jobs came all the time, so one that takes half of the devices for long is not promised at once."""
-    dear = replace(JOB, steps=600, deadline_s=1060.0)
-    assert replay_recording(replace(RECORDING, jobs=(dear,))) == {"a"}
-    cheap = {"arrivals": [[1000.0 - k, 4.0, 3.0] for k in range(60, 0, -1)], "refused": 0.5}
-    assert replay_recording(replace(RECORDING, jobs=(dear,), memory=cheap)) == frozenset()
+def test_the_policy_of_a_replay_remembers_what_it_remembered() -> None:
+    past = [[900.0, 4.0, 3.0], [950.0, 4.0, 3.0]]
+    world = LiveWorld(Cluster((NodeGroup(1, DEVICES, "cpu"),)))
+    job = believe(JOB, 0)
+    world.arrive(job, JOB.submitted_s)
+    decision = decide_on_beliefs({job.id: job}, {"arrivals": past}, JOB.submitted_s, world.snapshot())
+    assert decision.memory is not None
+    assert decision.memory["arrivals"][:2] == past and len(decision.memory["arrivals"]) == 3
 
 
 def test_loaded_workloads_are_pooled_apart() -> None:
