@@ -14,7 +14,7 @@ from springtide.core.jobs import JobId
 from springtide.policies.proposals import Desk
 from springtide.policies.rounds import USUAL, Bias, hold_round
 
-FEW = 16  # jobs up to which rounds are played out: O(jobs) rounds of O(jobs) finishes each
+FEW = 10  # jobs up to which rounds are played out: O(jobs) rounds of O(jobs) finishes each
 SAME_S = 1e-9  # finishes this close are one event
 LATER = Bias(shortest_first=True)
 
