@@ -98,6 +98,12 @@ def test_devices_of_one_type_waste_what_does_not_divide() -> None:
     assert deal.waste == pytest.approx((3 - 16 / 6) * 3.1)
 
 
+def test_faster_devices_run_more_workers() -> None:
+    """The mapping 3 + 1 that `tests/training/test_mappings` trains with, by bits."""
+    deal = LogicalWorkers(4, {"fast": DeviceSpeed(1.0), "slow": DeviceSpeed(3.0)}).deal({"fast": 1, "slow": 1})
+    assert deal is not None and deal.spread() == {"fast": (3,), "slow": (1,)}
+
+
 def test_a_type_too_slow_to_help_runs_nothing() -> None:
     model = LogicalWorkers(2, {"fast": DeviceSpeed(1.0), "slow": DeviceSpeed(10.0)})
     deal = model.deal({"fast": 2, "slow": 1})
