@@ -33,6 +33,7 @@ CLOCKS = {"wall": "wall time", "cpu": "CPU time of the training thread"}
 WIDTH, LAYERS = 1448, 4  # 8.4 million parameters: with Adam's two moments, 100 MB of state
 BLOCK = 6  # steps, undisturbed or at least after a save
 MOST_STEPS = 24  # after a save; the writer yields to everything, so on a busy machine it takes long
+MOST_S = 150  # all rounds; a busy machine gets fewer of them
 RESAMPLES = 2000
 
 
@@ -95,7 +96,10 @@ def measure(rounds: int) -> dict[str, list[Sample]]:
     persistence.save(run, wait=True)  # the first one also gets the memory for the copy
     samples: dict[str, list[Sample]] = {kind: [] for kind in KINDS}
     before = take(loop, BLOCK)
+    end_s = time.monotonic() + MOST_S
     for _ in range(rounds):
+        if time.monotonic() > end_s:
+            break
         for kind in KINDS:
             call_s, disturbed = save_once(run, loop, wait=kind == "blocking")
             covered = not run.checkpoints.is_busy
