@@ -38,7 +38,7 @@ def edf_elastic(now_s: float, snapshot: Snapshot) -> Decision:
         answers=answers,
         shares={view.job.id: share for view, share in zip(views, wanted, strict=True) if share != view.share},
         optional=find_grown(views, needed, wanted),
-        wake_at_s=float(filling.next_change(roster, rows, now_s)),
+        wake_at_s=filling.look_ahead(roster, rows, now_s)[0],
     )
 
 
@@ -88,4 +88,4 @@ def warm_up() -> None:
     filling.occupy(capacity, roster, 0, 1)
     filling.grow(capacity, roster, rows, 1, 0.0, filling.empty_roster(1, 1))
     filling.shares_now(roster, rows, 0.0)
-    filling.next_change(roster, rows, 0.0)
+    filling.look_ahead(roster, rows, 0.0)

@@ -20,6 +20,7 @@ from springtide.policies.columns import empty_roster as empty_roster
 from springtide.policies.kernels import compiled
 
 GUARD_S = 5e-7
+HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried
 
 
 @compiled
@@ -135,6 +136,8 @@ def fill(capacity: Capacity, roster: Roster, job: int, lowest: int) -> bool:
     shares = np.zeros(MAX_SEGMENTS, np.int64)
     limit = roster.deadline[job] + GUARD_S
     for cap in range(lowest, roster.level_count[job]):
+        if capacity.times[0] + roster.work[job] / roster.rates[job, cap] > limit + HOPE_S:
+            continue  # late even if all devices were free
         for reserved in range(1, -1, -1):
             reserve = reserved * roster.pauses[job, cap] * roster.rates[job, cap]
             finish, held, count = walk(capacity, roster, job, cap, reserve, times, shares)
@@ -273,24 +276,32 @@ def occupy_all(capacity: Capacity, roster: Roster, rows: Ints) -> None:
 
 
 @compiled
-def shares_now(roster: Roster, rows: Ints, now_s: float) -> Ints:
-    """The share that each of these plans holds now."""
-    shares = np.zeros(len(rows), np.int64)
+def write_shares_now(roster: Roster, rows: Ints, now_s: float, shares: Ints) -> None:
+    """The share that each of these plans holds now, into `shares`: an array that comes back from a kernel is dear."""
     for i in range(len(rows)):
         shares[i] = share_now(roster, rows[i], now_s)
+
+
+def shares_now(roster: Roster, rows: Ints, now_s: float) -> Ints:
+    """The share that each of these plans holds now."""
+    shares = np.empty(len(rows), np.int64)
+    write_shares_now(roster, rows, now_s, shares)
     return shares
 
 
 @compiled
-def next_change(roster: Roster, rows: Ints, now_s: float) -> float:
-    """The next instant after now at which one of these plans changes its share."""
-    soonest = inf
+def look_ahead(roster: Roster, rows: Ints, now_s: float) -> tuple[float, bool]:
+    """The next instant after now at which one of these plans changes, and whether one starts or grows after now."""
+    soonest, grows = inf, False
     for row in rows:
+        share = 0
         for s in range(roster.segment_count[row]):
             time_s = roster.segment_times[row, s]
-            if now_s < time_s < soonest:
-                soonest = time_s
-    return soonest
+            if time_s > now_s:
+                soonest = min(soonest, time_s)
+                grows = grows or roster.segment_shares[row, s] > share
+            share = roster.segment_shares[row, s]
+    return soonest, grows
 
 
 @compiled
@@ -338,18 +349,6 @@ def replan_paused(capacity: Capacity, roster: Roster, row: int) -> bool:
 
 
 @compiled
-def grows_later(roster: Roster, rows: Ints, now_s: float) -> bool:
-    """Whether any of these plans starts or grows after now."""
-    for row in rows:
-        share = 0
-        for s in range(roster.segment_count[row]):
-            if roster.segment_times[row, s] > now_s and roster.segment_shares[row, s] > share:
-                return True
-            share = roster.segment_shares[row, s]
-    return False
-
-
-@compiled
 def least_cost(roster: Roster, row: int, now_s: float) -> float:
     """Device-seconds of a job alone at the smallest level that is in time; at the peak if none is."""
     cost = inf
@@ -366,11 +365,31 @@ def least_cost(roster: Roster, row: int, now_s: float) -> float:
 
 
 @compiled
-def least_costs(roster: Roster, rows: Ints, now_s: float) -> Floats:
-    """`least_cost` of each of these jobs."""
-    costs = np.zeros(len(rows))
+def fill_thriftily(capacity: Capacity, roster: Roster, job: int, thrift: float) -> int:
+    """Plan a job on what is free: 2 if it is planned and takes no more than `thrift` times what it needs alone.
+
+    Then its plan is taken out of the free devices. 1 if its plan takes more, and is not; 0 if there is none.
+    """
+    now_s = capacity.times[0]
+    if not fill(capacity, roster, job, 0):
+        return 0
+    if device_seconds(roster, job, now_s) > thrift * least_cost(roster, job, now_s):
+        return 1
+    occupy(capacity, roster, job, 1)
+    return 2
+
+
+@compiled
+def write_least_costs(roster: Roster, rows: Ints, now_s: float, costs: Floats) -> None:
+    """`least_cost` of each of these jobs, into `costs`."""
     for i in range(len(rows)):
         costs[i] = least_cost(roster, rows[i], now_s)
+
+
+def least_costs(roster: Roster, rows: Ints, now_s: float) -> Floats:
+    """`least_cost` of each of these jobs."""
+    costs = np.empty(len(rows))
+    write_least_costs(roster, rows, now_s, costs)
     return costs
 
 

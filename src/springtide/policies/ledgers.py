@@ -11,6 +11,7 @@ import numpy as np
 
 from springtide.core.decisions import JobView, Plan, Segment, Snapshot, Status
 from springtide.core.jobs import Job, JobId
+from springtide.placement.rehearsal import Certificate
 from springtide.policies import filling
 from springtide.policies.filling import Capacity, Floats, Ints, Roster
 
@@ -30,6 +31,7 @@ class Ledger:
     base_since: Floats
     capacity: Capacity
     trial: Roster
+    certificate: Certificate | None = None  # of the last plans that were rehearsed
     offered: tuple[Plan, ...] = ()  # reservations of open offers: fixed, and gone when the offers are
 
     def add(self, view: JobView) -> int:
@@ -210,12 +212,24 @@ def copy_ledger(ledger: Ledger, now_s: float) -> Ledger:
         ledger.base_since.copy(),
         ledger.capacity,
         ledger.trial,
+        ledger.certificate,
     )
 
 
 def copy_roster(roster: Roster) -> Roster:
     """The same columns in arrays of their own."""
     return Roster._make(column.copy() for column in roster)
+
+
+def copy_plans(roster: Roster) -> Roster:
+    """The same columns, those of the plans in arrays of their own."""
+    return roster._replace(
+        segment_count=roster.segment_count.copy(),
+        segment_times=roster.segment_times.copy(),
+        segment_shares=roster.segment_shares.copy(),
+        finish=roster.finish.copy(),
+        held=roster.held.copy(),
+    )
 
 
 def active_rows(ledger: Ledger) -> Ints:

@@ -19,7 +19,7 @@ from springtide.placement.buddy import Placement, arrange
 from springtide.placement.rehearsal import rehearse
 from springtide.policies import filling
 from springtide.policies.filling import Ints
-from springtide.policies.ledgers import Ledger, active_rows, copy_roster, free_capacity, open_ledger
+from springtide.policies.ledgers import Ledger, active_rows, copy_plans, copy_roster, free_capacity, open_ledger
 from springtide.policies.offers import reserve
 
 THRIFT = 1.2  # a plan on what is left may cost this many times what the job needs alone before all are planned again
@@ -73,17 +73,11 @@ def admit(ledger: Ledger, view: JobView) -> bool:
     much more than the job needs, all jobs are planned in order of deadlines (ElasticFlow's admission, for one job).
     """
     row = ledger.add(view)
-    capacity, roster = ledger.capacity, ledger.roster
-    fits = filling.fill(capacity, roster, row, 0)
-    if fits and filling.device_seconds(roster, row, ledger.now_s) <= THRIFT * filling.least_cost(
-        roster, row, ledger.now_s
-    ):
-        filling.occupy(capacity, roster, row, 1)
-        return True
-    if replan(ledger):
+    fits = filling.fill_thriftily(ledger.capacity, ledger.roster, row, THRIFT)
+    if fits == 2 or replan(ledger):
         return True
     if fits:
-        filling.occupy(capacity, ledger.roster, row, 1)
+        filling.occupy(ledger.capacity, ledger.roster, row, 1)
         return True
     ledger.drop(view.job.id)
     return False
@@ -118,32 +112,35 @@ def conclude(ledger: Ledger, snapshot: Snapshot, draft: Draft, caution: Caution)
     if caution is Caution.GROW:
         _make_way(ledger, promised, draft.best_effort)
     guests = {view.job.id: _add_guest(ledger, view) for view in draft.best_effort}
-    rows = np.concatenate([promised, np.fromiter(guests.values(), np.int64, len(guests))])
-    filling.restore(ledger.capacity, ledger.roster, rows[len(promised) :], ledger.trial)
+    rows = active_rows(ledger)
+    if guests:
+        filling.restore(ledger.capacity, ledger.roster, rows[len(promised) :], ledger.trial)
     needed = ledger.roster
     spare = int(ledger.capacity.free[0]) if caution is Caution.GROW else 0
     if spare > 0 and len(rows):
-        needed = copy_roster(ledger.roster)
+        needed = copy_plans(ledger.roster)
         filling.grow(ledger.capacity, ledger.roster, rows, spare, draft.patience, ledger.trial)
     names = [*ledger.rows]
     decision, placement = _place(ledger, snapshot, draft, needed, names, rows)
     for job_id in guests:
         ledger.drop(job_id)
     final = _settle_moves(ledger, placement, decision)
+    change_s, grows = filling.look_ahead(ledger.roster, promised, ledger.now_s)
+    rehearses = grows and caution is not Caution.UNREHEARSED
     if caution is not Caution.ANYHOW and (
-        placement.forced
-        or final is None
-        or not (caution is Caution.UNREHEARSED or _is_certified(ledger, snapshot, final, promised))
+        placement.forced or final is None or (rehearses and not _is_certified(ledger, snapshot, placement, final))
     ):
         return None
     final = final or _postpone(ledger, placement, decision)
-    wake_at_s = min(draft.wake_at_s, float(filling.next_change(ledger.roster, promised, ledger.now_s)))
+    wake_at_s = min(draft.wake_at_s, change_s)
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=draft.memory, cache=ledger)
 
 
 def _make_way(ledger: Ledger, promised: Ints, guests: Iterable[JobView]) -> None:
     """Take promised jobs back to the share they need, most time to spare first, until each best-effort job has room."""
     wanted = sum(view.job.curve.levels[0] for view in guests)
+    if ledger.capacity.free[0] >= wanted:
+        return
     roster = ledger.roster
     for row in promised[np.argsort(roster.finish[promised] - roster.deadline[promised], kind="stable")]:
         if ledger.capacity.free[0] >= wanted:
@@ -191,12 +188,14 @@ def _compose(ledger: Ledger, draft: Draft, needed: filling.Roster, names: list[J
     """The shares of now as a difference; what goes beyond the needed share is optional."""
     now_s = ledger.now_s
     wanted = _within(ledger, rows, filling.shares_now(ledger.roster, rows, now_s).tolist())
-    least = filling.shares_now(needed, rows, now_s).tolist()
     held = ledger.roster.share[rows].tolist()
     shares = {name: share for name, share, had in zip(names, wanted, held, strict=True) if share != had}
-    optional = frozenset(
-        name for name, share, floor in zip(names, wanted, least, strict=True) if share > floor and name in shares
-    )
+    optional: frozenset[JobId] = frozenset()
+    if shares and needed is not ledger.roster:
+        least = filling.shares_now(needed, rows, now_s).tolist()
+        optional = frozenset(
+            [name for name, share, floor in zip(names, wanted, least, strict=True) if share > floor and name in shares]
+        )
     return Decision(
         answers=draft.answers,
         promises=_changed_promises(ledger, names, rows),
@@ -278,13 +277,16 @@ def _postpone(ledger: Ledger, placement: Placement, decision: Decision) -> Decis
     return replace(decision, promises=promises)
 
 
-def _is_certified(ledger: Ledger, snapshot: Snapshot, decision: Decision, promised: Ints) -> bool:
-    """Whether all that is planned can be placed as time goes on."""
-    if not filling.grows_later(ledger.roster, promised, ledger.now_s):
-        return True
+def _is_certified(ledger: Ledger, snapshot: Snapshot, placement: Placement, decision: Decision) -> bool:
+    """Whether all that is planned can be placed as time goes on: known from before, or rehearsed."""
     plans = {
         name: promise.plan
         for name, view in ledger.views.items()
         if (promise := decision.promises.get(name, view.promise)) is not None
     }
-    return rehearse(ledger.now_s, snapshot, decision, plans).ok
+    certificate = ledger.certificate
+    if certificate is not None and certificate.covers(ledger.now_s, snapshot, placement.allocations, plans):
+        return True
+    rehearsal = rehearse(ledger.now_s, snapshot, decision, plans)
+    ledger.certificate = rehearsal.certificate
+    return rehearsal.ok

@@ -18,7 +18,7 @@ from springtide.core.jobs import JobId
 from springtide.policies import filling
 from springtide.policies.demand import Demand, Past, alone_cost, remember, survey
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
-from springtide.policies.ledgers import Ledger
+from springtide.policies.ledgers import Ledger, is_at_rest
 from springtide.policies.mixtures import decide_pools, is_mixed
 from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
 
@@ -48,6 +48,8 @@ def springtide(now_s: float, snapshot: Snapshot) -> Decision:
     """Promises the jobs that fit, keeps the others waiting until their latest start, declines with offers."""
     if is_mixed(snapshot):
         return decide_pools(now_s, snapshot, propose)
+    if is_at_rest(now_s, snapshot):
+        return Decision(cache=snapshot.cache)
     return decide_firmly(now_s, snapshot, propose)
 
 
@@ -124,8 +126,10 @@ def starts_now(ledger: Ledger, view: JobView) -> bool:
 
 def release(ledger: Ledger, early: set[JobId]) -> float:
     """Take the plans of jobs that wait out of the ledger; returns when the first of them would start."""
+    if not early:
+        return inf
     rows = np.array([ledger.rows[job_id] for job_id in early], np.int64)
-    start_s = float(filling.next_change(ledger.roster, rows, ledger.now_s))
+    start_s, _ = filling.look_ahead(ledger.roster, rows, ledger.now_s)
     for job_id in early:
         filling.occupy(ledger.capacity, ledger.roster, ledger.rows[job_id], -1)
         ledger.drop(job_id)

@@ -69,5 +69,5 @@ def compose(ledger: Ledger, snapshot: Snapshot, answers: dict[JobId, Answer], ke
         due = share if row in kept else 0
         if due != ledger.views[job_id].share:
             shares[job_id] = due
-    wake_at_s = float(filling.next_change(ledger.roster, rows, ledger.now_s))
+    wake_at_s = filling.look_ahead(ledger.roster, rows, ledger.now_s)[0]
     return Decision(answers=answers, shares=shares, wake_at_s=wake_at_s if wake_at_s > ledger.now_s else inf)
