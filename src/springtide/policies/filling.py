@@ -70,11 +70,12 @@ def occupy(capacity: Capacity, roster: Roster, job: int, sign: int) -> None:
 @compiled
 def walk(
     capacity: Capacity, roster: Roster, job: int, cap: int, reserve: float, times: Floats, shares: Ints
-) -> tuple[float, float, int]:
-    """Hold the largest level <= min(level `cap`, free) at all times; returns (finish, held until, segments written).
+) -> tuple[float, float, int, int]:
+    """Hold the largest level <= min(level `cap`, free) at all times.
 
-    `reserve` is extra work whose time is held after the finish. Infinite if the work never ends, or the plan has more
-    than MAX_SEGMENTS changes.
+    `reserve` is extra work whose time is held after the finish. Returns (finish, held until, segments up to there,
+    segments up to the finish); the first two are infinite if the work never ends, or after more than MAX_SEGMENTS
+    changes.
     """
     free, size = capacity.free, capacity.size[0]
     bounds = capacity.times
@@ -82,7 +83,7 @@ def walk(
     ready = roster.ready[job]
     work = roster.work[job]
     finish = inf
-    count = 0
+    count = short = 0
     level = -1
     for k in range(size):
         start_s = bounds[k]
@@ -96,7 +97,7 @@ def walk(
                 ready = start_s + roster.pauses[job, level] + (roster.start_s[job] if share == 0 else 0.0)
             share = held
             if count == MAX_SEGMENTS:
-                return inf, inf, 0
+                break
             times[count], shares[count] = start_s, held
             count += 1
         if held == 0:
@@ -106,12 +107,12 @@ def walk(
             continue
         rate = roster.rates[job, level]
         if finish == inf and begin + work / rate <= end_s:
-            finish = begin + work / rate
+            finish, short = begin + work / rate, count
         total = work + reserve
         if begin + total / rate <= end_s:
-            return finish, begin + total / rate + GUARD_S, count
+            return finish, begin + total / rate + GUARD_S, count, short
         work -= rate * (end_s - begin)
-    return inf, inf, 0
+    return finish, inf, count, short
 
 
 @compiled
@@ -138,12 +139,13 @@ def fill(capacity: Capacity, roster: Roster, job: int, lowest: int) -> bool:
     for cap in range(lowest, roster.level_count[job]):
         if capacity.times[0] + roster.work[job] / roster.rates[job, cap] > limit + HOPE_S:
             continue  # late even if all devices were free
-        for reserved in range(1, -1, -1):
-            reserve = reserved * roster.pauses[job, cap] * roster.rates[job, cap]
-            finish, held, count = walk(capacity, roster, job, cap, reserve, times, shares)
-            if held <= limit:
-                store(roster, job, finish, held, count, times, shares)
-                return True
+        reserve = roster.pauses[job, cap] * roster.rates[job, cap]
+        finish, held, count, short = walk(capacity, roster, job, cap, reserve, times, shares)
+        if held > limit or held == inf:
+            held, count = finish + GUARD_S, short
+        if held <= limit:
+            store(roster, job, finish, held, count, times, shares)
+            return True
     return False
 
 
@@ -210,14 +212,14 @@ def try_growth(
     times, shares = trial.segment_times[0], trial.segment_shares[0]
     best = inf
     limit = roster.deadline[job] + GUARD_S
-    for reserved in range(1, -1, -1):
-        reserve = reserved * roster.pauses[job, level] * roster.rates[job, level]
-        finish, until, count = walk(capacity, roster, job, level, reserve, times, shares)
-        margin = gain * roster.pauses[job, level] if roster.shares[job, level] != roster.share[job] else 0.0
-        if until <= limit and shares[0] == roster.shares[job, level] and finish < roster.finish[job] - margin:
-            trial.finish[0], trial.held[0], trial.segment_count[0] = finish, until, count
-            best = (device_seconds(trial, 0, now_s) - old) / extra
-            break
+    reserve = roster.pauses[job, level] * roster.rates[job, level]
+    finish, until, count, short = walk(capacity, roster, job, level, reserve, times, shares)
+    if until > limit or until == inf:
+        until, count = finish + GUARD_S, short
+    margin = gain * roster.pauses[job, level] if roster.shares[job, level] != roster.share[job] else 0.0
+    if until <= limit and shares[0] == roster.shares[job, level] and finish < roster.finish[job] - margin:
+        trial.finish[0], trial.held[0], trial.segment_count[0] = finish, until, count
+        best = (device_seconds(trial, 0, now_s) - old) / extra
     occupy(capacity, roster, job, 1)
     return best
 
