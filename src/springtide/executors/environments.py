@@ -73,7 +73,7 @@ def make_settings(spec: JobSpec) -> Settings:
         checkpoint_every_s=spec.checkpoint.every_s,
         checkpoint_keep=spec.checkpoint.keep,
         allow_code_change=spec.allow_code_change,
-        output_dir=Path(spec.output_dir),
+        output=Path(spec.output_dir),
     )
 
 

@@ -28,6 +28,9 @@ TRIES = 5  # failed plans of jobs that could still wait, per decision
 NO_ROOM = Answer(
     Status.WAITLISTED, "no_room_yet", "no room beside the promises already made; tried again whenever something changes"
 )
+HELD = Answer(
+    Status.WAITLISTED, "cheaper_jobs_likely", "cheaper jobs are likely to need the devices; tried again at every change"
+)
 EARLY = Answer(
     Status.WAITLISTED, "no_device_yet", "there is room later; promised when a device is free, unless cheaper jobs come"
 )
@@ -61,10 +64,11 @@ def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
     arrivals = [(job.submit_s, cost, job.deadline_s - job.submit_s) for job, cost in new]
     past = remember(snapshot.memory, arrivals)
     feasible = [candidate for candidate in candidates if candidate.cost < inf]
-    early = consider(ledger, draft, feasible, past) if caution in OPEN else set()
+    waiting = consider(ledger, draft, feasible, past) if caution in OPEN else {}
     for candidate in candidates:
         if candidate.view.job.id not in draft.answers:
-            keep_waiting(ledger, draft, candidate, EARLY if candidate.view.job.id in early else NO_ROOM)
+            keep_waiting(ledger, draft, candidate, waiting.get(candidate.view.job.id, NO_ROOM))
+    early = [job_id for job_id, reason in waiting.items() if reason is EARLY]
     draft.wake_at_s = min(draft.wake_at_s, release(ledger, early))
     refusals = sum(answer.reason == "no_room" for answer in draft.answers.values())
     if arrivals or refusals:
@@ -90,15 +94,15 @@ def list_candidates(snapshot: Snapshot, ledger: Ledger, draft: Draft) -> list[Ca
     return candidates
 
 
-def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Past) -> set[JobId]:
-    """Promise what fits and had better not wait, cheapest first; returns the jobs that fit and can wait.
+def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Past) -> dict[JobId, Answer]:
+    """Promise what fits and had better not wait, cheapest first; returns who had better wait, and why.
 
-    Those stay planned beside dearer ones in this decision (until `release`), but no device is bound before one of
-    them needs it: a cheaper job may come first.
+    Those that are only early stay planned beside dearer ones in this decision (until `release`), but no device is
+    bound before one of them needs it: a cheaper job may come first.
     """
     demand: Demand | None = None
     failures = 0
-    early: set[JobId] = set()
+    waiting: dict[JobId, Answer] = {}
     for candidate in candidates:
         view = candidate.view
         is_due = candidate.last_s <= ledger.now_s
@@ -108,6 +112,7 @@ def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Pa
             demand = survey(ledger, past)
         asked = view.job.deadline_s, candidate.cost
         if demand.advises_waiting(*asked, idle=int(ledger.capacity.free[0])):
+            waiting[view.job.id] = HELD
             continue
         if not admit(ledger, view):
             failures += 1
@@ -115,8 +120,8 @@ def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Pa
             draft.answers[view.job.id] = PROMISED
             demand = None
         else:
-            early.add(view.job.id)
-    return early
+            waiting[view.job.id] = EARLY
+    return waiting
 
 
 def starts_now(ledger: Ledger, view: JobView) -> bool:
@@ -124,7 +129,7 @@ def starts_now(ledger: Ledger, view: JobView) -> bool:
     return bool(filling.share_now(ledger.roster, ledger.rows[view.job.id], ledger.now_s) > 0)
 
 
-def release(ledger: Ledger, early: set[JobId]) -> float:
+def release(ledger: Ledger, early: list[JobId]) -> float:
     """Take the plans of jobs that wait out of the ledger; returns when the first of them would start."""
     if not early:
         return inf

@@ -22,7 +22,7 @@ from springtide.throughput.points import Point, make_layout
 
 WORKER = "springtide.cli.profile_worker"
 VARIABLE = "SPRINGTIDE_PROBE"
-OUTPUT_VARIABLE = "SPRINGTIDE_OUTPUT_DIR"  # `run.output_dir`: what a script leaves there is of no use
+OUTPUT_VARIABLE = "SPRINGTIDE_OUTPUT"  # `run.output_dir`: what a script leaves there is of no use
 WARM_UP_STEPS = 3
 FEWEST_STEPS = 5
 FACTORS = (1.0, 0.5, 2.0)

@@ -48,8 +48,8 @@ class Settings:
     checkpoint_every_steps: int = 0
     checkpoint_keep: int = 2
     allow_code_change: bool = False
-    #: Where the script may put results; `run.output_dir`.
-    output_dir: Path | None = None
+    #: Folder for the results of the script; `run.output_dir`.
+    output: Path | None = None
     #: Folder for per-step digests of every tensor, for `springtide verify`.
     trace_dir: Path | None = None
     #: Steps (`3,6`) after which rank 0 says `held` and waits for the supervisor's `go`: fixed points for kills and

@@ -44,7 +44,7 @@ class Run(abc.ABC):
     @property
     def output_dir(self) -> Path:
         """The folder for results: the executor's, or the current one."""
-        return self.settings.output_dir or Path.cwd()
+        return self.settings.output or Path.cwd()
 
     @property
     @abc.abstractmethod
