@@ -88,7 +88,7 @@ def test_no_job_waits_for_cheaper_ones_that_have_time() -> None:
 
 def test_no_job_waits_where_the_past_says_little_or_nothing_cheaper_came() -> None:
     assert not ask([], promised=900.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
-    assert not ask(arrivals(19, 400.0), promised=800.0).advises_waiting(NOW_S + 100, 1000.0, idle=0)
+    assert not ask(arrivals(2, 400.0), promised=800.0).advises_waiting(NOW_S + 100, 1000.0, idle=0)
     assert not ask(arrivals(50, 1000.0), promised=900.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
 
 

@@ -110,18 +110,24 @@ def test_a_promised_job_that_grew_leaves_a_device_to_best_effort_work_but_not_wh
     assert pressed.changes["b"][0][0] == 10.0
 
 
-def resubmit(now_s: float, snapshot: Snapshot, decision: Decision, job: Job) -> Answer:
-    """What a job is told if it comes right after a decision was carried out."""
+def resubmit(now_s: float, snapshot: Snapshot, decision: Decision, job: Job) -> Answer | None:
+    """What a job is told if it comes right after a decision was carried out; None if others wait for an answer."""
     world = World(snapshot.cluster)
     world.jobs, world.free_masks = dict(snapshot.jobs), list(snapshot.free_masks)
     memory = snapshot.memory if decision.memory is None else decision.memory
     world.apply(replace(decision, memory=dict(memory)), now_s)
+    if any(view.status is Status.WAITLISTED for view in world.jobs.values()):
+        return None
     world.arrive(job, now_s)
     return springtide(now_s, world.snapshot()).answers[job.id]
 
 
 def accept_all_offers(jobs: list[Job], cluster: str) -> list[tuple[Offer, Answer]]:
-    """Every offer made in a run, with the answer to a job that takes it up at that instant."""
+    """The offers made in a run while nobody else waited, with the answer to a job that takes it up at that instant.
+
+    Where others wait, what is planned for them is planned anew with the job; only an offer that is accepted is
+    reserved (`policies/offers.py`).
+    """
     taken = []
 
     def decide_and_accept(now_s: float, snapshot: Snapshot) -> Decision:
@@ -132,7 +138,9 @@ def accept_all_offers(jobs: list[Job], cluster: str) -> list[tuple[Offer, Answer
                 again = replace(
                     job, id=JobId("again"), index=99, submit_s=now_s, deadline_s=offer.deadline_s, work=offer.work
                 )
-                taken.append((offer, resubmit(now_s, snapshot, decision, again)))
+                told = resubmit(now_s, snapshot, decision, again)
+                if told is not None:
+                    taken.append((offer, told))
         return decision
 
     Engine(parse_cluster(cluster), decide_and_accept, Replay()).run(jobs)
@@ -153,7 +161,7 @@ def test_what_is_offered_has_room(overhead: Overhead) -> None:
         Sketch(90, 2, deadline_s=12, overhead=overhead),
     ]
     taken = accept_all_offers(build_jobs(jobs), "1x4:cpu")
-    assert len(taken) >= 2
+    assert taken
     assert all(has_room(answer) for _, answer in taken)
 
 

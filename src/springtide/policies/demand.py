@@ -22,12 +22,12 @@ from springtide.policies.filling import Floats
 from springtide.policies.ledgers import Ledger, active_rows
 
 REMEMBERED = 256  # arrivals
-FEW = 20  # arrivals before the past says anything; with so many a forecast must be twice the bound
+FEW = 20  # arrivals before the past says anything; a forecast must then be nearly twice the bound
 CROWDED = 0.95  # of the cluster, needed by promises, the job and cheaper ones to come
 KEPT = 0.2  # of the cluster, kept free for them where jobs are often turned away
 OFTEN = 0.05  # of the recent arrivals
 RECENT = 64  # arrivals over which being turned away is forgotten
-CALM = 0.3  # of the cluster, needed by promises and the job: up to it nothing is held back
+CALM = 0.35  # of the cluster, needed by promises and the job: up to it nothing is held back
 IDLE = 0.25  # of the cluster: while more of it has nothing to do, no job is held back
 
 NOTHING = (np.zeros(0), np.zeros(0))  # to come
@@ -53,6 +53,12 @@ class Past:
     arrivals: list[list[float]]
     refused: float
 
+    @property
+    def bound(self) -> float:
+        """The load at which jobs wait: lower where many were turned away, higher while few have been seen."""
+        doubt = FEW * (1.0 / len(self.arrivals) - 1.0 / REMEMBERED)
+        return (CROWDED - KEPT * min(1.0, self.refused / OFTEN)) * (1.0 + doubt)
+
     def note(self, memory: Mapping[str, Any], refusals: int) -> dict[str, Any]:
         """A policy's memory with this past, after so many refusals."""
         return {**memory, HISTORY: self.arrivals, REFUSED: self.refused + refusals / RECENT}
@@ -77,12 +83,10 @@ class Demand:
 
     def advises_waiting(self, deadline_s: float, cost: float, idle: int) -> bool:
         """Whether a job of this cost is better not promised yet, with so many devices that no one needs now."""
-        arrived = len(self.past.arrivals)
-        if arrived < FEW or idle > IDLE * self.devices:
+        if len(self.past.arrivals) < FEW or idle > IDLE * self.devices:
             return False
         known = self._load(deadline_s, cost, *NOTHING)
-        bound = (CROWDED - KEPT * min(1.0, self.past.refused / OFTEN)) * (1.0 + FEW / arrived)
-        return known > CALM and self._load(deadline_s, cost, *self.to_come) > max(bound, known)
+        return known > CALM and self._load(deadline_s, cost, *self.to_come) > max(self.past.bound, known)
 
     def is_calm(self, deadline_s: float, cost: float) -> bool:
         """Whether promises and a job of this cost leave so much free that nothing speaks against promising it."""
