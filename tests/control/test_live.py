@@ -1,5 +1,6 @@
 """The whole platform with real processes: a detached server, its agent, and training workers."""
 
+import json
 import os
 import signal
 import time
@@ -105,6 +106,31 @@ def test_scripts_that_cannot_work_fail_with_a_sentence(home: Home, tmp_path: Pat
             ended = client.wait(job["id"])
             assert ended["state"] == "failed"
             assert ended["sentence"]
+
+
+def test_a_checkpoint_of_other_code_is_refused_and_taken_if_the_user_allows_it(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_background(home, ("--devices", "1", "--port", "0"))
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
+    work, saved = tmp_path / "work", tmp_path / "saved"
+    with Client(home=home.root) as client:
+        shorter = client.submit(write_job(work, 2, checkpoint={"dir": str(saved)}), wait=False)
+        assert client.wait(shorter["id"])["step"] == 16
+        (manifest,) = [json.loads(path.read_text()) for path in saved.glob("step-*/manifest.json")]
+        longer = write_job(work, 4, checkpoint={"dir": str(saved)})
+        refused = client.wait(client.submit(longer, wait=False)["id"])
+        (work / "job.yaml").write_text(json.dumps(longer | {"name": "allowed"}))
+        with pytest.raises(SystemExit) as told:
+            main(["submit", str(work / "job.yaml"), "--allow-code-change"])
+        assert not told.value.code
+        taken = client.wait("allowed")
+        (started,) = [event["data"] for event in client.events("allowed") if event["kind"] == "started"]
+    assert (refused["state"], refused["exit_code"], refused["faults"]) == ("failed", 2, 0), refused["sentence"]
+    for word in (f"{saved}/step-000000016", manifest["code"][:12], "this script's", "--allow-code-change"):
+        assert word in refused["sentence"]
+    assert (taken["state"], taken["step"], started["step"]) == ("succeeded", 32, 16)
+    assert hash_weights(saved) == train_plainly(work, (), tmp_path / "plain")
 
 
 def test_a_drained_node_is_left_within_the_grace_and_the_bits_stay(

@@ -90,7 +90,7 @@ def test_checkpoints_of_other_code_are_refused_unless_that_is_allowed(laboratory
     follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
     script.write_text(WORKLOAD.read_text() + "# changed\n")
     job = replace(job, settings=replace(job.settings, max_steps=4))
-    with pytest.raises(TrainingError, match=r"written by other code .* --allow-code-change"):
+    with pytest.raises(TrainingError, match=r"written by other code \([0-9a-f]{12}\) .* --allow-code-change"):
         follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
     job = replace(job, settings=replace(job.settings, allow_code_change=True))
     supervisor = follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)

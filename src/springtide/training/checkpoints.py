@@ -29,6 +29,8 @@ REST = "state.safetensors"
 SHAPE = "state.json"
 CHUNK_BYTES = 4 << 20
 LOWEST_PRIORITY = 19
+#: How much of the code's fingerprint tells two apart in an error; the manifest holds all of it.
+SHOWN_DIGITS = 12
 
 #: torch's names of data types as safetensors writes them.
 TYPE_NAMES = {
@@ -283,9 +285,10 @@ def check_facts(path: Path, manifest: dict[str, Any], facts: Facts, allow_code_c
             continue
         if name == "code":
             raise CheckpointError(
-                f"{path} was written by other code than this script; the bits would be of neither. Resume with the "
-                "old code, start anew in another folder, or if you know that it does not matter allow it: springtide "
-                "submit --allow-code-change, or SPRINGTIDE_ALLOW_CODE_CHANGE=1 for a script run by hand"
+                f"{path} was written by other code ({found[:SHOWN_DIGITS]}) than this script's "
+                f"({wanted[:SHOWN_DIGITS]}); the bits would be of neither. Resume with the old code, start anew in "
+                "another folder, or if you know that it does not matter allow it: springtide submit "
+                "--allow-code-change, or SPRINGTIDE_ALLOW_CODE_CHANGE=1 for a script run by hand"
             )
         raise CheckpointError(
             f"{path} has {name} {found}, this run has {wanted}; {name} is fixed for a job's life: use {found}, or "
