@@ -12,7 +12,8 @@ from springtide.training.rosters import parse_size
 from springtide.training.schedules import follow
 from springtide.training.supervision import Job, Supervisor
 
-WORKLOAD = Path(__file__).parent / "scripts" / "workload.py"
+SCRIPTS = Path(__file__).parent / "scripts"
+WORKLOAD = SCRIPTS / "workload.py"
 
 
 @dataclass
@@ -50,6 +51,15 @@ class Laboratory:
         plan = [(step, parse_size(size, workers)) for step, size in rosters]
         supervisor = follow(job, plan, kills, 120, self.fork_socket)
         return read_records(folder / "trace"), supervisor
+
+    def run_script(
+        self, script: Path, rosters: Sequence[tuple[int, str]], kills: Sequence[int] = (), **settings: Any
+    ) -> Records:
+        """The records of another script with four logical workers, run to its end under a schedule."""
+        folder = self.new_folder()
+        job = Job(script, (), folder, Settings(trace_dir=folder / "trace", **settings))
+        follow(job, [(step, parse_size(size, 4)) for step, size in rosters], kills, 120, self.fork_socket)
+        return read_records(folder / "trace")
 
     def reference(self, asked: dict[str, Any], steps: int = 10) -> Records:
         """The records of stock DDP, run once per question."""

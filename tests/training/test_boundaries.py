@@ -1,43 +1,29 @@
 """What happens exactly between two epochs, and when the disk gives out: nothing is lost, and the bits stay."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-from tests.training.laboratory import Laboratory
+from tests.training.laboratory import SCRIPTS, Laboratory
 
-from springtide.training.protocol import Settings
-from springtide.training.records import Records, find_difference, read_records
-from springtide.training.rosters import parse_size
-from springtide.training.schedules import follow
-from springtide.training.supervision import Job, Supervisor
+from springtide.training.records import find_difference, read_records
+from springtide.training.supervision import Supervisor
 
-EPOCHS = Path(__file__).parent / "scripts" / "epochs.py"
+EPOCHS = SCRIPTS / "epochs.py"
 STEPS_PER_EPOCH = 5
-
-
-def run_epochs(laboratory: Laboratory, rosters: list[tuple[int, str]], kills: list[int], **settings: Any) -> Records:
-    folder = laboratory.new_folder()
-    job = Job(EPOCHS, (), folder, Settings(trace_dir=folder / "trace", **settings))
-    plan = [(step, parse_size(size, 4)) for step, size in rosters]
-    follow(job, plan, kills, 120, laboratory.fork_socket)
-    return read_records(folder / "trace")
 
 
 @pytest.mark.parametrize("sizes", [("1", "4"), ("3+1", "1")])
 def test_a_rescale_after_the_last_step_of_an_epoch_takes_place_in_the_next(
     laboratory: Laboratory, sizes: tuple[str, str]
 ) -> None:
-    still = run_epochs(laboratory, [(0, "1")], [])
-    changed = run_epochs(laboratory, [(0, sizes[0]), (STEPS_PER_EPOCH, sizes[1])], [])
+    still = laboratory.run_script(EPOCHS, [(0, "1")])
+    changed = laboratory.run_script(EPOCHS, [(0, sizes[0]), (STEPS_PER_EPOCH, sizes[1])])
     assert len(still) == 3 * STEPS_PER_EPOCH
     assert find_difference(still, changed) is None
 
 
 def test_a_checkpoint_after_the_last_step_of_an_epoch_resumes_in_the_next(laboratory: Laboratory) -> None:
-    still = run_epochs(laboratory, [(0, "2")], [])
+    still = laboratory.run_script(EPOCHS, [(0, "2")])
     saved = {"checkpoint_dir": laboratory.new_folder(), "checkpoint_every_steps": STEPS_PER_EPOCH}
-    killed = run_epochs(laboratory, [(0, "2")], [STEPS_PER_EPOCH + 2], **saved)
+    killed = laboratory.run_script(EPOCHS, [(0, "2")], [STEPS_PER_EPOCH + 2], **saved)
     assert find_difference(still, killed) is None
 
 

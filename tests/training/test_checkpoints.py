@@ -12,7 +12,18 @@ from safetensors.torch import load_file
 from springtide.errors import CheckpointError
 from springtide.training.checkpoints import MANIFEST, REST, WEIGHTS, Checkpoints, Facts
 
-FACTS = Facts(4, seed=0, samples=64, batch_size=8, accumulate=1, level="D1", threads=1, code="abc")
+FACTS = Facts(
+    logical_workers=4,
+    seed=0,
+    samples=64,
+    batch_size=8,
+    accumulate=1,
+    shuffle=True,
+    drop_last=True,
+    level="D1",
+    threads=1,
+    code="abc",
+)
 
 
 def state_at(step: int) -> dict[str, Any]:
@@ -108,6 +119,8 @@ def test_other_jobs_are_refused(tmp_path: Path) -> None:
         checkpoints.load(replace(FACTS, logical_workers=8), False)
     with pytest.raises(CheckpointError, match="samples 64, this run has 65"):
         checkpoints.load(replace(FACTS, samples=65), False)
+    with pytest.raises(CheckpointError, match="shuffle True, this run has False"):
+        checkpoints.load(replace(FACTS, shuffle=False), False)
     with pytest.raises(CheckpointError, match="other code"):
         checkpoints.load(replace(FACTS, code="other"), False)
     assert checkpoints.load(replace(FACTS, code="other"), True) is not None
@@ -142,7 +155,7 @@ def test_what_cannot_be_written_is_reported_whatever_the_reason(tmp_path: Path) 
     checkpoints.save({"model": {"w": torch.zeros(1, dtype=torch.complex128)}}, 1, FACTS)
     with pytest.raises(CheckpointError, match=r"state at w is torch.complex128"):
         checkpoints.wait()
-    assert checkpoints.list() == []
+    assert list(tmp_path.iterdir()) == []
     assert checkpoints.wait() is None
 
 

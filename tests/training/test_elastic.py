@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.training.laboratory import Laboratory
+from tests.training.laboratory import SCRIPTS, Laboratory
+
+from springtide.training.checkpoints import read_state
+from springtide.training.records import find_difference
 
 CNN: dict[str, Any] = {"model": "cnn", "evaluate": True, "clip": 1.0}
 
@@ -61,6 +64,28 @@ def test_habits_have_the_bits_of_ddp(laboratory: Laboratory, habit: str) -> None
 def test_a_gradient_scaler_survives_kills(laboratory: Laboratory) -> None:
     asked = {"model": "cnn", "scaler": OVERFLOWING}
     laboratory.compare(asked, (0, "2"), kills=(4, 8), checkpoint_dir=laboratory.new_folder(), checkpoint_every_steps=3)
+
+
+def test_two_optimizers_have_the_bits_of_ddp(laboratory: Laboratory) -> None:
+    stock = laboratory.run_script(SCRIPTS / "pair.py", [(0, "4")], mode="reference")
+    saved = {"checkpoint_dir": laboratory.new_folder(), "checkpoint_every_steps": 3}
+    ours = laboratory.run_script(SCRIPTS / "pair.py", [(0, "1"), (3, "3")], [7], **saved)
+    assert len(stock) == 10
+    assert find_difference(stock, ours) is None
+
+
+def test_an_iterable_dataset_gives_the_same_bits_under_rescales_and_kills(laboratory: Laboratory) -> None:
+    still = laboratory.run_script(SCRIPTS / "stream.py", [(0, "1")])
+    saved = {"checkpoint_dir": laboratory.new_folder(), "checkpoint_every_steps": 3}
+    changed = laboratory.run_script(SCRIPTS / "stream.py", [(0, "3+1"), (3, "4"), (6, "2")], [8], **saved)
+    assert len(still) == 10
+    assert find_difference(still, changed) is None
+
+
+def test_the_users_own_state_survives_a_kill(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    laboratory.run(CNN, [(0, "1")], kills=(4,), checkpoint_dir=folder, checkpoint_every_steps=3)
+    assert read_state(max(folder.glob("step-*")))["user"] == {"seen": 10 * 4}
 
 
 def test_data_loader_workers_do_not_matter(laboratory: Laboratory) -> None:

@@ -3,8 +3,10 @@
 import random
 
 import numpy as np
+import pytest
 import torch
 
+from springtide.errors import JobError
 from springtide.training import randomness
 
 
@@ -62,6 +64,16 @@ def test_an_exchanged_bit_generator_is_followed() -> None:
         first = np.random.rand()
         randomness.restore(state)
         assert np.random.rand() == first
+    finally:
+        np.random.mtrand.set_bit_generator(before)
+
+
+def test_a_bit_generator_of_another_kind_is_refused() -> None:
+    before = np.random.mtrand.get_bit_generator()
+    np.random.mtrand.set_bit_generator(np.random.PCG64(4))
+    try:
+        with pytest.raises(JobError, match=r"np.random draws from PCG64; .* only for MT19937"):
+            randomness.capture()
     finally:
         np.random.mtrand.set_bit_generator(before)
 

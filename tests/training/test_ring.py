@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from springtide.training import ring
+from springtide.training.channels import Channel
+from springtide.training.elastic import check_order
 
 
 @given(st.integers(0, 5_000_000), st.sampled_from([2, 4, 8]), st.integers(1, 16))
@@ -48,3 +50,13 @@ def test_self_test_passes_on_this_torch_and_notices_another_order(monkeypatch: p
     assert ring.check_installed(3)
     monkeypatch.setattr(ring, "fold_order", lambda chunk, ranks: tuple(range(ranks)))
     assert not ring.check_installed(3)
+
+
+def test_another_order_of_addition_is_said_with_what_it_costs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_order(4, Channel(None, "p0"))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(ring, "fold_order", lambda chunk, ranks: tuple(range(ranks)))
+    check_order(4, Channel(None, "p0"))
+    assert "not to stock DistributedDataParallel" in capsys.readouterr().err

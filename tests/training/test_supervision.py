@@ -13,7 +13,7 @@ import pytest
 from tests.training.laboratory import WORKLOAD, Laboratory
 
 from springtide.errors import TrainingError
-from springtide.training.checkpoints import REST
+from springtide.training.checkpoints import MANIFEST, REST
 from springtide.training.protocol import Settings
 from springtide.training.records import find_difference, read_records
 from springtide.training.schedules import follow
@@ -95,6 +95,20 @@ def test_checkpoints_of_other_code_are_refused_unless_that_is_allowed(laboratory
     job = replace(job, settings=replace(job.settings, allow_code_change=True))
     supervisor = follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
     assert [event["step"] for event in supervisor.events if event["event"] == "resumed"] == [2]
+    build = "    optimizer = build_optimizer("
+    script.write_text(WORKLOAD.read_text().replace(build, f"    model[0].bias.requires_grad_(False)\n{build}"))
+    with pytest.raises(TrainingError, match="this run has 7 trained parameters, the saved one 8"):
+        follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+
+
+def test_a_checkpoint_of_another_torch_is_taken_with_a_warning(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
+    manifest = folder / "step-000000002" / MANIFEST
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"torch": "2.12.0"}))
+    _, supervisor = laboratory.run(ASKED, [(0, "2")], steps=4, checkpoint_dir=folder)
+    (warned,) = [event["text"] for event in supervisor.events if event["event"] == "warned"]
+    assert "that torch 2.12.0 wrote" in warned
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ supervisor, events go nowhere and no command ever comes. What commands mean is i
 import json
 import queue
 import socket
+import sys
 import threading
 from typing import Any
 
@@ -57,6 +58,11 @@ class Channel:
             self.line.sendall(message.encode() + b"\n")
         except OSError:
             self.line = None
+
+    def warn(self, text: str) -> None:
+        """Say what does not end the run: in the process's log, and to the supervisor."""
+        print(f"springtide: warning: {text}", file=sys.stderr)
+        self.send("warned", text=text)
 
     def take(self) -> dict[str, Any] | None:
         """The oldest command not yet taken, if there is one."""

@@ -62,6 +62,8 @@ class Facts:
     samples: int
     batch_size: int
     accumulate: int
+    shuffle: bool
+    drop_last: bool
     level: str
     threads: int
     code: str
@@ -69,9 +71,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that was read and found whole, and what was wrong with newer ones."""
+    """A checkpoint that was read and found whole, the torch that wrote it, and what was wrong with newer ones."""
 
     step: int
+    torch: str
     state: dict[str, Any]
     passed_over: tuple[str, ...]
 
@@ -135,11 +138,11 @@ class Checkpoints:
         return staging
 
     def write(self, text: str, tensors: Tensors, step: int, facts: Facts, urgent: bool) -> None:
-        """Write a checkpoint and drop the oldest beyond the number kept."""
+        """Write a checkpoint and drop the oldest beyond the number kept; half of one would only fill the disk."""
+        building = self.folder / f".writing-{step}-{os.getpid()}"
         try:
             if not urgent:
                 yield_processor()
-            building = self.folder / f".writing-{step}-{os.getpid()}"
             building.mkdir(exist_ok=True)
             prefix = "/model/"
             weights = {path.removeprefix(prefix): value for path, value in tensors.items() if path.startswith(prefix)}
@@ -156,6 +159,7 @@ class Checkpoints:
                 shutil.rmtree(old, ignore_errors=True)
         except Exception as error:  # whatever it is, the thread that trains must hear of it
             self.failure = error
+            shutil.rmtree(building, ignore_errors=True)
 
     def list(self) -> list[Path]:
         """Checkpoint folders that have a manifest, newest first."""
@@ -172,7 +176,7 @@ class Checkpoints:
                 damaged[path] = str(error)
                 continue
             check_facts(path, manifest, facts, allow_code_change)
-            saved = Saved(int(manifest["step"]), read_state(path), tuple(damaged.values()))
+            saved = Saved(int(manifest["step"]), manifest["torch"], read_state(path), tuple(damaged.values()))
             set_aside(damaged)
             return saved
         if damaged:

@@ -4,7 +4,6 @@ Ties the parts together: contexts (`workers`), gradients and reduction (`turns`)
 (`agreement`), changes of processes (`rescale`), disk (`persistence`).
 """
 
-import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -314,9 +313,7 @@ def check_order(logical_workers: int, channel: Channel) -> None:
     """Say what is lost if the installed gloo does not add in the order that is imitated."""
     if ring.check_installed(min(logical_workers, 4)):
         return
-    text = (
+    channel.warn(
         "this torch's gloo adds gradients in another order than the one springtide imitates: runs stay equal to each "
         "other on any number of processes, but not to stock DistributedDataParallel"
     )
-    print(f"springtide: warning: {text}", file=sys.stderr)
-    channel.send("warned", text=text)

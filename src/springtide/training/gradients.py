@@ -87,9 +87,14 @@ def trained_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     return parameters
 
 
-def refuse_sparse(model: torch.nn.Module) -> None:
-    """Refuse modules with sparse gradients, whose reduction has no order to reproduce."""
+def refuse_modules(model: torch.nn.Module) -> None:
+    """Refuse sparse gradients, whose reduction has no order to reproduce, and statistics over all ranks at once."""
     for name, module in model.named_modules():
+        if isinstance(module, torch.nn.SyncBatchNorm):
+            raise JobError(
+                f"module {name!r} is SyncBatchNorm, which needs the batches of all logical workers at once, but they "
+                "take turns; use BatchNorm, whose statistics are each worker's own"
+            )
         if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse:
             raise NondeterminismError(
                 f"module {name!r} has sparse gradients; their reduction has no fixed order, so pass sparse=False"

@@ -37,6 +37,8 @@ def find_facts(run: "ElasticRun") -> Facts:
         samples=data.samples,
         batch_size=data.batch_size,
         accumulate=data.accumulate,
+        shuffle=data.shuffle,
+        drop_last=data.drop_last,
         level=run.level,
         threads=torch.get_num_threads(),
         code=fingerprint_code(),
@@ -123,6 +125,11 @@ def load(run: "ElasticRun") -> dict[str, Any] | None:
         return {"error": str(error)}
     if saved is None:
         return None
+    if saved.torch != torch.__version__:
+        run.channel.warn(
+            f"resumed from a checkpoint that torch {saved.torch} wrote, with torch {torch.__version__}: from step "
+            f"{saved.step} on the bits may be others than those of an undisturbed run"
+        )
     for problem in saved.passed_over:
         print(f"springtide: checkpoint passed over: {problem}; resumed from step {saved.step}", file=sys.stderr)
     run.channel.send("resumed", step=saved.step, passed_over=list(saved.passed_over))

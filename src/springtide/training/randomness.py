@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from springtide.errors import JobError
 from springtide.training import devices
 
 _KEY_WORDS = 624
@@ -47,6 +48,11 @@ class NumpyRng:
         """The raw struct of the global bit generator, which a user may have exchanged."""
         generator = np.random.mtrand.get_bit_generator()
         if generator is not self.generator:
+            if not isinstance(generator, np.random.MT19937):
+                raise JobError(
+                    f"np.random draws from {type(generator).__name__}; each logical worker's state of it is kept only "
+                    "for MT19937, which it has unless np.random.set_bit_generator is called"
+                )
             self.generator = generator
             self.memory = (ctypes.c_char * _RAW_BYTES).from_address(generator.ctypes.state_address)
             self.known_raw = b""

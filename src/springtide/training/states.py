@@ -38,6 +38,7 @@ def name_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def adopt(run: "ElasticRun", state: dict[str, Any]) -> None:
     """Make a prepared run equal to a captured state."""
     check_shapes(run.model, state["model"])
+    check_parts(run, state)
     with torch.no_grad():
         for name, tensor in name_weights(run.model).items():
             tensor.copy_(state["model"][name])
@@ -47,14 +48,29 @@ def adopt(run: "ElasticRun", state: dict[str, Any]) -> None:
         optimizer.load_state_dict(saved)
     for scheduler, saved in zip(run.schedulers, state["schedulers"], strict=True):
         scheduler.load_state_dict(saved)
-    # Checkpoints of before scalers were saved have none.
-    for scaler, saved in zip(run.scalers, state.get("scalers", ()), strict=bool(state.get("scalers"))):
+    for scaler, saved in zip(run.scalers, state["scalers"], strict=True):
         scaler.load_state_dict(saved)
     run.contexts.from_plain(state["contexts"], run.local)
     run.position = Position(*state["position"])
     run.turns.adopt_layout(state["layout"]["indices"], state["layout"]["rebuilt"])
     run.state.clear()
     run.state.update(state["user"])
+
+
+def check_parts(run: "ElasticRun", state: dict[str, Any]) -> None:
+    """Refuse a state of other parts, which only other code or other arguments can have saved."""
+    counts = {
+        "optimizers": (len(run.optimizers), len(state["optimizers"])),
+        "schedulers": (len(run.schedulers), len(state["schedulers"])),
+        "scalers": (len(run.scalers), len(state["scalers"])),
+        "trained parameters": (len(run.turns.parameters), sum(map(len, state["layout"]["indices"]))),
+    }
+    for kind, (here, there) in counts.items():
+        if here != there:
+            raise CheckpointError(
+                f"this run has {here} {kind}, the saved one {there}; resume with those that were saved, or use another "
+                "checkpoint folder"
+            )
 
 
 def check_shapes(model: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:

@@ -14,7 +14,7 @@ from springtide.errors import JobError, TrainingError
 from springtide.training import buckets
 from springtide.training.buckets import Layout
 from springtide.training.gates import is_accumulating, listen
-from springtide.training.gradients import FlatGradients, Readiness, refuse_sparse, trained_parameters
+from springtide.training.gradients import FlatGradients, Readiness, refuse_modules, trained_parameters
 from springtide.training.groups import Group
 from springtide.training.overlap import Overlap
 from springtide.training.reduction import Reduction, make_reduction
@@ -26,7 +26,7 @@ class Turns:
     """The turns of this process's logical workers within a global step."""
 
     def __init__(self, model: torch.nn.Module, contexts: Contexts, find_unused: bool) -> None:
-        refuse_sparse(model)
+        refuse_modules(model)
         self.contexts = contexts
         self.parameters = trained_parameters(model)
         names = {id(parameter): name for name, parameter in model.named_parameters()}
