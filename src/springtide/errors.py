@@ -9,13 +9,13 @@ SpringtideError
 │   ├── JobError          a job file or a training set-up that cannot work
 │   ├── CatalogError      a catalog of cloud machines or its prices
 │   ├── CheckpointError   a checkpoint that cannot be used
+│   ├── NondeterminismError   an operator or a model that cannot keep the promised bits
 │   └── ArchiveError      a working directory or an archive of one that cannot be taken
 ├── ServerError           no server, or it does not let us in: exit code 4
 ├── StateError            the state directory or its database cannot be used: exit code 1
 ├── ExecutorError         an agent that does not answer or cannot do what it was asked: exit code 1
 └── TrainingError         a run that went wrong: exit code 1
-    ├── NondeterminismError   an operator or a model that cannot keep the promised bits
-    └── RescaleError          a change of processes that could not be completed
+    └── RescaleError      a change of processes that could not be completed
 
 A message names the thing, its value, the rule, and the remedy.
 """
@@ -61,6 +61,10 @@ class CheckpointError(InputError):
     """A checkpoint that cannot be used."""
 
 
+class NondeterminismError(InputError):
+    """An operator or a model that cannot keep the promised bits."""
+
+
 class ArchiveError(InputError):
     """A working directory, or an archive of one, that cannot be taken."""
 
@@ -81,10 +85,6 @@ class ExecutorError(SpringtideError):
 
 class TrainingError(SpringtideError):
     """A training run that went wrong."""
-
-
-class NondeterminismError(TrainingError):
-    """An operator or a model that cannot keep the promised bits."""
 
 
 class RescaleError(TrainingError):

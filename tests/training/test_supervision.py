@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.training.laboratory import WORKLOAD, Laboratory
 
-from springtide.errors import TrainingError
+from springtide.errors import InputError, TrainingError
 from springtide.training.checkpoints import MANIFEST, REST
 from springtide.training.protocol import Settings
 from springtide.training.records import find_difference, read_records
@@ -117,12 +117,13 @@ def test_a_checkpoint_of_another_torch_is_taken_with_a_warning(laboratory: Labor
         ({"model": "changing"}, {}, "forward differs between logical workers"),
         ({"model": "forking"}, {}, "parameters without a gradient in logical worker 0: .*find_unused_parameters"),
         ({"samples": 10}, {}, "one global batch needs 16"),
+        ({"model": "exotic"}, {"level": "D2"}, "level D2 was not tested with"),
         ({}, {"logical_workers": 8}, "the job file says logical_workers: 8, the script says"),
         ({"workers": 0}, {}, "logical_workers is 0"),
     ],
 )
 def test_what_cannot_work_ends_with_a_sentence(
-    laboratory: Laboratory, asked: dict[str, object], settings: dict[str, int], reason: str
+    laboratory: Laboratory, asked: dict[str, object], settings: dict[str, object], reason: str
 ) -> None:
     with (
         Supervisor(laboratory.job(asked, **settings), fork_socket=laboratory.fork_socket) as supervisor,
@@ -130,6 +131,7 @@ def test_what_cannot_work_ends_with_a_sentence(
     ):
         supervisor.start((4,))
         supervisor.wait()
+    assert list(supervisor.codes.values()) == [InputError.exit_code], "starting again could not help"
 
 
 def test_torchrun_shares_the_logical_workers(laboratory: Laboratory) -> None:

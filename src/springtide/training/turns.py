@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from springtide.errors import JobError, TrainingError
+from springtide.errors import JobError
 from springtide.training import buckets
 from springtide.training.buckets import Layout
 from springtide.training.gates import is_accumulating, listen
@@ -158,7 +158,7 @@ class Turns:
         if self.worker is None:
             return
         if self.staged:
-            raise TrainingError(
+            raise JobError(
                 "a second backward in one step: DDP would reduce after each; add the losses and call backward once, "
                 "or pass accumulate= to run.prepare"
             )
@@ -198,7 +198,7 @@ class Turns:
         elif order != self.ready_order:
             pairs = enumerate(zip_longest(order, self.ready_order))
             place, (found, expected) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
-            raise TrainingError(
+            raise JobError(
                 f"the model's forward differs between logical workers {self.local[0]} and {worker} in their first "
                 f"step: gradient number {place} is {self.name(found)} instead of {self.name(expected)}; the forward "
                 "must not depend on the rank or on chance"
@@ -253,7 +253,7 @@ class Turns:
         if self.group is not None:
             order = self.group.share(order, 0, self.parameters[0].device)
         if order != self.ready_order:
-            raise TrainingError(
+            raise JobError(
                 f"the model's forward differs between logical worker 0 and {self.local[0]} in their first step: "
                 "gradients became ready in another order; the forward must not depend on the rank or on chance"
             )
