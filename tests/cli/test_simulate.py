@@ -109,6 +109,21 @@ def test_skipped_rows_are_counted_and_reported(trace: Path, capsys: pytest.Captu
     assert "skipped 2 bad rows" in shown.err and "line 6" in shown.err
 
 
+def test_jobs_that_prefer_what_the_cluster_lacks_are_reported(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, *rows = trace.read_text().splitlines()
+    typed = tmp_path / "typed.csv"
+    typed.write_text("\n".join((f"{header},device_type", *(f"{row},V100" for row in rows))))
+    runs = []
+    for path in (trace, typed):
+        assert run(path, "--policy", "fifo", "-o", "json") == 0
+        shown = capsys.readouterr()
+        runs.append(json.loads(shown.out)["runs"][0] | {"trace": "", "cpu_s": 0.0, "wall_s": 0.0})
+    assert "typed: 4 jobs without the preferred device type: " in shown.err and "'v100'" in shown.err
+    assert runs[0] == runs[1]
+
+
 def test_own_profiles(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "speeds" / "abacus"
     folder.mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,15 @@ def test_without_torch_only_training_figures_are_missed(tmp_path: Path, monkeypa
     failed = {made.figure.id for made in results if not made.complete}
     assert failed == {figure.id for figure in FIGURES if "torch" in figure.needs}
     assert all("pip install 'springtide[train]'" in made.error for made in results if not made.complete)
+
+
+def test_with_torch_out_of_reach_a_scheduling_figure_is_drawn_in_full(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run("--fig", "6a", "--fig", "easyscale-11", "--quick", "--jobs", "1", "--out", str(tmp_path)) == 1
+    assert (tmp_path / "elasticflow-6a.csv").read_bytes() == (made / "elasticflow-6a.csv").read_bytes()
+    assert "easyscale-11: FAILED: needs torch" in capsys.readouterr().err
 
 
 def test_ids_are_whole_or_short() -> None:

@@ -56,6 +56,26 @@ def test_the_last_of_rows_with_one_name_is_kept_on_demand(profiles: Path, tmp_pa
     assert [(job.id, job.index, job.submit_s) for job in jobs] == [("b", 0, 10.0), ("a", 1, 30.0)]
 
 
+@pytest.mark.parametrize("cluster", ["1x4:slow", "1x4:slow,1x4:other"])
+def test_a_preferred_type_that_the_cluster_lacks_is_named(profiles: Path, tmp_path: Path, cluster: str) -> None:
+    table = profiles / "seconds.csv"
+    table.write_text(f"{table.read_text()}bert,8,other,2.0\n")
+    trace = read(build(profiles, cluster), tmp_path, *ROWS, last=True)
+    (unmet,) = trace.unmet
+    assert "jobs.csv, line 4: job 'a' prefers device type 'fast'" in unmet
+    assert f"cluster {cluster} can run it on {'slow, other' if 'other' in cluster else 'slow'} only" in unmet
+    assert len(trace.jobs) == 2
+
+
+def test_a_preferred_type_that_cannot_hold_the_job_is_named(profiles: Path, tmp_path: Path) -> None:
+    table = profiles / "seconds.csv"
+    head, fast, slow = table.read_text().splitlines()
+    table.write_text(f"{head},most_workers\n{fast},1\n{slow},\n")
+    (unmet,) = read(build(profiles, "1x1:fast,1x4:slow"), tmp_path, ROWS[0]).unmet
+    assert "prefers device type 'fast'" in unmet and "run it on slow only" in unmet
+    assert read(build(profiles, "1x4:fast,1x4:slow"), tmp_path, ROWS[0]).unmet == ()
+
+
 def test_on_one_type_a_job_has_one_curve(profiles: Path, tmp_path: Path) -> None:
     job = read(build(profiles, "1x2:slow", time_scale=2.0), tmp_path, ROWS[0]).jobs[0]
     assert job.typed is None

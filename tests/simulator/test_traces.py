@@ -171,6 +171,9 @@ def test_on_a_mixed_cluster_jobs_have_speeds_by_type_and_a_level(tmp_path: Path)
     assert first.typed.curves["a100"].rates == (0.5, 0.9, 1.5) and first.work == 40.0
     assert second.typed is not None and second.typed.blend is None and second.typed.preferred == "t4"
     assert second.curve.shares == (1, 2) and second.work == pytest.approx(4.5)
+    path.write_text("\n".join((header, "a,0,10,net,64,4,D1,p100")))
+    (unmet,) = read_trace(path, setting).unmet
+    assert "line 2: job 'a' prefers device type 'p100'" in unmet and "on a100, t4 only" in unmet
     path.write_text("\n".join((header, "a,0,10,net,64,4,D3,")))
     with pytest.raises(TraceError, match=r"determinism 'D3' must be D1 .* or D2"):
         read_trace(path, setting)

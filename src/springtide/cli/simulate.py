@@ -164,7 +164,7 @@ def load_traces(sources: Sources, cluster: "Cluster") -> list["Trace"]:
     if sources.synthetic is not None:
         loaded.append(draw_trace(parse_workload(sources.synthetic), setting))
     for trace in loaded:
-        report_skipped(trace)
+        report_rows(trace)
     return name_apart(loaded, sources.paths)
 
 
@@ -178,11 +178,15 @@ def name_apart(traces: Sequence["Trace"], paths: Sequence[Path]) -> list["Trace"
     ]
 
 
-def report_skipped(trace: "Trace") -> None:
-    """Say how many rows of a trace were left out, and why the first of them."""
-    if trace.skipped:
-        rows = "row" if len(trace.skipped) == 1 else "rows"
-        print(f"{trace.name}: skipped {len(trace.skipped)} bad {rows}; the first: {trace.skipped[0]}", file=sys.stderr)
+def report_rows(trace: "Trace") -> None:
+    """Say how many rows of a trace were left out or ask for what cannot be had, and why the first of them."""
+    skipped, unmet = len(trace.skipped), len(trace.unmet)
+    if skipped:
+        rows = "row" if skipped == 1 else "rows"
+        print(f"{trace.name}: skipped {skipped} bad {rows}; the first: {trace.skipped[0]}", file=sys.stderr)
+    if unmet:
+        jobs = "job" if unmet == 1 else "jobs"
+        print(f"{trace.name}: {unmet} {jobs} without the preferred device type: {trace.unmet[0]}", file=sys.stderr)
 
 
 def run_all(

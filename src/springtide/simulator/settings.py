@@ -93,6 +93,17 @@ class Setting:
             self.overhead,
         )
 
+    def find_unmet(self, request: Request | WorkerRequest, job: Job) -> str:
+        """What there is to say of a job that prefers a device type it cannot have here; empty if it can."""
+        kinds = job.typed.types if job.typed is not None else self.cluster.device_types
+        if request.preferred in ("", *kinds):
+            return ""
+        return (
+            f"job {request.id!r} prefers device type {request.preferred!r}, but cluster {self.cluster.describe()} can "
+            f"run it on {', '.join(kinds)} only, so it may have any of these; correct the row, or add the type to the "
+            "cluster"
+        )
+
     def _build_typed_job(self, request: Request, index: int) -> Job:
         typed, work = self._find_mixes(request)
         curve = typed.curves[typed.preferred or typed.fastest]

@@ -46,11 +46,15 @@ LEVELS = {"": False, "d1": False, "d2": True}  # whether several device types ma
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The jobs of one file in order of submission, and what was wrong with the rows that were left out."""
+    """The jobs of one file in order of submission, and what was wrong with the rows that were left out.
+
+    `unmet` says which jobs prefer a device type that they cannot have.
+    """
 
     name: str
     jobs: tuple[Job, ...]
     skipped: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
 
 
 class Form(NamedTuple):
@@ -69,6 +73,7 @@ def read_trace(path: Path, setting: Setting, skip_bad_rows: bool = False, last_o
     """
     jobs: dict[str, Job] = {}
     skipped: list[str] = []
+    unmet: dict[str, str] = {}
     lines_by_id: dict[str, int] = {}
     rows = read_rows(path)
     form, layout = _locate(path, rows)
@@ -87,9 +92,11 @@ def read_trace(path: Path, setting: Setting, skip_bad_rows: bool = False, last_o
         jobs.pop(request.id, None)
         jobs[request.id] = job
         lines_by_id[request.id] = line
+        unmet[request.id] = setting.find_unmet(request, job)
     if not jobs:
         raise TraceError(f"trace {path} holds no usable job; it needs a header and at least one row")
-    return Trace(path.stem, _order(list(jobs.values())), tuple(skipped))
+    notes = tuple(f"trace {path}, line {lines_by_id[job_id]}: {text}" for job_id, text in unmet.items() if text)
+    return Trace(path.stem, _order(list(jobs.values())), tuple(skipped), notes)
 
 
 def _order(jobs: Sequence[Job]) -> tuple[Job, ...]:
