@@ -160,6 +160,16 @@ def test_a_planned_growth_pays_its_pause() -> None:
     assert roster.finish[1] == 23.0  # 8 steps by 10 s, a pause up to 12 s, the other 22 at 2 per second
 
 
+def test_a_planned_growth_waits_for_the_end_of_the_start() -> None:
+    capacity = filling.empty_capacity(2, 0.0, 4)
+    roster = enrol(want(1), want(30, 60, overhead=Overhead(base_s=2.0, start_s=20.0)))
+    hold(roster, 0, 10.0, (0.0, 3))
+    filling.occupy(capacity, roster, 0, 1)
+    assert filling.fill(capacity, roster, 1, 1)
+    assert plan_of(roster, 1) == [(0.0, 1), (10.0, 2)]
+    assert roster.finish[1] == 37.0  # it starts until 22 s, although it changes at 10 s
+
+
 def test_filling_all_stops_at_the_first_without_room() -> None:
     capacity = filling.empty_capacity(3, 0.0, 4)
     roster = enrol(want(30, 10), want(20, 10), want(1, 10))
@@ -269,7 +279,7 @@ def walk_plainly(wanted: Want, plan: list[tuple[float, int]]) -> float:
             return max(now_s, ready_s) + left / speeds[share]
         left -= speeds[share] * ran_s if speeds[share] else 0.0
         if planned and planned != share:
-            ready_s = start_s + wanted.overhead.pause_s(planned, starting=not share)
+            ready_s = wanted.overhead.resumes_s(start_s, planned, not share, ready_s)
         share, now_s = planned, start_s
     return inf
 

@@ -29,6 +29,14 @@ class Overhead:
         pause = self.base_s + self.per_doubling_s * (log2(share) + 1.0)
         return pause + self.start_s if starting else pause
 
+    def resumes_s(self, now_s: float, share: int, starting: bool, paused_until_s: float) -> float:
+        """When a job that changes to `share` devices now makes steps again: after a full pause, begun anew.
+
+        A change does not shorten a start-up that is under way (`paused_until_s`): it is made when that is over.
+        """
+        pause_over_s = now_s + self.pause_s(share, starting)
+        return max(pause_over_s, paused_until_s) if self.start_s and not starting else pause_over_s
+
 
 FREE = Overhead()
 

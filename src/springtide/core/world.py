@@ -147,13 +147,14 @@ def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = 
 
     The rate is that of the share, or of the `mix` of types that the devices are for a job with speeds by type.
 
-    A change during a pause starts a new full pause. An unchanged set changes nothing.
+    An unchanged set changes nothing.
     """
     if devices == view.devices:
         return view
     share = count_devices(devices)
     job = view.job
-    paused_until_s = now_s + job.overhead.pause_s(share, starting=not view.share) if share else now_s
+    paused_s = view.progress.paused_until_s
+    paused_until_s = job.overhead.resumes_s(now_s, share, not view.share, paused_s) if share else now_s
     rate = job.curve.rate(share) if mix is None or job.typed is None else job.typed.rate(mix)
     progress = Progress(view.progress.work_left_at(now_s), rate, now_s, paused_until_s)
     return JobView(

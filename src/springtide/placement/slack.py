@@ -41,7 +41,7 @@ class Course:
         self._changes = _list_changes(job, promise.plan, now_s)
         self._times_s = [at_s for at_s, _, _ in self._changes]
         start = work_left, resumes_s, job.curve.rate(promise.plan.share_at(now_s))
-        self._stands = _follow(start, self._changes)
+        self._stands = self._follow(start, self._changes)
         self._ends_s = self._end_from(self._stands[-1])
         # later than the plan says if the job has been moved since the plan was made: a reserve is spent only once
         self._planned_end_s = max(promise.plan.finish_s, self._ends_s)
@@ -69,28 +69,29 @@ class Course:
         if first >= len(self._stands):
             return self._ends_s
         changes = sorted([*moves, *self._changes[first:]], key=itemgetter(0))
-        return self._end_from(_follow(self._stands[first], changes)[-1])
+        return self._end_from(self._follow(self._stands[first], changes)[-1])
+
+    def _follow(self, stand: Stand, changes: Iterable[Move]) -> list[Stand]:
+        """Where the job stands now and after each change, as long as work is left."""
+        stands = [stand]
+        left, resumes_s, rate = stand
+        starts_up = self._job.overhead.start_s > 0.0
+        for at_s, pause_s, new_rate in changes:
+            if at_s > resumes_s:
+                left -= rate * (at_s - resumes_s)
+            if left <= 0.0:
+                break
+            # as `Overhead.resumes_s`: a job that holds devices ends its start-up first
+            resumes_s = max(at_s + pause_s, resumes_s) if starts_up and rate else at_s + pause_s
+            if new_rate is not None:
+                rate = new_rate
+            stands.append((left, resumes_s, rate))
+        return stands
 
     def _end_from(self, stand: Stand) -> float:
         """When the work ends without another pause; when the plan says if it does not go on."""
         work_left, resumes_s, rate = stand
         return resumes_s + work_left / rate if rate else self._promise.plan.finish_s
-
-
-def _follow(stand: Stand, changes: Iterable[Move]) -> list[Stand]:
-    """Where a job stands now and after each change, as long as work is left."""
-    stands = [stand]
-    left, resumes_s, rate = stand
-    for at_s, pause_s, new_rate in changes:
-        if at_s > resumes_s:
-            left -= rate * (at_s - resumes_s)
-        if left <= 0.0:
-            break
-        resumes_s = at_s + pause_s
-        if new_rate is not None:
-            rate = new_rate
-        stands.append((left, resumes_s, rate))
-    return stands
 
 
 def _list_changes(job: Job, plan: Plan, now_s: float) -> list[Move]:
@@ -109,7 +110,7 @@ def chart(now_s: float, view: JobView, promise: Promise, new_share: int | None =
     """The course of a job that is left as it is now, or put on `new_share` devices."""
     resumes_s = max(now_s, view.progress.paused_until_s)
     if new_share and new_share != view.share:
-        resumes_s = now_s + view.job.overhead.pause_s(new_share, starting=not view.share)
+        resumes_s = view.job.overhead.resumes_s(now_s, new_share, not view.share, resumes_s)
     return Course(view.job, promise, now_s, view.progress.work_left_at(now_s), resumes_s)
 
 

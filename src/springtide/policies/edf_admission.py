@@ -147,5 +147,5 @@ def plan_soonest(view: JobView, now_s: float, timeline: Timeline) -> Plan:
 
 def change_share(job: Job, share: int, progress: Progress, now_s: float, wanted: int) -> Progress:
     """Progress from an instant on at which the share becomes `wanted`, as `core.world` would have it."""
-    pause_s = job.overhead.pause_s(wanted, starting=not share) if wanted else 0.0
-    return Progress(progress.work_left_at(now_s), job.curve.rate(wanted), now_s, now_s + pause_s)
+    ready_s = job.overhead.resumes_s(now_s, wanted, not share, progress.paused_until_s) if wanted else now_s
+    return Progress(progress.work_left_at(now_s), job.curve.rate(wanted), now_s, ready_s)

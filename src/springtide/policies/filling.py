@@ -68,6 +68,17 @@ def occupy(capacity: Capacity, roster: Roster, job: int, sign: int) -> None:
 
 
 @compiled
+def resume(roster: Roster, job: int, level: int, held: int, now_s: float, ready: float) -> float:
+    """When a job that changes from `held` devices to a level makes steps again: `Overhead.resumes_s` on columns."""
+    resumes_s: float = now_s + roster.pauses[job, level]
+    if held == 0:
+        resumes_s += roster.start_s[job]
+    elif roster.start_s[job] > 0.0:
+        resumes_s = max(resumes_s, ready)
+    return resumes_s
+
+
+@compiled
 def walk(
     capacity: Capacity, roster: Roster, job: int, cap: int, reserve: float, times: Floats, shares: Ints
 ) -> tuple[float, float, int, int]:
@@ -94,7 +105,7 @@ def walk(
         held = roster.shares[job, level] if level >= 0 else 0
         if held != share or k == 0:
             if held != share and held > 0:
-                ready = start_s + roster.pauses[job, level] + (roster.start_s[job] if share == 0 else 0.0)
+                ready = resume(roster, job, level, share, start_s, ready)
             share = held
             if count == MAX_SEGMENTS:
                 break
@@ -358,7 +369,7 @@ def least_cost(roster: Roster, row: int, now_s: float) -> float:
         share = roster.shares[row, level]
         wait_s = max(roster.ready[row] - now_s, 0.0)
         if share != roster.share[row]:
-            wait_s = roster.pauses[row, level] + (roster.start_s[row] if roster.share[row] == 0 else 0.0)
+            wait_s = resume(roster, row, level, roster.share[row], 0.0, wait_s)
         needed_s = wait_s + roster.work[row] / roster.rates[row, level]
         cost = share * needed_s
         if now_s + needed_s <= roster.deadline[row]:

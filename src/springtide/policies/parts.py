@@ -39,8 +39,8 @@ def narrow_part(pool: Pool, view: JobView, now_s: float, word: Word | None) -> J
     share = count_devices(devices)
     progress = view.progress
     if word is not None and word.moved:
-        pause_s = view.job.overhead.pause_s(view.share)
-        progress = Progress(progress.work_left_at(now_s), progress.rate, now_s, now_s + pause_s)
+        ready_s = view.job.overhead.resumes_s(now_s, view.share, False, progress.paused_until_s)
+        progress = Progress(progress.work_left_at(now_s), progress.rate, now_s, ready_s)
     job = draw_part(view.job, view.mix, pool.kind, plan.held_until_s)
     promise = Promise(plan.held_until_s, with_share(plan, share))
     return replace(view, job=job, progress=progress, devices=devices, share=share, promise=promise, mix=None)

@@ -256,7 +256,8 @@ def _settle_moves(ledger: Ledger, placement: Placement, decision: Decision) -> D
     promises = dict(decision.promises)
     for job_id in moved:
         row, view = ledger.rows[job_id], ledger.views[job_id]
-        ledger.roster.ready[row] = ledger.now_s + view.job.overhead.pause_s(view.share)
+        ready_s = ledger.roster.ready[row]
+        ledger.roster.ready[row] = view.job.overhead.resumes_s(ledger.now_s, view.share, False, ready_s)
         if not filling.replan_paused(ledger.capacity, ledger.roster, row):
             return None
         promises[job_id] = Promise(view.job.deadline_s, ledger.plan(row))

@@ -98,7 +98,7 @@ class Member:
     def begin(self, now_s: float) -> None:
         """Go on with what it has been given, after the pause of a change."""
         if self.mix and self.is_changing:
-            self.since_s = now_s + self.view.job.overhead.pause_s(self.size, starting=not self.held)
+            self.since_s = self.view.job.overhead.resumes_s(now_s, self.size, not self.held, self.since_s)
         self.held, self.must_change = dict(self.mix), False
 
     def advance(self, now_s: float) -> None:

@@ -36,7 +36,8 @@ def find_soonest(job: Job, share: int, progress: Progress, now_s: float, devices
     for level in levels:
         if level > devices:
             break
-        ends_s = now_s + job.overhead.pause_s(level, starting=not share) + work_left / job.curve.rate(level)
+        ready_s = job.overhead.resumes_s(now_s, level, not share, progress.paused_until_s)
+        ends_s = ready_s + work_left / job.curve.rate(level)
         if ends_s < finish_s:
             best, finish_s = level, ends_s
     return best, finish_s
