@@ -51,6 +51,17 @@ def test_submit_follows_the_probe_and_exits_0_when_admitted(capsys: pytest.Captu
     assert (code, plan["answer"]) == (0, "admitted")
 
 
+def test_allowing_a_change_of_code_needs_a_folder_with_checkpoints(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("submit", "--allow-code-change", write_project(tmp_path / "one", name="cli-anew"))
+    assert run(*words) == 0
+    assert "without checkpoint.dir" in capsys.readouterr().err
+    job = write_project(tmp_path / "two", name="cli-changed", checkpoint={"dir": str(tmp_path / "saved")})
+    code, answer = run_json(capsys, "submit", "--allow-code-change", job)
+    assert (code, answer["spec"]["checkpoint"]["allow_code_change"]) == (0, True)
+
+
 def test_a_declined_job_exits_3_and_its_offer_can_be_accepted(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

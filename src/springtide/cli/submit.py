@@ -51,7 +51,9 @@ def run(
 
 
 def allow_other_code(project: "Project") -> "Project":
-    """The project with a job that may resume from checkpoints of other code."""
+    """The project with a job that may resume from checkpoints of other code, if it says where they are."""
+    if project.job.checkpoint.dir is None:
+        tell("--allow-code-change has nothing to allow: without checkpoint.dir a new job starts in a folder of its own")
     checkpoint = project.job.checkpoint.model_copy(update={"allow_code_change": True})
     return replace(project, job=project.job.model_copy(update={"checkpoint": checkpoint}))
 
