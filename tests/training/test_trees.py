@@ -30,6 +30,13 @@ def test_tensors_come_back_by_path() -> None:
     assert torch.equal(trees.put_together(text, tensors)["a"][0], torch.arange(3))
 
 
+def test_tensors_whose_paths_read_alike_stay_apart() -> None:
+    tree = {"a/b": torch.zeros(2), "a": {"b": torch.ones(3)}, 1: torch.ones(1), "1": torch.zeros(1)}
+    back = trees.put_together(*trees.take_apart(tree))
+    assert back["a/b"].tolist() == [0, 0] and back["a"]["b"].tolist() == [1, 1, 1]
+    assert (back[1].item(), back["1"].item()) == (1, 0)
+
+
 def test_what_does_not_survive_is_named() -> None:
     with pytest.raises(JobError, match="state at /user/model is a object"):
         trees.take_apart({"user": {"model": object()}})

@@ -28,6 +28,8 @@ def put_together(text: str, tensors: Tensors) -> Any:
 def strip(value: Any, path: str, tensors: Tensors) -> Any:
     """A JSON value for a part of the tree; tensors are put aside under their path."""
     if isinstance(value, torch.Tensor):
+        while path in tensors:  # as of {"a/b": ...} and {"a": {"b": ...}}, or of keys 1 and "1"
+            path += "+"
         tensors[path] = value.detach()
         return {"tensor": path}
     if value is None or isinstance(value, bool | int | float | str):
