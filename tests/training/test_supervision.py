@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.laboratory import WORKLOAD, Laboratory
+from tests.training.laboratory import SCRIPTS, WORKLOAD, Laboratory
 
 from springtide.errors import InputError, TrainingError
 from springtide.training.checkpoints import MANIFEST, REST
@@ -20,6 +20,7 @@ from springtide.training.schedules import follow
 from springtide.training.supervision import Job, Supervisor
 
 ASKED = {"model": "cnn"}
+EPOCHS = SCRIPTS / "epochs.py"
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -166,6 +167,16 @@ def test_launch_rescales_on_command(laboratory: Laboratory) -> None:
     assert process.returncode == 0
     assert [event["roster"] for event in events if event["event"] == "resized"] == ["p0:4"]
     assert events[-1]["event"] == "finished" or "finished" in {event["event"] for event in events}
+
+
+def test_a_forked_script_ends_as_one_by_hand_does(laboratory: Laboratory) -> None:
+    folder = laboratory.new_folder()
+    script = folder / "train.py"
+    late = "threading.Thread(target=lambda: (time.sleep(0.5), open('thread', 'w').close())).start()"
+    end = "atexit.register(lambda: open('end', 'w').close())"
+    script.write_text(f"import atexit, threading, time\n{end}\n{EPOCHS.read_text()}\n{late}\n")
+    follow(Job(script, (), folder), [(0, (3, 1))], fork_socket=laboratory.fork_socket)
+    assert {"thread", "end"} <= {path.name for path in folder.iterdir()}
 
 
 def test_the_fork_server_does_not_wake_cuda(laboratory: Laboratory, tmp_path: Path) -> None:

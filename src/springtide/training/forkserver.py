@@ -6,6 +6,7 @@ CUDA, runs no operator and starts no thread, so that a child is as good as a fre
 """
 
 import argparse
+import atexit
 import contextlib
 import importlib
 import json
@@ -26,7 +27,7 @@ import torch.distributed
 import torch.utils.data
 
 from springtide.errors import SpringtideError
-from springtide.training import devices, elastic, reference, runtime
+from springtide.training import devices, elastic, groups, reference, runtime
 from springtide.training.imports import find_imports
 
 PRELOADED = (torch._dynamo, torch.distributed, torch.utils.data, elastic, reference, runtime)
@@ -138,9 +139,20 @@ def run_script(request: dict[str, Any]) -> int:
     except BaseException:
         traceback.print_exc()
         code = 1
+    end_script()
+    return code
+
+
+def end_script() -> None:
+    """Wait for the script's threads and call what it registered for its end, as an interpreter does; then flush.
+
+    Only an interpreter that ends needs `groups.rest`, and this one is left by `os._exit`.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit.unregister(groups.rest)
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    return code
 
 
 def redirect(request: dict[str, Any]) -> None:

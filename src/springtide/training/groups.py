@@ -46,7 +46,12 @@ def calm_exit() -> None:
     After the last collective such a thread may still let go of a tensor. If the interpreter is ending by then, the
     thread is unwound inside C++ code and the process aborts ("terminate called without an active exception").
     """
-    atexit.register(time.sleep, EXIT_S)
+    atexit.register(rest)
+
+
+def rest() -> None:
+    """Let the backend's threads come to rest."""
+    time.sleep(EXIT_S)
 
 
 class Group:
