@@ -38,7 +38,7 @@ from springtide.executors.local import LocalExecutor
 from springtide.executors.places import PLACE, make_mark
 from springtide.executors.processes import find_marked
 
-DEVICES = 2
+DEVICES = "2"
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
 ROOT = Path(__file__).parents[1]
 START_S = 180.0

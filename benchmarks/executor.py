@@ -50,7 +50,7 @@ class Bench:
 
     def __init__(self, folder: Path, example: str) -> None:
         self.folder = folder
-        self.executor = LocalExecutor(folder / "state", cpu_slots=2)
+        self.executor = LocalExecutor(folder / "state", cpu_slots="2")
         self.last = 0
         self.generation = 0
         self.spec = JobSpec(

@@ -155,7 +155,7 @@ def believe(recorded: RecordedJob, index: int) -> Job:
         float(recorded.steps),
         plan_curve(recorded.believed, SHARES),
         inf if recorded.deadline_s is None else recorded.deadline_s,
-        overhead=plan_overhead(recorded.believed),
+        overhead=plan_overhead({"cpu": recorded.believed}),
     )
 
 

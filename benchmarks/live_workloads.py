@@ -40,7 +40,7 @@ from springtide.control.client import Client
 from springtide.control.homes import Home, read_address
 from springtide.control.records import SpeedRecord
 from springtide.control.server import start_background
-from springtide.control.speeds import expect_curve
+from springtide.control.speeds import expect_curve, name_key
 from springtide.control.store import Store
 from springtide.errors import SpringtideError
 from springtide.executors.local import LocalExecutor
@@ -155,7 +155,7 @@ def record_job(site: Site, arrival: Arrival) -> RecordedJob:
     told = site.client.job(arrival.job)
     with site.open_store() as store:
         record = store.job(arrival.job)
-        measured = None if record is None else store.speed(record.speed_key)
+        measured = None if record is None else store.speed(name_key(record.speed_key, "cpu"))
         events = store.events(arrival.job)
     assert record is not None and measured is not None
     steps = record.total_steps or measured.total_steps or 1
@@ -221,7 +221,7 @@ def note_arrival(site: Site, job: str) -> Arrival:
     """What is known of a job that has just been submitted."""
     with site.open_store() as store:
         record = store.job(job)
-        speed = None if record is None else store.speed(record.speed_key)
+        speed = None if record is None else store.speed(name_key(record.speed_key, "cpu"))
     assert speed is not None and speed.points, "every script was measured before"
     return Arrival(job, speed)
 

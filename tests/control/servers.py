@@ -24,7 +24,7 @@ OPTIONS = Options(policy=POLICY, rate_per_s=10_000.0, burst=100_000)
 def run_server(folder: Path, options: Options = OPTIONS, devices: int = 2) -> Iterator[Server]:
     """A listening server; stopped with everything it started at the end of the block."""
     home = Home(folder / "home").make()
-    settings = ServerSettings(home, "fake", devices, Listening(port=0), options)
+    settings = ServerSettings(home, "fake", str(devices), Listening(port=0), options)
     site = make_site("fake", [f"fake:{number}" for number in range(devices)])
     server = Server(settings, Engine(PacedFake(QUICK), site, lambda: None))
     thread = threading.Thread(target=server.run)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.control.stages import Stage
 
+from springtide.control.speeds import name_key
 from springtide.executors.protocol import Finished, Progressed
 
 BOOTED_S = 5000.0
@@ -59,6 +60,6 @@ def test_a_jump_between_two_reports_teaches_no_speed(stage: Stage) -> None:
                 steady_s=BOOTED_S + 4.0 * number,
             )
         )
-    speed = book.speed(record.speed_key)
+    speed = book.speed(name_key(record.speed_key, "cpu"))
     assert speed is not None
     assert speed.points[2][1] > 1.0

@@ -190,7 +190,7 @@ def follow(reconciler: Reconciler, job: str, holds: Callable[[JobRecord], bool])
 
 
 def test_a_job_goes_on_elsewhere_when_a_node_is_lost_and_the_bits_stay(home: Home, tmp_path: Path) -> None:
-    work, executor = tmp_path / "work", Watched(home.root, 2)
+    work, executor = tmp_path / "work", Watched(home.root, "2")
     told = write_job(work, 30, checkpoint={"every": "0.2s"})
     archive = pack(work)
     with reconcile(home, executor) as reconciler:

@@ -135,7 +135,7 @@ def test_only_a_job_declined_for_lack_of_devices_asks(changes: dict[str, object]
 
 
 def test_a_server_told_not_to_says_nothing(tmp_path: Path) -> None:
-    rents = Rents("none", Home(tmp_path), "A100", lambda key: A100)
+    rents = Rents("none", Home(tmp_path), ["A100"], lambda key: A100)
     assert rents.find(RECORD, 0.0, 60.0) is None
 
 
@@ -143,7 +143,7 @@ def test_a_broken_catalog_is_named_and_stops_no_server(tmp_path: Path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "springtide").mkdir()
     (tmp_path / "springtide" / "catalog.csv").write_text("cloud,price\n", encoding="utf-8")
-    found = Rents("aws", Home(tmp_path), "A100", lambda key: A100).find(RECORD, 0.0, 60.0)
+    found = Rents("aws", Home(tmp_path), ["A100"], lambda key: A100).find(RECORD, 0.0, 60.0)
     assert found is not None
     assert found["state"] == "unknown"
     assert "missing column" in found["sentence"]

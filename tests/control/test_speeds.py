@@ -12,7 +12,8 @@ def measured(points: dict[int, tuple[int, float]], whole_epoch: bool = False) ->
 
 def test_known_means_the_same_code_command_and_place_but_not_the_same_steps() -> None:
     def key(archive: str = "a", device: str = "cpu", torch: str = "2", **fields: object) -> str:
-        return speeds.make_key(check_job({"run": "python train.py", **fields}, "test"), archive, device, torch)
+        job = check_job({"run": "python train.py", **fields}, "test")
+        return speeds.name_key(speeds.make_key(job, archive, torch), device)
 
     assert key() == key(steps=5) == key(deadline="6h") == key(name="x") == key(run=["python", "train.py"])
     others = [

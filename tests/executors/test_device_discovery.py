@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from springtide.core.devices import parse_cluster
-from springtide.executors.devices import APPS, LIST, QUERY, Ask, choose_alike, choose_visible, count_cores, discover
+from springtide.errors import InputError
+from springtide.executors.devices import APPS, LIST, QUERY, Ask, choose_kernels, choose_visible, count_cores, discover
 
 UUIDS = [f"GPU-5b7c3f0{index}-8a1e-4d57-9f1b-0c2d4e6f8a1{index}" for index in range(8)]
 A100S = "".join(f"{index}, {uuid}, NVIDIA A100-SXM4-40GB, 40960, Disabled\n" for index, uuid in enumerate(UUIDS))
@@ -50,16 +51,21 @@ def test_mig_slices_stand_for_their_gpu() -> None:
     assert choose_visible(devices[:1]) == {"CUDA_VISIBLE_DEVICES": "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"}
 
 
-def test_the_most_frequent_type_is_chosen_and_the_first_among_equals() -> None:
-    t4s = "".join(f"{index}, {UUIDS[index]}, Tesla T4, 15360, Disabled\n" for index in (0, 1))
-    a100s = "".join(A100S.splitlines(keepends=True)[2:5])
-    assert [device.name for device in choose_alike(discover(ask=answer(t4s + a100s)).devices)] == [
-        "gpu:2",
-        "gpu:3",
-        "gpu:4",
+def test_cpu_slots_can_be_of_several_types_which_differ_in_their_kernels() -> None:
+    devices = discover("2:cpu,1:cpu-sse41", ask=answer(problem=NO_DRIVER)).devices
+    assert [(device.name, device.type) for device in devices] == [
+        ("cpu:0", "cpu"),
+        ("cpu:1", "cpu"),
+        ("cpu:2", "cpu-sse41"),
     ]
-    devices = discover(ask=answer(MIG, MIG_LIST)).devices
-    assert choose_alike(devices) == devices[:1]
+    assert choose_kernels(devices[0]) == {}
+    assert choose_kernels(devices[2])["ONEDNN_MAX_CPU_ISA"] == "SSE41"
+
+
+@pytest.mark.parametrize("text", ["0", "x", "2:", "1:gpu", "1,", "-1", "2:cpu 1:cpu-sse41"])
+def test_what_is_no_number_of_slots_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="devices"):
+        discover(text, ask=answer(problem=NO_DRIVER))
 
 
 def test_a_busy_gpu_is_named() -> None:
@@ -69,7 +75,7 @@ def test_a_busy_gpu_is_named() -> None:
 
 
 def test_a_missing_driver_is_said_and_cpu_slots_serve() -> None:
-    found = discover(cpu_slots=3, ask=answer(problem=NO_DRIVER))
+    found = discover(cpu_slots="3", ask=answer(problem=NO_DRIVER))
     assert [device.name for device in found.devices] == ["cpu:0", "cpu:1", "cpu:2"]
     assert found.notes == (NO_DRIVER,)
 

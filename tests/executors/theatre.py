@@ -158,4 +158,4 @@ class Stage:
 
 def make_stage(folder: Path, **given: Any) -> Stage:
     """A stage with an agent of its own, not yet started."""
-    return Stage(LocalExecutor(folder / "state", cpu_slots=2, **given), folder)
+    return Stage(LocalExecutor(folder / "state", cpu_slots="2", **given), folder)

@@ -114,7 +114,7 @@ def test_later_promises_find_what_a_block_leaves() -> None:
 
 def test_only_blocks_faster_than_their_parts_are_tried() -> None:
     typed = make_job(0, 1, 0, 10, slowdown=2.6).typed
-    assert typed is not None and list(list_pairs(typed)) == []
+    assert typed is not None and list(list_pairs(typed, typed.types)) == []
 
 
 def test_a_part_that_must_move_spends_the_reserve_of_the_whole_block() -> None:

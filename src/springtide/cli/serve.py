@@ -11,8 +11,13 @@ from springtide.cli.outputs import OUTPUT, Output, tell
 def run(
     host: str = typer.Option("127.0.0.1", help="Address to listen on. Anything else is visible to the network."),
     port: int = typer.Option(None, min=0, max=65535, help="Default: 8410, or any free one if that is taken."),
-    devices: int = typer.Option(None, min=1, help="CPU slots, where there is no GPU. Default: the cores."),
-    nodes: int = typer.Option(1, min=1, help="Cut the devices into so many nodes, each of which can be drained."),
+    devices: str = typer.Option(
+        None,
+        metavar="SLOTS",
+        help="CPU slots, where there is no GPU: a number, or numbers by type as in 2:cpu,2:cpu-sse41. "
+        "[dim]Default: the cores[/]",
+    ),
+    nodes: int = typer.Option(1, min=1, help="Cut the devices of each type into so many nodes, to be drained singly."),
     policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
     engine: str = typer.Option("local", help="Where jobs run: local, or fake (nothing really runs)."),
     host_name: list[str] = typer.Option([], help="Further names under which this server is called."),

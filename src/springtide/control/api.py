@@ -54,7 +54,7 @@ class Api:
         self.desk = Desk(reconciler)
         self.request_stop = request_stop
         platform = self.platform
-        self.rents = Rents(platform.options.clouds, platform.home, platform.site.device_type, self.store.speed)
+        self.rents = Rents(platform.options.clouds, platform.home, platform.site.device_types, self.store.speed)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
@@ -275,17 +275,18 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     def list_nodes() -> Document:
         """The devices, and who holds them."""
         holders = {name: record for record in api.store.active_jobs() for name in record.devices}
-        states = drains.describe_nodes(api.platform.site, api.store.fact(drains.FACT))
+        site = api.platform.site
+        states = drains.describe_nodes(site, api.store.fact(drains.FACT))
         devices = [
             {
                 "name": name,
                 "node": label,
                 "state": states[label],
-                "type": api.platform.site.device_type,
+                "type": kind,
                 "job": holders[name].id if name in holders else None,
                 "job_name": holders[name].name if name in holders else None,
             }
-            for label, node in zip(api.platform.site.nodes, api.platform.site.names, strict=True)
+            for label, node, kind in zip(site.nodes, site.names, site.types, strict=True)
             for name in node
         ]
         return documents.write_list("devices", devices)
@@ -326,7 +327,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             "version": __version__,
             "policy": platform.options.policy,
             "devices": platform.site.cluster.total,
-            "device_type": platform.site.device_type,
+            "device_type": ",".join(platform.site.device_types),
             "jobs": api.store.count_jobs(),
             "now": documents.show_time(api.now_s()),
         }

@@ -3,11 +3,12 @@
 import re
 import secrets
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import TypeAlias
 
-from springtide.control import speeds
+from springtide.control import kinds, speeds
 from springtide.control.clock import Clock
 from springtide.control.durations import LONGEST_S, is_instant, parse_instant, parse_span, show_instant
 from springtide.control.jobfile import JobFile
@@ -15,6 +16,7 @@ from springtide.control.records import JobRecord, SpeedRecord, State
 from springtide.control.sites import Site
 from springtide.core.curves import Curve
 from springtide.core.jobs import Job, JobId, Overhead
+from springtide.core.mixes import Mix, TypedCurves
 from springtide.errors import JobError
 
 PROBE_PREFIX = "probe."
@@ -23,6 +25,9 @@ PROBE_PRIORITY = 1_000_002
 MISSED_PRIORITY = 1_000_001
 PROBE_START_S = 10.0
 RIGID_GUESS_S = 3600.0
+
+#: What is known of a job's speed, by device type.
+Known: TypeAlias = Mapping[str, SpeedRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def resolve_deadline(text: str | None, clock: Clock) -> float | None:
     return now_s + ahead_s
 
 
-def make_record(submission: Submission, site: Site, clock: Clock, torch_version: str) -> JobRecord:
+def make_record(submission: Submission, clock: Clock, torch_version: str) -> JobRecord:
     """The record of a new job, not yet answered."""
     job = submission.job
     return JobRecord(
@@ -85,7 +90,7 @@ def make_record(submission: Submission, site: Site, clock: Clock, torch_version:
         submitted_s=clock.now_s(),
         settled_s=clock.now_s(),
         archive=submission.archive,
-        speed_key=speeds.make_key(job, submission.archive, site.device_type, torch_version),
+        speed_key=speeds.make_key(job, submission.archive, torch_version),
         deadline_s=resolve_deadline(job.deadline, clock),
         logical_workers=job.logical_workers,
     )
@@ -93,12 +98,18 @@ def make_record(submission: Submission, site: Site, clock: Clock, torch_version:
 
 def refuse_early(record: JobRecord, job: JobFile, site: Site) -> Refusal | None:
     """What no policy could change: too many devices, the wrong type, an unknown duration of a rigid job."""
-    if not job.shares(find_workers(record, None), site.cluster.total):
-        fewest = job.devices if isinstance(job.devices, int) else str(job.devices)
-        return Refusal("exceeds_cluster", f"it asks for {fewest} devices; there are {site.cluster.total}")
-    if job.device_types is not None and site.device_type not in {kind.lower() for kind in job.device_types}:
-        wanted = " or ".join(job.device_types)
-        return Refusal("no_such_device", f"it asks for {wanted}; the devices here are {site.device_type}")
+    if not job.shares(find_workers(record, {}), site.cluster.total):
+        return Refusal("exceeds_cluster", f"it asks for {job.devices} devices; there are {site.cluster.total}")
+    allowed = kinds.list_kinds(record, job, site)
+    if not allowed:
+        wanted = " or ".join(job.device_types or ())
+        return Refusal(
+            "no_such_device", f"it asks for {wanted}; the devices here are {' and '.join(site.device_types)}"
+        )
+    if not kinds.list_shares(job, allowed, find_workers(record, {}), site):
+        there = ", ".join(f"{site.totals[kind]} {kind}" for kind in allowed)
+        sentence = f"it asks for {job.devices} devices of one type; of those it may use there are {there}"
+        return Refusal("exceeds_cluster", sentence)
     if record.deadline_s is not None and not job.elastic and job.duration_s is None:
         return Refusal(
             "unknown_duration",
@@ -107,31 +118,30 @@ def refuse_early(record: JobRecord, job: JobFile, site: Site) -> Refusal | None:
     return None
 
 
-def find_workers(record: JobRecord, speed: SpeedRecord | None) -> int:
+def find_workers(record: JobRecord, known: Known) -> int:
     """Logical workers by the job file, by the script, or as many as anyone could want."""
-    told = record.logical_workers or (speed.logical_workers if speed is not None else None)
-    return told or 1 << 16
+    return record.logical_workers or speeds.find_workers(known) or speeds.UNCOUNTED
 
 
-def count_steps(record: JobRecord, job: JobFile, speed: SpeedRecord | None) -> int | None:
+def count_steps(record: JobRecord, job: JobFile, known: Known) -> int | None:
     """The total work of a job, as far as anybody knows."""
-    total = record.total_steps or (speed.total_steps if speed is not None else None)
+    total = record.total_steps or speeds.find_total(known)
     if job.steps is None:
         return total
     return job.steps if total is None else min(job.steps, total)
 
 
-def make_job(record: JobRecord, speed: SpeedRecord | None, site: Site) -> Job:
+def make_job(record: JobRecord, known: Known, site: Site) -> Job:
     """The job as policies see it: at the speeds that a promise may count on."""
     job = JobFile.model_validate(record.spec)
-    shares = job.shares(find_workers(record, speed), site.cluster.total) or (1,)
-    if not job.elastic:
-        work, curve = job.duration_s or RIGID_GUESS_S, Curve(shares[-1:], (1.0,))
-    elif speed is not None and speed.points:
-        work, curve = float(count_steps(record, job, speed) or speeds.GUESSED_STEPS), speeds.plan_curve(speed, shares)
+    workers = find_workers(record, known)
+    if site.is_mixed:
+        typed = kinds.type_job(record, job, known, workers, site, promised=record.deadline_s is not None)
+        curve = typed.curves[typed.fastest]
     else:
-        work, curve = float(count_steps(record, job, speed) or speeds.GUESSED_STEPS), speeds.guess_curve(shares)
-    overhead = speeds.plan_overhead(speed)
+        shares = {kind: job.shares(workers, site.cluster.total) or (1,) for kind in site.device_types}
+        typed, (curve,) = None, kinds.find_curves(job, shares, known, promised=True).values()
+    work = float(count_steps(record, job, known) or speeds.GUESSED_STEPS)
     unplanned = record.promised and record.plan is None  # missed, or in danger since devices were lost
     if unplanned or record.missed or record.deadline_s is None:
         deadline_s, priority = inf, MISSED_PRIORITY if unplanned or record.missed else job.priority
@@ -141,31 +151,35 @@ def make_job(record: JobRecord, speed: SpeedRecord | None, site: Site) -> Job:
         JobId(record.id),
         record.seq,
         record.submitted_s,
-        work,
+        work if job.elastic else job.duration_s or RIGID_GUESS_S,
         curve,
         deadline_s,
-        requested=shares[0],
-        overhead=overhead,
+        requested=curve.shares[0],
+        overhead=speeds.plan_overhead(known),
         user=record.user,
         priority=priority,
+        typed=typed,
     )
 
 
-def make_probe_job(record: JobRecord, share: int | None = None) -> Job:
-    """A probe as a small best-effort job: at most start-up and fifteen seconds, on one or two devices."""
-    curve = Curve((1, 2), (1.0, 1.01)) if share is None else Curve((share,), (1.0,))
+def make_probe_job(record: JobRecord, site: Site, where: Sequence[str]) -> Job:
+    """A probe as a small best-effort job on one of these types: at most start-up and fifteen seconds, on one or two."""
+    curves = {kind: Curve((1, 2), (1.0, 1.01)).capped(site.totals[kind]) for kind in where}
     return Job(
         JobId(PROBE_PREFIX + record.id),
         record.seq,
         record.submitted_s,
         15.0,
-        curve,
+        next(iter(curves.values())),
         overhead=Overhead(start_s=PROBE_START_S),
         user=record.user,
         priority=PROBE_PRIORITY,
+        typed=TypedCurves(curves) if site.is_mixed else None,
     )
 
 
-def fix_share(job: Job, share: int) -> Job:
-    """A probe that has started: it keeps its devices or loses them all."""
-    return replace(job, curve=Curve((share,), (1.0,)))
+def fix_share(job: Job, mix: Mix) -> Job:
+    """A probe that has started: it keeps its devices, all of one type, or loses them all."""
+    ((kind, share),) = mix.items()
+    curve = Curve((share,), (1.0,))
+    return replace(job, curve=curve, typed=None if job.typed is None else TypedCurves({kind: curve}))

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import PurePosixPath
-from typing import Any
 
-from springtide.control import answers, arrivals, drains, offers, outcomes, speeds
+from springtide.control import answers, arrivals, drains, kinds, offers, outcomes, speeds
 from springtide.control.arrivals import Submission
 from springtide.control.homes import write_secrets
 from springtide.control.jobfile import JobFile
@@ -72,7 +71,7 @@ class Desk:
         self.check_limits(submission.user, user)
         check_code(self.reconciler, submission)
         check_budget(job, platform.options.price_per_device_hour)
-        record = arrivals.make_record(submission, platform.site, platform.clock, platform.torch_version)
+        record = arrivals.make_record(submission, platform.clock, platform.torch_version)
         record = replace(record, accept_offer=submission.accept_offer)
         missing = [name for name in job.secrets if name not in submission.secrets]
         if missing:
@@ -104,8 +103,8 @@ class Desk:
         platform = self.reconciler.platform
         if user is None or user.quota_device_s is None or record.deadline_s is None:
             return None
-        speed = platform.book.speed(record.speed_key)
-        if not speeds.is_known(speed):
+        known = platform.known(record)
+        if not speeds.is_measured(known) or speeds.find_total(known) is None:
             return None
         job = platform.build_job(record)
         wanted = least_device_s(job)
@@ -163,7 +162,7 @@ class Desk:
         platform = self.reconciler.platform
         check_code(self.reconciler, submission)
         check_budget(submission.job, platform.options.price_per_device_hour)
-        record = arrivals.make_record(submission, platform.site, platform.clock, platform.torch_version)
+        record = arrivals.make_record(submission, platform.clock, platform.torch_version)
         record = replace(record, seq=platform.book.next_seq)
         return forecast(self.reconciler, record, submission.job, self.reconciler.admits)
 
@@ -174,8 +173,8 @@ def forecast(reconciler: Reconciler, record: JobRecord, file: JobFile, admits: C
     refusal = arrivals.refuse_early(record, file, platform.site)
     if refusal is not None:
         return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
-    speed = platform.book.speed(record.speed_key)
-    if file.elastic and not (speed is not None and speed.points and arrivals.count_steps(record, file, speed)):
+    known = platform.known(record)
+    if file.elastic and not (speeds.is_measured(known) and arrivals.count_steps(record, file, known)):
         sentence = "unknown speed: `plan --probe` runs it for at most 15 s"
         return Forecast("unknown", "unknown_speed", sentence, record.deadline_s)
     job = platform.build_job(record)
@@ -185,7 +184,7 @@ def forecast(reconciler: Reconciler, record: JobRecord, file: JobFile, admits: C
     plan = promise.plan if promise is not None else None
     now_s = platform.clock.now_s()
     if answer.status is Status.ADMITTED:
-        sentence = answers.tell_admitted(record, plan, speed is not None and not speed.whole_epoch, now_s)
+        sentence = answers.tell_admitted(record, plan, speeds.has_margin(known), now_s)
     elif answer.status is Status.WAITLISTED:
         sentence = answers.tell_waitlisted(answer, now_s)
     else:
@@ -199,20 +198,23 @@ def forecast(reconciler: Reconciler, record: JobRecord, file: JobFile, admits: C
         record.deadline_s,
         plan.finish_s if plan is not None and plan.finish_s < inf else None,
         int(job.work) if file.elastic else None,
-        list_shares(job, platform.book.speed(record.speed_key)),
+        list_shares(job, known),
         tuple(answers.find_offers(job, answer, now_s, admits)) if declined else (),
         tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
         None if price is None else price * least_device_s(job) / 3600.0,
     )
 
 
-def list_shares(job: Job, speed: Any) -> tuple[tuple[int, float, float, float], ...]:
-    """How each share would do: expected speed, the speed that plans count on, seconds alone from start to end."""
-    expected = speeds.expect_curve(speed, job.curve.shares).rates if speed is not None and speed.points else None
-    rates = expected or job.curve.rates
+def list_shares(job: Job, known: arrivals.Known) -> tuple[tuple[int, float, float, float], ...]:
+    """How each share would do: expected speed, the speed that plans count on, seconds alone from start to end.
+
+    Where there are several device types, on the fastest.
+    """
+    speed = next(iter(known.values()), None) if job.typed is None else known.get(job.typed.fastest)
+    rates = kinds.expect_rates(speed, job.curve)
     return tuple(
-        (share, fast, slow, job.overhead.pause_s(share, starting=True) + job.work / slow)
-        for share, fast, slow in zip(job.curve.shares, rates, job.curve.rates, strict=True)
+        (share, rates[share], slow, job.overhead.pause_s(share, starting=True) + job.work / slow)
+        for share, slow in zip(job.curve.shares, job.curve.rates, strict=True)
     )
 
 

@@ -14,7 +14,7 @@ from springtide.control.durations import show_span
 from springtide.control.platforms import Platform
 from springtide.control.records import JobRecord
 from springtide.control.sites import Site
-from springtide.control.worlds import LiveWorld
+from springtide.control.worlds import LiveWorld, find_rate
 from springtide.core.decisions import Decision, Promise, Snapshot, Status
 from springtide.core.devices import count_devices
 from springtide.core.jobs import JobId
@@ -117,7 +117,8 @@ def move_world(platform: Platform, site: Site) -> None:
     held = {}
     for job_id, view in world.jobs.items():
         kept = site.find_devices(old.name_devices(view.devices))
-        held[job_id] = kept if count_devices(kept) in view.job.curve.shares else ()
+        mix = site.cluster.count_types(kept)
+        held[job_id] = kept if find_rate(view.job, count_devices(kept), mix) else ()
     platform.site = site
     world.change_cluster(site.cluster, held, now_s)
 

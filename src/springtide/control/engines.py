@@ -1,19 +1,17 @@
 """Where jobs run: this machine's processes, or nothing at all (`fake`), behind the one protocol of `executors`."""
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from springtide.control.homes import Home
-from springtide.control.sites import Site, make_site
+from springtide.control.sites import Site, join_sites, make_site
 from springtide.errors import InputError
-from springtide.executors.devices import Device, choose_alike
+from springtide.executors.devices import Device, make_cpu_slots, parse_slots
 from springtide.executors.fake import Course, FakeExecutor, FakeJob
 from springtide.executors.protocol import Event, Executor, Probe, Start
 
 NAMES = ("local", "fake")
-logger = logging.getLogger("springtide.control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +44,27 @@ class PacedFake(FakeExecutor):
         return super().events(after)
 
 
-def open_engine(name: str, home: Home, devices: int | None, nodes: int = 1) -> Engine:
-    """The engine of this name; `devices` is the number of CPU slots where there is no GPU."""
+def open_engine(name: str, home: Home, devices: str | None, nodes: int = 1) -> Engine:
+    """The engine of this name; `devices` are the CPU slots where there is no GPU, a number or numbers by type.
+
+    The devices of each type are cut into so many nodes.
+    """
     if name == "fake":
-        return Engine(PacedFake(), make_site("fake", [f"fake:{k}" for k in range(devices or 2)], nodes), lambda: None)
+        slots = [Device(f"{kind}:{k}", kind) for k, kind in enumerate(parse_slots(devices or "2", "fake"))]
+        return Engine(PacedFake(), site_devices(slots, nodes), lambda: None)
     if name != "local":
         raise InputError(f"unknown engine {name!r}; there are: {', '.join(NAMES)}")
     from springtide.executors.local import LocalExecutor
 
+    if devices is not None:
+        make_cpu_slots(devices)  # refused here, not in the log of an agent that does not start
     executor = LocalExecutor(home.root, devices)
     return Engine(executor, site_devices(executor.devices(), nodes), executor.shutdown)
 
 
 def site_devices(found: Sequence[Device], nodes: int = 1) -> Site:
-    """The site of a machine's devices; those of a type other than the most frequent one are left out, with a word."""
-    alike = choose_alike(found)
-    left_out = [f"{device.name} ({device.type})" for device in found if device not in alike]
-    if left_out:
-        kind = alike[0].type
-        logger.warning("jobs run on the %d devices of type %s; left out: %s", len(alike), kind, ", ".join(left_out))
-    return make_site(alike[0].type, [device.name for device in alike], nodes)
+    """The site of a machine's devices; those of each type are nodes of their own."""
+    names: dict[str, list[str]] = {}
+    for device in found:
+        names.setdefault(device.type, []).append(device.name)
+    return join_sites([make_site(kind, devices, nodes) for kind, devices in names.items()])

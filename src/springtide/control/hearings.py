@@ -5,12 +5,12 @@ Events may come late, twice, or from a generation that is over; each handler say
 
 from dataclasses import dataclass, field, replace
 
-from springtide.control import speeds
+from springtide.control import kinds, probes, speeds
 from springtide.control.durations import show_span
 from springtide.control.jobfile import JobFile
 from springtide.control.outcomes import end_job, leave_devices
 from springtide.control.platforms import Platform
-from springtide.control.records import JobRecord, State
+from springtide.control.records import JobRecord, SpeedRecord, State
 from springtide.core.decisions import Progress
 from springtide.core.jobs import JobId
 from springtide.executors.protocol import (
@@ -104,7 +104,6 @@ class Ear:
             total_steps=speed.total_steps if capped else total,
             steps_per_epoch=event.steps_per_epoch,
             logical_workers=event.logical_workers,
-            device_type=event.device_type,
         )
         book.put_speed(speed)
         changes = {"total_steps": total if job.steps is None or total is None else min(total, job.steps)}
@@ -125,6 +124,8 @@ class Ear:
     def measure(self, record: JobRecord, event: Progressed) -> bool:
         """Take over the speed of the lap since the last change of devices, time outside steps included."""
         lap = self.laps.get(record.id)
+        if self.platform.site.is_mixed and record.condition("rescaling") is not None:
+            return False  # these steps may still be of the devices before, of another type
         if lap is None or lap.share != event.share:
             self.laps[record.id] = Lap(event.share, event.step, event.moment_s)
             self.begun.setdefault(record.id, event.step)
@@ -132,13 +133,23 @@ class Ear:
         seconds = event.moment_s - lap.at_s
         if seconds < LEARN_AFTER_S or event.step == lap.step:
             return False
-        speed = speeds.learn_point(self.platform.speed(record), event.share, event.step - lap.step, seconds)
         self.laps[record.id] = Lap(event.share, event.step, event.moment_s)
-        per_epoch = speed.steps_per_epoch or 0
-        if not speed.whole_epoch and per_epoch and event.step - self.begun.get(record.id, event.step) >= per_epoch:
-            speed = replace(speed, whole_epoch=True)
-        self.platform.book.put_speed(speed)
+        for speed in self.learn(record, lap, event.step - lap.step, seconds):
+            per_epoch = speed.steps_per_epoch or 0
+            if per_epoch and event.step - self.begun.get(record.id, event.step) >= per_epoch:
+                speed = replace(speed, whole_epoch=True)
+            self.platform.book.put_speed(speed)
         return self.platform.refresh(record.id)
+
+    def learn(self, record: JobRecord, lap: Lap, steps: int, seconds: float) -> list[SpeedRecord]:
+        """What a lap says of the speed on the types of devices it was run on."""
+        mix = self.platform.site.count_types(record.devices)
+        if len(mix) == 1:
+            return [speeds.learn_point(self.platform.speed(record), lap.share, steps, seconds)]
+        known = self.platform.known(record)
+        if sum(mix.values()) != lap.share or any(not known[kind].points for kind in mix if kind in known):
+            return []
+        return list(kinds.learn_mix(known, record.logical_workers or lap.share, mix, steps, seconds).values())
 
     def resized(self, record: JobRecord, event: Resized) -> bool:
         """It goes on with other devices."""
@@ -182,6 +193,8 @@ class Ear:
         """It is over. An end under an older generation counts too: what ended cannot be resized or stopped any more."""
         at_s = self.happened_s(event)
         book = self.platform.book
+        if isinstance(event, Failed) and probes.lose(self.platform, record, event.reason):
+            return True
         if isinstance(event, Finished):
             total = record.total_steps if event.reason is None else event.step
             book.change(record.id, step=event.step, total_steps=total or event.step)
@@ -200,9 +213,10 @@ class Ear:
         speed = speeds.learn_costs(self.platform.speed(record), event.startup_s, event.pause_s)
         points = {point.share: (point.steps, point.steps_per_s) for point in event.points}
         self.platform.book.put_speed(replace(speed, points={**speed.points, **points}))
-        measured = ", ".join(f"{point.steps_per_s:.2f} steps/s on {point.share}" for point in event.points)
+        kind = f" {speed.device_type}" if self.platform.site.is_mixed else ""
+        measured = ", ".join(f"{point.steps_per_s:.2f} steps/s on {point.share}{kind}" for point in event.points)
         self.platform.book.note("probed", f"measured {measured}", record.id, points=points)
-        leave_devices(self.platform, record.id)
+        probes.go_on(self.platform, record.id)
         return True
 
     def checkpointed(self, record: JobRecord, event: Checkpointed | CheckpointFailing) -> bool:

@@ -104,13 +104,14 @@ class Numbers(Collector):
 
     def devices(self, active: list[JobRecord]) -> list[Metric]:
         """Devices there are, and devices held."""
-        kind = self.site.device_type
         total = GaugeMetricFamily("springtide_devices", "Devices.", labels=["type"])
-        total.add_metric([kind], self.site.cluster.total)
         held = GaugeMetricFamily("springtide_devices_held", "Devices that jobs hold.", labels=["type"])
-        held.add_metric([kind], sum(len(record.devices) for record in active))
         ratio = GaugeMetricFamily("springtide_device_utilisation_ratio", "Held devices by devices.", labels=["type"])
-        ratio.add_metric([kind], sum(len(record.devices) for record in active) / self.site.cluster.total)
+        taken = self.site.count_types(name for record in active for name in record.devices)
+        for kind, count in self.site.cluster.totals.items():
+            total.add_metric([kind], count)
+            held.add_metric([kind], taken.get(kind, 0))
+            ratio.add_metric([kind], taken.get(kind, 0) / count)
         return [total, held, ratio]
 
 

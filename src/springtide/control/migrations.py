@@ -20,7 +20,14 @@ def create_tables(connection: Connection) -> None:
     METADATA.create_all(connection)
 
 
-STEPS: tuple[Step, ...] = (create_tables,)
+def know_types(connection: Connection) -> None:
+    """Step 2: where a job first ran, and speeds by device type. New databases have the column from step 1."""
+    if "home" not in {column["name"] for column in inspect(connection).get_columns("jobs")}:
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN home VARCHAR NOT NULL DEFAULT ''"))
+    connection.execute(text("UPDATE speeds SET key = key || '@' || device_type"))
+
+
+STEPS: tuple[Step, ...] = (create_tables, know_types)
 VERSION = len(STEPS)
 
 

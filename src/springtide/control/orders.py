@@ -48,19 +48,22 @@ def make_order(
     record: JobRecord,
     before: tuple[str, ...],
     after: tuple[str, ...],
+    workers: tuple[int, ...],
     home: Home,
     run_as: str | None = None,
-    reason: str = "preempted",
 ) -> Instruction:
-    """The instruction that takes a job from some devices to others; its generation is the record's next."""
+    """The instruction that takes a job from some devices to others; its generation is the record's next.
+
+    `workers` are the logical workers of each device; empty: spread evenly.
+    """
     generation = record.generation + 1
     key = f"{record.id}.{generation}"
     if not after:
-        return make_stop(record, reason)
+        return make_stop(record, "preempted")
     if before:
-        return Resize(job=record.id, generation=generation, key=key, devices=after)
+        return Resize(job=record.id, generation=generation, key=key, devices=after, workers=workers)
     spec = make_spec(record, home, run_as=run_as)
-    return Start(job=record.id, generation=generation, key=key, spec=spec, devices=after)
+    return Start(job=record.id, generation=generation, key=key, spec=spec, devices=after, workers=workers)
 
 
 def make_stop(record: JobRecord, reason: str, grace_s: float | None = None) -> Stop:

@@ -3,12 +3,13 @@
 Everything here is staged; nothing is done until the book is committed.
 """
 
+from collections.abc import Sequence
 from math import inf
 
-from springtide.control import answers, arrivals
+from springtide.control import answers, arrivals, kinds, speeds
 from springtide.control.durations import show_span
 from springtide.control.jobfile import JobFile
-from springtide.control.orders import make_cancel, make_order, make_probe
+from springtide.control.orders import make_cancel, make_order, make_probe, make_stop
 from springtide.control.platforms import Platform
 from springtide.control.records import JobRecord, OrderRecord, State
 from springtide.control.worlds import write_plan
@@ -31,7 +32,7 @@ def stage_decision(platform: Platform, decision: Decision, now_s: float) -> list
         stage_answer(platform, views[job_id], answer, decision)
     for job_id, promise in decision.promises.items():
         if job_id in book.jobs and not job_id.startswith(arrivals.PROBE_PREFIX):
-            plan = write_plan(promise.plan)
+            plan = write_plan(promise)
             if book.jobs[job_id].plan != plan:
                 book.change(job_id, plan=plan)
     for before, after in moved:
@@ -49,8 +50,7 @@ def stage_answer(platform: Platform, view: JobView, answer: Answer, decision: De
     reason = answers.name_reason(answer.reason)
     if answer.status is Status.ADMITTED:
         promise = decision.promises.get(view.job.id)
-        speed = book.speed(record.speed_key)
-        margin = speed is not None and not speed.whole_epoch
+        margin = speeds.has_margin(platform.known(record))
         plan = promise.plan if promise is not None else None
         sentence = answers.tell_admitted(record, plan, margin, now_s)
         promised = answers.is_promised(answer, record)
@@ -77,14 +77,15 @@ def stage_devices(platform: Platform, before: JobView, after: JobView, why: str)
     order: Instruction
     if is_probe and given and not held:
         order = make_probe(record, given, platform.home, platform.find_run_as(record.user))
-        platform.world.revise(arrivals.fix_share(after.job, len(given)), platform.clock.now_s())
+        platform.world.revise(arrivals.fix_share(after.job, site.count_types(given)), platform.clock.now_s())
     else:
-        order = make_order(record, held, given, platform.home, platform.find_run_as(record.user))
+        workers = kinds.deal_workers(after.job.typed, site, given)
+        order = make_order(record, held, given, workers, platform.home, platform.find_run_as(record.user))
     book.order(order)
-    first_s = (
-        platform.clock.now_s() if record.first_start_s is None and given and not is_probe else record.first_start_s
-    )
-    record = book.change(record.id, generation=order.generation, devices=given, first_start_s=first_s)
+    record = book.change(record.id, generation=order.generation, devices=given)
+    if given and not is_probe:
+        first_s = platform.clock.now_s() if record.first_start_s is None else record.first_start_s
+        record = book.change(record.id, first_start_s=first_s, home=record.home or site.type_of(given[0]))
     platform.settle(record.id, after)
     if is_probe:
         note_probe(platform, record, given)
@@ -165,10 +166,7 @@ def tell_cause(record: JobRecord) -> str:
 def leave_devices(platform: Platform, job_id: str) -> None:
     """A job gave its devices back by itself: correct the world and the record. A probe that ended becomes a job."""
     book, world, now_s = platform.book, platform.world, platform.clock.now_s()
-    probe = JobId(arrivals.PROBE_PREFIX + job_id)
-    if probe in world.jobs:
-        world.finish(probe, now_s)
-        book.change(job_id, devices=())
+    if end_probe(platform, job_id):
         arrive(platform, job_id)
         return
     world.apply(Decision(allocations={JobId(job_id): ()}), now_s)
@@ -176,22 +174,39 @@ def leave_devices(platform: Platform, job_id: str) -> None:
     book.change(job_id, devices=(), state=State.ADMITTED)
 
 
+def end_probe(platform: Platform, job_id: str) -> bool:
+    """Take a job's probe out of the world, with the devices it held; returns whether there was one."""
+    probe = JobId(arrivals.PROBE_PREFIX + job_id)
+    if probe not in platform.world.jobs:
+        return False
+    platform.world.finish(probe, platform.clock.now_s())
+    platform.book.change(job_id, devices=())
+    return True
+
+
 def arrive(platform: Platform, job_id: str) -> None:
     """Put a job before the policy: itself if its speed is known or nothing is promised, else a probe."""
     book, now_s = platform.book, platform.clock.now_s()
     record = book.jobs[job_id]
     job = JobFile.model_validate(record.spec)
-    speed = book.speed(record.speed_key)
-    steps = arrivals.count_steps(record, job, speed)
-    known = speed is not None and bool(speed.points) and steps is not None
-    if record.deadline_s is not None and job.elastic and not known:
-        sentence = "its speed is not known yet; a probe of at most 15 s measures it"
-        book.change(job_id, state=State.PROBING, reason="unknown_speed", sentence=sentence)
-        platform.world.arrive(arrivals.make_probe_job(record), now_s)
+    known = platform.known(record)
+    allowed = kinds.list_kinds(record, job, platform.site)
+    steps = arrivals.count_steps(record, job, known)
+    measured = steps is not None and any(kind in known and known[kind].points for kind in allowed)
+    if record.deadline_s is not None and job.elastic and not measured:
+        arrive_probe(platform, job_id, allowed)
         return
-    workers = record.logical_workers or (speed.logical_workers if speed is not None else None)
+    workers = record.logical_workers or speeds.find_workers(known)
     book.change(job_id, total_steps=steps if job.elastic else None, logical_workers=workers)
     platform.world.arrive(platform.build_job(book.jobs[job_id]), now_s)
+
+
+def arrive_probe(platform: Platform, job_id: str, where: Sequence[str]) -> None:
+    """Put the probe of a job before the policy, to be measured on one of these device types."""
+    book = platform.book
+    sentence = "its speed is not known yet; a probe of at most 15 s measures it"
+    record = book.change(job_id, state=State.PROBING, reason="unknown_speed", sentence=sentence)
+    platform.world.arrive(arrivals.make_probe_job(record, platform.site, where), platform.clock.now_s())
 
 
 def decline(platform: Platform, job_id: str, reason: str, sentence: str) -> None:
@@ -219,7 +234,9 @@ def start_again(platform: Platform, job_id: str) -> None:
     if record.state is State.PROBING:
         order: Instruction = make_probe(record, record.devices, platform.home, platform.find_run_as(record.user))
     else:
-        order = make_order(record, (), record.devices, platform.home, platform.find_run_as(record.user))
+        view = platform.view(job_id)
+        workers = kinds.deal_workers(view.job.typed if view is not None else None, platform.site, record.devices)
+        order = make_order(record, (), record.devices, workers, platform.home, platform.find_run_as(record.user))
         book.set_condition(job_id, "recovering", "lost", "the executor lost it; it starts again")
         book.change(job_id, faults=record.faults + 1)
     book.order(order)
@@ -249,7 +266,7 @@ def pause(platform: Platform, job_id: str, reason: str, sentence: str) -> None:
         platform.settle(job_id, view)
         platform.world.finish(view.job.id, platform.clock.now_s())
     if record.devices:
-        order = make_order(record, record.devices, (), platform.home, reason=reason)
+        order = make_stop(record, reason)
         book.order(order)
         book.change(job_id, generation=order.generation, devices=())
     book.change(job_id, state=State.PAUSED, reason=reason, sentence=sentence, predicted_s=None)

@@ -6,13 +6,14 @@ Also the two things every part does: bring a record in line with the world, and 
 from dataclasses import dataclass, field, replace
 from math import inf, isclose
 
-from springtide.control import arrivals, speeds
+from springtide.control import arrivals, kinds, speeds
 from springtide.control.books import Book
 from springtide.control.clock import Clock
 from springtide.control.homes import Home
 from springtide.control.records import JobRecord, SpeedRecord
 from springtide.control.sites import Site
-from springtide.control.worlds import LiveWorld, predict_finish
+from springtide.control.worlds import LiveWorld, find_rate, predict_finish
+from springtide.core.curves import Curve
 from springtide.core.decisions import JobView
 from springtide.core.jobs import Job, JobId
 
@@ -56,14 +57,21 @@ class Platform:
         found = self.world.jobs.get(JobId(job_id))
         return found if found is not None else self.world.jobs.get(JobId(arrivals.PROBE_PREFIX + job_id))
 
+    def known(self, record: JobRecord) -> dict[str, SpeedRecord]:
+        """What is known of a job's speed, by device type; types of which nothing is known are left out."""
+        found = {kind: self.book.speed(speeds.name_key(record.speed_key, kind)) for kind in self.site.device_types}
+        return {kind: speed for kind, speed in found.items() if speed is not None}
+
     def speed(self, record: JobRecord) -> SpeedRecord:
-        """What is known of a job's speed, be it nothing."""
-        known = self.book.speed(record.speed_key)
-        return known if known is not None else SpeedRecord(record.speed_key)
+        """What is known of a job's speed on the devices it holds (if they are of several types, on the first)."""
+        kind = self.site.type_of(record.devices[0]) if record.devices else record.home or self.site.device_types[0]
+        key = speeds.name_key(record.speed_key, kind)
+        known = self.book.speed(key)
+        return known if known is not None else SpeedRecord(key, device_type=kind)
 
     def build_job(self, record: JobRecord) -> Job:
         """The job as policies see it, with what is known now."""
-        return arrivals.make_job(record, self.book.speed(record.speed_key), self.site)
+        return arrivals.make_job(record, self.known(record), self.site)
 
     def refresh(self, job_id: str) -> bool:
         """Rebuild a job from what is known now; returns whether that changes anything worth a decision."""
@@ -74,25 +82,33 @@ class Platform:
         old = view.job
         if is_same(old, job):
             return False
-        if view.share and view.share not in job.curve.shares:
-            job = replace(job, curve=old.curve)  # it holds a share that is no longer wanted: let it end there
+        if view.share and not find_rate(job, view.share, view.mix):
+            job = replace(job, curve=old.curve, typed=old.typed)  # it holds what is no longer wanted: let it end there
         self.world.revise(job, self.clock.now_s())
         return True
 
-    def expected_rates(self, record: JobRecord, view: JobView) -> dict[int, float]:
-        """Expected steps per second by share: what was seen, not what a plan dares to count on."""
-        speed = self.book.speed(record.speed_key)
-        if speed is None or not speed.points:
-            return dict(zip(view.job.curve.shares, view.job.curve.rates, strict=True))
-        curve = speeds.expect_curve(speed, view.job.curve.shares)
-        return dict(zip(curve.shares, curve.rates, strict=True))
+    def expect(self, record: JobRecord, view: JobView) -> tuple[float, dict[int, float]]:
+        """Expected steps per second on what a job holds, and by share of what its plan holds ready.
+
+        That is what was seen, not what a plan dares to count on.
+        """
+        known, typed = self.known(record), view.job.typed
+        if typed is None:
+            (speed,) = known.values() or (None,)
+            rates = kinds.expect_rates(speed, view.job.curve)
+            return rates.get(view.share, 0.0), rates
+        held = kinds.expect_mix(known, typed, view.mix or {})
+        planned = view.promise.kind if view.promise is not None else ""
+        if planned not in typed.curves:  # a block of several types, held to the end
+            return held, {view.share: held}
+        return held, kinds.expect_rates(known.get(planned), typed.curves[planned])
 
     def predict(self, job_id: str) -> float | None:
         """When a job is expected to end, or None while nobody can say."""
         view, record = self.world.jobs.get(JobId(job_id)), self.book.jobs[job_id]
         if view is None or record.total_steps is None:
             return None
-        finish_s = predict_finish(view, self.expected_rates(record, view), self.clock.now_s())
+        finish_s = predict_finish(view, *self.expect(record, view), self.clock.now_s())
         return None if finish_s == inf else finish_s
 
     def settle(self, job_id: str, view: JobView) -> None:
@@ -103,12 +119,25 @@ class Platform:
 
 def is_same(old: Job, new: Job) -> bool:
     """Whether two accounts of a job differ too little to plan anew."""
+    before, after = list_curves(old), list_curves(new)
     return (
-        old.curve.shares == new.curve.shares
+        before.keys() == after.keys()
+        and all(is_same_curve(curve, after[kind]) for kind, curve in before.items())
         and old.deadline_s == new.deadline_s
         and old.priority == new.priority
         and isclose(old.work, new.work, rel_tol=1e-9)
-        and all(isclose(a, b, rel_tol=SAME) for a, b in zip(old.curve.rates, new.curve.rates, strict=True))
         and isclose(old.overhead.start_s, new.overhead.start_s, rel_tol=0.5, abs_tol=1.0)
         and isclose(old.overhead.base_s, new.overhead.base_s, rel_tol=0.5, abs_tol=0.2)
     )
+
+
+def list_curves(job: Job) -> dict[str, Curve]:
+    """The speeds of a job by type; under no name where there is one type."""
+    blended = "+" if job.typed is not None and job.typed.blend is not None else ""
+    return {"": job.curve} if job.typed is None else {kind + blended: c for kind, c in job.typed.curves.items()}
+
+
+def is_same_curve(old: Curve, new: Curve) -> bool:
+    """Whether two curves differ too little to plan anew."""
+    pairs = zip(old.rates, new.rates, strict=False)
+    return old.shares == new.shares and all(isclose(a, b, rel_tol=SAME) for a, b in pairs)

@@ -6,8 +6,9 @@ long it takes is in `arrivals` and `orders`; what becomes of its result in `hear
 
 from math import inf
 
-from springtide.control import arrivals, outcomes
+from springtide.control import arrivals, kinds, outcomes, speeds
 from springtide.control.durations import show_instant, show_span
+from springtide.control.jobfile import JobFile
 from springtide.control.orders import PROBE_S
 from springtide.control.platforms import Platform
 from springtide.control.records import JobRecord, State
@@ -20,15 +21,55 @@ LONGEST_S = arrivals.PROBE_START_S + PROBE_S
 MOST_WAIT_S = 600.0
 
 
-def settle(platform: Platform) -> None:
-    """After a decision: waitlist the jobs whose probes hold no device, and take back those whose probes do."""
+def settle(platform: Platform) -> bool:
+    """After a decision: waitlist the jobs whose probes hold no device, and take back those whose probes do.
+
+    Returns whether a decision is called for.
+    """
+    again = False
     for job_id in [str(key) for key in platform.world.jobs if key.startswith(arrivals.PROBE_PREFIX)]:
         record = platform.book.jobs[job_id.removeprefix(arrivals.PROBE_PREFIX)]
         if record.devices and record.state is State.WAITLISTED:
             sentence = "a device is free now; a probe of at most 15 s measures its speed"
             platform.book.change(record.id, state=State.PROBING, reason="unknown_speed", sentence=sentence)
+        elif not record.devices and record.state is State.PROBING and speeds.is_measured(platform.known(record)):
+            outcomes.leave_devices(platform, record.id)  # measured on one type; another is not waited for
+            again = True
         elif not record.devices and record.state is State.PROBING:
             waitlist(platform, record)
+    return again
+
+
+def go_on(platform: Platform, job_id: str) -> None:
+    """After a measurement: measure on a further device type that is free now, or put the job before the policy.
+
+    A type of which no device is free is not waited for: the job is promised nothing there.
+    """
+    record = platform.book.jobs[job_id]
+    outcomes.end_probe(platform, job_id)
+    further = list_unmeasured(platform, record) if record.total_steps is not None else ()
+    if further:
+        outcomes.arrive_probe(platform, job_id, further)
+    else:
+        outcomes.arrive(platform, job_id)
+
+
+def lose(platform: Platform, record: JobRecord, why: str) -> bool:
+    """A probe has failed: if the job was measured on another device type it is answered by that; returns whether."""
+    if record.state is not State.PROBING or not speeds.is_measured(platform.known(record)):
+        return False
+    where = " and ".join(platform.site.count_types(record.devices)) or "its devices"
+    platform.book.note("probe_failed", f"could not be measured on {where}: {why}", record.id)
+    outcomes.leave_devices(platform, record.id)
+    return True
+
+
+def list_unmeasured(platform: Platform, record: JobRecord) -> tuple[str, ...]:
+    """The device types that a job may use, on which it was not measured, and of which a device is free."""
+    known, world = platform.known(record), platform.world
+    allowed = kinds.list_kinds(record, JobFile.model_validate(record.spec), platform.site)
+    free = {kind for kind, mask in zip(world.cluster.node_types, world.free_masks, strict=True) if mask}
+    return tuple(kind for kind in allowed if kind in free and not (kind in known and known[kind].points))
 
 
 def waitlist(platform: Platform, record: JobRecord) -> None:

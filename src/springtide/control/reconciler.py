@@ -82,16 +82,16 @@ class Reconciler:
         platform, now_s = self.platform, self.platform.clock.now_s()
         platform.world.remember(self.store.fact("memory") or {})
         for record in list(platform.book.jobs.values()):
-            devices = platform.site.find_devices(record.devices)
+            devices, mix = platform.site.find_devices(record.devices), platform.site.count_types(record.devices)
             if record.state is State.PROBING and devices:
-                job = arrivals.make_probe_job(record, share=len(record.devices))
-                platform.world.restore(rebuild_view(record, job, devices, now_s))
+                job = arrivals.fix_share(arrivals.make_probe_job(record, platform.site, [*mix]), mix)
+                platform.world.restore(rebuild_view(record, job, devices, mix, now_s))
             elif record.state is State.OFFERED:
                 offers.restore(platform, record)
             elif record.state is State.PROBING or record.answered_s is None or probes.is_waiting(record):
                 outcomes.arrive(platform, record.id)
             elif record.state in (State.ADMITTED, State.RUNNING, State.WAITLISTED):
-                platform.world.restore(rebuild_view(record, platform.build_job(record), devices, now_s))
+                platform.world.restore(rebuild_view(record, platform.build_job(record), devices, mix, now_s))
         platform.book.put_fact("anchor", asdict(platform.clock.anchor))
         self.flush()
 
@@ -242,7 +242,7 @@ class Reconciler:
         self.set_alarm(decision.wake_at_s, now_s)
         declined = outcomes.stage_decision(self.platform, decision, now_s)
         self.dirty |= offers.settle(self.platform, decision)
-        probes.settle(self.platform)
+        self.dirty |= probes.settle(self.platform)
         for view, answer in declined:
             self.dirty |= offers.propose(self.platform, view, answer, self.admits)
         drains.follow_up(self.platform)

@@ -40,11 +40,15 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """The plan that certifies a promise: (start, share) pairs, the finish, and how long devices stay planned."""
+    """The plan that certifies a promise: (start, share) pairs, the finish, and how long devices stay planned.
+
+    On a platform of several device types `kind` is the one it rests on, or several joined by `+`.
+    """
 
     segments: tuple[tuple[float, int], ...]
     finish_s: float
     held_until_s: float
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class JobRecord:
     #: The number of the last instruction for it.
     generation: int = 0
     devices: tuple[str, ...] = ()
+    #: The device type it first ran on; below D2 it stays there.
+    home: str = ""
     first_start_s: float | None = None
     finished_s: float | None = None
     exit_code: int | None = None
@@ -136,7 +142,7 @@ class OfferRecord:
 
 @dataclass(frozen=True, slots=True)
 class SpeedRecord:
-    """What is known of how fast some code runs: measured points, start-up, pauses, and the work it announced."""
+    """What is known of how fast some code runs on devices of one type: points, start-up, pauses, announced work."""
 
     key: str
     #: share -> (steps measured, steps per second)

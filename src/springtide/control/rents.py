@@ -8,7 +8,7 @@ minutes. It rests on points of the job on GPUs that can be rented: a profile tha
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from springtide.control import arrivals
 from springtide.control.homes import Home
 from springtide.control.jobfile import JobFile
 from springtide.control.records import JobRecord, SpeedRecord, State
+from springtide.control.speeds import name_key
 from springtide.errors import CatalogError, InputError, SpringtideError
 from springtide.throughput.notes import SUFFIX, Notes, read_notes
 from springtide.throughput.points import Point, make_layout, read_points
@@ -71,10 +72,13 @@ class Case:
 class Rents:
     """What renting would cost each declined job, found in the background and kept for a while."""
 
-    def __init__(self, clouds: str, home: Home, device_type: str, find_speed: FindSpeed) -> None:
+    def __init__(self, clouds: str, home: Home, device_types: Sequence[str], find_speed: FindSpeed) -> None:
         self.clouds = read_clouds(clouds)
-        self.home, self.device_type, self.find_speed = home, device_type, find_speed
-        self.measures = bool(self.clouds) and can_rent(device_type, self.clouds)
+        self.home, self.find_speed = home, find_speed
+        rented = [kind for kind in device_types if self.clouds and can_rent(kind, self.clouds)]
+        self.measures = bool(rented)
+        #: The type on which what was measured here is compared with what clouds have.
+        self.device_type = next(iter(rented), device_types[0])
         self._found: OrderedDict[str, tuple[float, Future[Document | None]]] = OrderedDict()
         self._asked: SimpleQueue[tuple[JobRecord, float, Future[Document | None]]] = SimpleQueue()
         self._lock = threading.Lock()
@@ -119,7 +123,8 @@ class Rents:
                 future.set_result({"state": "unknown", "sentence": f"what renting would cost: {sentence}"})
 
     def _search(self, record: JobRecord, now_s: float) -> Document | None:
-        case = make_case(record, self.find_speed(record.speed_key), self.home.code / record.archive, self.device_type)
+        speed = self.find_speed(name_key(record.speed_key, self.device_type))
+        case = make_case(record, speed, self.home.code / record.archive, self.device_type)
         if case is None or record.deadline_s is None:
             return None
         return search_rent(case, self.clouds, record.deadline_s - now_s)
@@ -146,7 +151,7 @@ def may_rent(record: JobRecord, now_s: float) -> bool:
 def make_case(record: JobRecord, speed: SpeedRecord | None, code: Path, device_type: str) -> Case | None:
     """The case of a job whose steps, logical workers and speed on some GPU are known; None for any other."""
     job = JobFile.model_validate(record.spec)
-    steps = arrivals.count_steps(record, job, speed)
+    steps = arrivals.count_steps(record, job, {} if speed is None else {device_type: speed})
     points, notes = read_profile(code)
     workers = record.logical_workers or (speed.logical_workers if speed else None) or notes.logical_workers
     if not job.elastic or steps is None or workers is None:
@@ -171,9 +176,8 @@ def read_profile(code: Path) -> tuple[list[Point], Notes]:
 
 def list_measured(speed: SpeedRecord, device_type: str, workers: int) -> list[Point]:
     """What this platform has measured, as points of one node; a batch of 1 is what a logical worker takes."""
-    kind = speed.device_type or device_type
     return [
-        Point(make_layout("job", kind, 1, share, ceil(workers / share)), 1.0 / rate)
+        Point(make_layout("job", device_type, 1, share, ceil(workers / share)), 1.0 / rate)
         for share, (_, rate) in sorted(speed.points.items())
     ]
 

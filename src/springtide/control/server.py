@@ -61,7 +61,7 @@ class ServerSettings:
 
     home: Home
     engine: str = "local"
-    devices: int | None = None
+    devices: str | None = None
     listening: Listening = field(default_factory=Listening)
     options: Options = field(default_factory=Options)
     database: str | None = None
@@ -274,7 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--engine", default="local")
-    parser.add_argument("--devices", type=int, default=None)
+    parser.add_argument("--devices", default=None)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--policy", default=Options().policy)
     parser.add_argument("--port", type=int, default=None)

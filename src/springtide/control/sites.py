@@ -1,6 +1,7 @@
 """The devices of this platform: their names for the executor, their places for policies and placement."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,8 +14,9 @@ from springtide.errors import ClusterError
 class Site:
     """Nodes of one device type each, as lists of device names: node i, bit k of a mask is `usable[i][k]`."""
 
-    device_type: str
     names: tuple[tuple[str, ...], ...]
+    #: The type of each node's devices.
+    types: tuple[str, ...]
     #: Nodes that take no work; policies do not see them.
     drained: frozenset[str] = frozenset()
 
@@ -28,6 +30,22 @@ class Site:
         return self.names[self.nodes.index(node)]
 
     @cached_property
+    def device_types(self) -> tuple[str, ...]:
+        """Types in order of first appearance, drained nodes included."""
+        return tuple(dict.fromkeys(self.types))
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are devices of several types, so that a job's speed and bits depend on which it holds."""
+        return len(self.device_types) > 1
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """All devices of each type, drained nodes included."""
+        pairs = list(zip(self.types, self.names, strict=True))
+        return {kind: sum(len(names) for one, names in pairs if one == kind) for kind in self.device_types}
+
+    @cached_property
     def usable(self) -> tuple[tuple[str, ...], ...]:
         """The devices of each node that takes work."""
         return tuple(names for node, names in zip(self.nodes, self.names, strict=True) if node not in self.drained)
@@ -35,7 +53,22 @@ class Site:
     @cached_property
     def cluster(self) -> Cluster:
         """The devices as policies see them."""
-        return Cluster(tuple(NodeGroup(1, len(node), self.device_type) for node in self.usable))
+        taking = zip(self.nodes, self.names, self.types, strict=True)
+        return Cluster(
+            tuple(NodeGroup(1, len(names), kind) for node, names, kind in taking if node not in self.drained)
+        )
+
+    @cached_property
+    def _types(self) -> dict[str, str]:
+        return {name: kind for names, kind in zip(self.names, self.types, strict=True) for name in names}
+
+    def type_of(self, name: str) -> str:
+        """The type of a device."""
+        return self._types[name]
+
+    def count_types(self, names: Iterable[str]) -> dict[str, int]:
+        """How many of these devices there are of each type, in order of first appearance."""
+        return dict(Counter(self._types[name] for name in names if name in self._types))
 
     @cached_property
     def _places(self) -> dict[str, NodeSlice]:
@@ -51,9 +84,16 @@ class Site:
 
 
 def make_site(device_type: str, names: Iterable[str], nodes: int = 1) -> Site:
-    """One machine, as one node or cut into several of consecutive devices, each of which can be drained."""
+    """Devices of one type, as one node or cut into several of consecutive devices, each of which can be drained."""
     devices = tuple(names)
     if nodes > len(devices):
         raise ClusterError(f"{len(devices)} devices cannot be cut into {nodes} nodes; a node needs at least one")
     bounds = [len(devices) * number // nodes for number in range(nodes + 1)]
-    return Site(device_type, tuple(devices[first:last] for first, last in pairwise(bounds)))
+    return Site(tuple(devices[first:last] for first, last in pairwise(bounds)), (device_type,) * nodes)
+
+
+def join_sites(sites: Sequence[Site]) -> Site:
+    """All nodes of several sites."""
+    return Site(
+        tuple(names for site in sites for names in site.names), tuple(kind for site in sites for kind in site.types)
+    )

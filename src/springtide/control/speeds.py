@@ -1,13 +1,14 @@
 """How fast a job will go: from measured points to the curve a plan may rest on.
 
 *Known* means the same code, command, environment, logical workers, device type and torch: the batch is part of code or
-command, and total steps are not in the key. Shares that were not measured come from the physical form of
-`springtide.throughput`, with its interval; plans use the slow end of it, and a quarter more time until one whole
-epoch has been seen.
+command, and total steps are not in the key. There is a record for each device type. Shares that were not measured come
+from the physical form of `springtide.throughput`, with its interval; plans use the slow end of it, and a quarter more
+time until one whole epoch has been seen.
 """
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
@@ -31,6 +32,7 @@ STARTUP_MARGIN = 1.5
 # What an unmeasured best-effort job is taken to be, until it has run: ten minutes of steps of a second.
 GUESSED_STEPS = 600
 GUESSED_RATE = 1.0
+UNCOUNTED = 1 << 16  # logical workers of a script that has not said how many: as many as anyone could want
 
 
 def find_torch_version() -> str:
@@ -41,8 +43,8 @@ def find_torch_version() -> str:
         return ""
 
 
-def make_key(job: JobFile, archive: str, device_type: str, torch_version: str) -> str:
-    """The name under which the speed of this code is remembered."""
+def make_key(job: JobFile, archive: str, torch_version: str) -> str:
+    """The name under which the speed of this code is remembered, on whatever devices."""
     facts = [
         archive,
         list(job.words),
@@ -50,15 +52,34 @@ def make_key(job: JobFile, archive: str, device_type: str, torch_version: str) -
         job.logical_workers,
         job.determinism,
         job.python or "",
-        device_type,
         torch_version,
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def is_known(speed: SpeedRecord | None) -> bool:
-    """Whether a promise can rest on what was measured."""
-    return speed is not None and bool(speed.points) and speed.total_steps is not None
+def name_key(key: str, device_type: str) -> str:
+    """The key of the record for devices of one type."""
+    return f"{key}@{device_type}"
+
+
+def is_measured(known: Mapping[str, SpeedRecord]) -> bool:
+    """Whether a speed was measured on any type."""
+    return any(speed.points for speed in known.values())
+
+
+def has_margin(known: Mapping[str, SpeedRecord]) -> bool:
+    """Whether plans add a margin, because somewhere no whole epoch has been seen."""
+    return any(speed.points and not speed.whole_epoch for speed in known.values())
+
+
+def find_total(known: Mapping[str, SpeedRecord]) -> int | None:
+    """The steps that the code announced, on whatever devices."""
+    return next((speed.total_steps for speed in known.values() if speed.total_steps is not None), None)
+
+
+def find_workers(known: Mapping[str, SpeedRecord]) -> int | None:
+    """The logical workers that the code asked for, on whatever devices."""
+    return next((speed.logical_workers for speed in known.values() if speed.logical_workers is not None), None)
 
 
 def expect_curve(speed: SpeedRecord, shares: tuple[int, ...]) -> Curve:
@@ -79,12 +100,14 @@ def guess_curve(shares: tuple[int, ...]) -> Curve:
     return Curve(shares, tuple(GUESSED_RATE * share**0.8 for share in shares))
 
 
-def plan_overhead(speed: SpeedRecord | None) -> Overhead:
-    """Seconds that a start and a change of devices cost a plan."""
-    if speed is None or not speed.points:
+def plan_overhead(known: Mapping[str, SpeedRecord]) -> Overhead:
+    """Seconds that a start and a change of devices cost a plan: the most on any type."""
+    measured = [speed for speed in known.values() if speed.points]
+    if not measured:
         return Overhead(base_s=USUAL_PAUSE_S, start_s=USUAL_STARTUP_S)
-    pause_s = USUAL_PAUSE_S if speed.pause_s is None else speed.pause_s
-    return Overhead(base_s=pause_s * STARTUP_MARGIN, start_s=speed.startup_s * STARTUP_MARGIN)
+    pause_s = max(USUAL_PAUSE_S if speed.pause_s is None else speed.pause_s for speed in measured)
+    startup_s = max(speed.startup_s for speed in measured)
+    return Overhead(base_s=pause_s * STARTUP_MARGIN, start_s=startup_s * STARTUP_MARGIN)
 
 
 @lru_cache(maxsize=4096)

@@ -271,7 +271,7 @@ def read_job(row: Row[Any]) -> JobRecord:
     plan = fields["plan"]
     if plan is not None:
         segments = tuple((float(start_s), int(share)) for start_s, share in plan["segments"])
-        fields["plan"] = PlanRecord(segments, plan["finish_s"], plan["held_until_s"])
+        fields["plan"] = PlanRecord(segments, plan["finish_s"], plan["held_until_s"], plan.get("kind", ""))
     fields["state"] = State(fields["state"])
     fields["conditions"] = tuple(Condition(**condition) for condition in fields["conditions"])
     fields["devices"] = tuple(fields["devices"])

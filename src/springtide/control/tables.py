@@ -37,6 +37,7 @@ JOBS = Table(
     Column("conditions", JSON, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("devices", JSON, nullable=False),
+    Column("home", String, nullable=False, server_default=""),
     Column("first_start_s", Float),
     Column("finished_s", Float),
     Column("exit_code", Integer),

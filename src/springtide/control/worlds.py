@@ -12,6 +12,7 @@ from springtide.control.records import JobRecord, PlanRecord, State
 from springtide.core.decisions import Changes, Decision, JobView, Plan, Progress, Promise, Segment, Status
 from springtide.core.devices import Cluster, Devices, count_devices
 from springtide.core.jobs import Job, JobId
+from springtide.core.mixes import Mix
 from springtide.core.world import World, reallocate
 
 
@@ -54,7 +55,7 @@ class LiveWorld(World):
         """Replace what is known of a job: its work, speeds or costs. Its devices and promise stay."""
         view = self.jobs[job.id]
         left = max(0.0, view.progress.work_left_at(now_s) + job.work - view.job.work)
-        rate = job.curve.rate(view.share) if view.share in (0, *job.curve.shares) else 0.0
+        rate = find_rate(job, view.share, view.mix)
         paused_until_s = max(now_s, view.progress.paused_until_s)
         self.jobs[job.id] = replace(
             view,
@@ -72,8 +73,11 @@ class LiveWorld(World):
         for job_id, devices in held.items():
             view = self.jobs[job_id]
             self.take(devices)
-            same = count_devices(devices) == view.share
-            self.jobs[job_id] = replace(view, devices=devices) if same else reallocate(view, devices, now_s)
+            if count_devices(devices) == view.share:
+                self.jobs[job_id] = replace(view, devices=devices)
+            else:
+                mix = None if view.job.typed is None else cluster.count_types(devices)
+                self.jobs[job_id] = reallocate(view, devices, now_s, mix)
         self.cache = None
 
     def put_back(self, changes: Changes) -> None:
@@ -91,13 +95,19 @@ class LiveWorld(World):
         return twin
 
 
-def rebuild_view(record: JobRecord, job: Job, devices: Devices, now_s: float) -> JobView:
-    """Where a job stood when the last server ended, as a view at `now_s`."""
+def find_rate(job: Job, share: int, mix: Mix | None) -> float:
+    """The rate at which plans see a job go on what it holds; 0 if it should not hold that."""
+    if job.typed is not None:
+        return job.typed.rate(mix or {})
+    return job.curve.rate(share) if share in (0, *job.curve.shares) else 0.0
+
+
+def rebuild_view(record: JobRecord, job: Job, devices: Devices, mix: Mix, now_s: float) -> JobView:
+    """Where a job stood when the last server ended, as a view at `now_s`; its devices are `mix` of each type."""
     share = count_devices(devices)
-    rate = job.curve.rate(share) if share in (0, *job.curve.shares) else 0.0
     return JobView(
         job,
-        Progress(max(0.0, job.work - record.step), rate, now_s, now_s),
+        Progress(max(0.0, job.work - record.step), find_rate(job, share, mix), now_s, now_s),
         Status.WAITLISTED if record.state is State.WAITLISTED else Status.ADMITTED,
         devices,
         share,
@@ -106,32 +116,33 @@ def rebuild_view(record: JobRecord, job: Job, devices: Devices, now_s: float) ->
         record.served,
         record.ran_s,
         inf if record.first_start_s is None else record.first_start_s,
+        mix if job.typed is not None else None,
+        record.home if job.typed is not None else "",
     )
 
 
-def write_plan(plan: Plan) -> PlanRecord:
-    """A plan as it is stored."""
-    return PlanRecord(
-        tuple((segment.start_s, segment.share) for segment in plan.segments), plan.finish_s, plan.held_until_s
-    )
+def write_plan(promise: Promise) -> PlanRecord:
+    """The plan of a promise as it is stored."""
+    plan = promise.plan
+    segments = tuple((segment.start_s, segment.share) for segment in plan.segments)
+    return PlanRecord(segments, plan.finish_s, plan.held_until_s, promise.kind)
 
 
 def read_promise(plan: PlanRecord, deadline_s: float) -> Promise:
     """A promise as policies see it."""
     segments = tuple(Segment(start_s, share) for start_s, share in plan.segments)
-    return Promise(deadline_s, Plan(segments, plan.finish_s, plan.held_until_s))
+    return Promise(deadline_s, Plan(segments, plan.finish_s, plan.held_until_s), plan.kind)
 
 
-def predict_finish(view: JobView, rates: dict[int, float], now_s: float) -> float:
-    """When a job ends at these speeds: with what it holds, or with what its plan holds ready if that is sooner."""
+def predict_finish(view: JobView, held: float, rates: Mapping[int, float], now_s: float) -> float:
+    """When a job ends: at the speed of what it `held`, or of what its plan holds ready (by share) if that is sooner."""
     left = view.progress.work_left_at(now_s)
     ready_s = max(now_s, view.progress.paused_until_s)
-    held = rates.get(view.share, 0.0)
     alone_s = ready_s + left / held if held > 0 else inf
     return min(alone_s, _follow(view.promise.plan, rates, left, ready_s) if view.promise else inf)
 
 
-def _follow(plan: Plan, rates: dict[int, float], left: float, now_s: float) -> float:
+def _follow(plan: Plan, rates: Mapping[int, float], left: float, now_s: float) -> float:
     """When so much work ends if the plan is followed; its last share is kept for as long as it takes."""
     changes = [segment for segment in plan.segments if segment.start_s > now_s]
     for start_s, share, end_s in _stretches(plan.share_at(now_s), changes, now_s):

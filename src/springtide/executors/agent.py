@@ -64,7 +64,7 @@ class AgentSettings:
     """What an agent is started with."""
 
     state_dir: Path
-    cpu_slots: int | None = None
+    cpu_slots: str | None = None
     lease_s: float = 600.0
     #: Import torch at once, so that the first job starts fast.
     warm: bool = False
@@ -333,7 +333,7 @@ def main() -> None:
     """Serve as the command line says."""
     parser = argparse.ArgumentParser(description="Own the training processes of this machine.")
     parser.add_argument("--state-dir", type=Path, required=True)
-    parser.add_argument("--cpu-slots", type=int)
+    parser.add_argument("--cpu-slots")
     parser.add_argument("--lease-s", type=float, default=600.0)
     parser.add_argument("--warm", action="store_true", help="import torch at once")
     parser.add_argument("--detach", action="store_true", help="return as soon as it answers")

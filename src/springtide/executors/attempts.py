@@ -12,7 +12,7 @@ from pathlib import Path
 
 from springtide.executors import environments
 from springtide.executors.changes import Change, Workers, name_from, plan_change
-from springtide.executors.devices import Device, choose_visible
+from springtide.executors.devices import Device, choose_kernels, choose_visible
 from springtide.executors.forks import ForkKey, ForkLine, ForkPool
 from springtide.executors.journals import Standing
 from springtide.executors.lines import Message
@@ -163,11 +163,13 @@ class Attempt:
     def spawn(self, name: str, device: str, words: Mapping[str, str]) -> None:
         """Start one process on one device."""
         probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
+        found = self.house.devices[device]
         environment = {
             **self.environment,
+            **choose_kernels(found),
             **environments.take_own(self.spec),
             **environments.read_secrets(self.spec),
-            **choose_visible([self.house.devices[device]]),
+            **choose_visible([found]),
             **probe,
             "SPRINGTIDE_OUTPUT": self.spec.output_dir,
             **words,

@@ -1,24 +1,34 @@
 """The devices of this machine: GPUs as `nvidia-smi` lists them, else CPU slots of one thread each.
 
 Never imports torch. Reading the tool's output and choosing what a process may see are pure functions; `discover` is
-the only effect.
+the only effect. CPU slots can be declared to be of several types, which differ in the kernels that torch may use: so a
+mixed machine can be tried without GPUs.
 """
 
 import csv
 import os
 import re
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from springtide.errors import InputError
 
 QUERY = ("--query-gpu=index,uuid,name,memory.total,mig.mode.current", "--format=csv,noheader,nounits")
 APPS = ("--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
 LIST = ("-L",)
 TIMEOUT_S = 20.0
 
+#: The types of CPU slots, with the variables that make them differ: the bits of D1 depend on them, those of D2 do not.
+CPU_TYPES: Mapping[str, Mapping[str, str]] = {
+    "cpu": {},
+    "cpu-sse41": {"ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"},
+}
+
 _GPU_LINE = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>[^)]+)\)")
 _MIG_LINE = re.compile(r"\s+MIG (?P<profile>\S+)\s+Device\s+(?P<index>\d+): \(UUID: (?P<uuid>[^)]+)\)")
+
+_SLOTS = re.compile(r"(?P<count>[1-9]\d{0,3})(:(?P<type>[a-z][a-z0-9.-]*))?")
 
 #: Runs nvidia-smi with these arguments: its output, or the reason why there is none.
 Ask = Callable[[Sequence[str]], tuple[str, str]]
@@ -64,13 +74,13 @@ def ask_nvidia_smi(arguments: Sequence[str]) -> tuple[str, str]:
     return done.stdout, ""
 
 
-def discover(cpu_slots: int | None = None, ask: Ask = ask_nvidia_smi) -> Discovery:
-    """This machine's devices: its GPUs, or if there are none `cpu_slots` CPU slots (default: the cores we may use)."""
+def discover(cpu_slots: str | None = None, ask: Ask = ask_nvidia_smi) -> Discovery:
+    """This machine's devices: its GPUs, or if there are none `cpu_slots` (default: one for each core we may use)."""
     query, problem = ask(QUERY)
     gpus = parse_gpus(query, ask(LIST)[0], ask(APPS)[0]) if query.strip() else ()
     notes = [problem] if problem else []
     notes += [f"{gpu.name} is in use by process {', '.join(map(str, gpu.pids))}" for gpu in gpus if gpu.is_busy]
-    return Discovery(gpus or make_cpu_slots(cpu_slots or count_cores()), tuple(notes))
+    return Discovery(gpus or make_cpu_slots(cpu_slots or str(count_cores())), tuple(notes))
 
 
 def count_cores() -> int:
@@ -78,9 +88,27 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def make_cpu_slots(count: int) -> tuple[Device, ...]:
-    """So many CPU slots."""
-    return tuple(Device(f"cpu:{index}", "cpu") for index in range(count))
+def make_cpu_slots(text: str) -> tuple[Device, ...]:
+    """The CPU slots of a description: a number, or numbers by type as in `2:cpu,2:cpu-sse41`."""
+    kinds = parse_slots(text, "cpu")
+    unknown = [kind for kind in kinds if kind not in CPU_TYPES]
+    if unknown:
+        raise InputError(f"devices {text!r}: there are no CPU slots of type {unknown[0]}, only {', '.join(CPU_TYPES)}")
+    return tuple(Device(f"cpu:{index}", kind) for index, kind in enumerate(kinds))
+
+
+def parse_slots(text: str, usual: str) -> tuple[str, ...]:
+    """The type of each slot of a description: a number of the usual type, or NUMBER:TYPE joined by commas."""
+    kinds: list[str] = []
+    for part in text.split(","):
+        match = _SLOTS.fullmatch(part.strip().lower())
+        if match is None:
+            raise InputError(
+                f"devices {text!r}: {part!r} is neither a number (1 or more) nor NUMBER:TYPE; "
+                "several are joined by commas, as in 2:cpu,2:cpu-sse41"
+            )
+        kinds += [match["type"] or usual] * int(match["count"])
+    return tuple(kinds)
 
 
 def parse_gpus(query: str, listing: str, apps: str) -> tuple[Device, ...]:
@@ -150,16 +178,11 @@ def name_type(name: str) -> str:
     return words.removeprefix("nvidia-") or "gpu"
 
 
-def choose_alike(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """The devices of the type of which there are most, of the first such type listed.
-
-    A job's bits depend on the type, so a platform whose jobs may be given any of its devices has one type.
-    """
-    counts = Counter(device.type for device in devices)
-    kind = max(counts, key=lambda one: counts[one], default="")
-    return tuple(device for device in devices if device.type == kind)
-
-
 def choose_visible(devices: Sequence[Device]) -> dict[str, str]:
     """The variables that let a process see these devices and no other, in this order; GPUs by UUID."""
     return {"CUDA_VISIBLE_DEVICES": ",".join(device.uuid for device in devices if device.uuid)}
+
+
+def choose_kernels(device: Device) -> dict[str, str]:
+    """The variables that make a CPU slot one of its type; none for a GPU."""
+    return dict(CPU_TYPES.get(device.type, {}))

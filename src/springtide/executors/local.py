@@ -61,7 +61,7 @@ class LocalExecutor:
     def __init__(
         self,
         state_dir: Path,
-        cpu_slots: int | None = None,
+        cpu_slots: str | None = None,
         lease_s: float = 600.0,
         warm: bool = True,
         options: Options | None = None,
@@ -156,7 +156,7 @@ class LocalExecutor:
         """Start the agent, detached from us; one that is just ending or starting is waited for."""
         command = [sys.executable, "-m", "springtide.executors.agent", "--detach", "--state-dir", str(self.state_dir)]
         command += ["--lease-s", str(self.lease_s)]
-        command += ["--cpu-slots", str(self.cpu_slots)] if self.cpu_slots is not None else []
+        command += ["--cpu-slots", self.cpu_slots] if self.cpu_slots is not None else []
         command += ["--warm"] if self.warm else []
         command += ["--options", json.dumps(asdict(self.options))] if self.options is not None else []
         until_s = time.monotonic() + START_S

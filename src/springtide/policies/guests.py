@@ -19,9 +19,8 @@ def share_out(now_s: float, views: Iterable[JobView], free: Mix) -> dict[JobId, 
     desk = Desk({}, dict(free))
     for view in views:
         if view.job.typed is not None:
-            desk.seat(
-                meet(now_s, view, view.job.typed, list_kinds(view, view.job.typed), view.job.typed.blend is not None)
-            )
+            kinds = tuple(kind for kind in list_kinds(view, view.job.typed) if kind in free)
+            desk.seat(meet(now_s, view, view.job.typed, kinds, view.job.typed.blend is not None))
     for kind in desk.free:
         yield_devices(desk, kind)
     return choose_round(now_s, desk, {}, weighs=True).list_mixes()

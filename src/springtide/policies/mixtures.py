@@ -25,8 +25,12 @@ ASKERS = 2  # jobs for which others are asked to change their pool, per decision
 
 
 def is_mixed(snapshot: Snapshot) -> bool:
-    """Whether devices are of several types and jobs know it."""
-    return len(snapshot.cluster.device_types) > 1 and any(view.job.typed for view in snapshot.jobs.values())
+    """Whether jobs have speeds by device type: all of them or none.
+
+    Such a cluster may have devices of one type only, while all others are drained.
+    """
+    first = next(iter(snapshot.jobs.values()), None)
+    return first is not None and first.job.typed is not None
 
 
 def decide_pools(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:

@@ -4,7 +4,7 @@ The block is held from now to the end, and both pools certify their part of it l
 nobody is lost by it who would be admitted without. No block starts later, grows or shrinks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations, product
 from math import inf
@@ -42,9 +42,9 @@ def find_mixes(table: Table, view: JobView) -> list[Mix]:
     typed, now_s = view.job.typed, table.now_s
     if typed is None or typed.blend is None:
         return []
-    room = {kind: look_ahead(table, kind) for kind in typed.types}
+    room = {kind: look_ahead(table, kind) for kind in typed.types if kind in table.decisions}
     found: list[tuple[float, Mix]] = []
-    for mix in list_pairs(typed):
+    for mix in list_pairs(typed, room):
         end_s = find_end_s(view, mix, now_s)
         if end_s <= view.job.deadline_s and all(free_until(room[kind], n) >= end_s for kind, n in mix.items()):
             part = sum(count / table.snapshot.cluster.totals[kind] for kind, count in mix.items())
@@ -52,9 +52,9 @@ def find_mixes(table: Table, view: JobView) -> list[Mix]:
     return [mix for _, mix in sorted(found, key=lambda entry: entry[0])]
 
 
-def list_pairs(typed: TypedCurves) -> Iterator[Mix]:
+def list_pairs(typed: TypedCurves, kinds: Iterable[str]) -> Iterator[Mix]:
     """Blocks of two types that are faster than either part of them alone."""
-    for first, second in combinations(typed.types, 2):
+    for first, second in combinations(kinds, 2):
         for shares in product(typed.curves[first].levels, typed.curves[second].levels):
             mix = dict(zip((first, second), shares, strict=True))
             alone = max(typed.curves[kind].rate(share) for kind, share in mix.items())

@@ -8,7 +8,7 @@ worker there, A_i workers on each of them. Which devices to ask for is the polic
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import floor, inf
+from math import ceil, floor, inf
 
 from springtide.core.curves import Curve
 from springtide.core.mixes import Mix, TypedCurves
@@ -247,6 +247,23 @@ class LogicalWorkers:
                 for kind, speed in self.speeds.items()
             },
         )
+
+
+def fit_workers(count: int, curves: Mapping[str, Curve]) -> LogicalWorkers:
+    """The model behind the speeds measured on each type alone: what a mini-batch takes there, and the exchange.
+
+    Seconds of a mini-batch come from the smallest share. What larger shares take beyond their mini-batches is the
+    exchange of gradients; the costliest of all is taken, so that a mix is never thought faster than its parts allow.
+    """
+    seconds = {kind: 1.0 / (curve.rates[0] * ceil(count / curve.shares[0])) for kind, curve in curves.items()}
+    gradients_s = [
+        (1.0 / rate - ceil(count / share) * seconds[kind]) * share / (2.0 * (share - 1))
+        for kind, curve in curves.items()
+        for share, rate in zip(curve.shares[1:], curve.rates[1:], strict=True)
+    ]
+    return LogicalWorkers(
+        count, {kind: DeviceSpeed(s) for kind, s in seconds.items()}, Sync(max(0.0, 0.0, *gradients_s))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,132 @@
+"""Device types on a platform that has several: which of them a job may use, how fast it is there, who runs what.
+
+Below D2 the bits depend on the type, so a job stays with the one it first ran on. At D2 it may change types and hold
+several at once; its logical workers are then dealt out by the speed of each device. On a platform of one type none of
+this has a part: jobs have one curve.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from springtide.control import speeds
+from springtide.control.jobfile import JobFile
+from springtide.control.records import JobRecord, SpeedRecord
+from springtide.control.sites import Site
+from springtide.core.curves import Curve
+from springtide.core.mixes import Mix, TypedCurves
+from springtide.throughput.heterogeneous import LogicalWorkers, fit_workers
+
+MIXING = "D2"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBlend:
+    """The speed of logical workers on several types, for the numbers of devices that a job asked for."""
+
+    model: LogicalWorkers
+    shares: tuple[int, ...]
+
+    @property
+    def most(self) -> int:
+        """The largest number of devices it can hold."""
+        return self.shares[-1]
+
+    def rate(self, mix: Mix) -> float:
+        """Steps per second on a mix; 0 on a number of devices that was not asked for."""
+        return self.model.rate(mix) if sum(mix.values()) in self.shares else 0.0
+
+
+def list_kinds(record: JobRecord, job: JobFile, site: Site) -> tuple[str, ...]:
+    """The types a job may run on: those it names, of those there are; below D2 the one it first ran on."""
+    if record.home and job.determinism != MIXING:
+        return (record.home,)
+    wanted = None if job.device_types is None else {kind.lower() for kind in job.device_types}
+    return tuple(kind for kind in site.device_types if wanted is None or kind in wanted)
+
+
+def list_shares(job: JobFile, kinds: Sequence[str], workers: int, site: Site) -> dict[str, tuple[int, ...]]:
+    """The numbers of devices of each type that a job may hold alone; types that have too few are left out."""
+    found = {kind: job.shares(workers, site.totals.get(kind, 0)) for kind in kinds}
+    return {kind: shares for kind, shares in found.items() if shares}
+
+
+def find_curves(
+    job: JobFile, shares: Mapping[str, tuple[int, ...]], known: Mapping[str, SpeedRecord], promised: bool
+) -> dict[str, Curve]:
+    """The speeds that a plan may count on, by type. Where nothing is promised, an unmeasured type is guessed at."""
+    if not job.elastic:
+        return {kind: Curve(some[-1:], (1.0,)) for kind, some in shares.items()}
+    measured = {kind: speed for kind, speed in known.items() if speed.points}
+    curves = {kind: speeds.plan_curve(measured[kind], some) for kind, some in shares.items() if kind in measured}
+    if promised and curves:
+        return curves
+    return {kind: curves.get(kind) or guess_curve(some, measured.values()) for kind, some in shares.items()}
+
+
+def guess_curve(shares: tuple[int, ...], measured: Iterable[SpeedRecord]) -> Curve:
+    """Speeds on a type that nobody has measured: those of the slowest type that was."""
+    others = [speeds.plan_curve(speed, shares) for speed in measured]
+    return min(others, key=lambda curve: curve.rates[0]) if others else speeds.guess_curve(shares)
+
+
+def type_job(
+    record: JobRecord, job: JobFile, known: Mapping[str, SpeedRecord], workers: int, site: Site, promised: bool
+) -> TypedCurves:
+    """A job's speeds by type, on several at once where its level allows that and its logical workers are counted."""
+    kinds = list_kinds(record, job, site)
+    shares = list_shares(job, kinds, workers, site) or dict.fromkeys(kinds or site.device_types[:1], (1,))
+    curves = find_curves(job, shares, known, promised)
+    moves = job.determinism == MIXING and job.elastic
+    counted = workers < speeds.UNCOUNTED
+    if not moves or not counted or len(curves) == 1:
+        return TypedCurves(curves, movable=moves)
+    asked = job.shares(workers, sum(site.totals[kind] for kind in curves))
+    return TypedCurves(curves, AskedBlend(fit_workers(workers, curves), asked), movable=True)
+
+
+def deal_workers(typed: TypedCurves | None, site: Site, names: Sequence[str]) -> tuple[int, ...]:
+    """The logical workers of each of these devices, more on faster ones; empty where they are to be spread evenly."""
+    mix = site.count_types(names)
+    if len(mix) == 1 or typed is None or not isinstance(typed.blend, AskedBlend):
+        return ()
+    deal = typed.blend.model.deal(mix)
+    if deal is None:
+        return ()
+    left = {kind: list(counts) for kind, counts in deal.spread().items()}
+    return tuple(left[site.type_of(name)].pop(0) for name in names)
+
+
+def learn_mix(
+    known: Mapping[str, SpeedRecord], workers: int, mix: Mix, steps: int, seconds: float
+) -> dict[str, SpeedRecord]:
+    """The records of those types of a mix whose speed explains why its steps took as long as they did.
+
+    What one device of the type would take for all workers is noted like a measurement of share 1.
+    """
+    curves = {kind: speeds.expect_curve(known[kind], (1, mix[kind])[: mix[kind]]) for kind in mix}
+    before = fit_workers(workers, curves)
+    after = before.learn(mix, seconds / steps)
+    wrong = [kind for kind in mix if after.speeds[kind] != before.speeds[kind]]
+    return {
+        kind: speeds.learn_point(known[kind], 1, steps, steps * workers * after.speeds[kind].seconds) for kind in wrong
+    }
+
+
+def expect_rates(speed: SpeedRecord | None, curve: Curve) -> dict[int, float]:
+    """Expected steps per second at each share of a curve; its own where nothing was measured."""
+    expected = curve if speed is None or not speed.points else speeds.expect_curve(speed, curve.shares)
+    return dict(zip(expected.shares, expected.rates, strict=True))
+
+
+def expect_mix(known: Mapping[str, SpeedRecord], typed: TypedCurves, mix: Mix) -> float:
+    """Expected steps per second on devices of one type or several."""
+    if len(mix) == 1:
+        ((kind, share),) = mix.items()
+        return expect_rates(known.get(kind), typed.curves[kind]).get(share, 0.0) if kind in typed.curves else 0.0
+    if not mix or not isinstance(typed.blend, AskedBlend):
+        return 0.0
+    curves = {
+        kind: Curve(curve.shares, tuple(expect_rates(known.get(kind), curve).values()))
+        for kind, curve in typed.curves.items()
+    }
+    return fit_workers(typed.blend.model.count, curves).rate(mix)
