@@ -12,7 +12,7 @@ from springtide.control.jobfile import check_job
 from springtide.control.platforms import Options
 from springtide.control.reconciler import Reconciler
 from springtide.control.records import JobRecord
-from springtide.control.sites import make_site
+from springtide.control.sites import join_sites, make_site
 from springtide.control.store import Store
 from springtide.executors.fake import FakeExecutor, FakeJob
 from springtide.executors.protocol import Probe, Start
@@ -43,6 +43,7 @@ class Stage:
     scripts: dict[str, FakeJob] = field(default_factory=dict)
     options: Options = field(default_factory=lambda: Options(policy=POLICY))
     database: str | None = None
+    types: tuple[str, ...] = ("cpu",)  # the devices of each are named after it
 
     def __post_init__(self) -> None:
         self.source = HandSource()
@@ -54,7 +55,9 @@ class Stage:
     def open(self) -> None:
         """Start a server."""
         self.store = Store(self.database or f"sqlite:///{self.home.database}")
-        site = make_site("cpu", [f"cpu:{number}" for number in range(self.devices)], self.nodes)
+        site = join_sites(
+            [make_site(kind, [f"{kind}:{k}" for k in range(self.devices)], self.nodes) for kind in self.types]
+        )
         self.reconciler = Reconciler(self.store, self.executor, site, self.home, self.source, self.options)
         self.desk = Desk(self.reconciler)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from springtide.control import kinds, probes, speeds
 from springtide.control.durations import show_span
 from springtide.control.jobfile import JobFile
-from springtide.control.outcomes import end_job, leave_devices
+from springtide.control.outcomes import deal_again, end_job, leave_devices
 from springtide.control.platforms import Platform
 from springtide.control.records import JobRecord, SpeedRecord, State
 from springtide.core.decisions import Progress
@@ -139,7 +139,15 @@ class Ear:
             if per_epoch and event.step - self.begun.get(record.id, event.step) >= per_epoch:
                 speed = replace(speed, whole_epoch=True)
             self.platform.book.put_speed(speed)
-        return self.platform.refresh(record.id)
+        return self.revise(record)
+
+    def revise(self, record: JobRecord) -> bool:
+        """Take over what was learned of a job's speed; on several types its workers may have to be dealt out anew."""
+        view = self.platform.world.jobs.get(JobId(record.id))
+        changed = self.platform.refresh(record.id)
+        if changed and view is not None:
+            deal_again(self.platform, record, view.job.typed)
+        return changed
 
     def learn(self, record: JobRecord, lap: Lap, steps: int, seconds: float) -> list[SpeedRecord]:
         """What a lap says of the speed on the types of devices it was run on."""

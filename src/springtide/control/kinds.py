@@ -21,9 +21,13 @@ MIXING = "D2"
 
 @dataclass(frozen=True, slots=True)
 class AskedBlend:
-    """The speed of logical workers on several types, for the numbers of devices that a job asked for."""
+    """The speed of logical workers on several types, for the numbers of devices that a job asked for.
+
+    `model` is what is expected; plans count on as much less as they do on the least certain of the types.
+    """
 
     model: LogicalWorkers
+    margin: float
     shares: tuple[int, ...]
 
     @property
@@ -33,7 +37,7 @@ class AskedBlend:
 
     def rate(self, mix: Mix) -> float:
         """Steps per second on a mix; 0 on a number of devices that was not asked for."""
-        return self.model.rate(mix) if sum(mix.values()) in self.shares else 0.0
+        return self.model.rate(mix) / self.margin if sum(mix.values()) in self.shares else 0.0
 
 
 def list_kinds(record: JobRecord, job: JobFile, site: Site) -> tuple[str, ...]:
@@ -53,11 +57,16 @@ def list_shares(job: JobFile, kinds: Sequence[str], workers: int, site: Site) ->
 def find_curves(
     job: JobFile, shares: Mapping[str, tuple[int, ...]], known: Mapping[str, SpeedRecord], promised: bool
 ) -> dict[str, Curve]:
-    """The speeds that a plan may count on, by type. Where nothing is promised, an unmeasured type is guessed at."""
+    """The speeds that a plan may count on, by type.
+
+    Where nothing is promised, they are those expected (how sure each is must not decide between types), and an
+    unmeasured type is guessed at.
+    """
     if not job.elastic:
         return {kind: Curve(some[-1:], (1.0,)) for kind, some in shares.items()}
     measured = {kind: speed for kind, speed in known.items() if speed.points}
-    curves = {kind: speeds.plan_curve(measured[kind], some) for kind, some in shares.items() if kind in measured}
+    read = speeds.plan_curve if promised else speeds.expect_curve
+    curves = {kind: read(measured[kind], some) for kind, some in shares.items() if kind in measured}
     if promised and curves:
         return curves
     return {kind: curves.get(kind) or guess_curve(some, measured.values()) for kind, some in shares.items()}
@@ -65,7 +74,7 @@ def find_curves(
 
 def guess_curve(shares: tuple[int, ...], measured: Iterable[SpeedRecord]) -> Curve:
     """Speeds on a type that nobody has measured: those of the slowest type that was."""
-    others = [speeds.plan_curve(speed, shares) for speed in measured]
+    others = [speeds.expect_curve(speed, shares) for speed in measured]
     return min(others, key=lambda curve: curve.rates[0]) if others else speeds.guess_curve(shares)
 
 
@@ -81,7 +90,20 @@ def type_job(
     if not moves or not counted or len(curves) == 1:
         return TypedCurves(curves, movable=moves)
     asked = job.shares(workers, sum(site.totals[kind] for kind in curves))
-    return TypedCurves(curves, AskedBlend(fit_workers(workers, curves), asked), movable=True)
+    return TypedCurves(curves, blend_types(curves, known, workers, asked), movable=True)
+
+
+def blend_types(
+    curves: Mapping[str, Curve], known: Mapping[str, SpeedRecord], workers: int, asked: tuple[int, ...]
+) -> AskedBlend:
+    """The speed on several types at once, of a job with these speeds on each alone."""
+    expected = {kind: expect_curve(known.get(kind), curve) for kind, curve in curves.items()}
+    margins = [
+        fast / slow
+        for kind, curve in curves.items()
+        for fast, slow in zip(expected[kind].rates, curve.rates, strict=True)
+    ]
+    return AskedBlend(fit_workers(workers, expected), max(margins), asked)
 
 
 def deal_workers(typed: TypedCurves | None, site: Site, names: Sequence[str]) -> tuple[int, ...]:
@@ -112,9 +134,14 @@ def learn_mix(
     }
 
 
+def expect_curve(speed: SpeedRecord | None, curve: Curve) -> Curve:
+    """Expected steps per second at the shares of a curve that plans count on; its own where nothing was measured."""
+    return curve if speed is None or not speed.points else speeds.expect_curve(speed, curve.shares)
+
+
 def expect_rates(speed: SpeedRecord | None, curve: Curve) -> dict[int, float]:
-    """Expected steps per second at each share of a curve; its own where nothing was measured."""
-    expected = curve if speed is None or not speed.points else speeds.expect_curve(speed, curve.shares)
+    """The same, by share."""
+    expected = expect_curve(speed, curve)
     return dict(zip(expected.shares, expected.rates, strict=True))
 
 
@@ -123,10 +150,4 @@ def expect_mix(known: Mapping[str, SpeedRecord], typed: TypedCurves, mix: Mix) -
     if len(mix) == 1:
         ((kind, share),) = mix.items()
         return expect_rates(known.get(kind), typed.curves[kind]).get(share, 0.0) if kind in typed.curves else 0.0
-    if not mix or not isinstance(typed.blend, AskedBlend):
-        return 0.0
-    curves = {
-        kind: Curve(curve.shares, tuple(expect_rates(known.get(kind), curve).values()))
-        for kind, curve in typed.curves.items()
-    }
-    return fit_workers(typed.blend.model.count, curves).rate(mix)
+    return typed.blend.model.rate(mix) if mix and isinstance(typed.blend, AskedBlend) else 0.0

@@ -15,6 +15,7 @@ from springtide.control.records import JobRecord, OrderRecord, State
 from springtide.control.worlds import write_plan
 from springtide.core.decisions import Answer, Decision, JobView, Status
 from springtide.core.jobs import JobId
+from springtide.core.mixes import TypedCurves
 from springtide.executors.protocol import Instruction, Running
 
 
@@ -93,6 +94,14 @@ def stage_devices(platform: Platform, before: JobView, after: JobView, why: str)
         note_change(platform, record, held, given, why)
 
 
+def deal_again(platform: Platform, record: JobRecord, before: TypedCurves | None) -> None:
+    """Move single logical workers between the devices of a job, if its speeds on them call for another mapping."""
+    view = platform.world.jobs[JobId(record.id)]
+    old, new = (kinds.deal_workers(typed, platform.site, record.devices) for typed in (before, view.job.typed))
+    if new and new != old:
+        stage_devices(platform, view, view, "its logical workers are dealt out by what was measured")
+
+
 def note_probe(platform: Platform, record: JobRecord, given: tuple[str, ...]) -> None:
     """Tell that a probe starts, or lost its devices."""
     sentence = (
@@ -107,7 +116,8 @@ def note_change(platform: Platform, record: JobRecord, held: tuple[str, ...], gi
     data = {"from": len(held), "to": len(given), "devices": list(given)}
     if held and given:
         verb = "grows" if len(given) > len(held) else "shrinks" if len(given) < len(held) else "moves"
-        sentence = f"{verb} from {len(held)} to {len(given)} devices" + (f": {why}" if why else "")
+        sentence = f"{verb} from {tell_devices(platform, held)} to {tell_devices(platform, given)}"
+        sentence += f": {why}" if why else ""
         book.change(record.id, rescales=record.rescales + 1)
         book.set_condition(record.id, "rescaling", verb, sentence)
         book.note(verb, sentence, record.id, **data)
@@ -117,6 +127,13 @@ def note_change(platform: Platform, record: JobRecord, held: tuple[str, ...], gi
         book.clear_condition(record.id, "rescaling")
         book.change(record.id, state=State.ADMITTED)
         book.note("suspended", "gives its devices to others for now" + (f": {why}" if why else ""), record.id, **data)
+
+
+def tell_devices(platform: Platform, names: tuple[str, ...]) -> str:
+    """So many devices, by type where there are several."""
+    if not platform.site.is_mixed:
+        return f"{len(names)} device{'s' if len(names) != 1 else ''}"
+    return " and ".join(f"{count} {kind}" for kind, count in platform.site.count_types(names).items())
 
 
 def end_job(platform: Platform, job_id: str, state: State, reason: str, sentence: str, at_s: float) -> None:

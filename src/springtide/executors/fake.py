@@ -55,11 +55,16 @@ class FakeJob:
     checkpoint_every: int = 10
     #: The step after which the user's code crashes, every time it gets there.
     crashes_at: int | None = None
+    #: Seconds of one worker's mini-batch by device type (a device is named TYPE:NUMBER), instead of speeds by share.
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
-    def speed(self, share: int) -> float:
-        """Steps per second on so many devices."""
-        fitting = [known for known in self.speeds if known <= share]
-        return self.speeds[max(fitting)] if fitting else 0.0
+    def speed(self, devices: Sequence[str], workers: Sequence[int] = ()) -> float:
+        """Steps per second on these devices, with so many logical workers on each (none given: spread evenly)."""
+        if not self.seconds:
+            fitting = [known for known in self.speeds if known <= len(devices)]
+            return self.speeds[max(fitting)] if fitting else 0.0
+        counts = workers or [-(-self.logical_workers // len(devices))] * len(devices)
+        return 1.0 / max(n * self.seconds[name.split(":")[0]] for name, n in zip(devices, counts, strict=True))
 
 
 @dataclass
@@ -78,6 +83,13 @@ class Course:
     starting: bool = True
     resizing: bool = False
     retries: int = 0
+    #: Logical workers on each device; empty: spread evenly.
+    workers: tuple[int, ...] = ()
+
+    @property
+    def speed(self) -> float:
+        """Steps per second."""
+        return self.behaviour.speed(self.devices, self.workers)
 
     @property
     def state(self) -> str:
@@ -196,14 +208,17 @@ class FakeExecutor:
         behaviour = self.behaviours.get(order.job, FakeJob())
         step = 0 if isinstance(order, Probe) else self.checkpoints.get(order.job, 0)
         ready_s = self.now_s + behaviour.startup_s
-        return Course(order, behaviour, order.generation, order.devices, ready_s, step=step, checkpoint=step)
+        workers = order.workers if isinstance(order, Start) else ()
+        return Course(
+            order, behaviour, order.generation, order.devices, ready_s, step=step, checkpoint=step, workers=workers
+        )
 
     def resize(self, order: Resize) -> None:
         """Give a running job other devices after a pause; a starting one simply starts there."""
         course = self.courses.get(order.job)
         if course is None:
             return
-        course.generation, course.devices = order.generation, order.devices
+        course.generation, course.devices, course.workers = order.generation, order.devices, order.workers
         if not course.starting:
             course.resizing = True
             course.ready_s = self.now_s + course.behaviour.pause_s
@@ -258,7 +273,7 @@ class Walk:
             return min(course.ready_s, self.until_s)
         if course.starting or course.resizing:
             self.get_ready(at_s)
-        speed = course.behaviour.speed(len(course.devices))
+        speed = course.speed
         end_s = at_s + (course.end - course.step) / speed if speed > 0 else self.until_s + 1
         if end_s > self.until_s:
             self.walk_to(course.step + speed * (self.until_s - at_s), self.until_s)
@@ -323,7 +338,8 @@ class Walk:
         behaviour = self.course.behaviour
         steps = self.course.end // len(order.devices)
         points = tuple(
-            SpeedPoint(share, steps, behaviour.speed(share)) for share in range(1, min(2, len(order.devices)) + 1)
+            SpeedPoint(share, steps, behaviour.speed(order.devices[:share]))
+            for share in range(1, min(2, len(order.devices)) + 1)
         )
         pause_s = behaviour.pause_s if len(points) > 1 else None
         self.leave(at_s, Probed(**self.common(), points=points, startup_s=behaviour.startup_s, pause_s=pause_s))
@@ -355,7 +371,7 @@ class Walk:
                 step=step,
                 total_steps=course.behaviour.total_steps,
                 epoch=step // course.behaviour.steps_per_epoch,
-                steps_per_s=course.behaviour.speed(share),
+                steps_per_s=course.speed,
                 outside_s=0.0,
                 share=share,
             ),
