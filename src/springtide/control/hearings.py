@@ -218,6 +218,13 @@ class Ear:
         """Its speed is known: it arrives as a job to be answered."""
         if record.state is not State.PROBING or event.generation < record.generation:
             return False
+        if not event.points:
+            sentence = (
+                "its probe ended before the first step; it cannot be promised a finish, run it without a deadline"
+            )
+            if not probes.lose(self.platform, record, sentence):
+                end_job(self.platform, record.id, State.FAILED, "no_steps", sentence, self.platform.clock.now_s())
+            return True
         speed = speeds.learn_costs(self.platform.speed(record), event.startup_s, event.pause_s)
         points = {point.share: (point.steps, point.steps_per_s) for point in event.points}
         self.platform.book.put_speed(replace(speed, points={**speed.points, **points}))

@@ -19,9 +19,9 @@ PROBE_S = 15.0
 
 
 def make_spec(record: JobRecord, home: Home, scratch: bool = False, run_as: str | None = None) -> JobSpec:
-    """All that workers need to know; a probe writes to scratch."""
+    """All that workers need to know; a probe writes to scratch of its own, so that none goes on where one ended."""
     job = JobFile.model_validate(record.spec)
-    aside = home.scratch(record.id)
+    aside = home.scratch(record.id) / str(record.generation + 1)
     checkpoints = aside / "checkpoints" if scratch else job.checkpoint.dir or home.checkpoints(record.id)
     secrets = home.secrets_file(record.id)
     return JobSpec(

@@ -16,7 +16,7 @@ from springtide.control.worlds import write_plan
 from springtide.core.decisions import Answer, Decision, JobView, Status
 from springtide.core.jobs import JobId
 from springtide.core.mixes import TypedCurves
-from springtide.executors.protocol import Instruction, Running
+from springtide.executors.protocol import Instruction, Resize, Running, Start
 
 
 def stage_decision(platform: Platform, decision: Decision, now_s: float) -> list[tuple[JobView, Answer]]:
@@ -91,7 +91,7 @@ def stage_devices(platform: Platform, before: JobView, after: JobView, why: str)
     if is_probe:
         note_probe(platform, record, given)
     else:
-        note_change(platform, record, held, given, why)
+        note_change(platform, record, order, held, why)
 
 
 def deal_again(platform: Platform, record: JobRecord, before: TypedCurves | None) -> None:
@@ -110,10 +110,11 @@ def note_probe(platform: Platform, record: JobRecord, given: tuple[str, ...]) ->
     platform.book.note("probing", sentence, record.id, devices=list(given))
 
 
-def note_change(platform: Platform, record: JobRecord, held: tuple[str, ...], given: tuple[str, ...], why: str) -> None:
+def note_change(platform: Platform, record: JobRecord, order: Instruction, held: tuple[str, ...], why: str) -> None:
     """Tell how a job's devices change and why, as state, condition and event."""
-    book = platform.book
-    data = {"from": len(held), "to": len(given), "devices": list(given)}
+    book, given = platform.book, record.devices
+    workers = list(order.workers) if isinstance(order, Start | Resize) else []
+    data = {"from": len(held), "to": len(given), "devices": list(given), "workers": workers}
     if held and given:
         verb = "grows" if len(given) > len(held) else "shrinks" if len(given) < len(held) else "moves"
         sentence = f"{verb} from {tell_devices(platform, held)} to {tell_devices(platform, given)}"
