@@ -9,7 +9,7 @@ from tests.control.stages import Stage
 
 from springtide.control.records import State
 from springtide.executors.fake import FakeJob
-from springtide.executors.protocol import Resize, Start
+from springtide.executors.protocol import Failed, Probed, Resize, Start
 
 #: A mini-batch takes twice as long on a T4; eight workers on one device: 10 and 5 steps a second.
 SECONDS = {"a100": 0.0125, "t4": 0.025}
@@ -34,7 +34,7 @@ def watch(stage: Stage) -> list[Start | Resize]:
     def listen(order: Any) -> None:
         if isinstance(order, Start | Resize):
             seen.append(order)
-        obey(order)
+        obey(order)  # type: ignore[no-untyped-call]
 
     stage.executor.obey = listen  # type: ignore[method-assign]
     return seen
@@ -141,3 +141,27 @@ def test_speeds_are_learned_from_a_job_on_several_types_and_its_workers_dealt_ou
     assert known["t4"].points[1][1] == pytest.approx(5.0, rel=0.15)
     assert [order.workers for order in orders if order.job == job.id] == [(3, 3, 1, 1), (2, 2, 2, 2)]
     assert orders[-1].devices == orders[-2].devices, "no process is started or ended for it"
+
+
+def test_a_job_that_fails_on_one_type_is_answered_by_the_other(stage: Stage) -> None:
+    job = stage.submit(run="python train.py quick", deadline="10m")
+    while stage.kinds(job.id).count("probed") == 0:
+        stage.pass_s(0.5)
+    record = stage.job(job.id)
+    assert sort_types(stage, job.id) == {"t4": 2}
+    failed = Failed(
+        job=job.id, generation=record.generation, step=0, exit_code=1, reason="out of memory", user_fault=True
+    )
+    stage.reconciler.dirty |= stage.reconciler.hear(failed)
+    stage.pass_s(1)
+    assert "probe_failed" in stage.kinds(job.id)
+    assert stage.job(job.id).promised
+    assert [*sort_types(stage, job.id)] == ["a100"]
+
+
+def test_a_job_without_a_step_fails_and_is_not_measured_for_ever(stage: Stage) -> None:
+    job = stage.submit(run="python train.py quick", deadline="10m")
+    generation = stage.job(job.id).generation
+    stage.reconciler.hear(Probed(job=job.id, generation=generation, points=(), startup_s=1.0, pause_s=None))
+    record = stage.reconciler.platform.book.jobs[job.id]
+    assert (record.state, record.reason) == (State.FAILED, "no_steps")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from springtide.core.curves import Curve
 from springtide.errors import ProfileError
-from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers, Sync, saved_s
+from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers, Sync, fit_workers, saved_s
 
 # spec example: C = 3.1 / 2.4 / 1 mini-batches per second
 TABLE = {"v100": DeviceSpeed(1 / 3.1), "p100": DeviceSpeed(1 / 2.4), "t4": DeviceSpeed(1.0)}
@@ -159,6 +160,29 @@ def test_speeds_are_learned_from_steps_on_changing_mixes() -> None:
     for kind, speed in truth.speeds.items():
         assert belief.speeds[kind].seconds == pytest.approx(speed.seconds, rel=0.05)
     assert belief.learn({"v100": 2}, 0.0) == belief
+
+
+@given(
+    st.integers(2, 16),
+    st.dictionaries(st.sampled_from(("a", "b", "c")), st.floats(0.01, 1.0), min_size=2),
+    st.floats(0.0, 0.2),
+)
+def test_the_model_is_found_again_from_the_speeds_it_gives(
+    count: int, seconds: dict[str, float], gradient_s: float
+) -> None:
+    truth = LogicalWorkers(count, {kind: DeviceSpeed(s) for kind, s in seconds.items()}, Sync(gradient_s))
+    curves = {kind: curve for kind in seconds if (curve := truth.curve(kind, 2)) is not None}
+    found = fit_workers(count, curves)
+    assert found.sync.gradient_s == pytest.approx(gradient_s, abs=1e-9)
+    for kind, s in seconds.items():
+        assert found.speeds[kind].seconds == pytest.approx(s)
+
+
+def test_the_costliest_exchange_that_was_seen_counts() -> None:
+    curves = {"a": Curve((1, 2), (1.0, 2.0)), "b": Curve((1, 2), (0.5, 0.8))}
+    found = fit_workers(4, curves)
+    assert found.sync.step_s(2) == pytest.approx(1 / 0.8 - 1.0)
+    assert found.rate({"a": 1, "b": 1}) < LogicalWorkers(4, found.speeds).rate({"a": 1, "b": 1})
 
 
 def test_a_change_is_worth_what_it_saves_beyond_its_pause() -> None:

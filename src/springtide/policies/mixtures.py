@@ -25,12 +25,8 @@ ASKERS = 2  # jobs for which others are asked to change their pool, per decision
 
 
 def is_mixed(snapshot: Snapshot) -> bool:
-    """Whether jobs have speeds by device type: all of them or none.
-
-    Such a cluster may have devices of one type only, while all others are drained.
-    """
-    first = next(iter(snapshot.jobs.values()), None)
-    return first is not None and first.job.typed is not None
+    """Whether all jobs have speeds by device type; there may be devices of one type only, while others are drained."""
+    return bool(snapshot.jobs) and all(view.job.typed is not None for view in snapshot.jobs.values())
 
 
 def decide_pools(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:

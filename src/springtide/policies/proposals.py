@@ -76,10 +76,6 @@ class Member:
         """The types of which it may have more."""
         return self.kinds if self.mixes or not self.mix else tuple(self.mix)
 
-    def pause_s(self, devices: int) -> float:
-        """What a change to so many devices costs beyond what it pays at this instant anyway."""
-        return 0.0 if self.is_changing else self.view.job.overhead.pause_s(devices)
-
     def fork(self) -> "Member":
         """The same job with a mix of its own."""
         return Member(
@@ -179,7 +175,8 @@ class Desk:
     def propose_growth(self, member: Member) -> Proposal | None:
         """The largest speed-up per added device, of one type, up to twice the devices it has; None if none pays."""
         best: Proposal | None = None
-        size, rate, left, arrival = member.size, member.rate, member.work_left, member.view.job.index
+        size, rate, left, job = member.size, member.rate, member.work_left, member.view.job
+        changes = member.is_changing
         for kind in member.list_kinds():
             limit = min(self.free.get(kind, 0), size)
             if limit <= 0:
@@ -187,12 +184,12 @@ class Desk:
             for devices, faster in member.speeds.list_raises(member.mix, kind):
                 if devices > limit:
                     break
-                pause_s = member.pause_s(size + devices)
+                pause_s = 0.0 if changes else job.overhead.pause_s(size + devices)
                 if saved_s(left, rate, faster, pause_s) < PATIENCE * pause_s:
                     continue
-                speedup = left / rate / (pause_s + left / faster)
-                proposal = Proposal(-(speedup - 1.0) / devices, -devices, arrival, kind, devices, faster)
-                best = proposal if best is None else min(best, proposal)
+                score = -(left / rate / (pause_s + left / faster) - 1.0) / devices
+                if best is None or (score, -devices, kind) < (best.score, best.minus_devices, best.kind):
+                    best = Proposal(score, -devices, job.index, kind, devices, faster)
         return best
 
     def propose_cuts(self, member: Member, least: int, kinds: Mapping[str, int]) -> Iterator[Proposal]:

@@ -108,6 +108,8 @@ def stop_one(desk: Desk, member: Member) -> bool:
 def grow_shortest(desk: Desk, limits: Mapping[str, int]) -> None:
     """Let every job take what it can use, the shortest first."""
     for member in sorted(list_growing(desk), key=lambda member: member.rank):
+        if not any(desk.free.values()):
+            return
         while (proposal := propose(desk, member, limits)) is not None:
             desk.give(member, proposal.kind, proposal.devices)
 
