@@ -118,6 +118,22 @@ def test_a_migration_backs_up_first_and_happens_whole(tmp_path: Path) -> None:
         Store(f"sqlite:///{path}")
 
 
+def test_a_database_of_the_first_form_is_brought_up_to_date_with_its_jobs_and_speeds(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    store = Store(f"sqlite:///{path}")
+    plan = PlanRecord(((1.0, 2),), 5.0, 6.0)
+    store.write(Batch(jobs={"id1": make_job(1, plan=plan)}, speeds={"k": SpeedRecord("k", device_type="cpu")}))
+    with store.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN home"))
+        connection.execute(text("UPDATE jobs SET plan = json_remove(plan, '$.kind')"))
+        connection.execute(text("UPDATE schema_version SET version = 1"))
+    store.close()
+    store = Store(f"sqlite:///{path}")
+    assert store.job("id1") == make_job(1, plan=plan)
+    assert store.speed("k@cpu") == SpeedRecord("k@cpu", device_type="cpu")
+    assert (tmp_path / f"x.db.before-{VERSION}").exists()
+
+
 def test_a_backup_is_a_whole_database(store: Store, tmp_path: Path) -> None:
     store.write(Batch(jobs={"id1": make_job(1)}))
     assert store.path is not None
