@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.policies.stages import Replay
 
@@ -75,6 +75,7 @@ jobs_drawn = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 12), st.bool
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example([make_job(0, 26, 1, False), make_job(1, 66, 1, False), make_job(2, 69, 6, False), make_job(3, 69, 6, False)])
 @given(jobs_drawn)
 def test_what_is_foreseen_is_what_the_simulator_sees(jobs: list[Job]) -> None:
     replay = Replay()

@@ -70,7 +70,8 @@ class Member:
     def rank(self) -> tuple[int, float, int]:
         """Its place where the shortest go first: priority, seconds alone on its best type, arrival."""
         job = self.view.job
-        return -job.priority, self.work_left / self.speeds.peak, job.index
+        # equal jobs must stay equal, however their work left was added up
+        return -job.priority, round(self.work_left / self.speeds.peak, 6), job.index
 
     def list_kinds(self) -> tuple[str, ...]:
         """The types of which it may have more."""
