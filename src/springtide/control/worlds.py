@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from springtide.control.records import JobRecord, PlanRecord, State
-from springtide.core.decisions import Changes, Decision, JobView, Plan, Progress, Promise, Segment, Status
+from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Status
 from springtide.core.devices import Cluster, Devices, count_devices
 from springtide.core.jobs import Job, JobId
 from springtide.core.mixes import Mix
@@ -23,18 +23,6 @@ class LiveWorld(World):
         """Take in a job as it stood when the last server ended; call in arrival order."""
         self.take(view.devices)
         self.jobs[view.job.id] = view
-
-    def apply(self, decision: Decision, now_s: float) -> list[tuple[JobView, JobView]]:
-        """Carry out a decision; a job whose share changes while it starts goes on starting for as long as before."""
-        return [(before, self._keep_pause(before, after)) for before, after in super().apply(decision, now_s)]
-
-    def _keep_pause(self, before: JobView, after: JobView) -> JobView:
-        until_s = before.progress.paused_until_s
-        if not before.share or not after.share or until_s <= after.progress.paused_until_s:
-            return after
-        after = replace(after, progress=replace(after.progress, paused_until_s=until_s))
-        self.jobs[after.job.id] = after
-        return after
 
     def withdraw(self, job_id: JobId) -> None:
         """Forget an open offer, if there is one: its reservation is free again."""
