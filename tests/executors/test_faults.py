@@ -13,7 +13,20 @@ from benchmarks.arenas import SCRIPT
 from tests.executors.theatre import BOTH, Stage, make_stage
 
 from springtide.executors.attempts import Options
-from springtide.executors.protocol import CheckpointFailing, Event, Failed, Faulted, Finished, Started, Stop, Stopped
+from springtide.executors.protocol import (
+    Checkpointed,
+    CheckpointFailing,
+    CheckpointPolicy,
+    Event,
+    Failed,
+    Faulted,
+    Finished,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Warned,
+)
 from springtide.executors.watches import Patience
 
 STEPS = ("--steps", "60")
@@ -238,3 +251,28 @@ def shake(stage: Stage, job: str, dice: random.Random, generations: dict[str, in
     elif pids:
         number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}[kind]
         os.kill(dice.choice(pids), number)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_said(stage: Stage) -> None:
+    job = stage.new_job()
+    spec = stage.spec(job, "tiny.py", "--steps", "1000")
+    stage.start(spec)
+    stage.wait_for_kind(job, Checkpointed, 3)
+    stage.apply(Stop(job=job, generation=2, key="stop"))
+    saved = stage.wait_for_end(job, Stopped).step
+    newest = max(Path(spec.checkpoint.dir).glob("step-*"))
+    weights = newest / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    stage.apply(Start(job=job, generation=3, key="again", spec=spec, devices=BOTH[:1]))
+    assert newest.name in stage.wait_for_kind(job, Warned).reason
+    assert stage.of(job, Started)[-1].step < saved
+    stage.apply(Stop(job=job, generation=4, key="end"))
+    stage.wait_for_end(job, Stopped)
+
+
+def test_a_checkpoint_folder_that_cannot_be_made_is_the_users_to_change(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    job = stage.tiny("--steps", "3", checkpoint=CheckpointPolicy(str(tmp_path / "file" / "below"), 0.1, 2))
+    failed = stage.wait_for_end(job, Failed)
+    assert (failed.code, failed.user_fault) == ("no_folder", True)
+    assert "checkpoint.dir" in failed.reason

@@ -96,7 +96,7 @@ def explain_running(record: JobRecord, events: list[EventRecord], now_s: float) 
 
 def tell_facts(record: JobRecord, events: list[EventRecord], now_s: float) -> tuple[str, ...]:
     """The answer it got, and the last things that happened to it."""
-    kinds = {"grows", "shrinks", "moves", "placed", "suspended", "faulted", "at_risk", "missed", "lost"}
+    kinds = {"grows", "shrinks", "moves", "placed", "suspended", "faulted", "at_risk", "missed", "lost", "warned"}
     last = [event for event in events if event.kind in kinds][-3:]
     told = [f"{show_span(max(0.0, now_s - event.at_s))} ago: {event.sentence}" for event in last]
     answer = [record.sentence] if record.active and record.sentence else []

@@ -26,6 +26,7 @@ from springtide.executors.protocol import (
     ScriptInfo,
     Started,
     Stopped,
+    Warned,
 )
 
 LEARN_AFTER_S = 2.0  # seconds of steps at one share before their speed is taken over
@@ -71,6 +72,9 @@ class Ear:
                 return self.ended(record, event)
             case Probed():
                 return self.probed(record, event)
+            case Warned():
+                self.platform.book.note("warned", event.reason, record.id)
+                return False
             case CheckpointFailing() | Checkpointed():
                 return self.checkpointed(record, event)
             case _:

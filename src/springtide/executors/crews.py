@@ -113,8 +113,12 @@ class Crew:
         except JobError as error:
             self.fail("no_script", str(error))
             return
-        for folder in (self.spec.checkpoint.dir, self.spec.output_dir, self.spec.log_dir):
-            environments.make_folder(Path(folder), self.spec.run_as)
+        try:
+            for folder in (self.spec.checkpoint.dir, self.spec.output_dir, self.spec.log_dir):
+                environments.make_folder(Path(folder), self.spec.run_as)
+        except OSError as error:
+            self.fail("no_folder", f"a folder of the job cannot be made ({error}); choose another checkpoint.dir")
+            return
         self.attempt = Attempt(self.house, self.standing, self.restarts.count)
         self.attempt.processes.listen_to(self.hear, self.keep_output, self.note_end)
 
@@ -158,6 +162,11 @@ class Crew:
             case "checkpoint_failing":
                 reason = str(message.get("reason", "the disk may be full"))
                 self.reports.tell_checkpoint_failing(self.words.step, reason)
+            case "warned":
+                self.reports.tell_warning(str(message["text"]))
+            case "resumed":
+                for problem in message.get("passed_over", ()):
+                    self.reports.tell_warning(f"checkpoint passed over: {problem}; goes on from step {message['step']}")
             case "logged":
                 self.logs.metrics.write(self.words.step, message["metrics"], time.time())
 

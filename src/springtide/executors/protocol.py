@@ -210,6 +210,14 @@ class CheckpointFailing(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Warned(Report):
+    """Something that the user should know and that ends nothing: a damaged checkpoint that was passed over, say."""
+
+    kind: Literal["warned"] = "warned"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Faulted(Report):
     """Processes were lost or hung, or the user's code crashed with retries left; the job starts again by itself.
 
@@ -307,6 +315,7 @@ Event: TypeAlias = (
     | Resized
     | Checkpointed
     | CheckpointFailing
+    | Warned
     | Faulted
     | Stopped
     | Finished

@@ -19,6 +19,7 @@ from springtide.executors.protocol import (
     Started,
     Stop,
     Stopped,
+    Warned,
 )
 from springtide.executors.words import Words
 
@@ -82,6 +83,10 @@ class Reports:
     def tell_checkpoint_failing(self, step: int, reason: str) -> None:
         """A checkpoint could not be written."""
         self.tell(CheckpointFailing(**self.common, step=step, reason=reason))
+
+    def tell_warning(self, reason: str) -> None:
+        """Something that the user should know."""
+        self.tell(Warned(**self.common, reason=reason))
 
     def tell_fault(self, cause: str, reason: str, step: int, user_fault: bool) -> None:
         """The job starts again."""
