@@ -389,3 +389,13 @@ def test_the_policy_is_asked_shortly_before_the_instant_it_asked_for_and_then_at
     assert reconciler.wake_at_s == 100.0 - LEAD_S
     reconciler.set_alarm(100.0, now_s=100.0 - LEAD_S)
     assert reconciler.wake_at_s == 100.0
+
+
+def test_two_jobs_do_not_share_a_checkpoint_folder(stage: Stage) -> None:
+    shared = {"dir": str(stage.folder / "shared")}
+    first = stage.submit(checkpoint=shared)
+    with pytest.raises(JobError, match=f"in use by job {first.name}"):
+        stage.submit(checkpoint={"dir": str(stage.folder / "shared") + "/"})
+    stage.pass_s(60)
+    assert stage.job(first.id).state is State.SUCCEEDED
+    assert stage.submit(checkpoint=shared).active

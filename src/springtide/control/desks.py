@@ -3,7 +3,7 @@
 Checks who may do what and what is possible at all; the policy does the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import PurePosixPath
@@ -71,6 +71,7 @@ class Desk:
         self.check_limits(submission.user, user)
         check_code(self.reconciler, submission)
         check_budget(job, platform.options.price_per_device_hour)
+        check_folder(job, platform.book.active())
         record = arrivals.make_record(submission, platform.clock, platform.torch_version)
         record = replace(record, accept_offer=submission.accept_offer)
         missing = [name for name in job.secrets if name not in submission.secrets]
@@ -231,6 +232,15 @@ def check_code(reconciler: Reconciler, submission: Submission) -> None:
         raise JobError(f"archive {submission.archive} is not here; upload it before submitting")
     if is_inside:
         raise JobError(f"script {str(script)!r} does not exist in workdir; check `run` and `workdir`")
+
+
+def check_folder(job: JobFile, active: Iterable[JobRecord]) -> None:
+    """Refuse a checkpoint folder that another job uses now: each would go on from, and clear away, the other's."""
+    wanted = job.checkpoint.dir
+    for other in active if wanted is not None else ():
+        used = other.spec.get("checkpoint", {}).get("dir")
+        if used is not None and PurePosixPath(used) == PurePosixPath(wanted):
+            raise JobError(f"checkpoint.dir {wanted} is in use by job {other.name}; wait for its end or choose another")
 
 
 def check_budget(job: JobFile, price: float | None) -> None:
