@@ -93,8 +93,8 @@ def check_devices() -> Iterator[Finding]:
 def check_home() -> Iterator[Finding]:
     """The state directory and the disk under it."""
     from springtide.control.homes import find_home
-    from springtide.control.housekeeping import is_disk_low
     from springtide.errors import StateError
+    from springtide.training.disks import is_disk_low
 
     home = find_home()
     try:

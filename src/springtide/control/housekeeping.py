@@ -15,7 +15,6 @@ from springtide.control.store import Store
 DAY_S = 86400.0
 KEEP_DAYS = 90.0
 KEEP_CANCELLED_DAYS = 7.0
-LOW_SHARE, LOW_BYTES = 0.05, 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +89,3 @@ def collect(home: Home, store: Store, now_s: float, keep_days: float = KEEP_DAYS
     for one in garbage:
         shutil.rmtree(one.path, ignore_errors=True)
     return garbage
-
-
-def is_disk_low(path: Path) -> bool:
-    """Whether less than 5 % or 2 GB are free where a path lies."""
-    usage = shutil.disk_usage(path)
-    return usage.free < max(LOW_BYTES, LOW_SHARE * usage.total)
