@@ -1,6 +1,8 @@
 """The commands of the live platform against a real server, with the exit codes and JSON that scripts rely on."""
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,10 @@ import pytest
 from tests.control.servers import run_server, write_project
 
 from springtide.cli.app import main
+from springtide.control.homes import Home
+from springtide.control.records import JobRecord, State
 from springtide.control.server import Server
+from springtide.control.store import Batch, Store
 
 
 @pytest.fixture(scope="module")
@@ -166,16 +171,49 @@ def test_housekeeping_backs_up_restores_and_collects(
     copy = tmp_path / "copy.db"
     assert run("backup", copy) == 0
     assert run("restore", copy) == 0
-    (server.settings.home.jobs / "orphan" / "logs").mkdir(parents=True)
+    orphan = server.settings.home.jobs / "orphan"
+    (orphan / "logs").mkdir(parents=True)
+    os.utime(orphan, (0, 0))
     code, document = run_json(capsys, "gc", "--dry-run")
     assert code == 0
     assert any(one["path"].endswith("orphan") for one in document["removed"])
-    assert (server.settings.home.jobs / "orphan").exists()
+    assert orphan.exists()
     assert run("gc") == 0
-    assert not (server.settings.home.jobs / "orphan").exists()
+    assert not orphan.exists()
     code, document = run_json(capsys, "du")
     assert document["bytes"] > 0
     monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path / "other"))
     assert run("restore", copy) == 0
     (tmp_path / "junk").write_text("junk")
     assert run("restore", tmp_path / "junk") == 2
+
+
+def test_nothing_is_collected_where_the_jobs_are_in_a_database_elsewhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home").make()
+    (home.jobs / "theirs").mkdir()
+    os.utime(home.jobs / "theirs", (0, 0))
+    home.note_database("postgresql://ann:hunter2@elsewhere/springtide")
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
+    assert run("gc") == 1
+    assert "are in postgresql, not here" in capsys.readouterr().err
+    assert (home.jobs / "theirs").exists()
+    assert "hunter2" not in home.elsewhere.read_text()
+
+
+def test_gc_keeps_what_the_server_is_told_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path / "home").make()
+    store = Store(f"sqlite:///{home.database}")
+    ended_s = time.time() - 10 * 86400
+    job = JobRecord("id1", "one", "ann", State.SUCCEEDED, {"run": "x"}, 1.0, seq=1, finished_s=ended_s)
+    store.write(Batch(jobs={"id1": job}))
+    home.output("id1").mkdir(parents=True)
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
+    assert run("gc") == 0
+    assert home.output("id1").exists()
+    home.config.write_text("keep_days: 9\n")
+    assert run("gc") == 0
+    assert not home.job_folder("id1").exists()
+    assert Store(f"sqlite:///{home.database}").job("id1") is None
+    store.close()

@@ -123,7 +123,8 @@ def test_archives_must_be_whole_named_rightly_and_harmless(client: Client) -> No
 def test_the_state_directory_is_private(server: Server) -> None:
     home = server.settings.home
     assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
-    for path in (home.token, home.database, home.address):
+    beside = [home.database.with_name(home.database.name + suffix) for suffix in ("-wal", "-shm")]
+    for path in (home.token, home.database, home.address, *beside):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     token = home.token.read_text().strip()
     assert token.encode() not in home.database.read_bytes()

@@ -42,8 +42,6 @@ IDLE_POLL_S = 0.5
 AUDIT_S = 2.0  # between comparisons of what should run with what does
 MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
 MOST_REFUSALS = 5  # of one instruction by an executor that answers
-PRUNE_S = 3600.0  # between removals of old records
-DAY_S = 86400.0
 WATCH_S = 0.5  # between looks at deadlines, offers and budgets
 LEAD_S = 0.1  # before an instant that the policy asked for, it is asked too
 SLOW_DECISION_S = 0.02  # of CPU: with so much to plan, compiled kernels are worth their memory
@@ -72,7 +70,7 @@ class Reconciler:
         self.suspects: set[str] = set()
         self.last_decided_s = -inf
         self.slow_decisions = 0
-        self._next_audit_s = self._next_watch_s = self._next_prune_s = -inf
+        self._next_audit_s = self._next_watch_s = -inf
         self._stopping = threading.Event()
         self._unreachable = False
         self.recover()
@@ -222,9 +220,6 @@ class Reconciler:
             self._next_watch_s = now_s + WATCH_S
             self.dirty |= watches.watch(self.platform)
             drains.watch(self.platform)
-        if now_s >= self._next_prune_s:
-            self._next_prune_s = now_s + PRUNE_S
-            self.store.prune(now_s - self.platform.options.keep_days * DAY_S)
 
     def make_decision(self) -> None:
         """Ask the policy, and stage what it says; offers are looked for where it declines."""
