@@ -2,8 +2,10 @@
 
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,22 @@ def test_bad_input_ends_with_2_and_one_line(capsys: pytest.CaptureFixture[str], 
     assert len(error.strip().splitlines()) == 1
 
 
+def test_a_server_that_refuses_is_not_stopped_and_none_is_started_in_its_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    monkeypatch.setenv("SPRINGTIDE_TOKEN", "wrong")
+    assert run("stop") == 4
+    assert "no valid token" in capsys.readouterr().err
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SPRINGTIDE_URL", server.url)
+    assert run("stop") == 4
+    assert "no valid token" in capsys.readouterr().err
+    monkeypatch.setenv("SPRINGTIDE_URL", "http://127.0.0.1:9")
+    assert run("submit", write_project(tmp_path / "work")) == 4
+    assert "no server answers at http://127.0.0.1:9" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+
+
 def test_no_server_and_a_wrong_token_end_with_4(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +204,14 @@ def test_housekeeping_backs_up_restores_and_collects(
     assert run("restore", copy) == 0
     (tmp_path / "junk").write_text("junk")
     assert run("restore", tmp_path / "junk") == 2
+    assert run("backup", tmp_path) == 2
+    assert run("backup", tmp_path / "nowhere" / "copy.db") == 2
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute("UPDATE schema_version SET version = 1000")
+        connection.commit()
+    capsys.readouterr()
+    assert run("restore", copy) == 2
+    assert "is of version 1000" in capsys.readouterr().err
 
 
 def test_nothing_is_collected_where_the_jobs_are_in_a_database_elsewhere(
