@@ -6,6 +6,7 @@ stored. The gate in front (`gates`) has checked host, origin, body and token.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request
@@ -41,7 +42,13 @@ from springtide.errors import InputError
 
 T = TypeVar("T")
 Document = dict[str, Any]
+RECENT_EVENTS = 200  # of a job, to say why it is where it is
 RENT_WAIT_S = 2.0  # a reader may wait for what renting would cost; a submission never does
+
+
+def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
+    """A job as a user may know of it: that it is there, but whose and what only of their own."""
+    return record if user.admin or record.user == user.name else replace(record, id="", name="another user's job")
 
 
 class Api:
@@ -145,8 +152,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         told = explanations.explain(
             record,
             api.store.offers(record.id),
-            api.store.events(record.id),
-            api.store.active_jobs(),
+            api.store.last_events(RECENT_EVENTS, record.id)[::-1],
+            [hide_name(other, request.state.user) for other in api.store.active_jobs()],
             api.now_s(),
         )
         return {
@@ -179,7 +186,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What a rank wrote, from an offset on, or its last lines."""
         record = api.find_job(job, request.state.user)
-        page = journals.read_log(api.platform.home.logs(record.id), rank, offset, tail)
+        page = journals.read_log(api.platform.home.logs(record.id), rank, offset, tail, record.active)
         return {
             "schema": 1,
             "job": record.id,
@@ -251,10 +258,11 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
         data = await request.body()
-        found = check_archive(data, api.platform.options.archive_limit_bytes)
+        limit_bytes = api.platform.options.archive_limit_bytes
+        found = check_archive(data, limit_bytes)
         if found != code_hash:
             raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
-        await asyncio.to_thread(unpack, data, api.platform.home.code / code_hash)
+        await asyncio.to_thread(unpack, data, api.platform.home.code / code_hash, limit_bytes)
         return {"schema": 1, "archive": code_hash}
 
 
@@ -272,9 +280,10 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
         return PlainTextResponse(write_metrics(api.store, api.platform.site, api.now_s()), media_type="text/plain")
 
     @app.get("/api/v1/nodes", tags=["server"])
-    def list_nodes() -> Document:
-        """The devices, and who holds them."""
-        holders = {name: record for record in api.store.active_jobs() for name in record.devices}
+    def list_nodes(request: Request) -> Document:
+        """The devices, and who holds them; of other users' jobs only that they do."""
+        active = [hide_name(record, request.state.user) for record in api.store.active_jobs()]
+        holders = {name: record for record in active for name in record.devices}
         states = drains.describe_nodes(api.platform.site, api.store.fact(drains.FACT))
         devices = [
             {
@@ -282,7 +291,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
                 "node": label,
                 "state": states[label],
                 "type": api.platform.site.device_type,
-                "job": holders[name].id if name in holders else None,
+                "job": holders[name].id or None if name in holders else None,
                 "job_name": holders[name].name if name in holders else None,
             }
             for label, node in zip(api.platform.site.nodes, api.platform.site.names, strict=True)
@@ -311,10 +320,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What happened to all jobs a user may see, oldest first."""
         user: UserRecord = request.state.user
-        events = api.store.events(None, after, limit)
-        if not user.admin:
-            own = {record.id for record in api.store.list_jobs(user=user.name)}
-            events = [event for event in events if event.job in own]
+        events = api.store.events(None, after, limit, None if user.admin else user.name)
         return documents.write_list("events", map(documents.write_event, events))
 
     @app.get("/api/v1/server", tags=["server"])
@@ -325,6 +331,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             "schema": 1,
             "version": __version__,
             "policy": platform.options.policy,
+            "archive_limit_bytes": platform.options.archive_limit_bytes,
             "devices": platform.site.cluster.total,
             "device_type": platform.site.device_type,
             "jobs": api.store.count_jobs(),
@@ -357,6 +364,8 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
     def put_user(request: Request, name: UserName, body: UserBody) -> Document:
         """Add a user with a new token, shown once; or change the limits of one."""
         check_admin(request.state.user)
+        if name == request.state.user.name and not body.admin:
+            raise ConflictError(f"user {name} cannot take their own admin rights away; keep them with --admin")
         known = next((user for user in api.store.users() if user.name == name), None)
         token = make_token() if known is None else None
         token_hash = known.token_hash if known is not None else hash_token(token or "")

@@ -60,8 +60,11 @@ def explain_end(record: JobRecord, events: list[EventRecord], now_s: float) -> E
         State.FAILED: f"read its last lines with: springtide logs {record.name}",
         State.CANCELLED: f"go on from its last checkpoint with: springtide resume {record.name}",
     }
-    sentence = f"it {record.state}: {record.sentence}"
-    if record.promised and record.deadline_s is not None and record.finished_s is not None:
+    is_done = record.state is State.SUCCEEDED
+    sentence = (
+        f"it was {record.sentence}" if record.state is State.CANCELLED else f"it {record.state}: {record.sentence}"
+    )
+    if is_done and record.promised and record.deadline_s is not None and record.finished_s is not None:
         early_s = record.deadline_s - record.finished_s
         sentence += f"; {show_span(abs(early_s))} {'before' if early_s >= 0 else 'after'} its deadline"
     return Explanation(record.reason, sentence, remedies.get(record.state, ""), tell_facts(record, events, now_s))

@@ -173,18 +173,23 @@ class Store:
             rows = connection.execute(select(JOBS.c.state, func.count()).group_by(JOBS.c.state))
             return {str(state): int(count) for state, count in rows}
 
-    def events(self, job_id: str | None = None, after: int = 0, limit: int = 1000) -> list[EventRecord]:
-        """Events after a number, oldest first: of one job, or of all."""
+    def events(
+        self, job_id: str | None = None, after: int = 0, limit: int = 1000, user: str | None = None
+    ) -> list[EventRecord]:
+        """Events after a number, oldest first: of one job, of one user's jobs, or all."""
         query = select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq).limit(limit)
         query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
+        if user is not None:
+            query = query.where(EVENTS.c.job.in_(select(JOBS.c.id).where(JOBS.c.user == user)))
         with self.engine.connect() as connection:
             return [EventRecord(**row._mapping) for row in connection.execute(query)]
 
-    def last_events(self, count: int) -> list[EventRecord]:
-        """The newest events, newest first."""
+    def last_events(self, count: int, job_id: str | None = None) -> list[EventRecord]:
+        """The newest events, newest first: of one job, or of all."""
+        query = select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(count)
+        query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
         with self.engine.connect() as connection:
-            rows = connection.execute(select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(count))
-            return [EventRecord(**row._mapping) for row in rows]
+            return [EventRecord(**row._mapping) for row in connection.execute(query)]
 
     def offers(self, job_id: str | None = None, state: str | None = None) -> list[OfferRecord]:
         """Offers of one job, or of all, in this state, or in any; the first one first."""
