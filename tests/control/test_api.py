@@ -213,7 +213,7 @@ def test_a_refusal_does_not_repeat_a_secret(client: Client, tmp_path: Path, secr
     [
         (
             100_000,
-            20_000,
+            25_000,
             r"the archive holds .* MB in 3 files; .* The largest are: large.bin .*, small.bin .*, train.py",
         ),
         (20_000, 20_000, r"workdir .* holds .* The largest are: large.bin .*, small.bin .*, train.py"),
