@@ -25,6 +25,7 @@ from springtide.control.bodies import (
     JobRef,
     Number,
     PlanBody,
+    ResumeBody,
     SubmitBody,
     UserBody,
     UserName,
@@ -213,7 +214,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         """Ask for a promise: 201 with the answer, or 202 while the speed of unknown code is measured."""
         user: UserRecord = request.state.user
         submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer)
-        job_id = await api.call(lambda: api.desk.submit(submission, user))
+        job_id = await api.call(lambda: api.desk.submit(submission))
         record = api.reload(job_id)
         return JSONResponse(api.show_answer(record, body.accept_offer), 202 if record.state is State.PROBING else 201)
 
@@ -233,10 +234,10 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         return api.show_job(api.reload(record.id))
 
     @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
-    async def resume_job(request: Request, job: JobRef) -> Document:
+    async def resume_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
         """Let a paused, cancelled or failed job go on from its last checkpoint."""
         record = api.find_job(job, request.state.user)
-        await api.call(lambda: api.desk.resume(record.id))
+        await api.call(lambda: api.desk.resume(record.id, body.secrets if body is not None else {}))
         return api.show_job(api.reload(record.id))
 
     @app.post("/api/v1/jobs/{job}/accept", tags=["jobs"])

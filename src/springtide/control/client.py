@@ -181,8 +181,10 @@ class Client:
         return self.ask("POST", f"/api/v1/jobs/{quote(ref)}/cancel", json={})
 
     def resume(self, ref: str) -> Document:
-        """Let a paused, cancelled or failed job go on."""
-        return self.ask("POST", f"/api/v1/jobs/{quote(ref)}/resume", json={})
+        """Let a paused, cancelled or failed job go on; its secrets are taken from this environment again."""
+        found = self.job(ref)
+        secrets = {name: os.environ[name] for name in found["spec"].get("secrets", ()) if name in os.environ}
+        return self.ask("POST", f"/api/v1/jobs/{quote(found['id'])}/resume", json={"secrets": secrets})
 
     def accept(self, ref: str, offer: str | None = None) -> Document:
         """Take an open offer."""

@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from springtide.control import arrivals, drains, losses, offers, outcomes, probes, watches
+from springtide.control import arrivals, drains, losses, offers, outcomes, probes, quotas, watches
 from springtide.control.books import Book
 from springtide.control.clock import Anchor, Clock, Source
 from springtide.control.hearings import Ear
@@ -29,7 +29,7 @@ from springtide.control.worlds import LiveWorld, rebuild_view
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.jobs import Job
 from springtide.errors import SpringtideError
-from springtide.executors.protocol import Event, Executor, NodeLost, Running
+from springtide.executors.protocol import Event, Executor, NodeLost, Probed, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
 from springtide.policies.kernels import Compilation
@@ -189,6 +189,8 @@ class Reconciler:
         if isinstance(event, NodeLost):
             return losses.hear(self.platform, event, self.decide)
         changed = self.ear.hear(event)
+        if changed and isinstance(event, Probed):
+            quotas.enforce(self.platform, event.job)
         drains.hear(self.platform, event)
         return changed
 
@@ -262,8 +264,11 @@ class Reconciler:
         return watches.is_admitted(decision, job)
 
     def flush(self) -> None:
-        """Commit what was staged, then act on it."""
+        """Commit what was staged, then act on it; the secrets of a job that ended, in whatever way, go."""
+        ended = [record.id for record in self.platform.book.batch.jobs.values() if not record.active]
         self.unsent += self.platform.book.commit()
+        for job_id in ended:
+            self.platform.home.secrets_file(job_id).unlink(missing_ok=True)
         try:
             self.send()
             self.executor.acknowledge(self.cursor)
