@@ -102,6 +102,7 @@ def test_every_reading_command_speaks_table_and_json(capsys: pytest.CaptureFixtu
         ["events"],
         ["why", "cli-reader"],
         ["top", "--once"],
+        ["users"],
         ["users", "list"],
     ):
         capsys.readouterr()

@@ -99,11 +99,12 @@ class Desk:
 
     def keep_secrets(self, record: JobRecord, given: Mapping[str, str]) -> None:
         """Keep the values of a job's secrets until it ends; one that has none, now or from before, is an error."""
-        home, names = self.reconciler.platform.home, record.spec.get("secrets", ())
+        platform, names = self.reconciler.platform, record.spec.get("secrets", ())
         missing = [name for name in names if name not in given]
         if not missing:
-            write_secrets(home, record.id, {name: given[name] for name in names})
-        elif not home.secrets_file(record.id).exists():
+            own = {name: given[name] for name in names}
+            write_secrets(platform.home, record.id, own, platform.find_run_as(record.user))
+        elif not platform.home.secrets_file(record.id).exists():
             raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit or resume from")
 
     def resume(self, job_id: str, secrets: Mapping[str, str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,10 +126,13 @@ def write_private(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def write_secrets(home: Home, job_id: str, values: Mapping[str, str]) -> None:
-    """Keep the secrets of a job until it ends."""
-    if values:
-        write_private(home.secrets_file(job_id), json.dumps(dict(values)))
+def write_secrets(home: Home, job_id: str, values: Mapping[str, str], owner: str | None = None) -> None:
+    """Keep the secrets of a job until it ends; the folder they lie in is that of the user whom its processes run as."""
+    if not values:
+        return
+    write_private(home.secrets_file(job_id), json.dumps(dict(values)))
+    if owner is not None:
+        shutil.chown(home.job_folder(job_id), owner)
 
 
 def read_address(home: Home) -> dict[str, Any] | None:
