@@ -8,7 +8,7 @@ from shutil import disk_usage
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+from springtide.cli.outputs import JSON_FILE, OUTPUT, Form, Output, print_table
 
 OLDEST_PYTHON = (3, 11)
 
@@ -23,7 +23,7 @@ class Finding:
     remedy: str = ""
 
 
-def run(output: Output = OUTPUT) -> None:
+def run(json_file: str = JSON_FILE, output: Output = OUTPUT) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
 
     Example:
@@ -32,9 +32,8 @@ def run(output: Output = OUTPUT) -> None:
     """
     findings = list(look())
     failed = any(finding.status == "failed" for finding in findings)
-    if output is Output.JSON:
-        write_json({"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]})
-    else:
+    document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}
+    if not Form(output, json_file).write(document):
         print_table(
             ("CHECK", "STATUS", "SEEN", "WHAT TO DO"), ((f.check, f.status, f.seen, f.remedy) for f in findings)
         )

@@ -8,22 +8,20 @@ from typing import Any
 
 import typer
 
-from springtide.cli.outputs import print_table, show_seconds, tell, write_json
+from springtide.cli.outputs import Form, print_table, show_seconds, tell
 from springtide.errors import ServerError
 
 EXIT_CODES = {"admitted": 0}
 
 
-def plan_local(job: Path, deadline: str | None, probe: bool, as_json: bool) -> None:
+def plan_local(job: Path, deadline: str | None, probe: bool, form: Form) -> None:
     """Print what a submission would be told now; exit code 0 if it would be admitted, else 3."""
     document = ask_server(job, deadline)
     if document is None:
         document = rehearse_here(job, deadline, probe)
     elif probe and document["answer"] == "unknown":
         tell("the server measures code when it is submitted; --probe is for planning without a server")
-    if as_json:
-        write_json(document)
-    else:
+    if not form.write(document):
         print_forecast(document)
     raise typer.Exit(EXIT_CODES.get(document["answer"], 3))
 
