@@ -16,6 +16,7 @@ from springtide.control.client import Client, load_job
 from springtide.control.journals import read_log
 from springtide.control.server import Server
 from springtide.errors import InputError, ServerError
+from springtide.executors.fake import FakeJob
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,33 @@ def test_names_and_unique_beginnings_find_jobs(client: Client, tmp_path: Path) -
         client.job("alpha")
     with pytest.raises(InputError, match="there is no job 'omega'"):
         client.job("omega")
+
+
+def test_of_jobs_with_one_name_the_newest_is_shown_but_none_cancelled_by_it(
+    server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.engine.executor, "usual", FakeJob(speeds={1: 0.01}))
+    job = write_project(tmp_path, name="twin")
+    first, second = client.submit(job), client.submit(job)
+    assert client.job("twin")["id"] == second["id"]
+    with pytest.raises(InputError, match=f"several jobs: twin .{second['id']}., twin .{first['id']}."):
+        client.cancel("twin")
+    assert client.cancel(first["id"])["state"] == "cancelled"
+    assert client.cancel("twin")["id"] == second["id"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "remedy"),
+    [
+        ({"devices": 50}, "fewer devices"),
+        ({"device_types": ["h100"]}, "springtide nodes"),
+        ({"elastic": False, "devices": 1, "deadline": "1h"}, "add duration:"),
+    ],
+)
+def test_why_says_what_would_help(client: Client, tmp_path: Path, keys: dict[str, Any], remedy: str) -> None:
+    told = client.why(client.submit(write_project(tmp_path, **keys))["id"])
+    assert told["state"] == "declined"
+    assert remedy in told["remedy"]
 
 
 def test_every_route_but_healthz_needs_a_token(server: Server) -> None:

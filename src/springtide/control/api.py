@@ -72,11 +72,15 @@ class Api:
         """Platform time."""
         return self.platform.clock.now_s()
 
-    def find_job(self, text: str, user: UserRecord) -> JobRecord:
-        """The one job that a text names among those a user may see."""
+    def find_job(self, text: str, user: UserRecord, alone: bool = False) -> JobRecord:
+        """The one job that a text names among those a user may see.
+
+        Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
+        only if no other is active.
+        """
         found = self.store.find_jobs(text, None if user.admin else user.name)
         active = [record for record in found if record.active]
-        if len(found) > 1 and len({record.name for record in found}) == 1:
+        if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
             return active[0] if active else found[0]
         if not found:
             raise MissingError(f"there is no job {text!r}; list them with: springtide ps --all")
@@ -229,7 +233,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     async def cancel_job(request: Request, job: JobRef) -> Document:
         """End a job for good; its last checkpoint stays."""
         user: UserRecord = request.state.user
-        record = api.find_job(job, user)
+        record = api.find_job(job, user, alone=True)
         await api.call(lambda: api.desk.cancel(record.id, user.name))
         return api.show_job(api.reload(record.id))
 
