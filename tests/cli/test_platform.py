@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.control.servers import run_server, write_project
 
+from springtide.cli import doctor
 from springtide.cli.app import main
 from springtide.control.homes import Home
 from springtide.control.records import JobRecord, State
@@ -187,6 +188,23 @@ def test_the_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -
     code, document = run_json(capsys, "doctor")
     assert code == 0
     assert {finding["check"] for finding in document["findings"]} >= {"python", "torch", "devices", "state", "server"}
+
+
+@pytest.mark.parametrize(("device", "status"), [("cuda", "failed"), ("cpu", "ok")])
+def test_where_there_are_gpus_the_doctor_tries_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, status: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert list(doctor.check_gpus()) == []
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        '#!/bin/sh\ncase $1 in --query-gpu*) echo "0, GPU-1, NVIDIA A100-SXM4-40GB, 40960, Disabled";; esac\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    findings = list(doctor.check_gpus(device))
+    assert (findings[0].check, findings[0].status) == ("cuda", status)
+    assert "paste the above into an issue" in capsys.readouterr().err
 
 
 def test_housekeeping_backs_up_restores_and_collects(
