@@ -87,6 +87,20 @@ def test_an_unknown_job_is_planned_with_exit_3(capsys: pytest.CaptureFixture[str
     assert plan["sentence"] == "unknown speed: `plan --probe` runs it for at most 15 s"
 
 
+def test_an_unknown_job_is_measured_for_a_plan_and_does_not_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = write_project(tmp_path / "work", deadline="1h", name="only-planned")
+    with run_server(tmp_path) as idle:
+        monkeypatch.setenv("SPRINGTIDE_HOME", str(idle.settings.home.root))
+        code, plan = run_json(capsys, "plan", job, "--probe")
+        assert (code, plan["answer"], plan["probe"]) == (0, "admitted", None)
+        assert plan["shares"]
+        code, told = run_json(capsys, "status", "plan-only-planned")
+        assert (told["state"], told["reason"], told["started_at"]) == ("cancelled", "measured", None)
+        assert run("status", "only-planned") == 2
+
+
 def test_without_waiting_an_unknown_job_is_probing_with_exit_3(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -150,8 +164,9 @@ def test_a_server_that_refuses_is_not_stopped_and_none_is_started_in_its_place(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
     monkeypatch.setenv("SPRINGTIDE_TOKEN", "wrong")
-    assert run("stop") == 4
-    assert "no valid token" in capsys.readouterr().err
+    for words in (["stop"], ["plan", write_project(tmp_path / "work")]):
+        assert run(*words) == 4
+        assert "no valid token" in capsys.readouterr().err
     monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("SPRINGTIDE_URL", server.url)
     assert run("stop") == 4

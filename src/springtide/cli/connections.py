@@ -37,6 +37,14 @@ def connect_or_start() -> "Client":
     return Client()
 
 
+def has_server() -> bool:
+    """Whether a server is named, or that of this state directory runs: if it does not let us in, that is an error."""
+    from springtide.control.homes import find_home, read_address
+
+    address = read_address(find_home())
+    return bool(os.environ.get("SPRINGTIDE_URL")) or (address is not None and is_alive(int(address["pid"])))
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process runs."""
     import psutil

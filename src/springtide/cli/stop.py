@@ -1,12 +1,11 @@
 """`springtide stop`: end the server and everything it started."""
 
-import os
 import time
 from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.connections import is_alive
+from springtide.cli.connections import has_server, is_alive
 from springtide.cli.outputs import OUTPUT, Output, write_json
 from springtide.errors import ServerError, StateError
 
@@ -47,7 +46,7 @@ def stop_server() -> bool:
         with Client() as client:
             client.stop()
     except ServerError:
-        if os.environ.get("SPRINGTIDE_URL") or (address is not None and is_alive(int(address["pid"]))):
+        if has_server():
             raise
         return False
     if address is not None:

@@ -224,10 +224,15 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
 
     @app.post("/api/v1/plan", tags=["jobs"])
     async def plan_job(request: Request, body: PlanBody) -> Document:
-        """What a submission would be told now; nothing is stored."""
-        submission = Submission(body.job, body.archive, request.state.user.name)
+        """What a submission would be told now; nothing is stored, unless unknown code is to be measured.
+
+        `probe` is then the job that does so. It ends when it has; the next plan knows the speed.
+        """
+        submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
         forecast = await api.call(lambda: api.desk.plan(submission))
-        return documents.write_forecast(forecast, api.now_s())
+        unknown = body.probe and forecast.reason == "unknown_speed"
+        measuring = await api.call(lambda: api.desk.measure(submission)) if unknown else None
+        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring}
 
     @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
     async def cancel_job(request: Request, job: JobRef) -> Document:

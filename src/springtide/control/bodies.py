@@ -38,10 +38,12 @@ class ResumeBody(Body):
 
 
 class PlanBody(Body):
-    """A job and the hash of its uploaded code."""
+    """A job and the hash of its uploaded code; whether it is measured if it is unknown, with which secrets."""
 
     job: JobFile
     archive: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    probe: bool = False
+    secrets: Secrets = {}
 
 
 class AcceptBody(Body):

@@ -92,11 +92,22 @@ class Client:
             document = self.job(document["id"])
         return document
 
-    def plan(self, job: Project | JobFile | Path | str | Document) -> Document:
-        """What a submission would be told now."""
+    def plan(self, job: Project | JobFile | Path | str | Document, probe: bool = False) -> Document:
+        """What a submission would be told now; with `probe`, unknown code is measured first, if a device is free."""
         project = load_job(job)
         told = project.job.model_dump(mode="json", exclude_defaults=True)
-        return self.ask("POST", "/api/v1/plan", json={"job": told, "archive": self.upload(self.pack(project))})
+        body = {"job": told, "archive": self.upload(self.pack(project))}
+        wish = {"probe": True, "secrets": read_secrets(project.job)} if probe else {}
+        answer = self.ask("POST", "/api/v1/plan", json=body | wish)
+        if not answer["probe"]:
+            return answer
+        measured = self.wait(answer["probe"], lambda document: document["state"] != "probing")
+        if measured["state"] == "waitlisted":
+            self.cancel(measured["id"])
+            return answer | {"sentence": f"{answer['sentence']}; but now {measured['sentence']}"}
+        if measured["state"] == "failed":
+            raise JobError(f"the probe failed: {measured['sentence']}")
+        return self.ask("POST", "/api/v1/plan", json=body)
 
     def pack(self, project: Project) -> Archive:
         """The archive of a project; one above the usual limit, if this server takes it."""

@@ -21,6 +21,8 @@ from springtide.core.jobs import Job, JobId
 from springtide.errors import InputError, JobError
 from springtide.executors.shelves import Shelf
 
+FAR = "3650d"  # a deadline for jobs that are only to be measured: without one nobody would
+
 
 class LimitError(InputError):
     """A user has reached a limit; try again later."""
@@ -150,6 +152,14 @@ class Desk:
             raise ConflictError(f"job {job_id} has no open offer{f' {offer_id}' if offer_id else ''}; submit it again")
         offers.accept(platform, found[0])
         self.reconciler.dirty = True
+
+    def measure(self, submission: Submission) -> str:
+        """Have unknown code measured for a plan; returns the id of the job that does so, and ends when it has."""
+        name = f"plan-{arrivals.make_name(submission.job)}"[:63]
+        far = submission.job.model_copy(update={"deadline": FAR, "name": name, "budget": None})
+        job_id = self.submit(replace(submission, job=far, accept_offer=False))
+        self.reconciler.remember_plans({*self.reconciler.plans, job_id})
+        return job_id
 
     def plan(self, submission: Submission) -> Forecast:
         """What a submission would be told now; stores and reserves nothing."""

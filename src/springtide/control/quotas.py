@@ -66,8 +66,6 @@ def is_measured(platform: Platform, record: JobRecord) -> bool:
 
 def enforce(platform: Platform, job_id: str) -> None:
     """Decline a job that has just been measured, if its user's quota does not cover it."""
-    if JobId(job_id) not in platform.world.jobs:
-        return  # it has failed, or is to be measured once more
     refusal = check_quota(platform, platform.book.jobs[job_id])
     if refusal is not None:
         platform.world.finish(JobId(job_id), platform.clock.now_s())

@@ -27,7 +27,7 @@ from springtide.control.sites import Site
 from springtide.control.store import Store
 from springtide.control.worlds import LiveWorld, rebuild_view
 from springtide.core.decisions import Decision, Snapshot
-from springtide.core.jobs import Job
+from springtide.core.jobs import Job, JobId
 from springtide.errors import SpringtideError
 from springtide.executors.protocol import Event, Executor, NodeLost, Probed, Running
 from springtide.executors.wire import load_instruction
@@ -62,6 +62,7 @@ class Reconciler:
         self.ear = Ear(self.platform)
         self.decide: Callable[[float, Snapshot], Decision] = partial(decide, find_policy(options.policy))
         self.cursor = int(store.fact("cursor") or 0)
+        self.plans: set[str] = set(store.fact("plans") or ())  # jobs that are only to be measured
         self.wake_at_s = inf
         self.dirty = True
         self.calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -189,10 +190,24 @@ class Reconciler:
         if isinstance(event, NodeLost):
             return losses.hear(self.platform, event, self.decide)
         changed = self.ear.hear(event)
-        if changed and isinstance(event, Probed):
-            quotas.enforce(self.platform, event.job)
+        if changed and isinstance(event, Probed) and JobId(event.job) in self.platform.world.jobs:
+            self.judge_measured(event.job)
         drains.hear(self.platform, event)
         return changed
+
+    def judge_measured(self, job_id: str) -> None:
+        """A job that has just been measured: one that was only to be planned ends, others must keep to their quota."""
+        if job_id not in self.plans:
+            quotas.enforce(self.platform, job_id)
+            return
+        sentence = "measured for a plan; submit it to have it run"
+        outcomes.end_job(self.platform, job_id, State.CANCELLED, "measured", sentence, self.platform.clock.now_s())
+        self.remember_plans(self.plans - {job_id})
+
+    def remember_plans(self, jobs: set[str]) -> None:
+        """Which jobs are only to be measured, also for the next server; those that have ended are forgotten."""
+        self.plans = {job_id for job_id in jobs if job_id in self.platform.book.jobs}
+        self.platform.book.put_fact("plans", sorted(self.plans))
 
     def lose_executor(self, error: Exception) -> None:
         """Note, once, that the executor does not answer; jobs go on without us meanwhile."""

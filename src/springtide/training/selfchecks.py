@@ -72,7 +72,7 @@ def train(device: str) -> list[float]:
     for _ in range(STEPS):
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     return losses
