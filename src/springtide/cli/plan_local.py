@@ -63,7 +63,8 @@ def print_forecast(document: dict[str, Any]) -> None:
     if document["shares"]:
         print_table(("DEVICES", "STEPS/S", "PLANNED WITH", "ALONE IT TAKES"), rows)
     for segment in document["plan"]:
-        print(f"plan: from {segment['from']} on {segment['share']} devices")
+        plural = "s" if segment["share"] != 1 else ""
+        print(f"plan: from {segment['from']} on {segment['share']} device{plural}")
     if document["cost_usd"] is not None:
         print(f"cost: at least {document['cost_usd']:.2f} USD")
     for offer in document["offers"]:
