@@ -156,7 +156,8 @@ class Desk:
     def measure(self, submission: Submission) -> str:
         """Have unknown code measured for a plan; returns the id of the job that does so, and ends when it has."""
         name = f"plan-{arrivals.make_name(submission.job)}"[:63]
-        far = submission.job.model_copy(update={"deadline": FAR, "name": name, "budget": None})
+        own = submission.job.checkpoint.model_copy(update={"dir": None})
+        far = submission.job.model_copy(update={"deadline": FAR, "name": name, "budget": None, "checkpoint": own})
         job_id = self.submit(replace(submission, job=far, accept_offer=False))
         self.reconciler.remember_plans({*self.reconciler.plans, job_id})
         return job_id
