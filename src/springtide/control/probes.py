@@ -21,12 +21,12 @@ LONGEST_S = arrivals.PROBE_START_S + PROBE_S
 MOST_WAIT_S = 600.0
 
 
-def settle(platform: Platform) -> bool:
+def settle(platform: Platform) -> list[str]:
     """After a decision: waitlist the jobs whose probes hold no device, and take back those whose probes do.
 
-    Returns whether a decision is called for.
+    Returns the jobs that are measured well enough and now wait for an answer.
     """
-    again = False
+    measured = []
     for job_id in [str(key) for key in platform.world.jobs if key.startswith(arrivals.PROBE_PREFIX)]:
         record = platform.book.jobs[job_id.removeprefix(arrivals.PROBE_PREFIX)]
         if record.devices and record.state is State.WAITLISTED:
@@ -34,10 +34,10 @@ def settle(platform: Platform) -> bool:
             platform.book.change(record.id, state=State.PROBING, reason="unknown_speed", sentence=sentence)
         elif not record.devices and record.state is State.PROBING and speeds.is_measured(platform.known(record)):
             outcomes.leave_devices(platform, record.id)  # measured on one type; another is not waited for
-            again = True
+            measured.append(record.id)
         elif not record.devices and record.state is State.PROBING:
             waitlist(platform, record)
-    return again
+    return measured
 
 
 def go_on(platform: Platform, job_id: str) -> None:
