@@ -158,9 +158,9 @@ class Ear:
         mix = self.platform.site.count_types(record.devices)
         if len(mix) == 1:
             return [speeds.learn_point(self.platform.speed(record), lap.share, steps, seconds)]
-        known = self.platform.known(record)
-        if sum(mix.values()) != lap.share or any(not known[kind].points for kind in mix if kind in known):
-            return []
+        known = {kind: speed for kind, speed in self.platform.known(record).items() if speed.points}
+        if sum(mix.values()) != lap.share or not mix.keys() <= known.keys():
+            return []  # a type that was never measured alone cannot be told from the others
         return list(kinds.learn_mix(known, record.logical_workers or lap.share, mix, steps, seconds).values())
 
     def resized(self, record: JobRecord, event: Resized) -> bool:
