@@ -54,11 +54,7 @@ class DeviceSpeed:
 
     def workers_within(self, step_s: float) -> int:
         """A_i: the most workers that a device can run in `step_s` seconds, up to what its memory holds."""
-        return self.hold(floor(step_s / self.turn_s * (1.0 + ROUNDING)))
-
-    def hold(self, turns: int) -> int:
-        """The workers of so many turns, up to what the memory of a device holds."""
-        return min(self.executors * turns, self.most_workers)
+        return min(self.executors * floor(step_s / self.turn_s * (1.0 + ROUNDING)), self.most_workers)
 
     def busy_s(self, workers: int) -> float:
         """Seconds in which a device runs so many workers."""
@@ -168,22 +164,26 @@ class LogicalWorkers:
         """
         if not mix:
             return inf
-        speeds = [(self.speeds[kind], devices) for kind, devices in mix.items()]
-        step_s = self.count / sum([devices * speed.capacity for speed, devices in speeds])
+        speeds = [(*self._turns[kind], devices) for kind, devices in mix.items()]
+        step_s = self.count / sum([devices * (executors / turn_s) for turn_s, executors, _, devices in speeds])
         while True:
             room, reached_s, next_s = 0, 0.0, inf
-            for speed, devices in speeds:
-                turns = floor(step_s / speed.turn_s * (1.0 + ROUNDING))
-                held = speed.hold(turns)
+            for turn_s, executors, most, devices in speeds:  # `workers_within` spelt out: this is asked often
+                turns = floor(step_s / turn_s * (1.0 + ROUNDING))
+                held = min(executors * turns, most)
                 room += devices * held
-                reached_s = max(reached_s, turns * speed.turn_s)
-                if held < speed.most_workers:
-                    next_s = min(next_s, (turns + 1) * speed.turn_s)
+                reached_s = max(reached_s, turns * turn_s)
+                if held < most:
+                    next_s = min(next_s, (turns + 1) * turn_s)
             if room >= self.count:
                 return reached_s
             if next_s == inf:
                 return inf
             step_s = next_s
+
+    @cached_property
+    def _turns(self) -> dict[str, tuple[float, int, int]]:
+        return {kind: (speed.turn_s, speed.executors, speed.most_workers) for kind, speed in self.speeds.items()}
 
     def _trim(self, mix: Mix, workers: dict[str, int]) -> dict[str, int]:
         """The same without room that nobody needs, taken from the slowest types first."""
