@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 
+from springtide.cli.app import VERBS, build_app
 from springtide.cli.outputs import Output, check_picture, write_report, write_text
 from springtide.errors import InputError
 
@@ -30,3 +32,23 @@ def test_unwritable_pictures_are_refused(tmp_path: Path) -> None:
         check_picture(tmp_path / "x.txt")
     with pytest.raises(InputError, match="does not exist"):
         check_picture(tmp_path / "none" / "x.png")
+
+
+REPORTS = {"demo", "doctor", "plan", "simulate", "throughput evaluate", "throughput fit", "verify"}
+
+
+def list_options(verb: str) -> dict[str, set[str]]:
+    """The options of a verb, or of each command below it."""
+    command = typer.main.get_command(build_app(verb))
+    assert hasattr(command, "commands")
+    found = command.commands[verb]
+    below = getattr(found, "commands", {})
+    every = {f"{verb} {name}": one for name, one in below.items()} or {verb: found}
+    return {name: {option for parameter in one.params for option in parameter.opts} for name, one in every.items()}
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_command_takes_o_json_and_every_report_json(verb: str) -> None:
+    for name, options in list_options(verb).items():
+        assert {"-o", "--output"} <= options, name
+        assert ("--json" in options) == (name in REPORTS), name

@@ -1,15 +1,23 @@
 """The commands of the live platform against a real server, with the exit codes and JSON that scripts rely on."""
 
 import json
+import os
+import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.control.servers import run_server, write_project
 
+from springtide.cli import doctor
 from springtide.cli.app import main
+from springtide.control.homes import Home
+from springtide.control.records import JobRecord, State
 from springtide.control.server import Server
+from springtide.control.store import Batch, Store
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,11 @@ def test_submit_follows_the_probe_and_exits_0_when_admitted(capsys: pytest.Captu
     assert (code, told["state"], told["met"]) == (0, "succeeded", True)
     code, plan = run_json(capsys, "plan", job)
     assert (code, plan["answer"]) == (0, "admitted")
+    assert run("plan", job, "--json", tmp_path.parent / "plan.json") == 0
+    assert capsys.readouterr().out.startswith("admitted")
+    assert json.loads((tmp_path.parent / "plan.json").read_text())["answer"] == "admitted"
+    assert run("plan", job, "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == 1
 
 
 def test_allowing_a_change_of_code_needs_a_folder_with_checkpoints(
@@ -85,6 +98,20 @@ def test_an_unknown_job_is_planned_with_exit_3(capsys: pytest.CaptureFixture[str
     assert plan["sentence"] == "unknown speed: `plan --probe` runs it for at most 15 s"
 
 
+def test_an_unknown_job_is_measured_for_a_plan_and_does_not_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = write_project(tmp_path / "work", deadline="1h", name="only-planned")
+    with run_server(tmp_path) as idle:
+        monkeypatch.setenv("SPRINGTIDE_HOME", str(idle.settings.home.root))
+        code, plan = run_json(capsys, "plan", job, "--probe")
+        assert (code, plan["answer"], plan["probe"]) == (0, "admitted", None)
+        assert plan["shares"]
+        code, told = run_json(capsys, "status", "plan-only-planned")
+        assert (told["state"], told["reason"], told["started_at"]) == ("cancelled", "measured", None)
+        assert run("status", "only-planned") == 2
+
+
 def test_without_waiting_an_unknown_job_is_probing_with_exit_3(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -106,6 +133,7 @@ def test_every_reading_command_speaks_table_and_json(capsys: pytest.CaptureFixtu
         ["events"],
         ["why", "cli-reader"],
         ["top", "--once"],
+        ["users"],
         ["users", "list"],
     ):
         capsys.readouterr()
@@ -143,6 +171,23 @@ def test_bad_input_ends_with_2_and_one_line(capsys: pytest.CaptureFixture[str], 
     assert len(error.strip().splitlines()) == 1
 
 
+def test_a_server_that_refuses_is_not_stopped_and_none_is_started_in_its_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    monkeypatch.setenv("SPRINGTIDE_TOKEN", "wrong")
+    for words in (["stop"], ["plan", write_project(tmp_path / "work")]):
+        assert run(*words) == 4
+        assert "no valid token" in capsys.readouterr().err
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SPRINGTIDE_URL", server.url)
+    assert run("stop") == 4
+    assert "no valid token" in capsys.readouterr().err
+    monkeypatch.setenv("SPRINGTIDE_URL", "http://127.0.0.1:9")
+    assert run("submit", write_project(tmp_path / "work")) == 4
+    assert "no server answers at http://127.0.0.1:9" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+
+
 def test_no_server_and_a_wrong_token_end_with_4(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,22 +216,80 @@ def test_the_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -
     assert {finding["check"] for finding in document["findings"]} >= {"python", "torch", "devices", "state", "server"}
 
 
+@pytest.mark.parametrize(("device", "status"), [("cuda", "failed"), ("cpu", "ok")])
+def test_where_there_are_gpus_the_doctor_tries_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, status: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert list(doctor.check_gpus()) == []
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        '#!/bin/sh\ncase $1 in --query-gpu*) echo "0, GPU-1, NVIDIA A100-SXM4-40GB, 40960, Disabled";; esac\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    findings = list(doctor.check_gpus(device))
+    assert (findings[0].check, findings[0].status) == ("cuda", status)
+    assert "paste the above into an issue" in capsys.readouterr().err
+
+
 def test_housekeeping_backs_up_restores_and_collects(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
     copy = tmp_path / "copy.db"
     assert run("backup", copy) == 0
     assert run("restore", copy) == 0
-    (server.settings.home.jobs / "orphan" / "logs").mkdir(parents=True)
+    orphan = server.settings.home.jobs / "orphan"
+    (orphan / "logs").mkdir(parents=True)
+    os.utime(orphan, (0, 0))
     code, document = run_json(capsys, "gc", "--dry-run")
     assert code == 0
     assert any(one["path"].endswith("orphan") for one in document["removed"])
-    assert (server.settings.home.jobs / "orphan").exists()
+    assert orphan.exists()
     assert run("gc") == 0
-    assert not (server.settings.home.jobs / "orphan").exists()
+    assert not orphan.exists()
     code, document = run_json(capsys, "du")
     assert document["bytes"] > 0
     monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path / "other"))
     assert run("restore", copy) == 0
     (tmp_path / "junk").write_text("junk")
     assert run("restore", tmp_path / "junk") == 2
+    assert run("backup", tmp_path) == 2
+    assert run("backup", tmp_path / "nowhere" / "copy.db") == 2
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute("UPDATE schema_version SET version = 1000")
+        connection.commit()
+    capsys.readouterr()
+    assert run("restore", copy) == 2
+    assert "is of version 1000" in capsys.readouterr().err
+
+
+def test_nothing_is_collected_where_the_jobs_are_in_a_database_elsewhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home").make()
+    (home.jobs / "theirs").mkdir()
+    os.utime(home.jobs / "theirs", (0, 0))
+    home.note_database("postgresql://ann:hunter2@elsewhere/springtide")
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
+    assert run("gc") == 1
+    assert "are in postgresql, not here" in capsys.readouterr().err
+    assert (home.jobs / "theirs").exists()
+    assert "hunter2" not in home.elsewhere.read_text()
+
+
+def test_gc_keeps_what_the_server_is_told_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path / "home").make()
+    store = Store(f"sqlite:///{home.database}")
+    ended_s = time.time() - 10 * 86400
+    job = JobRecord("id1", "one", "ann", State.SUCCEEDED, {"run": "x"}, 1.0, seq=1, finished_s=ended_s)
+    store.write(Batch(jobs={"id1": job}))
+    home.output("id1").mkdir(parents=True)
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
+    assert run("gc") == 0
+    assert home.output("id1").exists()
+    home.config.write_text("keep_days: 9\n")
+    assert run("gc") == 0
+    assert not home.job_folder("id1").exists()
+    assert Store(f"sqlite:///{home.database}").job("id1") is None
+    store.close()

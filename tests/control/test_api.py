@@ -3,6 +3,7 @@
 import stat
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import httpx
 import pytest
 from tests.control.servers import OPTIONS, connect, run_server, write_project
 
+from springtide.control.auth import is_own_origin
 from springtide.control.client import Client, load_job
+from springtide.control.journals import read_log
 from springtide.control.server import Server
 from springtide.errors import InputError, ServerError
+from springtide.executors.fake import FakeJob
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,33 @@ def test_names_and_unique_beginnings_find_jobs(client: Client, tmp_path: Path) -
         client.job("omega")
 
 
+def test_of_jobs_with_one_name_the_newest_is_shown_but_none_cancelled_by_it(
+    server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.engine.executor, "usual", FakeJob(speeds={1: 0.01}))
+    job = write_project(tmp_path, name="twin")
+    first, second = client.submit(job), client.submit(job)
+    assert client.job("twin")["id"] == second["id"]
+    with pytest.raises(InputError, match=f"several jobs: twin .{second['id']}., twin .{first['id']}."):
+        client.cancel("twin")
+    assert client.cancel(first["id"])["state"] == "cancelled"
+    assert client.cancel("twin")["id"] == second["id"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "remedy"),
+    [
+        ({"devices": 50}, "fewer devices"),
+        ({"device_types": ["h100"]}, "springtide nodes"),
+        ({"elastic": False, "devices": 1, "deadline": "1h"}, "add duration:"),
+    ],
+)
+def test_why_says_what_would_help(client: Client, tmp_path: Path, keys: dict[str, Any], remedy: str) -> None:
+    told = client.why(client.submit(write_project(tmp_path, **keys))["id"])
+    assert told["state"] == "declined"
+    assert remedy in told["remedy"]
+
+
 def test_every_route_but_healthz_needs_a_token(server: Server) -> None:
     assert httpx.get(f"{server.url}/healthz").json()["status"] == "ok"
     for path in ("/api/v1/jobs", "/metrics", "/docs", "/openapi.json", "/nowhere"):
@@ -87,9 +118,19 @@ def test_strange_hosts_origins_and_bodies_are_refused(server: Server, client: Cl
     assert status("GET", {"origin": "https://evil.example"}) == 403
     assert status("GET", {"origin": "null"}) == 403
     assert status("GET", {"origin": server.url}) == 200
+    assert status("GET", {"origin": "http://127.0.0.1:1"}) == 403
+    assert status("GET", {"origin": "ftp://" + server.url.split("//")[1]}) == 403
     assert status("POST", {"content-type": "text/plain"}) == 415
     assert status("POST", {"content-type": "application/x-www-form-urlencoded"}) == 415
     assert status("POST", {"content-type": "application/json"}, b" " * 1_100_000) == 413
+
+
+def test_pages_of_other_ports_are_foreign_but_a_proxy_is_not() -> None:
+    names = frozenset({"127.0.0.1", "localhost", "::1", "train.example"})
+    assert is_own_origin("http://localhost:8410", "localhost:8410", names)
+    assert not is_own_origin("http://localhost:3000", "localhost:8410", names)
+    assert is_own_origin("https://train.example", "127.0.0.1:8410", names)
+    assert not is_own_origin("https://evil.example", "127.0.0.1:8410", names)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +164,8 @@ def test_archives_must_be_whole_named_rightly_and_harmless(client: Client) -> No
 def test_the_state_directory_is_private(server: Server) -> None:
     home = server.settings.home
     assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
-    for path in (home.token, home.database, home.address):
+    beside = [home.database.with_name(home.database.name + suffix) for suffix in ("-wal", "-shm")]
+    for path in (home.token, home.database, home.address, *beside):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     token = home.token.read_text().strip()
     assert token.encode() not in home.database.read_bytes()
@@ -138,12 +180,18 @@ def test_users_see_and_cancel_their_own_jobs_only(server: Server, client: Client
         assert {one["user"] for one in bob.jobs(all=True)} == {"bob"}
         with pytest.raises(InputError, match="there is no job"):
             bob.cancel(mine["id"])
+        held = {device["job_name"] for device in bob.nodes()} | {str(fact) for fact in bob.why(own["id"])["facts"]}
+        assert "admins-job" not in str(held)
+        assert bob.events() == [event for event in client.events() if event["job"] == own["id"]]
         for act in (bob.users, bob.stop, lambda: bob.put_user("eve")):
             with pytest.raises(ServerError, match="no admin"):
                 act()
         with pytest.raises(InputError, match="active jobs; the limit is 1"):
             bob.submit(job)
     assert client.cancel(own["id"])["state"] == "cancelled"
+    assert client.why(own["id"])["sentence"] == f"it was cancelled by {server.owner.name}"
+    with pytest.raises(InputError, match="own admin rights"):
+        client.put_user(server.owner.name, quota_device_s=1.0)
     assert client.drop_user("bob") == {"schema": 1, "removed": "bob"}
     with connect(server, token) as bob, pytest.raises(ServerError):
         bob.jobs()
@@ -180,9 +228,53 @@ def test_secrets_are_in_no_record_and_gone_at_the_end(
     assert "hunter2" not in str(client.job(answer["id"])) + str(client.events())
 
 
-def test_too_many_changes_per_second_are_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
+@pytest.mark.parametrize("secrets", [{"KEY": 31337}, {"KEY": "31337" * 20_000}, "31337", ["31337"]])
+def test_a_refusal_does_not_repeat_a_secret(client: Client, tmp_path: Path, secrets: object) -> None:
+    wrong = body(client, tmp_path, secrets=["KEY"]) | {"secrets": secrets}
+    response = client.send("POST", "/api/v1/jobs", json=wrong)
+    assert response.status_code == 422
+    assert "secrets" in response.text and "31337" not in response.text
 
+
+@pytest.mark.parametrize(
+    ("usual", "own", "message"),
+    [
+        (
+            100_000,
+            25_000,
+            r"the archive holds .* MB in 3 files; .* The largest are: large.bin .*, small.bin .*, train.py",
+        ),
+        (20_000, 20_000, r"workdir .* holds .* The largest are: large.bin .*, small.bin .*, train.py"),
+        (20_000, 200_000, ""),
+    ],
+)
+def test_the_limit_of_a_server_holds_above_and_below_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usual: int, own: int, message: str
+) -> None:
+    monkeypatch.setattr("springtide.control.client.LIMIT_BYTES", usual)
+    job = write_project(tmp_path / "work")
+    for name, size in (("large.bin", 30_000), ("small.bin", 100)):
+        (tmp_path / "work" / name).write_bytes(b"x" * size)
+    with run_server(tmp_path, replace(OPTIONS, archive_limit_bytes=own)) as server, connect(server) as client:
+        if not message:
+            assert client.submit(job)["answer"] == "admitted"
+            return
+        with pytest.raises(InputError, match=message):
+            client.submit(job)
+
+
+def test_all_events_are_told_however_many_there_are(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("springtide.control.client.PAGE_EVENTS", 2)
+    job_id = client.wait(client.submit(write_project(tmp_path / "a"))["id"])["id"]
+    events = client.events(job_id)
+    assert len(events) > 3
+    assert [events[0]["kind"], events[-1]["kind"]] == ["submitted", "succeeded"]
+    assert client.events(job_id, events[-1]["seq"]) == []
+
+
+def test_too_many_changes_per_second_are_refused(tmp_path: Path) -> None:
     with run_server(tmp_path, replace(OPTIONS, rate_per_s=0.001, burst=3)) as server, connect(server) as client:
         codes = [client.send("POST", "/api/v1/jobs/x/cancel", json={}).status_code for _ in range(5)]
         assert codes == [404, 404, 404, 429, 429]
@@ -203,9 +295,12 @@ def test_logs_are_paged_tailed_and_reopened_after_rotation(server: Server, clien
     folder = server.settings.home.logs(job_id)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "rank-0.log"
-    log.write_text("".join(f"line {n}\n" for n in range(100)) + "half a li")
-    assert "".join(client.logs(job_id)) == "".join(f"line {n}\n" for n in range(100))
-    assert "".join(client.logs(job_id, tail=2)).endswith("line 99\n")
+    log.write_text("".join(f"line {n}\n" for n in range(100)) + "no end")
+    assert "".join(client.logs(job_id)) == log.read_text()
+    assert "".join(client.logs(job_id, tail=2)) == "line 99\nno end"
+    assert read_log(folder, 0, 0).text == log.read_text().removesuffix("no end"), "its line may go on"
+    (folder / "rank-1.log").write_text("a line without an end" * 20_000)
+    assert "".join(client.logs(job_id, rank=1)) == (folder / "rank-1.log").read_text()
     page = client.ask("GET", f"/api/v1/jobs/{job_id}/logs", params={"offset": 10**6})
     assert page["offset"] == 0
     (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\nbroken\n{"step": 2, "loss": 1.0}\n')

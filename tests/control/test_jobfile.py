@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,11 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("#" * (1 << 21))
     with pytest.raises(JobError, match="larger than"):
         read_job_file(tmp_path / "job.yaml")
+
+
+def test_the_schema_in_the_docs_is_the_one_that_is_checked() -> None:
+    exported = Path(__file__).parents[2] / "docs" / "job.schema.json"
+    assert json.loads(exported.read_text()) == build_schema(), "write build_schema() there again"
 
 
 def test_the_schema_names_every_key() -> None:

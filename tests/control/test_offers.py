@@ -108,10 +108,10 @@ def test_a_later_offer_is_checked_when_it_is_taken(stage: Stage) -> None:
 
 
 def test_a_reservation_counts_against_the_quota(stage: Stage) -> None:
-    from springtide.control.desks import outstanding_device_s
+    from springtide.control.quotas import outstanding_device_s
 
     offer_to(stage)
-    assert outstanding_device_s(stage.reconciler, "ann") > 0
+    assert outstanding_device_s(stage.reconciler.platform, "ann") > 0
 
 
 def test_a_third_job_of_a_user_gets_no_offer(stage: Stage) -> None:

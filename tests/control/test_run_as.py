@@ -4,6 +4,7 @@
 """
 
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from tests.control.servers import connect, run_server
 
 from springtide.control.client import Client
-from springtide.control.homes import Home, read_address
+from springtide.control.homes import Home, read_address, write_secrets
 from springtide.control.server import start_background
 from springtide.errors import SpringtideError
 from springtide.executors.local import LocalExecutor
@@ -84,6 +85,15 @@ def test_a_job_runs_as_its_users_system_user_and_cannot_read_the_token(home: Hom
     assert ended["state"] == "succeeded", (ended["sentence"], said)
     assert "uid 65534" in said and "token: Permission denied" in said
     assert (home.output(ended["id"]) / "done").stat().st_uid == 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_the_folder_of_a_job_with_secrets_is_that_of_its_user(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").make()
+    write_secrets(home, "job", {"KEY": "hunter2"}, OTHER)
+    assert home.job_folder("job").stat().st_uid == pwd.getpwnam(OTHER).pw_uid
+    assert home.secrets_file("job").stat().st_uid == 0
+    assert home.secrets_file("job").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_system_user_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_a_killed_agent_remembers_everything(tmp_path_factory: Any, asked: list[
 
 def test_an_instruction_is_new_once_even_after_a_restart(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
+    assert journal.path.stat().st_mode & 0o077 == 0
     start = make("start", "a", 3)
     assert isinstance(start, Start)
     assert journal.take(start) is Verdict.NEW

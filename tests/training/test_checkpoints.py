@@ -1,8 +1,11 @@
 """Checkpoints: whole or not at all, checked, and of this job."""
 
+import errno
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -148,6 +151,31 @@ def test_a_disk_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     checkpoints.save(state_at(1), 1, FACTS)
     with pytest.raises(CheckpointError, match="could not be written"):
         checkpoints.wait()
+
+
+@pytest.mark.parametrize(("free", "left"), [(3_000_000_000, [5, 4, 3]), (1_900_000_000, [5, 4])])
+def test_on_a_disk_that_is_nearly_full_older_ones_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, left: list[int]
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=10**10, free=free))
+    checkpoints = fill(tmp_path, 1, 2, 3, 4, 5, keep=3)
+    assert [int(path.name.removeprefix("step-")) for path in checkpoints.list()] == left
+
+
+def test_the_newest_is_there_until_the_next_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = fill(tmp_path, 1, 2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=10**10, free=0))
+    monkeypatch.setattr("springtide.training.checkpoints.write_tensors", fail_to_write)
+    checkpoints.save(state_at(3), 3, FACTS)
+    with pytest.raises(CheckpointError, match="No space left"):
+        checkpoints.wait()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000002"]
+
+
+def fail_to_write(path: Path, tensors: object) -> None:
+    """What a full disk does: some of it is written."""
+    path.write_bytes(b"half")
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_what_cannot_be_written_is_reported_whatever_the_reason(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`springtide backup`: copy the database while it is in use."""
 
+import sqlite3
 from pathlib import Path
 
 import typer
@@ -24,9 +25,13 @@ def run(
     home = find_home()
     if not home.database.exists():
         raise StateError(f"there is no database in {home.root}; nothing to back up")
-    if not file.absolute().parent.is_dir():
-        raise InputError(f"cannot write {file}: its folder does not exist")
-    back_up(home.database, file)
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        problem = "it is a folder" if file.is_dir() else "its folder does not exist"
+        raise InputError(f"cannot write {file}: {problem}; give the path of a new file")
+    try:
+        back_up(home.database, file)
+    except (OSError, sqlite3.Error) as error:
+        raise InputError(f"cannot write {file}: {error}; give the path of a new file") from None
     if output is Output.JSON:
         write_json({"schema": 1, "file": str(file), "bytes": file.stat().st_size})
     else:

@@ -58,6 +58,7 @@ def show(
 def refresh(
     source: str = typer.Option("skypilot", metavar="NAME", help="skypilot or gpuhunt."),
     out: Path = typer.Option(None, metavar="FILE", help="Where to write it. Default: your cache, used from then on."),
+    output: Output = OUTPUT,
 ) -> None:
     """Fetch today's prices from a public catalog.
 
@@ -76,6 +77,8 @@ def refresh(
         target.write_text(write_catalog(fresh), encoding="utf-8")
     except OSError as error:
         raise CatalogError(f"cannot write {target}: {error.strerror}; give another with --out FILE") from None
+    if output is Output.JSON:
+        write_json({"schema": 1, "file": str(target), "prices": describe_age(fresh), "machines": len(fresh.machines)})
     tell(f"{len(fresh.machines)} prices from {fresh.origin} written to {target}")
 
 

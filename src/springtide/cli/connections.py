@@ -1,9 +1,10 @@
 """The line from a command to the server: found, or started in the background where a command needs one."""
 
+import os
 from typing import TYPE_CHECKING
 
 from springtide.cli.outputs import tell
-from springtide.errors import InputError, ServerError
+from springtide.errors import InputError
 
 if TYPE_CHECKING:
     from springtide.control.client import Client
@@ -17,25 +18,41 @@ def connect() -> "Client":
 
 
 def connect_or_start() -> "Client":
-    """A client of the running server, or of one that is started now, in the background."""
+    """A client of the server that is named or runs here, or else of one that is started now, in the background."""
     from springtide.control.client import Client
     from springtide.control.homes import find_home, read_address
     from springtide.control.server import is_answering, start_background
 
-    try:
-        client = Client()
-        if is_answering(client.url):
-            return client
-        client.close()
-    except ServerError:
-        pass
+    if os.environ.get("SPRINGTIDE_URL"):
+        return Client()
     home = find_home()
     address = read_address(home)
-    if address is not None:
-        home.address.unlink(missing_ok=True)
+    if address is not None and is_alive(int(address["pid"])):
+        if is_answering(address["url"]):
+            return Client()
+    else:
+        home.address.unlink(missing_ok=True)  # of a server that was killed
     url = start_background(home)
     tell(f"started a server at {url} (state in {home.root}); stop it with: springtide stop")
     return Client()
+
+
+def has_server() -> bool:
+    """Whether a server is named, or that of this state directory runs: if it does not let us in, that is an error."""
+    from springtide.control.homes import find_home, read_address
+
+    address = read_address(find_home())
+    return bool(os.environ.get("SPRINGTIDE_URL")) or (address is not None and is_alive(int(address["pid"])))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def choose_job(client: "Client", ref: str | None) -> str:

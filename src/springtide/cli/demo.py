@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, WIDE, Output, show_seconds, tell, write_json
+from springtide.cli.outputs import JSON_FILE, OUTPUT, WIDE, Form, Output, show_seconds, tell
 from springtide.errors import JobError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ LINES = 12  # of what happened, shown under the live table
 
 def run(
     simulated: bool = typer.Option(False, "--simulated", help="Only compare policies in a simulated cluster."),
+    json_file: str = JSON_FILE,
     output: Output = OUTPUT,
 ) -> None:
     """Start the platform, submit real training jobs with deadlines, kill a worker, and prove the bits.
@@ -37,8 +38,9 @@ def run(
 
       springtide demo --simulated
     """
+    form = Form(output, json_file)
     if simulated:
-        show_simulation(output)
+        show_simulation(form)
         return
     from springtide.control.speeds import find_torch_version
 
@@ -48,9 +50,7 @@ def run(
     with open_play() as play:
         endings = play.perform()
     good = all(ending.kept and ending.equal for ending in endings)
-    if output is Output.JSON:
-        write_json(write_document(endings, good, play))
-    else:
+    if not form.write(write_document(endings, good, play)):
         print_endings(endings)
         print(tell_outcome(endings, play))
         print(
@@ -73,14 +73,12 @@ def count_times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def show_simulation(output: Output) -> None:
+def show_simulation(form: Form) -> None:
     """The same policies on a virtual clock."""
     from springtide.cli.rehearsal import print_reports, rehearse
 
     reports = rehearse()
-    if output is Output.JSON:
-        write_json({"schema": 1, "runs": [report.to_json() for report in reports]})
-    else:
+    if not form.write({"schema": 1, "runs": [report.to_json() for report in reports]}):
         print_reports(reports)
 
 

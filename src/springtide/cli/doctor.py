@@ -1,6 +1,8 @@
 """`springtide doctor`: check this machine and this installation."""
 
+import json
 import platform
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -8,9 +10,11 @@ from shutil import disk_usage
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+from springtide.cli.outputs import JSON_FILE, OUTPUT, Form, Output, print_table, tell
 
 OLDEST_PYTHON = (3, 11)
+SELF_CHECK_S = 60.0
+PASTE = "CUDA is written, but was not yet run by us: please paste the above into an issue, whatever it says"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,10 @@ class Finding:
     remedy: str = ""
 
 
-def run(output: Output = OUTPUT) -> None:
+def run(json_file: str = JSON_FILE, output: Output = OUTPUT) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
+
+    Where there are GPUs, each of them trains for a moment, twice, to see that the bits are the same.
 
     Example:
 
@@ -32,9 +38,8 @@ def run(output: Output = OUTPUT) -> None:
     """
     findings = list(look())
     failed = any(finding.status == "failed" for finding in findings)
-    if output is Output.JSON:
-        write_json({"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]})
-    else:
+    document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}
+    if not Form(output, json_file).write(document):
         print_table(
             ("CHECK", "STATUS", "SEEN", "WHAT TO DO"), ((f.check, f.status, f.seen, f.remedy) for f in findings)
         )
@@ -47,6 +52,7 @@ def look() -> Iterator[Finding]:
     yield check_system()
     yield check_torch()
     yield from check_devices()
+    yield from check_gpus()
     yield from check_home()
     yield check_server()
 
@@ -90,11 +96,33 @@ def check_devices() -> Iterator[Finding]:
         yield Finding("devices", "warning", note, "free the device, or repair the driver")
 
 
+def check_gpus(device: str = "cuda") -> Iterator[Finding]:
+    """What the GPUs do for a minute at most, tried in a process of its own; nothing where there are none."""
+    from springtide.control.speeds import find_torch_version
+    from springtide.executors.devices import discover
+
+    if not find_torch_version() or not any(found.uuid for found in discover().devices):
+        return
+    command = [sys.executable, "-m", "springtide.training.selfchecks", device]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SELF_CHECK_S)
+    except subprocess.TimeoutExpired:
+        yield Finding("self-check", "failed", f"no answer within {SELF_CHECK_S:g} s", "see whether others use the GPUs")
+        return
+    for line in done.stdout.splitlines():
+        told = json.loads(line)
+        yield Finding(told["check"], "ok" if told["ok"] else "failed", told["seen"])
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
+        yield Finding("self-check", "failed", words[-1], "repair the driver, or install a torch built for it")
+    tell(PASTE)
+
+
 def check_home() -> Iterator[Finding]:
     """The state directory and the disk under it."""
     from springtide.control.homes import find_home
-    from springtide.control.housekeeping import is_disk_low
     from springtide.errors import StateError
+    from springtide.training.disks import is_disk_low
 
     home = find_home()
     try:

@@ -1,30 +1,28 @@
 """`springtide gc`: remove what no job needs any more."""
 
 import time
+from typing import TYPE_CHECKING
 
 import typer
 
 from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+from springtide.errors import StateError
+
+if TYPE_CHECKING:
+    from springtide.control.housekeeping import Piece
 
 
 def run(
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would go."),
     output: Output = OUTPUT,
 ) -> None:
-    """Remove old checkpoints, probes, code without jobs, and jobs that ended 90 days ago.
+    """Remove old checkpoints, probes, code without jobs, and jobs that ended 90 days ago, as a server does every hour.
 
     Example:
 
       springtide gc --dry-run
     """
-    from springtide.control.homes import find_home
-    from springtide.control.housekeeping import collect, list_garbage
-    from springtide.control.store import Store
-
-    home = find_home().make()
-    store = Store(f"sqlite:///{home.database}")
-    pieces = (list_garbage if dry_run else collect)(home, store, time.time())
-    store.close()
+    pieces = look(dry_run)
     total = sum(piece.bytes for piece in pieces)
     if output is Output.JSON:
         listed = [{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in pieces]
@@ -34,3 +32,22 @@ def run(
     print_table(("WHAT", "MB", "WHERE"), rows, "nothing to remove")
     if pieces:
         print(f"{'would free' if dry_run else 'freed'} {total / 1e6:.1f} MB")
+
+
+def look(dry_run: bool) -> "list[Piece]":
+    """What may go, and unless it is only asked for, has gone."""
+    from springtide.control.homes import find_home
+    from springtide.control.housekeeping import collect, list_garbage
+    from springtide.control.platforms import Options
+    from springtide.control.server import read_config
+    from springtide.control.store import Store
+
+    home = find_home().make()
+    if home.elsewhere.exists():
+        kind = home.elsewhere.read_text().strip()
+        raise StateError(f"the jobs of {home.root} are in {kind}, not here; their server removes what may go by itself")
+    store = Store(f"sqlite:///{home.database}")
+    try:
+        return (list_garbage if dry_run else collect)(home, store, time.time(), read_config(home, Options()).keep_days)
+    finally:
+        store.close()

@@ -50,7 +50,7 @@ def run(
     with connect() as client:
         ref = client.job(choose_job(client, job))["id"]
         try:
-            pieces, told = [], False
+            pieces, told, text = [], False, ""
             steps = Steps(client, ref) if follow and rank == 0 else None
             for text in client.logs(ref, rank, follow, tail, steps.tell if steps is not None else None):
                 if output is Output.JSON:
@@ -69,5 +69,7 @@ def run(
         if not told:
             tell(f"rank {rank} of {document['name']} printed nothing; what run.log recorded: springtide logs -f {ref}")
         return
+    if sys.stdout.isatty() and text and not text.endswith("\n"):
+        print()
     tell(f"{document['name']} {document['state']}: {document['sentence']}")
     raise typer.Exit(EXIT_CODES.get(document["state"], 0))

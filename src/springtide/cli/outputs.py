@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,7 @@ class Output(StrEnum):
 
 
 OUTPUT = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout.")
+JSON_FILE = typer.Option(None, "--json", metavar="FILE|-", help="Write the result as JSON.")
 
 
 def write_json(document: dict[str, Any]) -> None:
@@ -39,6 +41,18 @@ def write_report(document: dict[str, Any], json_file: str | None, output: Output
         write_json(document)
         return True
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a report is to look like: `-o table|json` and `--json FILE|-`."""
+
+    output: Output = Output.TABLE
+    json_file: str | None = None
+
+    def write(self, document: dict[str, Any]) -> bool:
+        """Write the document as JSON where that was asked for; whether stdout has it."""
+        return write_report(document, self.json_file, self.output)
 
 
 def write_text(text: str, target: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output
+from springtide.cli.outputs import JSON_FILE, OUTPUT, Form, Output
 from springtide.cli.plan_cloud import Job, Market, Wishes, plan_cloud
 from springtide.cli.replan import Running
 from springtide.errors import InputError, JobError
@@ -64,6 +64,7 @@ def run(
     ),
     lost: bool = typer.Option(False, "--lost", rich_help_panel=RUNNING, help="Machines were taken away."),
     probe: bool = typer.Option(False, "--probe", help="Without --cloud: run unknown code for at most 15 s."),
+    json_file: str = JSON_FILE,
     output: Output = OUTPUT,
 ) -> None:
     """Plan a job: the best machines with time, cost and the chance to meet the deadline.
@@ -82,12 +83,13 @@ def run(
     from springtide.cloud.spot import SpotTerms
     from springtide.control.durations import parse_deadline, parse_span
 
+    form = Form(output, json_file)
     if cloud is None:
         if job is None:
             raise InputError("nothing to plan: give a job file, or say where to rent with --cloud aws[,gcp,azure]")
         from springtide.cli.plan_local import plan_local
 
-        plan_local(job, deadline, probe, output is Output.JSON)
+        plan_local(job, deadline, probe, form)
     told = read_job(job)
     now_s = time()
     due = deadline or told.get("deadline")
@@ -122,7 +124,7 @@ def run(
         ),
         Market(cloud, region, types, catalog),
         limits,
-        Wishes(output is Output.JSON, pareto, export, export_file, bucket),
+        Wishes(form, pareto, export, export_file, bucket),
         None if running is None else Running(running, done, observed, lost),
     )
 

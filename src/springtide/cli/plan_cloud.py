@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
-from springtide.cli.outputs import check_picture, tell, write_json, write_text
+from springtide.cli.outputs import Form, check_picture, tell, write_text
 from springtide.cli.replan import Running, replan, show_move
 from springtide.errors import InputError, JobError
 
@@ -65,9 +65,9 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What to make of the result: JSON, a picture of the front, a SkyPilot task and where to write it."""
+    """What to make of the result: its form, a picture of the front, a SkyPilot task and where to write it."""
 
-    json: bool
+    form: Form
     pareto: Path | None
     export: str | None
     export_file: str | None
@@ -90,7 +90,7 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, runni
         work, speeds = make_work(job), load_speeds(job, catalog)
     if running is not None:
         warn_age(catalog)
-        show_move(replan(running, catalog, speeds, work, limits), wishes.json)
+        show_move(replan(running, catalog, speeds, work, limits), wishes.form)
         return
     search = search_plans(catalog, speeds, work, limits, Wanted(front=wishes.pareto is not None))
     warn_age(catalog)
@@ -98,7 +98,7 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, runni
         from springtide.cloud.drawings import draw_front
 
         draw_front(search, limits, wishes.pareto)
-    show_search(search, work, limits, catalog, wishes.json)
+    show_search(search, work, limits, catalog, wishes.form)
     if not job.points:
         tell(REMEDY)
     if wishes.export is not None:
@@ -184,13 +184,12 @@ def find_speeds(
     return speeds
 
 
-def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Catalog", as_json: bool) -> None:
+def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Catalog", form: Form) -> None:
     """Print what was found, as JSON or for people."""
     from springtide.cloud.reasons import compare_obvious, list_remarks
 
     obvious = compare_obvious(search, work, limits)
-    if as_json:
-        write_json(build_document(search, work, limits, catalog, obvious))
+    if form.write(build_document(search, work, limits, catalog, obvious)):
         return
     if search.best:
         _print_plans("plans", search.best, search, limits)

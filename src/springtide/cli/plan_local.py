@@ -8,38 +8,35 @@ from typing import Any
 
 import typer
 
-from springtide.cli.outputs import print_table, show_seconds, tell, write_json
+from springtide.cli.connections import has_server
+from springtide.cli.outputs import Form, print_table, show_seconds, tell
 from springtide.errors import ServerError
 
 EXIT_CODES = {"admitted": 0}
 
 
-def plan_local(job: Path, deadline: str | None, probe: bool, as_json: bool) -> None:
+def plan_local(job: Path, deadline: str | None, probe: bool, form: Form) -> None:
     """Print what a submission would be told now; exit code 0 if it would be admitted, else 3."""
-    document = ask_server(job, deadline)
+    document = ask_server(job, deadline, probe)
     if document is None:
         document = rehearse_here(job, deadline, probe)
-    elif probe and document["answer"] == "unknown":
-        tell("the server measures code when it is submitted; --probe is for planning without a server")
-    if as_json:
-        write_json(document)
-    else:
+    if not form.write(document):
         print_forecast(document)
     raise typer.Exit(EXIT_CODES.get(document["answer"], 3))
 
 
-def ask_server(job: Path, deadline: str | None) -> dict[str, Any] | None:
-    """The server's word, or None where no server answers."""
+def ask_server(job: Path, deadline: str | None, probe: bool) -> dict[str, Any] | None:
+    """The server's word, or None where no server answers; it measures unknown code on devices that no promise needs."""
     from springtide.control.client import Client, load_job
 
     project = load_job(job, deadline=deadline)
     try:
-        client = Client()
-        client.server()
+        with Client() as client:
+            return client.plan(project, probe)
     except ServerError:
+        if has_server():
+            raise
         return None
-    with client:
-        return client.plan(project)
 
 
 def rehearse_here(job: Path, deadline: str | None, probe: bool) -> dict[str, Any]:
@@ -66,7 +63,8 @@ def print_forecast(document: dict[str, Any]) -> None:
     if document["shares"]:
         print_table(("DEVICES", "STEPS/S", "PLANNED WITH", "ALONE IT TAKES"), rows)
     for segment in document["plan"]:
-        print(f"plan: from {segment['from']} on {segment['share']} devices")
+        plural = "s" if segment["share"] != 1 else ""
+        print(f"plan: from {segment['from']} on {segment['share']} device{plural}")
     if document["cost_usd"] is not None:
         print(f"cost: at least {document['cost_usd']:.2f} USD")
     for offer in document["offers"]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from springtide.cli.outputs import write_json
+from springtide.cli.outputs import Form
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def find_machine(part: dict[str, Any], catalog: "Catalog") -> "Machine":
     )
 
 
-def show_move(move: "Move", as_json: bool) -> None:
+def show_move(move: "Move", form: Form) -> None:
     """Print the decision."""
     from springtide.cloud.plans import describe_plan
 
-    if as_json:
-        plan = None if move.plan is None else describe_plan(move.plan)
-        write_json({"schema": 1, "move": plan is not None, "why": move.why, "plan": plan})
-    elif move.plan is None:
+    plan = None if move.plan is None else describe_plan(move.plan)
+    if form.write({"schema": 1, "move": plan is not None, "why": move.why, "plan": plan}):
+        return
+    if move.plan is None:
         print(f"stay: {move.why}")
     else:
         cost = f"${move.plan.cost_usd.low:.2f}-{move.plan.cost_usd.high:.2f}"

@@ -1,6 +1,7 @@
 """`springtide restore`: put a backup in the place of the database."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import typer
@@ -39,9 +40,15 @@ def run(
 
 
 def check_backup(file: Path) -> None:
-    """Refuse what is no database of ours."""
+    """Refuse what is no database of ours, or of a newer springtide."""
+    from springtide.control.migrations import VERSION
+
     try:
-        with sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True) as connection:
-            connection.execute("SELECT version FROM schema_version").fetchone()
-    except sqlite3.Error as error:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            (version,) = connection.execute("SELECT version FROM schema_version").fetchone()
+    except (sqlite3.Error, TypeError) as error:
         raise InputError(f"{file} is no backup of a springtide database ({error})") from None
+    if version > VERSION:
+        raise InputError(
+            f"{file} is of version {version}, this springtide knows up to {VERSION}; install the newer springtide again"
+        )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from springtide.cli.connections import has_server, is_alive
 from springtide.cli.outputs import OUTPUT, Output, write_json
 from springtide.errors import ServerError, StateError
 
@@ -35,7 +36,7 @@ def run(
 
 
 def stop_server() -> bool:
-    """Ask the server to end all, and wait until it has; returns whether there was one."""
+    """Ask the server to end all, and wait until it has; returns whether there was one. One that refuses is an error."""
     from springtide.control.client import Client
     from springtide.control.homes import find_home, read_address
 
@@ -45,6 +46,8 @@ def stop_server() -> bool:
         with Client() as client:
             client.stop()
     except ServerError:
+        if has_server():
+            raise
         return False
     if address is not None:
         wait_for_end(home, int(address["pid"]))
@@ -58,16 +61,6 @@ def wait_for_end(home: "Home", pid: int) -> None:
         if time.monotonic() > until_s:
             raise StateError(f"server {pid} did not end within {PATIENCE_S:g} s; see {home.log}")
         time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs."""
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def stop_agent() -> bool:

@@ -1,13 +1,21 @@
 """`springtide throughput`: fit measured step times, predict others, import published tables, judge the forms."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, check_picture, write_report, write_text
+from springtide.cli.outputs import (
+    JSON_FILE,
+    OUTPUT,
+    Output,
+    check_picture,
+    tell,
+    write_json,
+    write_report,
+    write_text,
+)
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,9 +25,6 @@ if TYPE_CHECKING:
     from springtide.throughput.splits import Split
 
 app = typer.Typer(rich_markup_mode="rich")
-
-
-JSON_FILE = typer.Option(None, "--json", metavar="FILE|-", help="Write the result as JSON.")
 
 
 @app.command()
@@ -59,6 +64,7 @@ def import_(
     device_type: str = typer.Option(None, help="What to call the devices. Default: the folder's name."),
     per_node: int = typer.Option(8, min=1, help="Devices of a full node (elasticflow tables do not say)."),
     out: str = typer.Option("-", metavar="FILE|-", help="Where to write the points."),
+    output: Output = OUTPUT,
 ) -> None:
     """Turn published tables into a points file.
 
@@ -69,10 +75,15 @@ def import_(
     from springtide.throughput.formats import Source, import_points
     from springtide.throughput.points import write_points
 
+    if output is Output.JSON and out == "-":
+        raise InputError("stdout holds either the points or JSON; say where the points go with --out FILE")
     kind = device_type or (source if source.is_dir() else source.parent).resolve().name
     points = import_points(Source(source, kind, per_node), name)
     write_text(write_points(points), out)
-    print(f"{len(points)} points of {len({point.layout.model for point in points})} models", file=sys.stderr)
+    models = sorted({point.layout.model for point in points})
+    if output is Output.JSON:
+        write_json({"schema": 1, "file": out, "points": len(points), "models": models})
+    tell(f"{len(points)} points of {len(models)} models")
 
 
 @app.command()

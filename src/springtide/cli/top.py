@@ -49,10 +49,10 @@ def draw(jobs: list[dict[str, Any]], devices: list[dict[str, Any]]) -> "Group":
     from rich.table import Table
     from rich.text import Text
 
-    held = sum(device["job"] is not None for device in devices)
+    held = sum(device["job_name"] is not None for device in devices)
     line = Text(f"{held} of {len(devices)} devices held: ")
     for device in devices:
-        line.append(f"[{device['job_name'] or ' '}]", style="green" if device["job"] else "dim")
+        line.append(f"[{device['job_name'] or ' '}]", style="green" if device["job_name"] else "dim")
     table = Table(*HEADINGS, box=None, header_style="bold", pad_edge=False)
     for job in jobs:
         table.add_row(*show_row(job))

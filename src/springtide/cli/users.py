@@ -8,6 +8,20 @@ from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
 app = typer.Typer(help="Who may submit, and how much. For admins; without users of its own a server has its owner.")
 
 
+@app.callback(invoke_without_command=True)
+def run(context: typer.Context, output: Output = OUTPUT) -> None:
+    """List users and their limits; add, change or remove one.
+
+    Examples:
+
+      springtide users
+
+      springtide users add ann --quota 36000
+    """
+    if context.invoked_subcommand is None:
+        list_users(output)
+
+
 @app.command("list")
 def list_users(output: Output = OUTPUT) -> None:
     """List users and their limits."""

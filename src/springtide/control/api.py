@@ -6,6 +6,7 @@ stored. The gate in front (`gates`) has checked host, origin, body and token.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request
@@ -24,6 +25,7 @@ from springtide.control.bodies import (
     JobRef,
     Number,
     PlanBody,
+    ResumeBody,
     SubmitBody,
     UserBody,
     UserName,
@@ -41,7 +43,13 @@ from springtide.errors import InputError
 
 T = TypeVar("T")
 Document = dict[str, Any]
+RECENT_EVENTS = 200  # of a job, to say why it is where it is
 RENT_WAIT_S = 2.0  # a reader may wait for what renting would cost; a submission never does
+
+
+def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
+    """A job as a user may know of it: that it is there, but whose and what only of their own."""
+    return record if user.admin or record.user == user.name else replace(record, id="", name="another user's job")
 
 
 class Api:
@@ -64,11 +72,15 @@ class Api:
         """Platform time."""
         return self.platform.clock.now_s()
 
-    def find_job(self, text: str, user: UserRecord) -> JobRecord:
-        """The one job that a text names among those a user may see."""
+    def find_job(self, text: str, user: UserRecord, alone: bool = False) -> JobRecord:
+        """The one job that a text names among those a user may see.
+
+        Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
+        only if no other is active.
+        """
         found = self.store.find_jobs(text, None if user.admin else user.name)
         active = [record for record in found if record.active]
-        if len(found) > 1 and len({record.name for record in found}) == 1:
+        if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
             return active[0] if active else found[0]
         if not found:
             raise MissingError(f"there is no job {text!r}; list them with: springtide ps --all")
@@ -145,8 +157,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         told = explanations.explain(
             record,
             api.store.offers(record.id),
-            api.store.events(record.id),
-            api.store.active_jobs(),
+            api.store.last_events(RECENT_EVENTS, record.id)[::-1],
+            [hide_name(other, request.state.user) for other in api.store.active_jobs()],
             api.now_s(),
         )
         return {
@@ -179,7 +191,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What a rank wrote, from an offset on, or its last lines."""
         record = api.find_job(job, request.state.user)
-        page = journals.read_log(api.platform.home.logs(record.id), rank, offset, tail)
+        page = journals.read_log(api.platform.home.logs(record.id), rank, offset, tail, record.active)
         return {
             "schema": 1,
             "job": record.id,
@@ -206,30 +218,35 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         """Ask for a promise: 201 with the answer, or 202 while the speed of unknown code is measured."""
         user: UserRecord = request.state.user
         submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer)
-        job_id = await api.call(lambda: api.desk.submit(submission, user))
+        job_id = await api.call(lambda: api.desk.submit(submission))
         record = api.reload(job_id)
         return JSONResponse(api.show_answer(record, body.accept_offer), 202 if record.state is State.PROBING else 201)
 
     @app.post("/api/v1/plan", tags=["jobs"])
     async def plan_job(request: Request, body: PlanBody) -> Document:
-        """What a submission would be told now; nothing is stored."""
-        submission = Submission(body.job, body.archive, request.state.user.name)
+        """What a submission would be told now; nothing is stored, unless unknown code is to be measured.
+
+        `probe` is then the job that does so. It ends when it has; the next plan knows the speed.
+        """
+        submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
         forecast = await api.call(lambda: api.desk.plan(submission))
-        return documents.write_forecast(forecast, api.now_s())
+        unknown = body.probe and forecast.reason == "unknown_speed"
+        measuring = await api.call(lambda: api.desk.measure(submission)) if unknown else None
+        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring}
 
     @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
     async def cancel_job(request: Request, job: JobRef) -> Document:
         """End a job for good; its last checkpoint stays."""
         user: UserRecord = request.state.user
-        record = api.find_job(job, user)
+        record = api.find_job(job, user, alone=True)
         await api.call(lambda: api.desk.cancel(record.id, user.name))
         return api.show_job(api.reload(record.id))
 
     @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
-    async def resume_job(request: Request, job: JobRef) -> Document:
+    async def resume_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
         """Let a paused, cancelled or failed job go on from its last checkpoint."""
         record = api.find_job(job, request.state.user)
-        await api.call(lambda: api.desk.resume(record.id))
+        await api.call(lambda: api.desk.resume(record.id, body.secrets if body is not None else {}))
         return api.show_job(api.reload(record.id))
 
     @app.post("/api/v1/jobs/{job}/accept", tags=["jobs"])
@@ -251,10 +268,11 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
         data = await request.body()
-        found = check_archive(data, api.platform.options.archive_limit_bytes)
+        limit_bytes = api.platform.options.archive_limit_bytes
+        found = check_archive(data, limit_bytes)
         if found != code_hash:
             raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
-        await asyncio.to_thread(unpack, data, api.platform.home.code / code_hash)
+        await asyncio.to_thread(unpack, data, api.platform.home.code / code_hash, limit_bytes)
         return {"schema": 1, "archive": code_hash}
 
 
@@ -272,9 +290,10 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
         return PlainTextResponse(write_metrics(api.store, api.platform.site, api.now_s()), media_type="text/plain")
 
     @app.get("/api/v1/nodes", tags=["server"])
-    def list_nodes() -> Document:
-        """The devices, and who holds them."""
-        holders = {name: record for record in api.store.active_jobs() for name in record.devices}
+    def list_nodes(request: Request) -> Document:
+        """The devices, and who holds them; of other users' jobs only that they do."""
+        active = [hide_name(record, request.state.user) for record in api.store.active_jobs()]
+        holders = {name: record for record in active for name in record.devices}
         site = api.platform.site
         states = drains.describe_nodes(site, api.store.fact(drains.FACT))
         devices = [
@@ -283,7 +302,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
                 "node": label,
                 "state": states[label],
                 "type": kind,
-                "job": holders[name].id if name in holders else None,
+                "job": holders[name].id or None if name in holders else None,
                 "job_name": holders[name].name if name in holders else None,
             }
             for label, node, kind in zip(site.nodes, site.names, site.types, strict=True)
@@ -312,10 +331,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What happened to all jobs a user may see, oldest first."""
         user: UserRecord = request.state.user
-        events = api.store.events(None, after, limit)
-        if not user.admin:
-            own = {record.id for record in api.store.list_jobs(user=user.name)}
-            events = [event for event in events if event.job in own]
+        events = api.store.events(None, after, limit, None if user.admin else user.name)
         return documents.write_list("events", map(documents.write_event, events))
 
     @app.get("/api/v1/server", tags=["server"])
@@ -326,6 +342,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             "schema": 1,
             "version": __version__,
             "policy": platform.options.policy,
+            "archive_limit_bytes": platform.options.archive_limit_bytes,
             "devices": platform.site.cluster.total,
             "device_type": ",".join(platform.site.device_types),
             "jobs": api.store.count_jobs(),
@@ -358,6 +375,8 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
     def put_user(request: Request, name: UserName, body: UserBody) -> Document:
         """Add a user with a new token, shown once; or change the limits of one."""
         check_admin(request.state.user)
+        if name == request.state.user.name and not body.admin:
+            raise ConflictError(f"user {name} cannot take their own admin rights away; keep them with --admin")
         known = next((user for user in api.store.users() if user.name == name), None)
         token = make_token() if known is None else None
         token_hash = known.token_hash if known is not None else hash_token(token or "")

@@ -50,9 +50,8 @@ def pack(folder: Path, limit_bytes: int = LIMIT_BYTES, without: Path | None = No
         raise ArchiveError(f"workdir {str(folder)!r} is not a folder; give the folder that holds the script")
     names = [name for name in list_files(folder) if without is None or folder / name != without]
     sizes = {name: (folder / name).stat().st_size for name in names}
-    total = sum(sizes.values())
-    if total > limit_bytes or len(names) > MOST_FILES:
-        raise ArchiveError(explain_size(folder, sizes, total, limit_bytes))
+    if sum(sizes.values()) > limit_bytes or len(sizes) > MOST_FILES:
+        raise ArchiveError(explain_size(f"workdir {str(folder)!r}", sizes, limit_bytes))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name in names:
@@ -76,12 +75,12 @@ def add_file(tar: tarfile.TarFile, folder: Path, name: str) -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
-def explain_size(folder: Path, sizes: dict[str, int], total: int, limit_bytes: int) -> str:
-    """Why a folder is not taken, and which files to move or ignore."""
+def explain_size(what: str, sizes: dict[str, int], limit_bytes: int) -> str:
+    """Why a folder or its archive is not taken, and which files to move or ignore."""
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:5]
     listed = ", ".join(f"{name} ({sizes[name] / 1e6:.1f} MB)" for name in largest)
     return (
-        f"workdir {str(folder)!r} holds {total / 1e6:.1f} MB in {len(sizes)} files; the limit is "
+        f"{what} holds {sum(sizes.values()) / 1e6:.1f} MB in {len(sizes)} files; the limit is "
         f"{limit_bytes / 1e6:g} MB and {MOST_FILES} files. The largest are: {listed}. Name them in .springtideignore, "
         "or keep data elsewhere and give its absolute path"
     )
@@ -169,7 +168,7 @@ def check_archive(data: bytes, limit_bytes: int = LIMIT_BYTES) -> str:
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         raise ArchiveError(f"the archive is no plain tar file ({error})") from None
     if len(members) > MOST_FILES or sum(member.size for member in members) > limit_bytes:
-        raise ArchiveError(f"the archive is above the limit of {limit_bytes / 1e6:g} MB and {MOST_FILES} files")
+        raise ArchiveError(explain_size("the archive", {one.name: one.size for one in members}, limit_bytes))
     for member in members:
         check_member(member)
     names = [str(PurePosixPath(member.name)) for member in members]
@@ -188,11 +187,11 @@ def check_member(member: tarfile.TarInfo) -> None:
         raise ArchiveError(f"archive member {member.name!r} is {kind}; only regular files are taken")
 
 
-def unpack(data: bytes, folder: Path) -> None:
-    """Write the files of a checked archive below a folder, completely or not at all."""
+def unpack(data: bytes, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+    """Write the files of an archive below a folder, completely or not at all."""
     if folder.exists():
         return
-    check_archive(data)
+    check_archive(data, limit_bytes)
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
         partial.mkdir(parents=True, exist_ok=True)

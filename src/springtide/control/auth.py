@@ -86,11 +86,16 @@ def is_own_host(header: str | None, names: frozenset[str]) -> bool:
     return header is not None and split_host(header) in names
 
 
-def is_own_origin(header: str | None, names: frozenset[str]) -> bool:
-    """Whether a request comes from no page at all, or from one of this server's."""
+def is_own_origin(header: str | None, host: str, names: frozenset[str]) -> bool:
+    """Whether a request comes from no page at all, or from one of this server's.
+
+    Other ports of this machine serve other people's pages; a name given to this server may stand for a proxy before it.
+    """
     if header is None:
         return True
-    return header.startswith(("http://", "https://")) and split_host(header.split("//", 1)[1]) in names
+    scheme, _, place = header.partition("://")
+    given = names.difference(LOCAL_NAMES)
+    return scheme in ("http", "https") and (place.lower() == host.lower() or split_host(place) in given)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ JobRef = Annotated[str, Path(max_length=200, description="An id, a name, or the 
 Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 UserName = Annotated[str, Path(pattern="^[a-z_][a-z0-9_-]{0,31}$")]
 Number = Annotated[int, Query(ge=0, le=MOST_NUMBER)]
+Secrets = Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=200)]
 
 
 class Body(BaseModel):
@@ -26,15 +27,23 @@ class SubmitBody(Body):
 
     job: JobFile
     archive: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    secrets: Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=200)] = {}
+    secrets: Secrets = {}
     accept_offer: bool = False
 
 
+class ResumeBody(Body):
+    """The values of a job's secrets, which were deleted when it ended."""
+
+    secrets: Secrets = {}
+
+
 class PlanBody(Body):
-    """A job and the hash of its uploaded code."""
+    """A job and the hash of its uploaded code; whether it is measured if it is unknown, with which secrets."""
 
     job: JobFile
     archive: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    probe: bool = False
+    secrets: Secrets = {}
 
 
 class AcceptBody(Body):

@@ -15,7 +15,7 @@ import httpx
 from springtide.control.archives import LIMIT_BYTES, Archive, pack
 from springtide.control.homes import Home, find_home, read_address
 from springtide.control.jobfile import JobFile, check_job, read_job_file
-from springtide.errors import InputError, JobError, ServerError, SpringtideError
+from springtide.errors import ArchiveError, InputError, JobError, ServerError, SpringtideError
 
 Document = dict[str, Any]
 
@@ -28,13 +28,14 @@ class Project:
     workdir: Path
     file: Path | None = None
 
-    def pack(self) -> Archive:
+    def pack(self, limit_bytes: int = LIMIT_BYTES) -> Archive:
         """The archive of the code."""
-        return pack(self.workdir, LIMIT_BYTES, self.file)
+        return pack(self.workdir, limit_bytes, self.file)
 
 
 FOLLOW_S = 0.3
 RENT_LOOKS = 3
+PAGE_EVENTS = 1000
 ENDED = frozenset({"declined", "succeeded", "failed", "cancelled"})
 
 
@@ -71,7 +72,7 @@ class Client:
         project = load_job(job)
         body = {
             "job": project.job.model_dump(mode="json", exclude_defaults=True),
-            "archive": self.upload(project.pack()),
+            "archive": self.upload(self.pack(project)),
             "secrets": read_secrets(project.job),
             "accept_offer": accept_offer,
         }
@@ -91,11 +92,32 @@ class Client:
             document = self.job(document["id"])
         return document
 
-    def plan(self, job: Project | JobFile | Path | str | Document) -> Document:
-        """What a submission would be told now."""
+    def plan(self, job: Project | JobFile | Path | str | Document, probe: bool = False) -> Document:
+        """What a submission would be told now; with `probe`, unknown code is measured first, if a device is free."""
         project = load_job(job)
         told = project.job.model_dump(mode="json", exclude_defaults=True)
-        return self.ask("POST", "/api/v1/plan", json={"job": told, "archive": self.upload(project.pack())})
+        body = {"job": told, "archive": self.upload(self.pack(project))}
+        wish = {"probe": True, "secrets": read_secrets(project.job)} if probe else {}
+        answer = self.ask("POST", "/api/v1/plan", json=body | wish)
+        if not answer["probe"]:
+            return answer
+        measured = self.wait(answer["probe"], lambda document: document["state"] != "probing")
+        if measured["state"] == "waitlisted":
+            self.cancel(measured["id"])
+            return answer | {"sentence": f"{answer['sentence']}; but now {measured['sentence']}"}
+        if measured["state"] == "failed":
+            raise JobError(f"the probe failed: {measured['sentence']}")
+        return self.ask("POST", "/api/v1/plan", json=body)
+
+    def pack(self, project: Project) -> Archive:
+        """The archive of a project; one above the usual limit, if this server takes it."""
+        try:
+            return project.pack(LIMIT_BYTES)
+        except ArchiveError:
+            limit_bytes = int(self.server()["archive_limit_bytes"])
+            if limit_bytes <= LIMIT_BYTES:
+                raise
+        return project.pack(limit_bytes)
 
     def upload(self, archive: Archive) -> str:
         """Make sure the server has an archive; returns its hash."""
@@ -119,9 +141,14 @@ class Client:
         return self.ask("GET", f"/api/v1/jobs/{quote(ref)}/why")
 
     def events(self, ref: str | None = None, after: int = 0) -> list[Document]:
-        """What happened to a job, or to all."""
+        """What happened to a job, or to all, after the event of a number."""
         path = "/api/v1/events" if ref is None else f"/api/v1/jobs/{quote(ref)}/events"
-        found: list[Document] = self.ask("GET", path, params={"after": after})["events"]
+        found: list[Document] = []
+        while page := self.ask("GET", path, params={"after": after, "limit": PAGE_EVENTS})["events"]:
+            found += page
+            after = page[-1]["seq"]
+            if len(page) < PAGE_EVENTS:
+                break
         return found
 
     def metrics(self, ref: str, after_step: int = 0) -> list[Document]:
@@ -165,8 +192,10 @@ class Client:
         return self.ask("POST", f"/api/v1/jobs/{quote(ref)}/cancel", json={})
 
     def resume(self, ref: str) -> Document:
-        """Let a paused, cancelled or failed job go on."""
-        return self.ask("POST", f"/api/v1/jobs/{quote(ref)}/resume", json={})
+        """Let a paused, cancelled or failed job go on; its secrets are taken from this environment again."""
+        found = self.job(ref)
+        secrets = {name: os.environ[name] for name in found["spec"].get("secrets", ()) if name in os.environ}
+        return self.ask("POST", f"/api/v1/jobs/{quote(found['id'])}/resume", json={"secrets": secrets})
 
     def accept(self, ref: str, offer: str | None = None) -> Document:
         """Take an open offer."""

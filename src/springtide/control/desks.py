@@ -3,20 +3,24 @@
 Checks who may do what and what is possible at all; the policy does the rest.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from springtide.control import answers, arrivals, drains, kinds, offers, outcomes, speeds
+from springtide.control import answers, arrivals, drains, kinds, offers, outcomes, quotas, speeds
 from springtide.control.arrivals import Submission
-from springtide.control.homes import write_secrets
+from springtide.control.homes import Home, write_secrets
 from springtide.control.jobfile import JobFile
+from springtide.control.platforms import Platform
 from springtide.control.reconciler import Reconciler, rehearse
-from springtide.control.records import JobRecord, State, UserRecord
-from springtide.core.decisions import Answer, Plan, Status
-from springtide.core.jobs import Job
+from springtide.control.records import JobRecord, State
+from springtide.core.decisions import Answer, Status
+from springtide.core.jobs import Job, JobId
 from springtide.errors import InputError, JobError
+from springtide.executors.shelves import Shelf
+
+FAR = "3650d"  # a deadline for jobs that are only to be measured: without one nobody would
 
 
 class LimitError(InputError):
@@ -64,59 +68,26 @@ class Desk:
         drains.undrain(self.reconciler.platform, node)
         self.reconciler.dirty = True
 
-    def submit(self, submission: Submission, user: UserRecord | None = None) -> str:
+    def submit(self, submission: Submission) -> str:
         """Take in a job; returns its id. The answer is in its record once the present step is over."""
         platform = self.reconciler.platform
         job = submission.job
-        self.check_limits(submission.user, user)
+        check_active(platform, submission.user)
         check_code(self.reconciler, submission)
         check_budget(job, platform.options.price_per_device_hour)
         check_folder(job, platform.book.active())
         record = arrivals.make_record(submission, platform.clock, platform.torch_version)
         record = replace(record, accept_offer=submission.accept_offer)
-        missing = [name for name in job.secrets if name not in submission.secrets]
-        if missing:
-            raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit from")
-        write_secrets(platform.home, record.id, {name: submission.secrets[name] for name in job.secrets})
+        self.keep_secrets(record, submission.secrets)
         record = platform.book.add(record)
         platform.book.note("submitted", f"{record.user} submitted {record.name}", record.id)
-        refusal = arrivals.refuse_early(record, job, platform.site) or self.check_quota(record, user)
+        refusal = arrivals.refuse_early(record, job, platform.site) or quotas.check_quota(platform, record)
         if refusal is not None:
             outcomes.decline(platform, record.id, refusal.reason, refusal.sentence)
             return record.id
         outcomes.arrive(platform, record.id)
         self.reconciler.dirty = True
         return record.id
-
-    def check_limits(self, name: str, user: UserRecord | None) -> None:
-        """Refuse a user who has too many active jobs."""
-        platform = self.reconciler.platform
-        own = user.most_active if user is not None else None
-        most = own if own is not None else platform.options.most_active
-        if len(platform.book.jobs) < most:
-            return
-        active = sum(record.user == name for record in platform.book.jobs.values())
-        if active >= most:
-            raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
-
-    def check_quota(self, record: JobRecord, user: UserRecord | None) -> arrivals.Refusal | None:
-        """Refuse a promise that would exceed the device-seconds a user may have outstanding."""
-        platform = self.reconciler.platform
-        if user is None or user.quota_device_s is None or record.deadline_s is None:
-            return None
-        known = platform.known(record)
-        if not speeds.is_measured(known) or speeds.find_total(known) is None:
-            return None
-        job = platform.build_job(record)
-        wanted = least_device_s(job)
-        left = user.quota_device_s - outstanding_device_s(self.reconciler, user.name)
-        if wanted <= left:
-            return None
-        return arrivals.Refusal(
-            "quota_exceeded",
-            f"it needs at least {wanted:.0f} device-seconds; of the quota of {user.quota_device_s:.0f}, "
-            f"{max(0.0, left):.0f} are left for user {user.name}",
-        )
 
     def cancel(self, job_id: str, by: str) -> None:
         """End a job for good; one that has ended stays as it is."""
@@ -128,21 +99,46 @@ class Desk:
         outcomes.cancel(platform, job_id, f"cancelled by {by}")
         self.reconciler.dirty = True
 
-    def resume(self, job_id: str) -> None:
-        """Let a paused, cancelled or failed job go on from its last checkpoint; it is answered anew."""
+    def keep_secrets(self, record: JobRecord, given: Mapping[str, str]) -> None:
+        """Keep the values of a job's secrets until it ends; one that has none, now or from before, is an error."""
+        platform, names = self.reconciler.platform, record.spec.get("secrets", ())
+        missing = [name for name in names if name not in given]
+        if not missing:
+            own = {name: given[name] for name in names}
+            write_secrets(platform.home, record.id, own, platform.find_run_as(record.user))
+        elif not platform.home.secrets_file(record.id).exists():
+            raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit or resume from")
+
+    def resume(self, job_id: str, secrets: Mapping[str, str] | None = None) -> None:
+        """Let a paused, cancelled or failed job go on from its last checkpoint; it is answered anew.
+
+        Its secrets were deleted when it ended, so they come along again. A budget that was spent counts anew.
+        """
         platform = self.reconciler.platform
         record = platform.book.jobs.get(job_id) or self.reconciler.store.job(job_id)
         if record is None or record.state not in (State.PAUSED, State.CANCELLED, State.FAILED):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
-        if record.deadline_s is not None and record.deadline_s <= platform.clock.now_s():
-            record = replace(record, deadline_s=None)
+        if not record.active:
+            check_active(platform, record.user)
+            check_folder(JobFile.model_validate(record.spec), platform.book.active())
+        is_late = record.deadline_s is not None and record.deadline_s <= platform.clock.now_s()
+        step = find_checkpoint(record, platform.home)
+        record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
+        if record.reason == "budget":
+            record = replace(record, served=0.0)
+        refusal = quotas.check_quota(platform, record)
+        if refusal is not None:
+            raise LimitError(refusal.sentence)
+        self.keep_secrets(record, secrets or {})
         platform.book.jobs[job_id] = record
         platform.book.change(
             job_id, state=State.WAITLISTED, promised=False, plan=None, missed="", finished_s=None, exit_code=None
         )
-        platform.book.note("resumed", f"goes on from step {record.step}", job_id)
+        late = "; its deadline has passed, so it is best effort now" if is_late else ""
+        platform.book.note("resumed", f"goes on from step {step}{late}", job_id)
         outcomes.arrive(platform, job_id)
+        take_up(platform, platform.book.jobs[job_id])
         self.reconciler.dirty = True
 
     def accept(self, job_id: str, offer_id: str | None) -> None:
@@ -158,6 +154,15 @@ class Desk:
         offers.accept(platform, found[0])
         self.reconciler.dirty = True
 
+    def measure(self, submission: Submission) -> str:
+        """Have unknown code measured for a plan; returns the id of the job that does so, and ends when it has."""
+        name = f"plan-{arrivals.make_name(submission.job)}"[:63]
+        own = submission.job.checkpoint.model_copy(update={"dir": None})
+        far = submission.job.model_copy(update={"deadline": FAR, "name": name, "budget": None, "checkpoint": own})
+        job_id = self.submit(replace(submission, job=far, accept_offer=False))
+        self.reconciler.remember_plans({*self.reconciler.plans, job_id})
+        return job_id
+
     def plan(self, submission: Submission) -> Forecast:
         """What a submission would be told now; stores and reserves nothing."""
         platform = self.reconciler.platform
@@ -171,7 +176,7 @@ class Desk:
 def forecast(reconciler: Reconciler, record: JobRecord, file: JobFile, admits: Callable[[Job], bool]) -> Forecast:
     """What the policy would say to a record."""
     platform = reconciler.platform
-    refusal = arrivals.refuse_early(record, file, platform.site)
+    refusal = arrivals.refuse_early(record, file, platform.site) or quotas.check_quota(platform, record)
     if refusal is not None:
         return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
     known = platform.known(record)
@@ -202,7 +207,7 @@ def forecast(reconciler: Reconciler, record: JobRecord, file: JobFile, admits: C
         list_shares(job, known),
         tuple(answers.find_offers(job, answer, now_s, admits)) if declined else (),
         tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
-        None if price is None else price * least_device_s(job) / 3600.0,
+        None if price is None else price * quotas.least_device_s(job) / 3600.0,
     )
 
 
@@ -234,6 +239,30 @@ def check_code(reconciler: Reconciler, submission: Submission) -> None:
         raise JobError(f"script {str(script)!r} does not exist in workdir; check `run` and `workdir`")
 
 
+def check_active(platform: Platform, user: str) -> None:
+    """Refuse a user who has too many active jobs."""
+    refusal = quotas.check_active(platform, user)
+    if refusal:
+        raise LimitError(refusal)
+
+
+def find_checkpoint(record: JobRecord, home: Home) -> int:
+    """The step from which a job would go on: that of its last checkpoint, which may have been removed since."""
+    job = JobFile.model_validate(record.spec)
+    if not job.elastic:
+        return 0
+    folder = Path(job.checkpoint.dir) if job.checkpoint.dir is not None else home.checkpoints(record.id)
+    return max(0, Shelf(folder).seen)
+
+
+def take_up(platform: Platform, record: JobRecord) -> None:
+    """Let the world know what a job that goes on has behind it: steps, device-seconds, seconds of running."""
+    view = platform.world.jobs.get(JobId(record.id))
+    if view is not None:
+        progress = replace(view.progress, work_left=max(0.0, view.job.work - record.step))
+        platform.world.jobs[view.job.id] = replace(view, progress=progress, served=record.served, ran_s=record.ran_s)
+
+
 def check_folder(job: JobFile, active: Iterable[JobRecord]) -> None:
     """Refuse a checkpoint folder that another job uses now: each would go on from, and clear away, the other's."""
     wanted = job.checkpoint.dir
@@ -249,25 +278,3 @@ def check_budget(job: JobFile, price: float | None) -> None:
         raise JobError(
             "budget needs a price: set price_per_device_hour in the server's server.yaml, or leave budget out"
         )
-
-
-def least_device_s(job: Job) -> float:
-    """The fewest device-seconds on which a job can be done."""
-    pairs = zip(job.curve.shares, job.curve.rates, strict=True)
-    return min(share * (job.overhead.pause_s(share, starting=True) + job.work / rate) for share, rate in pairs)
-
-
-def outstanding_device_s(reconciler: Reconciler, user: str) -> float:
-    """Device-seconds still planned for a user's promised jobs."""
-    platform, now_s = reconciler.platform, reconciler.platform.clock.now_s()
-    views = [view for view in platform.world.jobs.values() if view.job.user == user and view.promise is not None]
-    return sum(planned_device_s(view.promise.plan, now_s) for view in views if view.promise is not None)
-
-
-def planned_device_s(plan: Plan, now_s: float) -> float:
-    """Device-seconds of a plan from now on."""
-    ends = [*(segment.start_s for segment in plan.segments[1:]), plan.finish_s]
-    return sum(
-        segment.share * max(0.0, min(end_s, plan.finish_s) - max(segment.start_s, now_s))
-        for segment, end_s in zip(plan.segments, ends, strict=True)
-    )

@@ -19,6 +19,16 @@ class Explanation:
     facts: tuple[str, ...] = ()
 
 
+LATER = "submit it with a later deadline, or without one"
+#: What to do where another deadline would not help.
+REMEDIES = {
+    "exceeds_cluster": "ask for fewer devices",
+    "no_such_device": "leave device_types out, or name those that `springtide nodes` lists",
+    "unknown_duration": "add duration:, or leave the deadline out",
+    "quota_exceeded": "wait for your other jobs to end, submit it with fewer steps, or ask an admin for more",
+}
+
+
 def explain(
     record: JobRecord, offers: list[OfferRecord], events: list[EventRecord], others: list[JobRecord], now_s: float
 ) -> Explanation:
@@ -50,7 +60,7 @@ def explain_decline(record: JobRecord, offers: list[OfferRecord], now_s: float) 
 
     open_offers = [offer for offer in offers if offer.state == "open" and offer.expires_s > now_s]
     facts = tuple(f"offer {offer.id}: {tell_offer(offer, now_s)}" for offer in open_offers)
-    remedy = f"springtide accept {record.name}" if open_offers else "submit it with a later deadline, or without one"
+    remedy = f"springtide accept {record.name}" if open_offers else REMEDIES.get(record.reason, LATER)
     return Explanation(record.reason, f"it was declined: {record.sentence}", remedy, facts)
 
 
@@ -60,8 +70,11 @@ def explain_end(record: JobRecord, events: list[EventRecord], now_s: float) -> E
         State.FAILED: f"read its last lines with: springtide logs {record.name}",
         State.CANCELLED: f"go on from its last checkpoint with: springtide resume {record.name}",
     }
-    sentence = f"it {record.state}: {record.sentence}"
-    if record.promised and record.deadline_s is not None and record.finished_s is not None:
+    is_done = record.state is State.SUCCEEDED
+    sentence = (
+        f"it was {record.sentence}" if record.state is State.CANCELLED else f"it {record.state}: {record.sentence}"
+    )
+    if is_done and record.promised and record.deadline_s is not None and record.finished_s is not None:
         early_s = record.deadline_s - record.finished_s
         sentence += f"; {show_span(abs(early_s))} {'before' if early_s >= 0 else 'after'} its deadline"
     return Explanation(record.reason, sentence, remedies.get(record.state, ""), tell_facts(record, events, now_s))

@@ -64,7 +64,7 @@ class Gate:
         if not is_own_host(headers.get("host"), self.hosts):
             sentence = f"host {headers.get('host')!r} is not a name of this server; add it with --host-name"
             raise Refused(421, "unknown_host", sentence)
-        if not is_own_origin(headers.get("origin"), self.hosts):
+        if not is_own_origin(headers.get("origin"), headers["host"], self.hosts):
             raise Refused(403, "foreign_origin", f"pages of {headers['origin']!r} may not call this server")
         if scope["path"] in OPEN_PATHS:
             return receive

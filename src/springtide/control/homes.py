@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from springtide.errors import StateError
+from springtide.executors.places import open_private
 
 
 def find_home() -> "Home":
@@ -26,22 +28,29 @@ class Home:
     root: Path
 
     def make(self) -> "Home":
-        """Create the directory, for this user's eyes only."""
+        """Create the directory, for this user's eyes only; one that others may pass through stays so."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.root.chmod(0o700)
-            for folder in (self.code, self.jobs):
-                folder.mkdir(exist_ok=True, mode=0o700)
+            for folder in (self.root, self.code, self.jobs):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                if folder.stat().st_mode & 0o066:
+                    folder.chmod(0o700)
         except OSError as error:
             raise StateError(
                 f"state directory {str(self.root)!r} cannot be used ({error.strerror}); set SPRINGTIDE_HOME to another"
             ) from None
         return self
 
-    def let_through(self) -> None:
-        """Let other users reach what is theirs below; they can list and read nothing else. For jobs with `run_as`."""
+    def let_through(self, others: bool = True) -> None:
+        """Let other users reach what is theirs below, or not; they can list nothing. For jobs with `run_as`."""
         for folder in (self.root, self.code, self.jobs):
-            folder.chmod(0o711)
+            folder.chmod(0o711 if others else 0o700)
+
+    def note_database(self, url: str | None) -> None:
+        """Write down that the jobs here are in a database elsewhere, or that they are not."""
+        if url is None:
+            self.elsewhere.unlink(missing_ok=True)
+        else:
+            self.elsewhere.write_text(url.partition(":")[0] + "\n")  # no more of it: it may hold a password
 
     @property
     def token(self) -> Path:
@@ -52,6 +61,11 @@ class Home:
     def database(self) -> Path:
         """Everything that is remembered."""
         return self.root / "springtide.db"
+
+    @property
+    def elsewhere(self) -> Path:
+        """There if the last server kept its records in another database; says of which kind."""
+        return self.root / "database"
 
     @property
     def address(self) -> Path:
@@ -107,15 +121,18 @@ def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+    with open(partial, "w", encoding="utf-8", opener=open_private) as file:
         file.write(text)
     partial.replace(path)
 
 
-def write_secrets(home: Home, job_id: str, values: Mapping[str, str]) -> None:
-    """Keep the secrets of a job until it ends."""
-    if values:
-        write_private(home.secrets_file(job_id), json.dumps(dict(values)))
+def write_secrets(home: Home, job_id: str, values: Mapping[str, str], owner: str | None = None) -> None:
+    """Keep the secrets of a job until it ends; the folder they lie in is that of the user whom its processes run as."""
+    if not values:
+        return
+    write_private(home.secrets_file(job_id), json.dumps(dict(values)))
+    if owner is not None:
+        shutil.chown(home.job_folder(job_id), owner)
 
 
 def read_address(home: Home) -> dict[str, Any] | None:

@@ -1,21 +1,30 @@
 """Keeping house: what takes space in a state directory, and what no job needs any more.
 
 A finished job keeps its last checkpoint and its output; a cancelled one its last checkpoint for seven days; records and
-folders go after ninety. Code goes with the last job that runs from it.
+folders go after ninety. Code goes with the last job that runs from it. A server does this by itself every hour; what
+has no job yet (code that was just uploaded) and what may still be written is left alone for as long.
 """
 
+import logging
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from springtide.control.homes import Home
-from springtide.control.records import JobRecord, State
-from springtide.control.store import Store
+from springtide.control.records import State
+from springtide.control.store import Fate, Store
 
-DAY_S = 86400.0
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
 KEEP_DAYS = 90.0
 KEEP_CANCELLED_DAYS = 7.0
-LOW_SHARE, LOW_BYTES = 0.05, 2_000_000_000
+FIRST_S = 60.0  # after its start a server has jobs to adopt
+logger = logging.getLogger("springtide.control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +44,12 @@ def measure(path: Path) -> int:
 
 
 def list_usage(home: Home) -> list[Piece]:
-    """What takes space: the database, code, and each job's folders, largest first."""
-    pieces = [Piece("database", home.database, measure(home.database))] if home.database.exists() else []
-    pieces += [Piece("code", path, measure(path)) for path in list_folders(home.code)]
+    """What takes space: database, logs and other files of the server, code, and each job's folders, largest first."""
+    files = [path for path in home.root.iterdir() if path.is_file()] if home.root.is_dir() else []
+    pieces = [piece("database" if path.name.startswith(home.database.name) else "server", path) for path in files]
+    pieces += [piece("code", path) for path in list_folders(home.code)]
     for job in list_folders(home.jobs):
-        pieces += [Piece(path.name, path, measure(path)) for path in list_folders(job)]
+        pieces += [piece(path.name, path) for path in list_folders(job)]
     return sorted(pieces, key=lambda piece: (-piece.bytes, str(piece.path)))
 
 
@@ -50,32 +60,42 @@ def list_folders(path: Path) -> list[Path]:
 
 def list_garbage(home: Home, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Piece]:
     """What may go now."""
-    records = {record.id: record for record in store.list_jobs()}
+    fates = {fate.id: fate for fate in store.list_fates()}
     garbage: list[Piece] = []
     for folder in list_folders(home.jobs):
-        record = records.get(folder.name)
-        garbage += [piece("job", folder)] if record is None else list_job_garbage(home, record, now_s, keep_days)
-    used = {record.archive for record in records.values() if not is_old(record, now_s, keep_days)}
-    garbage += [piece("code", folder) for folder in list_folders(home.code) if folder.name not in used]
-    return garbage
+        fate = fates.get(folder.name)
+        if fate is not None:
+            garbage += list_job_garbage(home, fate, now_s, keep_days)
+        elif not is_young(folder):
+            garbage.append(piece("job", folder))
+    used = {fate.archive for fate in fates.values() if not is_old(fate, now_s, keep_days)}
+    unused = [folder for folder in list_folders(home.code) if folder.name not in used]
+    return garbage + [piece("code", folder) for folder in unused if not is_young(folder)]
 
 
-def list_job_garbage(home: Home, record: JobRecord, now_s: float, keep_days: float) -> list[Piece]:
+def list_job_garbage(home: Home, fate: Fate, now_s: float, keep_days: float) -> list[Piece]:
     """What of one job's folder may go now."""
-    if record.active:
+    if fate.active:
         return []
-    if is_old(record, now_s, keep_days):
-        return [piece("job", home.job_folder(record.id))]
-    checkpoints = list_folders(home.checkpoints(record.id))
-    is_past = record.state is State.CANCELLED and is_old(record, now_s, KEEP_CANCELLED_DAYS)
-    old = checkpoints if is_past else checkpoints[:-1]
-    scratch = [home.scratch(record.id)] if home.scratch(record.id).is_dir() else []
-    return [piece("checkpoint", path) for path in old] + [piece("probe", path) for path in scratch]
+    if is_old(fate, now_s, keep_days):
+        return [piece("job", home.job_folder(fate.id))]
+    # one that is being written while a cancelled job ends has a name with a dot
+    checkpoints = [one for one in list_folders(home.checkpoints(fate.id)) if one.name[0] != "." or not is_young(one)]
+    is_past = fate.state is State.CANCELLED and is_old(fate, now_s, KEEP_CANCELLED_DAYS)
+    found = {"checkpoint": checkpoints if is_past else checkpoints[:-1]}
+    found["probe"] = [home.scratch(fate.id)]
+    found["secrets"] = [home.secrets_file(fate.id)]
+    return [piece(kind, path) for kind, paths in found.items() for path in paths if path.exists()]
 
 
-def is_old(record: JobRecord, now_s: float, days: float) -> bool:
+def is_old(fate: Fate, now_s: float, days: float) -> bool:
     """Whether a job ended so long ago."""
-    return not record.active and record.finished_s is not None and record.finished_s < now_s - days * DAY_S
+    return not fate.active and fate.finished_s is not None and fate.finished_s < now_s - days * DAY_S
+
+
+def is_young(path: Path) -> bool:
+    """Whether something was put there within the last hour, by the clock of the disk."""
+    return path.stat().st_mtime > time.time() - HOUR_S
 
 
 def piece(kind: str, path: Path) -> Piece:
@@ -88,11 +108,22 @@ def collect(home: Home, store: Store, now_s: float, keep_days: float = KEEP_DAYS
     garbage = list_garbage(home, store, now_s, keep_days)
     store.prune(now_s - keep_days * DAY_S)
     for one in garbage:
-        shutil.rmtree(one.path, ignore_errors=True)
+        if one.path.is_file():
+            one.path.unlink()
+        else:
+            shutil.rmtree(one.path, ignore_errors=True)
     return garbage
 
 
-def is_disk_low(path: Path) -> bool:
-    """Whether less than 5 % or 2 GB are free where a path lies."""
-    usage = shutil.disk_usage(path)
-    return usage.free < max(LOW_BYTES, LOW_SHARE * usage.total)
+def keep_house(home: Home, store: Store, now_s: Callable[[], float], keep_days: float, ended: Event) -> None:
+    """Remove what may go, now and then, until the server has ended. What goes wrong is logged and tried again."""
+    wait_s = FIRST_S
+    while not ended.wait(wait_s):
+        wait_s = HOUR_S
+        try:
+            gone = collect(home, store, now_s(), keep_days)
+        except (OSError, SQLAlchemyError):
+            logger.exception("keeping house failed; it is tried again in an hour")
+            continue
+        if gone:
+            logger.info("removed %d things of ended jobs, %.1f MB", len(gone), sum(one.bytes for one in gone) / 1e6)

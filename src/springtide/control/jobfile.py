@@ -372,6 +372,8 @@ def explain_error(error: Any) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "value_error":
         return message if not key or message.startswith(key) else f"{key}: {message}"
+    if place[:1] == ["secrets"]:
+        return f"{key}: {message[:1].lower()}{message[1:]}"  # whatever it is, its value is not repeated
     return f"{key} is {shorten(error.get('input'))}: {message[:1].lower()}{message[1:]}"
 
 

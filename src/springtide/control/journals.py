@@ -19,10 +19,11 @@ class Page:
     next_offset: int
 
 
-def read_log(folder: Path, rank: int, offset: int, tail: int | None = None) -> Page:
-    """A page of a rank's log from an offset on, cut at the last whole line; an offset past the end begins anew.
+def read_log(folder: Path, rank: int, offset: int, tail: int | None = None, active: bool = True) -> Page:
+    """A page of a rank's log from an offset on; an offset past the end begins anew.
 
-    A log that was rotated is shorter than before: its reader begins at its start again.
+    While the job is active it is cut at the last whole line. A log that was rotated is shorter than before: its reader
+    begins at its start again.
     """
     path = folder / f"rank-{rank}.log"
     if not path.is_file():
@@ -33,7 +34,8 @@ def read_log(folder: Path, rank: int, offset: int, tail: int | None = None) -> P
         file.seek(begin)
         data = file.read(PAGE_BYTES)
     end = data.rfind(b"\n") + 1
-    whole = data[:end] if end else data if len(data) == PAGE_BYTES else b""
+    is_last = not active and begin + len(data) >= size
+    whole = data if is_last or (not end and len(data) == PAGE_BYTES) else data[:end]
     return Page(whole.decode("utf-8", errors="replace"), begin, begin + len(whole))
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from springtide.control import arrivals, drains, losses, offers, outcomes, probes, watches
+from springtide.control import arrivals, drains, losses, offers, outcomes, probes, quotas, watches
 from springtide.control.books import Book
 from springtide.control.clock import Anchor, Clock, Source
 from springtide.control.hearings import Ear
@@ -27,9 +27,9 @@ from springtide.control.sites import Site
 from springtide.control.store import Store
 from springtide.control.worlds import LiveWorld, rebuild_view
 from springtide.core.decisions import Decision, Snapshot
-from springtide.core.jobs import Job
+from springtide.core.jobs import Job, JobId
 from springtide.errors import SpringtideError
-from springtide.executors.protocol import Event, Executor, NodeLost, Running
+from springtide.executors.protocol import Event, Executor, NodeLost, Probed, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
 from springtide.policies.kernels import Compilation
@@ -42,8 +42,6 @@ IDLE_POLL_S = 0.5
 AUDIT_S = 2.0  # between comparisons of what should run with what does
 MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
 MOST_REFUSALS = 5  # of one instruction by an executor that answers
-PRUNE_S = 3600.0  # between removals of old records
-DAY_S = 86400.0
 WATCH_S = 0.5  # between looks at deadlines, offers and budgets
 LEAD_S = 0.1  # before an instant that the policy asked for, it is asked too
 SLOW_DECISION_S = 0.02  # of CPU: with so much to plan, compiled kernels are worth their memory
@@ -64,6 +62,7 @@ class Reconciler:
         self.ear = Ear(self.platform)
         self.decide: Callable[[float, Snapshot], Decision] = partial(decide, find_policy(options.policy))
         self.cursor = int(store.fact("cursor") or 0)
+        self.plans: set[str] = set(store.fact("plans") or ())  # jobs that are only to be measured
         self.wake_at_s = inf
         self.dirty = True
         self.calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -72,7 +71,7 @@ class Reconciler:
         self.suspects: set[str] = set()
         self.last_decided_s = -inf
         self.slow_decisions = 0
-        self._next_audit_s = self._next_watch_s = self._next_prune_s = -inf
+        self._next_audit_s = self._next_watch_s = -inf
         self._stopping = threading.Event()
         self._unreachable = False
         self.recover()
@@ -191,8 +190,24 @@ class Reconciler:
         if isinstance(event, NodeLost):
             return losses.hear(self.platform, event, self.decide)
         changed = self.ear.hear(event)
+        if changed and isinstance(event, Probed) and JobId(event.job) in self.platform.world.jobs:
+            self.judge_measured(event.job)
         drains.hear(self.platform, event)
         return changed
+
+    def judge_measured(self, job_id: str) -> None:
+        """A job that has just been measured: one that was only to be planned ends, others must keep to their quota."""
+        if job_id not in self.plans:
+            quotas.enforce(self.platform, job_id)
+            return
+        sentence = "measured for a plan; submit it to have it run"
+        outcomes.end_job(self.platform, job_id, State.CANCELLED, "measured", sentence, self.platform.clock.now_s())
+        self.remember_plans(self.plans - {job_id})
+
+    def remember_plans(self, jobs: set[str]) -> None:
+        """Which jobs are only to be measured, also for the next server; those that have ended are forgotten."""
+        self.plans = {job_id for job_id in jobs if job_id in self.platform.book.jobs}
+        self.platform.book.put_fact("plans", sorted(self.plans))
 
     def lose_executor(self, error: Exception) -> None:
         """Note, once, that the executor does not answer; jobs go on without us meanwhile."""
@@ -222,9 +237,6 @@ class Reconciler:
             self._next_watch_s = now_s + WATCH_S
             self.dirty |= watches.watch(self.platform)
             drains.watch(self.platform)
-        if now_s >= self._next_prune_s:
-            self._next_prune_s = now_s + PRUNE_S
-            self.store.prune(now_s - self.platform.options.keep_days * DAY_S)
 
     def make_decision(self) -> None:
         """Ask the policy, and stage what it says; offers are looked for where it declines."""
@@ -267,8 +279,11 @@ class Reconciler:
         return watches.is_admitted(decision, job)
 
     def flush(self) -> None:
-        """Commit what was staged, then act on it."""
+        """Commit what was staged, then act on it; the secrets of a job that ended, in whatever way, go."""
+        ended = [record.id for record in self.platform.book.batch.jobs.values() if not record.active]
         self.unsent += self.platform.book.commit()
+        for job_id in ended:
+            self.platform.home.secrets_file(job_id).unlink(missing_ok=True)
         try:
             self.send()
             self.executor.acknowledge(self.cursor)

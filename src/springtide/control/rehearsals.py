@@ -18,7 +18,7 @@ from springtide.control.arrivals import Submission
 from springtide.control.auth import find_login
 from springtide.control.client import Project
 from springtide.control.clock import SystemSource
-from springtide.control.desks import Desk
+from springtide.control.desks import FAR, Desk
 from springtide.control.engines import Engine, open_engine, site_devices
 from springtide.control.homes import Home
 from springtide.control.jobfile import JobFile
@@ -111,7 +111,7 @@ def measure(reconciler: Reconciler, scratch: Home, submission: Submission) -> No
 
 def with_deadline(job: JobFile) -> JobFile:
     """The job with some deadline, because best-effort jobs are not probed."""
-    return job.model_copy(update={"deadline": "3650d"})
+    return job.model_copy(update={"deadline": FAR})
 
 
 def unpack_again(source: Home, target: Home, code_hash: str) -> None:

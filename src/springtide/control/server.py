@@ -31,11 +31,13 @@ from springtide.control.auth import LOCAL_NAMES, ensure_owner
 from springtide.control.clock import SystemSource
 from springtide.control.engines import Engine, open_engine
 from springtide.control.homes import Home, read_address, write_private
+from springtide.control.housekeeping import keep_house
 from springtide.control.platforms import Options
 from springtide.control.reconciler import Reconciler
 from springtide.control.rents import read_clouds
 from springtide.control.store import Store
 from springtide.errors import InputError, StateError
+from springtide.executors.places import open_private
 from springtide.policies import POLICIES, find_policy, kernels
 
 USUAL_PORT = 8410
@@ -92,8 +94,8 @@ class Server:
         home = settings.home
         self.store = Store(settings.database or f"sqlite:///{home.database}")
         self.owner = ensure_owner(self.store, home)
-        if any(user.run_as is not None for user in self.store.users()):
-            home.let_through()
+        home.let_through(any(user.run_as is not None for user in self.store.users()))
+        home.note_database(settings.database)
         self.reconciler = Reconciler(self.store, engine.executor, engine.site, home, SystemSource(), settings.options)
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
@@ -102,6 +104,9 @@ class Server:
         config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="off", ws="none")
         self.http = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.reconciler.run, name="reconciler")
+        self.ended = threading.Event()
+        rounds = (home, self.store, self.reconciler.platform.clock.now_s, settings.options.keep_days, self.ended)
+        self.housekeeper = threading.Thread(target=keep_house, args=rounds, name="housekeeper")
 
     @property
     def url(self) -> str:
@@ -117,6 +122,7 @@ class Server:
     def run(self) -> None:
         """Serve until told to stop."""
         self.thread.start()
+        self.housekeeper.start()
         address = {"url": self.url, "pid": os.getpid(), "version": __version__}
         write_private(self.settings.home.address, json.dumps(address) + "\n")
         logger.info("listening on %s, %d devices", self.url, self.engine.site.cluster.total)
@@ -128,8 +134,10 @@ class Server:
     def close(self) -> None:
         """End the loop, and with `stop_all` also every process it started."""
         self.reconciler.stop()
-        if self.thread.is_alive():
-            self.thread.join()
+        self.ended.set()
+        for thread in (self.thread, self.housekeeper):
+            if thread.is_alive():
+                thread.join()
         if self.stop_all:
             self.engine.close()
         self.settings.home.address.unlink(missing_ok=True)
@@ -222,7 +230,7 @@ def start_background(home: Home, arguments: tuple[str, ...] = ()) -> str:
     """Start a detached server; returns its address when it answers."""
     home.make()
     command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(home.root), *arguments]
-    with home.log.open("ab") as log:
+    with open(home.log, "ab", opener=open_private) as log:
         told = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,

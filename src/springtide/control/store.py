@@ -51,12 +51,29 @@ class Batch:
         return bool(self.jobs or self.events or self.offers or self.speeds or self.orders or self.sent or self.facts)
 
 
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What keeping house needs to know of a job: of thousands of them, so no more than that."""
+
+    id: str
+    archive: str
+    state: State
+    finished_s: float | None
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is still to happen to it."""
+        return self.state in ACTIVE
+
+
 class Store:
     """Reads and writes records. Safe to use from several threads."""
 
     def __init__(self, url: str) -> None:
         address = name_driver(make_url(url))
         self.path = Path(address.database) if address.drivername.startswith("sqlite") and address.database else None
+        if self.path is not None:
+            self.path.touch(mode=0o600)  # what SQLite puts beside it gets the same mode
         self.engine = open_engine(address)
         self._users: list[UserRecord] | None = None
         self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
@@ -139,6 +156,13 @@ class Store:
         with self.engine.connect() as connection:
             return [read_job(row) for row in connection.execute(query.limit(limit) if limit else query)]
 
+    def list_fates(self) -> list[Fate]:
+        """What became of every job, oldest first."""
+        columns = (JOBS.c.id, JOBS.c.archive, JOBS.c.state, JOBS.c.finished_s)
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(*columns).order_by(JOBS.c.seq))
+            return [Fate(job_id, archive, State(state), at_s) for job_id, archive, state, at_s in rows]
+
     def active_jobs(self) -> list[JobRecord]:
         """Jobs to which something is still to happen, oldest first."""
         return self.list_jobs(ACTIVE)[::-1]
@@ -149,18 +173,23 @@ class Store:
             rows = connection.execute(select(JOBS.c.state, func.count()).group_by(JOBS.c.state))
             return {str(state): int(count) for state, count in rows}
 
-    def events(self, job_id: str | None = None, after: int = 0, limit: int = 1000) -> list[EventRecord]:
-        """Events after a number, oldest first: of one job, or of all."""
+    def events(
+        self, job_id: str | None = None, after: int = 0, limit: int = 1000, user: str | None = None
+    ) -> list[EventRecord]:
+        """Events after a number, oldest first: of one job, of one user's jobs, or all."""
         query = select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq).limit(limit)
         query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
+        if user is not None:
+            query = query.where(EVENTS.c.job.in_(select(JOBS.c.id).where(JOBS.c.user == user)))
         with self.engine.connect() as connection:
             return [EventRecord(**row._mapping) for row in connection.execute(query)]
 
-    def last_events(self, count: int) -> list[EventRecord]:
-        """The newest events, newest first."""
+    def last_events(self, count: int, job_id: str | None = None) -> list[EventRecord]:
+        """The newest events, newest first: of one job, or of all."""
+        query = select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(count)
+        query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
         with self.engine.connect() as connection:
-            rows = connection.execute(select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(count))
-            return [EventRecord(**row._mapping) for row in rows]
+            return [EventRecord(**row._mapping) for row in connection.execute(query)]
 
     def offers(self, job_id: str | None = None, state: str | None = None) -> list[OfferRecord]:
         """Offers of one job, or of all, in this state, or in any; the first one first."""

@@ -43,7 +43,10 @@ class World:
         """Take out a job whose work is done; returns its last view, with no work left and no devices."""
         view = self.jobs.pop(job_id)
         self.release(view.devices)
-        self.finished.append(job_id)
+        if job_id in self.arrived:
+            self.arrived.remove(job_id)  # it was cancelled before any policy heard of it
+        else:
+            self.finished.append(job_id)
         done = Progress(0.0, since_s=now_s)
         return replace(
             view,

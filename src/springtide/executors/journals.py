@@ -2,10 +2,12 @@
 
 One append-only file of JSON lines, synced before anything in it is answered or shown. Reading it back gives the jobs
 that should run, the generations seen and the events to deliver, so an agent killed at any moment goes on from it.
-A last line cut short was never acted on and is dropped. It is rewritten when most of it is history.
+A last line cut short was never acted on and is dropped. It is rewritten when most of it is history. Only its owner can
+read it, because jobs' variables are in it.
 """
 
 import contextlib
+import io
 import json
 import os
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from typing import Any
 from springtide.executors import wire
 from springtide.executors.changes import Workers
 from springtide.executors.outboxes import Ledger, Outbox, Verdict
+from springtide.executors.places import open_private
 from springtide.executors.protocol import (
     FINAL,
     Cancel,
@@ -70,8 +73,12 @@ class Journal:
         #: Why the last sync failed; empty if it did not.
         self.failure = ""
         self.load()
-        self.file = path.open("ab", buffering=0)
+        self.file = self.open()
         self.rewrite()
+
+    def open(self) -> io.FileIO:
+        """The file, to append to."""
+        return open(self.path, "ab", buffering=0, opener=open_private)
 
     def load(self) -> None:
         """Read the file back."""
@@ -194,13 +201,13 @@ class Journal:
             return
         records = self.summarise()
         building = self.path.with_suffix(".new")
-        with building.open("wb") as file:
+        with open(building, "wb", opener=open_private) as file:
             file.writelines(json.dumps(record).encode() + b"\n" for record in records)
             file.flush()
             os.fsync(file.fileno())
         building.replace(self.path)
         self.file.close()
-        self.file = self.path.open("ab", buffering=0)
+        self.file = self.open()
         self.written = len(records)
 
     def summarise(self) -> list[dict[str, Any]]:

@@ -44,6 +44,11 @@ def make_runtime_folder(state_dir: Path) -> Path:
     return folder
 
 
+def open_private(path: str, flags: int) -> int:
+    """An opener for files that only their owner can read."""
+    return os.open(path, flags, 0o600)
+
+
 def take_lock(state_dir: Path) -> IO[str] | None:
     """Hold the state folder for this agent alone; None if another one has it."""
     file = (state_dir / LOCK).open("a")

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 
 from springtide.errors import CheckpointError
 from springtide.training import trees
+from springtide.training.disks import is_disk_low
 from springtide.training.trees import Tensors
 
 MANIFEST = "manifest.json"
@@ -138,11 +139,13 @@ class Checkpoints:
         return staging
 
     def write(self, text: str, tensors: Tensors, step: int, facts: Facts, urgent: bool) -> None:
-        """Write a checkpoint and drop the oldest beyond the number kept; half of one would only fill the disk."""
+        """Write a checkpoint and drop the oldest beyond the number kept; where the disk is nearly full, drop first."""
         building = self.folder / f".writing-{step}-{os.getpid()}"
         try:
             if not urgent:
                 yield_processor()
+            if is_disk_low(self.folder):
+                self.drop_beyond(1)
             building.mkdir(exist_ok=True)
             prefix = "/model/"
             weights = {path.removeprefix(prefix): value for path, value in tensors.items() if path.startswith(prefix)}
@@ -155,11 +158,15 @@ class Checkpoints:
             manifest = {"schema": 1, "step": step, "torch": torch.__version__, **asdict(facts), "files": files}
             write_bytes(building / MANIFEST, [json.dumps(manifest, indent=1).encode()])
             publish(building, self.folder / f"step-{step:09d}")
-            for old in self.list()[self.keep :]:
-                shutil.rmtree(old, ignore_errors=True)
+            self.drop_beyond(self.keep)
         except Exception as error:  # whatever it is, the thread that trains must hear of it
             self.failure = error
-            shutil.rmtree(building, ignore_errors=True)
+            shutil.rmtree(building, ignore_errors=True)  # half a checkpoint would keep the disk full
+
+    def drop_beyond(self, count: int) -> None:
+        """Remove all but the newest few."""
+        for old in self.list()[count:]:
+            shutil.rmtree(old, ignore_errors=True)
 
     def list(self) -> list[Path]:
         """Checkpoint folders that have a manifest, newest first."""
