@@ -266,7 +266,9 @@ def take_up(platform: Platform, record: JobRecord) -> None:
 def check_folder(job: JobFile, active: Iterable[JobRecord]) -> None:
     """Refuse a checkpoint folder that another job uses now: each would go on from, and clear away, the other's."""
     wanted = job.checkpoint.dir
-    for other in active if wanted is not None else ():
+    if wanted is None:
+        return
+    for other in active:
         used = other.spec.get("checkpoint", {}).get("dir")
         if used is not None and PurePosixPath(used) == PurePosixPath(wanted):
             raise JobError(f"checkpoint.dir {wanted} is in use by job {other.name}; wait for its end or choose another")

@@ -109,7 +109,8 @@ def blend_types(
 def deal_workers(typed: TypedCurves | None, site: Site, names: Sequence[str]) -> tuple[int, ...]:
     """The logical workers of each of these devices, more on faster ones; empty where they are to be spread evenly."""
     mix = site.count_types(names)
-    if len(mix) == 1 or typed is None or not isinstance(typed.blend, AskedBlend):
+    is_whole = sum(mix.values()) == len(names)  # a device may have left the machine while the server was away
+    if len(mix) == 1 or not is_whole or typed is None or not isinstance(typed.blend, AskedBlend):
         return ()
     deal = typed.blend.model.deal(mix)
     if deal is None:

@@ -64,7 +64,7 @@ class Platform:
 
     def speed(self, record: JobRecord) -> SpeedRecord:
         """What is known of a job's speed on the devices it holds (if they are of several types, on the first)."""
-        kind = self.site.type_of(record.devices[0]) if record.devices else record.home or self.site.device_types[0]
+        kind = next(iter(self.site.count_types(record.devices)), record.home or self.site.device_types[0])
         key = speeds.name_key(record.speed_key, kind)
         known = self.book.speed(key)
         return known if known is not None else SpeedRecord(key, device_type=kind)
