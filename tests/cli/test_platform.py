@@ -186,6 +186,10 @@ def test_a_server_that_refuses_is_not_stopped_and_none_is_started_in_its_place(
     assert run("submit", write_project(tmp_path / "work")) == 4
     assert "no server answers at http://127.0.0.1:9" in capsys.readouterr().err
     assert not (tmp_path / "home").exists()
+    monkeypatch.delenv("SPRINGTIDE_URL")
+    assert run("submit", write_project(tmp_path / "work", secrets=["NOBODY_HAS_SET_THIS"])) == 2
+    assert "NOBODY_HAS_SET_THIS is not set in your environment" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
 
 
 def test_no_server_and_a_wrong_token_end_with_4(
