@@ -110,6 +110,8 @@ def test_an_unknown_job_is_measured_for_a_plan_and_does_not_run(
         code, told = run_json(capsys, "status", "plan-only-planned")
         assert (told["state"], told["reason"], told["started_at"]) == ("cancelled", "measured", None)
         assert run("status", "only-planned") == 2
+        code, told = run_json(capsys, "why", "plan-only-planned")
+        assert (told["sentence"], told["remedy"]) == ("it was measured for a plan; submit it to have it run", "")
 
 
 def test_without_waiting_an_unknown_job_is_probing_with_exit_3(
