@@ -110,6 +110,8 @@ def test_an_unknown_job_is_measured_for_a_plan_and_does_not_run(
         code, told = run_json(capsys, "status", "plan-only-planned")
         assert (told["state"], told["reason"], told["started_at"]) == ("cancelled", "measured", None)
         assert run("status", "only-planned") == 2
+        code, told = run_json(capsys, "why", "plan-only-planned")
+        assert (told["sentence"], told["remedy"]) == ("it was measured for a plan; submit it to have it run", "")
 
 
 def test_without_waiting_an_unknown_job_is_probing_with_exit_3(
@@ -185,6 +187,10 @@ def test_a_server_that_refuses_is_not_stopped_and_none_is_started_in_its_place(
     monkeypatch.setenv("SPRINGTIDE_URL", "http://127.0.0.1:9")
     assert run("submit", write_project(tmp_path / "work")) == 4
     assert "no server answers at http://127.0.0.1:9" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+    monkeypatch.delenv("SPRINGTIDE_URL")
+    assert run("submit", write_project(tmp_path / "work", secrets=["NOBODY_HAS_SET_THIS"])) == 2
+    assert "NOBODY_HAS_SET_THIS is not set in your environment" in capsys.readouterr().err
     assert not (tmp_path / "home").exists()
 
 

@@ -51,7 +51,7 @@ def run(
     def announce(url: str) -> None:
         if output is Output.JSON:
             print(json.dumps({"schema": 1, "url": url, "home": str(home.root)}), flush=True)
-        tell(f"springtide at {url} (docs at {url}/docs, token in {home.token}); Ctrl-C ends the server")
+        tell(f"springtide at {url} (token in {home.token}, which {url}/docs needs too); Ctrl-C ends the server")
 
     listening = Listening(host, port, tuple(name.lower() for name in host_name))
     serve(ServerSettings(home, engine, devices, listening, options, database), announce)

@@ -36,9 +36,10 @@ def run(
 
       springtide submit job.yaml --deadline 45m --accept-offer -o json
     """
-    from springtide.control.client import load_job
+    from springtide.control.client import load_job, read_secrets
 
     project = load_job(job, deadline=deadline, name=name)
+    read_secrets(project.job)  # one that is missing is said before a server is started
     if allow_code_change:
         project = allow_other_code(project)
     with connect_or_start() as client:

@@ -121,6 +121,7 @@ class Desk:
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
         if not record.active:
             check_active(platform, record.user)
+            check_folder(JobFile.model_validate(record.spec), platform.book.active())
         is_late = record.deadline_s is not None and record.deadline_s <= platform.clock.now_s()
         step = find_checkpoint(record, platform.home)
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
@@ -238,17 +239,6 @@ def check_code(reconciler: Reconciler, submission: Submission) -> None:
         raise JobError(f"script {str(script)!r} does not exist in workdir; check `run` and `workdir`")
 
 
-def check_folder(job: JobFile, active: Iterable[JobRecord]) -> None:
-    """Refuse a checkpoint folder that another job uses now: each would go on from, and clear away, the other's."""
-    wanted = job.checkpoint.dir
-    if wanted is None:
-        return
-    for other in active:
-        used = other.spec.get("checkpoint", {}).get("dir")
-        if used is not None and PurePosixPath(used) == PurePosixPath(wanted):
-            raise JobError(f"checkpoint.dir {wanted} is in use by job {other.name}; wait for its end or choose another")
-
-
 def check_active(platform: Platform, user: str) -> None:
     """Refuse a user who has too many active jobs."""
     refusal = quotas.check_active(platform, user)
@@ -271,6 +261,17 @@ def take_up(platform: Platform, record: JobRecord) -> None:
     if view is not None:
         progress = replace(view.progress, work_left=max(0.0, view.job.work - record.step))
         platform.world.jobs[view.job.id] = replace(view, progress=progress, served=record.served, ran_s=record.ran_s)
+
+
+def check_folder(job: JobFile, active: Iterable[JobRecord]) -> None:
+    """Refuse a checkpoint folder that another job uses now: each would go on from, and clear away, the other's."""
+    wanted = job.checkpoint.dir
+    if wanted is None:
+        return
+    for other in active:
+        used = other.spec.get("checkpoint", {}).get("dir")
+        if used is not None and PurePosixPath(used) == PurePosixPath(wanted):
+            raise JobError(f"checkpoint.dir {wanted} is in use by job {other.name}; wait for its end or choose another")
 
 
 def check_budget(job: JobFile, price: float | None) -> None:

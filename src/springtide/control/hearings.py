@@ -277,7 +277,8 @@ class Ear:
 
 def tell_finish(event: Finished) -> str:
     """The sentence of a job that ended well."""
-    return f"finished after step {event.step}" + (f": {event.reason}" if event.reason else "")
+    after = f" after step {event.step}" if event.step else ""  # a gang tells no steps
+    return f"finished{after}" + (f": {event.reason}" if event.reason else "")
 
 
 def plural(count: int, noun: str) -> str:

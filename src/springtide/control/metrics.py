@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from springtide.control.records import JobRecord, State
 from springtide.control.sites import Site
-from springtide.control.store import Store
+from springtide.control.store import Fate, Store
 
 
 class Numbers(Collector):
@@ -23,7 +23,8 @@ class Numbers(Collector):
     def collect(self) -> list[Metric]:
         """Every metric with its value now."""
         active = self.store.active_jobs()
-        ended = self.store.list_jobs((State.SUCCEEDED, State.FAILED, State.CANCELLED))
+        ran = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+        ended = [fate for fate in self.store.list_fates() if fate.state in ran]
         return [
             self.jobs(),
             *self.promises(active, ended),
@@ -40,16 +41,16 @@ class Numbers(Collector):
             family.add_metric([str(state)], counts.get(str(state), 0))
         return family
 
-    def promises(self, active: list[JobRecord], ended: list[JobRecord]) -> list[Metric]:
+    def promises(self, active: list[JobRecord], ended: list[Fate]) -> list[Metric]:
         """Promises kept and missed, the least slack of those that are open, and how good predictions were."""
         promised = [record for record in ended if record.promised]
         met = CounterMetricFamily("springtide_deadline_met", "Promises kept.")
         met.add_metric([], sum(record.state is State.SUCCEEDED and not record.missed for record in promised))
         missed = CounterMetricFamily("springtide_deadline_missed", "Promises missed, by cause.", labels=["cause"])
         causes: dict[str, int] = {"faults": 0, "slower_than_measured": 0}
-        for record in (*promised, *active):
-            if record.missed:
-                causes[record.missed] = causes.get(record.missed, 0) + 1
+        for cause in (*(fate.missed for fate in promised), *(record.missed for record in active)):
+            if cause:
+                causes[cause] = causes.get(cause, 0) + 1
         for cause, count in sorted(causes.items()):
             missed.add_metric([cause], count)
         slack = GaugeMetricFamily("springtide_deadline_slack_seconds", "Least slack of the open promises.")
@@ -64,7 +65,7 @@ class Numbers(Collector):
         risk.add_metric([], sum(record.condition("at_risk") is not None for record in active))
         return [met, missed, slack, risk, self.errors(promised)]
 
-    def errors(self, promised: list[JobRecord]) -> Metric:
+    def errors(self, promised: list[Fate]) -> Metric:
         """How far the finish was from what was expected when the promise was made, as a share of the span."""
         family = SummaryMetricFamily("springtide_prediction_error_ratio", "(finish - expected) / (expected - answer).")
         ratios = [
@@ -79,9 +80,9 @@ class Numbers(Collector):
         family.add_metric([], count_value=len(ratios), sum_value=sum(map(abs, ratios)))
         return family
 
-    def running(self, active: list[JobRecord], ended: list[JobRecord]) -> list[Metric]:
+    def running(self, active: list[JobRecord], ended: list[Fate]) -> list[Metric]:
         """What change and faults have cost."""
-        records = [*active, *ended]
+        records: list[JobRecord | Fate] = [*active, *ended]
         pause = SummaryMetricFamily("springtide_rescale_duration_seconds", "Pauses of rescales.")
         pause.add_metric(
             [], count_value=sum(one.rescales for one in records), sum_value=sum(one.pause_s for one in records)

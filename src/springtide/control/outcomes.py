@@ -138,7 +138,7 @@ def tell_devices(platform: Platform, names: tuple[str, ...]) -> str:
 
 
 def end_job(platform: Platform, job_id: str, state: State, reason: str, sentence: str, at_s: float) -> None:
-    """Take a job out of the world and close its record; secrets and scratch files go."""
+    """Take a job out of the world and close its record."""
     book = platform.book
     record = book.jobs[job_id]
     view = platform.view(job_id)
@@ -160,7 +160,6 @@ def end_job(platform: Platform, job_id: str, state: State, reason: str, sentence
         predicted_s=None,
     )
     book.note(str(state), sentence + tell_margin(book.jobs[job_id]), job_id, reason=reason)
-    platform.home.secrets_file(job_id).unlink(missing_ok=True)
 
 
 def tell_margin(record: JobRecord) -> str:

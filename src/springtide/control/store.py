@@ -5,7 +5,7 @@ done; any number of readers. Knows nothing of policies or executors.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,20 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What keeping house needs to know of a job: of thousands of them, so no more than that."""
+    """What became of a job: what keeping house and metrics ask of thousands of them, so no more than that."""
 
     id: str
     archive: str
     state: State
-    finished_s: float | None
+    finished_s: float | None = None
+    promised: bool = False
+    missed: str = ""
+    answered_s: float | None = None
+    expected_s: float | None = None
+    rescales: int = 0
+    pause_s: float = 0.0
+    faults: int = 0
+    lost_steps: int = 0
 
     @property
     def active(self) -> bool:
@@ -158,10 +166,9 @@ class Store:
 
     def list_fates(self) -> list[Fate]:
         """What became of every job, oldest first."""
-        columns = (JOBS.c.id, JOBS.c.archive, JOBS.c.state, JOBS.c.finished_s)
         with self.engine.connect() as connection:
-            rows = connection.execute(select(*columns).order_by(JOBS.c.seq))
-            return [Fate(job_id, archive, State(state), at_s) for job_id, archive, state, at_s in rows]
+            rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(Fate))).order_by(JOBS.c.seq))
+            return [Fate(job_id, archive, State(state), *rest) for job_id, archive, state, *rest in rows]
 
     def active_jobs(self) -> list[JobRecord]:
         """Jobs to which something is still to happen, oldest first."""

@@ -118,10 +118,13 @@ def check_command(spec: JobSpec) -> None:
 
 
 def make_folder(path: Path, user: str | None) -> None:
-    """Have a folder there, and give it to the user whose job will write to it."""
-    path.mkdir(parents=True, exist_ok=True)
+    """Have a folder there for the user whose job will write to it; what had to be made is private."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
     if user is not None:
-        shutil.chown(path, user)
+        for folder in {path, *missing}:
+            shutil.chown(folder, user)
 
 
 def describe_missing_init(when: str) -> str:

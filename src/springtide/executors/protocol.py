@@ -265,8 +265,8 @@ class Failed(Report):
     reason: str
     #: Whether the user's code is to blame; otherwise nothing on this side could be done.
     user_fault: bool
-    #: A word for programs: crashed, no_init, early_exit, no_script, wrong_version, bad_devices, no_progress,
-    #: agent_error.
+    #: A word for programs: crashed, no_init, early_exit, no_script, no_secrets, no_folder, wrong_version, bad_devices,
+    #: no_progress, agent_error.
     code: str = "crashed"
 
 
