@@ -107,29 +107,12 @@ class Crew:
         self.phase = "starting"
         self.watch = Watch(self.house.options.patience)
         self.words = Words(time.monotonic(), step=self.words.step, total_steps=self.words.total_steps)
-        problem = self.prepare()
+        problem = environments.prepare(self.spec)
         if problem is not None:
             self.fail(*problem)
             return
         self.attempt = Attempt(self.house, self.standing, self.restarts.count)
         self.attempt.processes.listen_to(self.hear, self.keep_output, self.note_end)
-
-    def prepare(self) -> tuple[str, str] | None:
-        """Look for all that a start needs, and make its folders; a code and a sentence if something is missing."""
-        try:
-            environments.check_command(self.spec)
-        except JobError as error:
-            return "no_script", str(error)
-        try:
-            environments.read_secrets(self.spec)
-        except JobError as error:
-            return "no_secrets", str(error)
-        try:
-            for folder in (self.spec.checkpoint.dir, self.spec.output_dir, self.spec.log_dir):
-                environments.make_folder(Path(folder), self.spec.run_as)
-        except OSError as error:
-            return "no_folder", f"a folder of the job cannot be made ({error}); choose another checkpoint.dir"
-        return None
 
     def keep_output(self, member: Member, data: bytes) -> None:
         """Write what a process prints to the log of its rank."""

@@ -1,6 +1,6 @@
 """What a worker's environment holds: a short allow-list of ours, the job's own variables and secrets, and our words.
 
-Pure but for reading the secrets file. Nothing of the server's environment gets through that is not on the list.
+Pure but for reading the secrets file and making a job's folders. Nothing of the server's environment gets through that is not on the list.
 """
 
 import json
@@ -125,6 +125,24 @@ def make_folder(path: Path, user: str | None) -> None:
     if user is not None:
         for folder in {path, *missing}:
             shutil.chown(folder, user)
+
+
+def prepare(spec: JobSpec) -> tuple[str, str] | None:
+    """Look for all that a start needs, and make its folders; a code and a sentence if something is missing."""
+    try:
+        check_command(spec)
+    except JobError as error:
+        return "no_script", str(error)
+    try:
+        read_secrets(spec)
+    except JobError as error:
+        return "no_secrets", str(error)
+    try:
+        for folder in (spec.checkpoint.dir, spec.output_dir, spec.log_dir):
+            make_folder(Path(folder), spec.run_as)
+    except OSError as error:
+        return "no_folder", f"a folder of the job cannot be made ({error}); choose another checkpoint.dir"
+    return None
 
 
 def describe_missing_init(when: str) -> str:
