@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from springtide.errors import JobError, SpringtideError
+from springtide.errors import SpringtideError
 from springtide.executors import environments
 from springtide.executors.attempts import Attempt, House
 from springtide.executors.changes import Workers, fit_devices

@@ -1,6 +1,7 @@
 """What a worker's environment holds: a short allow-list of ours, the job's own variables and secrets, and our words.
 
-Pure but for reading the secrets file and making a job's folders. Nothing of the server's environment gets through that is not on the list.
+Pure but for reading the secrets file and making a job's folders. Nothing of the server's environment gets through that
+is not on the list.
 """
 
 import json
