@@ -58,7 +58,7 @@ class Sample:
 def main() -> None:
     """Measure and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=90)
     parser.add_argument("--dir", type=Path, help="where checkpoints go; default: a temporary folder")
     args = parser.parse_args()
     take_cores(frozenset(os.sched_getaffinity(0)))
