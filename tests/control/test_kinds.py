@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tests.control.stages import Stage
 
+from springtide.control.arrivals import Submission
+from springtide.control.jobfile import check_job
 from springtide.control.records import State
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import Failed, Probed, Resize, Start
@@ -165,3 +167,16 @@ def test_a_job_without_a_step_fails_and_is_not_measured_for_ever(stage: Stage) -
     stage.reconciler.hear(Probed(job=job.id, generation=generation, points=(), startup_s=1.0, pause_s=None))
     record = stage.reconciler.platform.book.jobs[job.id]
     assert (record.state, record.reason) == (State.FAILED, "no_steps")
+
+
+def test_speed_on_a_type_that_a_job_may_not_use_is_no_speed(stage: Stage) -> None:
+    stage.submit(run="python train.py quick", deadline="10m", device_types=["a100"])
+    stage.submit(run="python train.py long", deadline="10h", device_types=["t4"], devices=2)
+    stage.pass_s(60)
+    stage.submit(run="python train.py long", deadline="160s", device_types=["t4"], devices=2, steps=2000)
+    planned = check_job({"run": "python train.py quick", "device_types": ["t4"], "deadline": "1h"}, "test")
+    assert stage.desk.plan(Submission(planned, stage.code(), "ann")).reason == "unknown_speed"
+    bound = stage.submit(run="python train.py quick", deadline="1h", device_types=["t4"])
+    stage.pass_s(1)
+    assert (stage.job(bound.id).state, stage.job(bound.id).reason) == (State.WAITLISTED, "no_device_for_probe")
+    assert not stage.reconciler.dirty, "nothing is to be decided until a device is free"

@@ -6,14 +6,14 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TypeAlias
 
 from springtide.control import kinds, speeds
 from springtide.control.clock import Clock
 from springtide.control.durations import LONGEST_S, is_instant, parse_instant, parse_span, show_instant
 from springtide.control.jobfile import JobFile
-from springtide.control.records import JobRecord, SpeedRecord, State
+from springtide.control.records import JobRecord, State
 from springtide.control.sites import Site
+from springtide.control.speeds import Known
 from springtide.core.curves import Curve
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.mixes import Mix, TypedCurves
@@ -25,9 +25,6 @@ PROBE_PRIORITY = 1_000_002
 MISSED_PRIORITY = 1_000_001
 PROBE_START_S = 10.0
 RIGID_GUESS_S = 3600.0
-
-#: What is known of a job's speed, by device type.
-Known: TypeAlias = Mapping[str, SpeedRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ def refuse_early(record: JobRecord, job: JobFile, site: Site) -> Refusal | None:
     """What no policy could change: too many devices, the wrong type, an unknown duration of a rigid job."""
     if not job.shares(find_workers(record, {}), site.cluster.total):
         return Refusal("exceeds_cluster", f"it asks for {job.devices} devices; there are {site.cluster.total}")
-    allowed = kinds.list_kinds(record, job, site)
+    allowed = kinds.list_kinds(record, site)
     if not allowed:
         wanted = " or ".join(job.device_types or ())
         return Refusal(

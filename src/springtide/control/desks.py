@@ -211,7 +211,7 @@ def forecast(reconciler: Reconciler, record: JobRecord, file: JobFile, admits: C
     )
 
 
-def list_shares(job: Job, known: arrivals.Known) -> tuple[tuple[int, float, float, float], ...]:
+def list_shares(job: Job, known: speeds.Known) -> tuple[tuple[int, float, float, float], ...]:
     """How each share would do: expected speed, the speed that plans count on, seconds alone from start to end.
 
     Where there are several device types, on the fastest.

@@ -89,10 +89,8 @@ class Ear:
         recovered = book.clear_condition(record.id, "recovering")
         book.change(record.id, state=State.RUNNING, step=event.step, lost_steps=record.lost_steps + lost)
         where = f"from step {event.step}" if event.step else "from the beginning"
-        count = len(event.devices)
-        book.note(
-            "started", f"runs {where} on {count} {plural(count, 'device')}", record.id, step=event.step, share=count
-        )
+        sentence = f"runs {where} on {self.platform.site.describe(event.devices)}"
+        book.note("started", sentence, record.id, step=event.step, share=len(event.devices))
         self.laps.pop(record.id, None)
         self.place(record.id, event.step)
         return recovered
@@ -158,7 +156,7 @@ class Ear:
         mix = self.platform.site.count_types(record.devices)
         if len(mix) == 1:
             return [speeds.learn_point(self.platform.speed(record), lap.share, steps, seconds)]
-        known = {kind: speed for kind, speed in self.platform.known(record).items() if speed.points}
+        known = speeds.list_measured(self.platform.known(record))
         if sum(mix.values()) != lap.share or not mix.keys() <= known.keys():
             return []  # a type that was never measured alone cannot be told from the others
         return list(kinds.learn_mix(known, record.logical_workers or lap.share, mix, steps, seconds).values())
@@ -170,9 +168,9 @@ class Ear:
         book = self.platform.book
         book.clear_condition(record.id, "rescaling")
         book.change(record.id, pause_s=record.pause_s + event.pause_s)
-        count = len(event.devices)
-        sentence = f"goes on with {count} {plural(count, 'device')} after a pause of {show_span(event.pause_s)}"
-        book.note("resized", sentence, record.id, share=count, pause_s=event.pause_s, step=event.step)
+        held = self.platform.site.describe(event.devices)
+        sentence = f"goes on with {held} after a pause of {show_span(event.pause_s)}"
+        book.note("resized", sentence, record.id, share=len(event.devices), pause_s=event.pause_s, step=event.step)
         book.put_speed(speeds.learn_costs(self.platform.speed(record), pause_s=event.pause_s))
         self.laps.pop(record.id, None)
         self.place(record.id, event.step)
@@ -279,8 +277,3 @@ def tell_finish(event: Finished) -> str:
     """The sentence of a job that ended well."""
     after = f" after step {event.step}" if event.step else ""  # a gang tells no steps
     return f"finished{after}" + (f": {event.reason}" if event.reason else "")
-
-
-def plural(count: int, noun: str) -> str:
-    """The noun for so many."""
-    return noun if count == 1 else noun + "s"

@@ -16,8 +16,8 @@ from threading import Event
 from sqlalchemy.exc import SQLAlchemyError
 
 from springtide.control.homes import Home
-from springtide.control.records import State
-from springtide.control.store import Fate, Store
+from springtide.control.records import Fate, State
+from springtide.control.store import Store
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -12,6 +12,7 @@ from springtide.control import speeds
 from springtide.control.jobfile import JobFile
 from springtide.control.records import JobRecord, SpeedRecord
 from springtide.control.sites import Site
+from springtide.control.speeds import Known
 from springtide.core.curves import Curve
 from springtide.core.mixes import Mix, TypedCurves
 from springtide.throughput.heterogeneous import LogicalWorkers, fit_workers
@@ -40,12 +41,15 @@ class AskedBlend:
         return self.model.rate(mix) / self.margin if sum(mix.values()) in self.shares else 0.0
 
 
-def list_kinds(record: JobRecord, job: JobFile, site: Site) -> tuple[str, ...]:
+def list_kinds(record: JobRecord, site: Site) -> tuple[str, ...]:
     """The types a job may run on: those it names, of those there are; below D2 the one it first ran on."""
-    if record.home and job.determinism != MIXING:
+    if record.home and record.spec.get("determinism") != MIXING:
         return (record.home,)
-    wanted = None if job.device_types is None else {kind.lower() for kind in job.device_types}
-    return tuple(kind for kind in site.device_types if wanted is None or kind in wanted)
+    named = record.spec.get("device_types")
+    if named is None:
+        return site.device_types
+    wanted = {kind.lower() for kind in named}
+    return tuple(kind for kind in site.device_types if kind in wanted)
 
 
 def list_shares(job: JobFile, kinds: Sequence[str], workers: int, site: Site) -> dict[str, tuple[int, ...]]:
@@ -54,9 +58,7 @@ def list_shares(job: JobFile, kinds: Sequence[str], workers: int, site: Site) ->
     return {kind: shares for kind, shares in found.items() if shares}
 
 
-def find_curves(
-    job: JobFile, shares: Mapping[str, tuple[int, ...]], known: Mapping[str, SpeedRecord], promised: bool
-) -> dict[str, Curve]:
+def find_curves(job: JobFile, shares: Mapping[str, tuple[int, ...]], known: Known, promised: bool) -> dict[str, Curve]:
     """The speeds that a plan may count on, by type.
 
     Where nothing is promised, they are those expected (how sure each is must not decide between types), and an
@@ -64,7 +66,7 @@ def find_curves(
     """
     if not job.elastic:
         return {kind: Curve(some[-1:], (1.0,)) for kind, some in shares.items()}
-    measured = {kind: speed for kind, speed in known.items() if speed.points}
+    measured = speeds.list_measured(known)
     read = speeds.plan_curve if promised else speeds.expect_curve
     curves = {kind: read(measured[kind], some) for kind, some in shares.items() if kind in measured}
     if promised and curves:
@@ -78,11 +80,9 @@ def guess_curve(shares: tuple[int, ...], measured: Iterable[SpeedRecord]) -> Cur
     return min(others, key=lambda curve: curve.rates[0]) if others else speeds.guess_curve(shares)
 
 
-def type_job(
-    record: JobRecord, job: JobFile, known: Mapping[str, SpeedRecord], workers: int, site: Site, promised: bool
-) -> TypedCurves:
+def type_job(record: JobRecord, job: JobFile, known: Known, workers: int, site: Site, promised: bool) -> TypedCurves:
     """A job's speeds by type, on several at once where its level allows that and its logical workers are counted."""
-    kinds = list_kinds(record, job, site)
+    kinds = list_kinds(record, site)
     shares = list_shares(job, kinds, workers, site) or dict.fromkeys(kinds or site.device_types[:1], (1,))
     curves = find_curves(job, shares, known, promised)
     moves = job.determinism == MIXING and job.elastic
@@ -93,9 +93,7 @@ def type_job(
     return TypedCurves(curves, blend_types(curves, known, workers, asked), movable=True)
 
 
-def blend_types(
-    curves: Mapping[str, Curve], known: Mapping[str, SpeedRecord], workers: int, asked: tuple[int, ...]
-) -> AskedBlend:
+def blend_types(curves: Mapping[str, Curve], known: Known, workers: int, asked: tuple[int, ...]) -> AskedBlend:
     """The speed on several types at once, of a job with these speeds on each alone."""
     expected = {kind: expect_curve(known.get(kind), curve) for kind, curve in curves.items()}
     margins = [
@@ -119,9 +117,7 @@ def deal_workers(typed: TypedCurves | None, site: Site, names: Sequence[str]) ->
     return tuple(left[site.type_of(name)].pop(0) for name in names)
 
 
-def learn_mix(
-    known: Mapping[str, SpeedRecord], workers: int, mix: Mix, steps: int, seconds: float
-) -> dict[str, SpeedRecord]:
+def learn_mix(known: Known, workers: int, mix: Mix, steps: int, seconds: float) -> dict[str, SpeedRecord]:
     """The records of those types of a mix whose speed explains why its steps took as long as they did.
 
     What one device of the type would take for all workers is noted like a measurement of share 1.
@@ -146,7 +142,7 @@ def expect_rates(speed: SpeedRecord | None, curve: Curve) -> dict[int, float]:
     return dict(zip(expected.shares, expected.rates, strict=True))
 
 
-def expect_mix(known: Mapping[str, SpeedRecord], typed: TypedCurves, mix: Mix) -> float:
+def expect_mix(known: Known, typed: TypedCurves, mix: Mix) -> float:
     """Expected steps per second on devices of one type or several."""
     if len(mix) == 1:
         ((kind, share),) = mix.items()

@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from springtide.control.records import JobRecord, State
+from springtide.control.records import Fate, JobRecord, State
 from springtide.control.sites import Site
-from springtide.control.store import Fate, Store
+from springtide.control.store import Store
 
 
 class Numbers(Collector):

@@ -117,7 +117,7 @@ def note_change(platform: Platform, record: JobRecord, order: Instruction, held:
     data = {"from": len(held), "to": len(given), "devices": list(given), "workers": workers}
     if held and given:
         verb = "grows" if len(given) > len(held) else "shrinks" if len(given) < len(held) else "moves"
-        sentence = f"{verb} from {tell_devices(platform, held)} to {tell_devices(platform, given)}"
+        sentence = f"{verb} from {platform.site.describe(held)} to {platform.site.describe(given)}"
         sentence += f": {why}" if why else ""
         book.change(record.id, rescales=record.rescales + 1)
         book.set_condition(record.id, "rescaling", verb, sentence)
@@ -128,13 +128,6 @@ def note_change(platform: Platform, record: JobRecord, order: Instruction, held:
         book.clear_condition(record.id, "rescaling")
         book.change(record.id, state=State.ADMITTED)
         book.note("suspended", "gives its devices to others for now" + (f": {why}" if why else ""), record.id, **data)
-
-
-def tell_devices(platform: Platform, names: tuple[str, ...]) -> str:
-    """So many devices, by type where there are several."""
-    if not platform.site.is_mixed:
-        return f"{len(names)} device{'s' if len(names) != 1 else ''}"
-    return " and ".join(f"{count} {kind}" for kind, count in platform.site.count_types(names).items())
 
 
 def end_job(platform: Platform, job_id: str, state: State, reason: str, sentence: str, at_s: float) -> None:
@@ -207,11 +200,10 @@ def arrive(platform: Platform, job_id: str) -> None:
     record = book.jobs[job_id]
     job = JobFile.model_validate(record.spec)
     known = platform.known(record)
-    allowed = kinds.list_kinds(record, job, platform.site)
     steps = arrivals.count_steps(record, job, known)
-    measured = steps is not None and any(kind in known and known[kind].points for kind in allowed)
+    measured = steps is not None and speeds.is_measured(known)
     if record.deadline_s is not None and job.elastic and not measured:
-        arrive_probe(platform, job_id, allowed)
+        arrive_probe(platform, job_id, kinds.list_kinds(record, platform.site))
         return
     workers = record.logical_workers or speeds.find_workers(known)
     book.change(job_id, total_steps=steps if job.elastic else None, logical_workers=workers)

@@ -58,8 +58,9 @@ class Platform:
         return found if found is not None else self.world.jobs.get(JobId(arrivals.PROBE_PREFIX + job_id))
 
     def known(self, record: JobRecord) -> dict[str, SpeedRecord]:
-        """What is known of a job's speed, by device type; types of which nothing is known are left out."""
-        found = {kind: self.book.speed(speeds.name_key(record.speed_key, kind)) for kind in self.site.device_types}
+        """What is known of a job's speed on the device types it may use; types of which nothing is are left out."""
+        allowed = kinds.list_kinds(record, self.site)
+        found = {kind: self.book.speed(speeds.name_key(record.speed_key, kind)) for kind in allowed}
         return {kind: speed for kind, speed in found.items() if speed is not None}
 
     def speed(self, record: JobRecord) -> SpeedRecord:

@@ -8,12 +8,10 @@ from math import inf
 
 from springtide.control import arrivals, kinds, outcomes, speeds
 from springtide.control.durations import show_instant, show_span
-from springtide.control.jobfile import JobFile
 from springtide.control.orders import PROBE_S
 from springtide.control.platforms import Platform
 from springtide.control.records import JobRecord, State
 from springtide.core.decisions import Plan
-from springtide.core.jobs import JobId
 
 NO_DEVICE = "no_device_for_probe"
 #: A probe begun this long before the deadline still ends before it.
@@ -66,10 +64,9 @@ def lose(platform: Platform, record: JobRecord, why: str) -> bool:
 
 def list_unmeasured(platform: Platform, record: JobRecord) -> tuple[str, ...]:
     """The device types that a job may use, on which it was not measured, and of which a device is free."""
-    known, world = platform.known(record), platform.world
-    allowed = kinds.list_kinds(record, JobFile.model_validate(record.spec), platform.site)
+    measured, world = speeds.list_measured(platform.known(record)), platform.world
     free = {kind for kind, mask in zip(world.cluster.node_types, world.free_masks, strict=True) if mask}
-    return tuple(kind for kind in allowed if kind in free and not (kind in known and known[kind].points))
+    return tuple(kind for kind in kinds.list_kinds(record, platform.site) if kind in free and kind not in measured)
 
 
 def waitlist(platform: Platform, record: JobRecord) -> None:
@@ -111,7 +108,7 @@ def watch(platform: Platform, record: JobRecord) -> bool:
     """Decline a job that could not be measured by the time it was told; returns whether it was."""
     if not is_waiting(record) or platform.clock.now_s() < (record.answer_by_s or inf):
         return False
-    platform.world.finish(JobId(arrivals.PROBE_PREFIX + record.id), platform.clock.now_s())
+    outcomes.end_probe(platform, record.id)
     sentence = "no device was free to measure its speed before its answer was due; submit it with a later deadline"
     outcomes.decline(platform, record.id, NO_DEVICE, sentence)
     return True

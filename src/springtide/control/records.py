@@ -112,6 +112,29 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a job: what keeping house and metrics ask of thousands of them, so no more than that."""
+
+    id: str
+    archive: str
+    state: State
+    finished_s: float | None = None
+    promised: bool = False
+    missed: str = ""
+    answered_s: float | None = None
+    expected_s: float | None = None
+    rescales: int = 0
+    pause_s: float = 0.0
+    faults: int = 0
+    lost_steps: int = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is still to happen to it."""
+        return self.state in ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
 class EventRecord:
     """Something that happened, in one sentence and as data."""
 

@@ -70,6 +70,12 @@ class Site:
         """How many of these devices there are of each type, in order of first appearance."""
         return dict(Counter(self._types[name] for name in names if name in self._types))
 
+    def describe(self, names: Sequence[str]) -> str:
+        """So many devices, by type where there are several."""
+        if not self.is_mixed:
+            return f"{len(names)} device{'s' if len(names) != 1 else ''}"
+        return " and ".join(f"{count} {kind}" for kind, count in self.count_types(names).items())
+
     @cached_property
     def _places(self) -> dict[str, NodeSlice]:
         return {name: NodeSlice(i, 1 << k) for i, node in enumerate(self.usable) for k, name in enumerate(node)}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
 from math import ceil, log
+from typing import TypeAlias
 
 from springtide.control.jobfile import JobFile
 from springtide.control.records import SpeedRecord
@@ -32,6 +33,8 @@ STARTUP_MARGIN = 1.5
 # What an unmeasured best-effort job is taken to be, until it has run: ten minutes of steps of a second.
 GUESSED_STEPS = 600
 GUESSED_RATE = 1.0
+#: What is known of a job's speed: a record for each device type that it may use and of which there is any.
+Known: TypeAlias = Mapping[str, SpeedRecord]
 UNCOUNTED = 1 << 16  # logical workers of a script that has not said how many: as many as anyone could want
 
 
@@ -62,22 +65,27 @@ def name_key(key: str, device_type: str) -> str:
     return f"{key}@{device_type}"
 
 
-def is_measured(known: Mapping[str, SpeedRecord]) -> bool:
+def list_measured(known: Known) -> dict[str, SpeedRecord]:
+    """The records of the types on which a speed was measured."""
+    return {kind: speed for kind, speed in known.items() if speed.points}
+
+
+def is_measured(known: Known) -> bool:
     """Whether a speed was measured on any type."""
-    return any(speed.points for speed in known.values())
+    return bool(list_measured(known))
 
 
-def has_margin(known: Mapping[str, SpeedRecord]) -> bool:
+def has_margin(known: Known) -> bool:
     """Whether plans add a margin, because somewhere no whole epoch has been seen."""
-    return any(speed.points and not speed.whole_epoch for speed in known.values())
+    return any(not speed.whole_epoch for speed in list_measured(known).values())
 
 
-def find_total(known: Mapping[str, SpeedRecord]) -> int | None:
+def find_total(known: Known) -> int | None:
     """The steps that the code announced, on whatever devices."""
     return next((speed.total_steps for speed in known.values() if speed.total_steps is not None), None)
 
 
-def find_workers(known: Mapping[str, SpeedRecord]) -> int | None:
+def find_workers(known: Known) -> int | None:
     """The logical workers that the code asked for, on whatever devices."""
     return next((speed.logical_workers for speed in known.values() if speed.logical_workers is not None), None)
 
@@ -100,9 +108,9 @@ def guess_curve(shares: tuple[int, ...]) -> Curve:
     return Curve(shares, tuple(GUESSED_RATE * share**0.8 for share in shares))
 
 
-def plan_overhead(known: Mapping[str, SpeedRecord]) -> Overhead:
+def plan_overhead(known: Known) -> Overhead:
     """Seconds that a start and a change of devices cost a plan: the most on any type."""
-    measured = [speed for speed in known.values() if speed.points]
+    measured = list_measured(known).values()
     if not measured:
         return Overhead(base_s=USUAL_PAUSE_S, start_s=USUAL_STARTUP_S)
     pause_s = max(USUAL_PAUSE_S if speed.pause_s is None else speed.pause_s for speed in measured)

@@ -19,6 +19,7 @@ from springtide.control.records import (
     ACTIVE,
     Condition,
     EventRecord,
+    Fate,
     JobRecord,
     OfferRecord,
     OrderRecord,
@@ -49,29 +50,6 @@ class Batch:
 
     def __bool__(self) -> bool:
         return bool(self.jobs or self.events or self.offers or self.speeds or self.orders or self.sent or self.facts)
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What became of a job: what keeping house and metrics ask of thousands of them, so no more than that."""
-
-    id: str
-    archive: str
-    state: State
-    finished_s: float | None = None
-    promised: bool = False
-    missed: str = ""
-    answered_s: float | None = None
-    expected_s: float | None = None
-    rescales: int = 0
-    pause_s: float = 0.0
-    faults: int = 0
-    lost_steps: int = 0
-
-    @property
-    def active(self) -> bool:
-        """Whether anything is still to happen to it."""
-        return self.state in ACTIVE
 
 
 class Store:
