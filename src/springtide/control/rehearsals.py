@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from springtide.control.arrivals import Submission
 from springtide.control.auth import find_login
 from springtide.control.client import Project
 from springtide.control.clock import SystemSource
-from springtide.control.desks import FAR, Desk
+from springtide.control.desks import Desk
 from springtide.control.engines import Engine, open_engine, site_devices
 from springtide.control.homes import Home
-from springtide.control.jobfile import JobFile
 from springtide.control.platforms import Options
 from springtide.control.reconciler import Reconciler
 from springtide.control.records import State
@@ -93,8 +91,7 @@ def measure(reconciler: Reconciler, scratch: Home, submission: Submission) -> No
     unpack_again(scratch, probing, submission.archive)
     try:
         with open_reconciler(probing, engine, reconciler.platform.options) as worker:
-            urgent = submission if submission.job.deadline else replace(submission, job=with_deadline(submission.job))
-            job_id = Desk(worker).submit(urgent)
+            job_id = Desk(worker).measure(submission)
             until_s = time.monotonic() + PROBE_PATIENCE_S
             while (worker.store.job(job_id) or worker.platform.book.jobs[job_id]).state is State.PROBING:
                 if time.monotonic() > until_s:
@@ -107,11 +104,6 @@ def measure(reconciler: Reconciler, scratch: Home, submission: Submission) -> No
                 reconciler.platform.book.put_speed(speed)
     finally:
         engine.close()
-
-
-def with_deadline(job: JobFile) -> JobFile:
-    """The job with some deadline, because best-effort jobs are not probed."""
-    return job.model_copy(update={"deadline": FAR})
 
 
 def unpack_again(source: Home, target: Home, code_hash: str) -> None:
