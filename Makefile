@@ -18,8 +18,8 @@ demo: setup
 	$(BIN)/springtide demo
 
 check: setup
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks experiments
+	$(BIN)/ruff check src tests benchmarks experiments
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
@@ -37,7 +37,7 @@ test-wheel: setup
 POSTGRES := build/postgres
 test-postgres: setup
 	$(BIN)/python -m pip install --quiet --target $(POSTGRES) 'psycopg[binary]>=3.1'
-	PYTHONPATH=$(abspath $(POSTGRES)) SPRINGTIDE_POSTGRES=required $(BIN)/python -m pytest tests/control/test_postgres.py
+	PYTHONPATH=$(abspath $(POSTGRES)) SPRINGTIDE_POSTGRES=required $(BIN)/python -m pytest tests/control/storage/test_postgres.py
 
 # A job under another system user. As root, with an interpreter that this user can read; otherwise it fails.
 test-run-as: setup

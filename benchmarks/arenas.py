@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
-from springtide.control.client import ENDED, Client
-from springtide.control.clock import SystemSource
-from springtide.control.engines import open_engine
-from springtide.control.homes import Home, read_address
+from springtide.cli.demo_scenario import hash_weights, train_plainly
+from springtide.client.client import ENDED, Client
+from springtide.control.clock import SystemClocks
+from springtide.control.executor_factory import open_executor
 from springtide.control.server import (
     Listening,
     Server,
@@ -31,12 +31,12 @@ from springtide.control.server import (
     set_up_logging,
     warm_up,
 )
-from springtide.control.showcases import hash_weights, train_plainly
+from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.errors import SpringtideError
-from springtide.executors.environments import MARK
-from springtide.executors.local import LocalExecutor
-from springtide.executors.places import PLACE, make_mark
-from springtide.executors.processes import find_marked
+from springtide.executors.local.executor import LocalExecutor
+from springtide.executors.local.jobs.environment import MARK
+from springtide.executors.local.paths import PLACE, make_mark
+from springtide.executors.local.processes.worker_processes import find_marked
 
 DEVICES = "2"
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
@@ -46,7 +46,7 @@ LOOK_S = 0.1
 SERVE = "import sys; from benchmarks.arenas import serve; serve(*sys.argv[1:])"
 
 
-class JumpingSource(SystemSource):
+class JumpingSource(SystemClocks):
     """This machine's clocks, with a wall clock that is wrong by as many seconds as a file says."""
 
     def __init__(self, file: Path) -> None:
@@ -59,11 +59,11 @@ class JumpingSource(SystemSource):
 
 def serve(home: str, jumps: str) -> None:
     """The process of an arena's server: the usual one, but for the wall clock behind its Clock."""
-    settings = ServerSettings(Home(Path(home)), "local", DEVICES, Listening(port=0))
+    settings = ServerSettings(StateDir(Path(home)), "local", DEVICES, Listening(port=0))
     set_up_logging()
     with hold_lock(settings.home):
         warm_up(settings.options.policy)
-        server = Server(settings, open_engine(settings.engine, settings.home, DEVICES))
+        server = Server(settings, open_executor(settings.engine, settings.home, DEVICES))
         server.reconciler.platform.clock.source = JumpingSource(Path(jumps))
         server.run()
 
@@ -103,7 +103,7 @@ class Arena:
     jump_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.home = Home(self.folder / "home").make()
+        self.home = StateDir(self.folder / "home").make()
         self.jumps = self.folder / "jumps"
         self.filler = self.disk / "filler"
         self.work = self.folder / "work"

@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.elasticflow.published import FIGURE_8A, FIGURE_8B, FIGURE_10
+from experiments.sources import CLUSTERS
 from rich.console import Console
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
 from springtide.core.devices import parse_cluster
-from springtide.experiments.elasticflow.published import FIGURE_8A, FIGURE_8B, FIGURE_10
-from springtide.experiments.sources import CLUSTERS
-from springtide.simulator.metrics import Report
+from springtide.simulator.mute_stdout import mute_solvers
+from springtide.simulator.reports import SimulationReport
 from springtide.simulator.runs import simulate
-from springtide.simulator.settings import Setting
-from springtide.simulator.streams import mute_solvers
+from springtide.simulator.scenarios import Scenario
 from springtide.simulator.workloads import draw_trace, parse_workload
 from springtide.throughput.overheads import parse_overhead
-from springtide.throughput.profiles import read_profiles
+from springtide.throughput.tables.profiles import read_profiles
 
 POINTS = 0.05
 
@@ -104,7 +104,7 @@ def compare(data: Path, row: Published) -> Sequence[str]:
     )
 
 
-def count_met(report: Report) -> float:
+def count_met(report: SimulationReport) -> float:
     """The share of deadlines met, promised or not: what the published counters count."""
     return (report.met + report.met_unpromised) / max(1, report.jobs - report.best_effort_jobs)
 
@@ -114,7 +114,7 @@ def print_ranking(console: Console, data: Path, chosen: Sequence[str]) -> None:
     cluster = parse_cluster("16x8:a100")
     profiles = read_profiles(data / "profiles", cluster.device_types)
     trace = draw_trace(
-        parse_workload(FIGURE_10_WORKLOAD), Setting(cluster, profiles, parse_overhead("elasticflow", cluster.total))
+        parse_workload(FIGURE_10_WORKLOAD), Scenario(cluster, profiles, parse_overhead("elasticflow", cluster.total))
     )
     console.print(f"\nFig 10, ranking only, on {trace.name} and {cluster.describe()}", style="bold")
     for policy, (published, *_) in FIGURE_10.items():

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.arenas import LOOK_S, Arena, Recipe, Step
 from benchmarks.faults import FAULTS, PATIENCE_S, Job, Scene
-from springtide.control.client import ENDED
+from springtide.client.client import ENDED
 
 ACTIVE = 3
 LONGEST_S = 1700.0

@@ -16,9 +16,9 @@ from rich.table import Table
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data, shrink
 from springtide.core.devices import parse_cluster
-from springtide.simulator.metrics import Report
+from springtide.simulator.mute_stdout import mute_solvers
+from springtide.simulator.reports import SimulationReport
 from springtide.simulator.runs import simulate
-from springtide.simulator.streams import mute_solvers
 
 POLICIES = ("elasticflow", "springtide")
 LOADED = 0.02  # a cluster counts as loaded where elasticflow is this far under the alone bound
@@ -87,7 +87,7 @@ def print_rows(console: Console, data: Path, rows: Sequence[Row], policies: Sequ
             console.print(layout.format(*show_row(row, report, bar)), highlight=False)
 
 
-def show_row(row: Row, report: Report, bar: float | None) -> Iterable[str]:
+def show_row(row: Row, report: SimulationReport, bar: float | None) -> Iterable[str]:
     """The cells of one row."""
     dsr = report.dsr or 0.0
     verdict = "" if bar is None else "ok" if dsr >= bar else "BELOW"
@@ -106,7 +106,7 @@ def show_row(row: Row, report: Report, bar: float | None) -> Iterable[str]:
     )
 
 
-def run_one(data: Path, trace: str, cluster: str, policy: str) -> Report:
+def run_one(data: Path, trace: str, cluster: str, policy: str) -> SimulationReport:
     """One run at the published speeds and the default overhead."""
     machines = parse_cluster(cluster)
     with mute_solvers():

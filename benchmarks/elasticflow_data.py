@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 from springtide.core.devices import Cluster, parse_cluster
-from springtide.simulator.settings import Setting
+from springtide.simulator.scenarios import Scenario
 from springtide.simulator.traces import Trace, read_trace
 from springtide.throughput.overheads import parse_overhead
-from springtide.throughput.profiles import Profiles, read_profiles
+from springtide.throughput.tables.profiles import Profiles, read_profiles
 
 FOLDERS = ("traces/elasticflow", "traces/elasticflow-artifact")
 MISSING = """no data: give the folder that holds traces/ and profiles/ (the ElasticFlow traces and tables)
@@ -33,7 +33,7 @@ def require_data(folder: Path | None) -> Path:
 def load_trace(data: Path, name: str, cluster: Cluster, overhead: str = "elasticflow") -> Trace:
     """A trace by its short name, on a cluster, with the published speeds."""
     path = next(path for folder in FOLDERS if (path := data / folder / f"{name}.csv").is_file())
-    setting = Setting(cluster, _load_profiles(data, cluster.device_types), parse_overhead(overhead, cluster.total))
+    setting = Scenario(cluster, _load_profiles(data, cluster.device_types), parse_overhead(overhead, cluster.total))
     return read_trace(path, setting)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import springtide.examples
-from springtide.executors.local import LocalExecutor
+from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.protocol import (
     CheckpointPolicy,
     Event,
@@ -113,7 +113,7 @@ class Bench:
 
 def start_plainly(example: str) -> float:
     """Seconds from starting a fresh interpreter to the first step about to be taken."""
-    script = "import runpy, sys, springtide.training.runtime as r; r.Run.announce = lambda run: sys.exit(0); "
+    script = "import runpy, sys, springtide.training.run as r; r.Run.announce = lambda run: sys.exit(0); "
     script += "sys.argv = ['train.py']; sys.path[0] = '.'; runpy.run_path('train.py', run_name='__main__')"
     began_s = time.monotonic()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

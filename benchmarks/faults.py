@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.arenas import LOOK_S, Arena, Step
-from springtide.control.client import ENDED
+from springtide.client.client import ENDED
 from springtide.errors import SpringtideError
 
 HOUR_S = 3600.0

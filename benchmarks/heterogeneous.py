@@ -17,10 +17,10 @@ from pathlib import Path
 from benchmarks.elasticflow_data import add_data_option, require_data
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Overhead
-from springtide.simulator.metrics import Report
+from springtide.simulator.mute_stdout import mute_solvers
+from springtide.simulator.reports import SimulationReport
 from springtide.simulator.runs import simulate
-from springtide.simulator.settings import load_setting
-from springtide.simulator.streams import mute_solvers
+from springtide.simulator.scenarios import load_scenario
 from springtide.simulator.traces import read_trace
 
 CLUSTER = "4x8:v100,2x8:p100,4x4:t4"
@@ -69,16 +69,16 @@ def main() -> None:
             print_bars(case, policies, reports)
 
 
-def run_one(data: Path, case: Case, policy: str, overhead: Overhead) -> Report:
+def run_one(data: Path, case: Case, policy: str, overhead: Overhead) -> SimulationReport:
     """One policy on the workload."""
     cluster = parse_cluster(CLUSTER)
-    setting = load_setting(cluster, data / "profiles" / "easyscale", overhead, case.time_scale)
+    setting = load_scenario(cluster, data / "profiles" / "easyscale", overhead, case.time_scale)
     trace = read_trace(data / "traces" / "easyscale" / "workload.csv", setting, last_of_duplicates=case.last_only)
     with mute_solvers():
         return simulate(trace, policy, cluster)
 
 
-Reports = dict[tuple[str, str], Report]
+Reports = dict[tuple[str, str], SimulationReport]
 
 
 def print_case(case: Case, policies: Sequence[str], reports: Reports) -> None:
@@ -92,12 +92,12 @@ def print_case(case: Case, policies: Sequence[str], reports: Reports) -> None:
         print(f"{policy:16} {spec:>12} {cells} {paid.starts + paid.rescales + paid.migrations:8d} {paid.cpu_s:7.2f}")
 
 
-def show(report: Report) -> str:
+def show(report: SimulationReport) -> str:
     """Average JCT and makespan."""
     return f"{jct_s(report):.0f}/{report.makespan_s:.0f}"
 
 
-def jct_s(report: Report) -> float:
+def jct_s(report: SimulationReport) -> float:
     """The average completion time; every job of this workload is best effort."""
     assert report.avg_jct_best_effort_s is not None
     return report.avg_jct_best_effort_s

@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from springtide.control.client import Client, load_job
-from springtide.control.homes import Home
-from springtide.control.records import JobRecord, State
+from springtide.client.client import Client, load_job
 from springtide.control.server import start_background
-from springtide.control.store import Batch, Store
+from springtide.control.storage.records import JobRecord, State
+from springtide.control.storage.state_dir import StateDir
+from springtide.control.storage.store import Batch, Store
 
 OPTIONS = {"rate_per_s": 100_000.0, "burst": 1_000_000, "most_active": 1_000_000}
 SERVE = ("--engine", "fake", "--devices", "2", "--port", "0")
@@ -62,7 +62,7 @@ def main() -> None:
 
 def measure(folder: Path, submissions: int, finished: int) -> dict[str, float]:
     """All figures from one state directory."""
-    home = Home(folder / "home").make()
+    home = StateDir(folder / "home").make()
     home.config.write_text(json.dumps(OPTIONS))
     fill(home, finished)
     url = start_background(home, SERVE)
@@ -82,7 +82,7 @@ def measure(folder: Path, submissions: int, finished: int) -> dict[str, float]:
     return figures
 
 
-def fill(home: Home, finished: int) -> None:
+def fill(home: StateDir, finished: int) -> None:
     """Put ended jobs into the database before the server starts."""
     store = Store(f"sqlite:///{home.database}")
     now_s = time.time()
@@ -109,7 +109,7 @@ def prepare(client: Client, folder: Path) -> dict[str, Any]:
 class Sender:
     """One connection that submits the same body again and again."""
 
-    def __init__(self, url: str, home: Home, body: dict[str, Any]) -> None:
+    def __init__(self, url: str, home: StateDir, body: dict[str, Any]) -> None:
         self.line = HTTPConnection(urlsplit(url).netloc, timeout=60)
         self.body = json.dumps(body)
         token = home.token.read_text().strip()
@@ -123,7 +123,7 @@ class Sender:
         return json.loads(response.read()), float(timing)
 
 
-def answer(client: Client, url: str, home: Home, body: dict[str, Any]) -> dict[str, float]:
+def answer(client: Client, url: str, home: StateDir, body: dict[str, Any]) -> dict[str, float]:
     """Answers to single submissions while about `ACTIVE` jobs are active."""
     sender = Sender(url, home, body)
     for _ in range(ACTIVE):
@@ -144,7 +144,7 @@ def answer(client: Client, url: str, home: Home, body: dict[str, Any]) -> dict[s
     }
 
 
-def restart(home: Home) -> tuple[str, float]:
+def restart(home: StateDir) -> tuple[str, float]:
     """Kill the server and start it again; its address, and the seconds until it answers with its jobs adopted."""
     before = json.loads(home.address.read_text())["pid"]
     os.kill(before, signal.SIGKILL)
@@ -158,7 +158,7 @@ def restart(home: Home) -> tuple[str, float]:
     return url, time.monotonic() - started_s
 
 
-def flood(url: str, home: Home, body: dict[str, Any], submissions: int) -> dict[str, float]:
+def flood(url: str, home: StateDir, body: dict[str, Any], submissions: int) -> dict[str, float]:
     """Submissions sent on a schedule of `FLOOD_S`, whatever the answers do: when the last was sent and answered."""
     before_s = read_cpu_s(home)
     flooded = asyncio.run(send_all(Sender(url, home, body), submissions))
@@ -209,12 +209,12 @@ async def send_all(sender: Sender, submissions: int) -> Flooded:
     return Flooded(list(answers), max(sent), answered_s)
 
 
-def read_memory_mb(home: Home) -> float:
+def read_memory_mb(home: StateDir) -> float:
     """Resident memory of the server."""
     return float(psutil.Process(json.loads(home.address.read_text())["pid"]).memory_info().rss / 1e6)
 
 
-def read_cpu_s(home: Home) -> float:
+def read_cpu_s(home: StateDir) -> float:
     """Processor time the server has used: the part of its speed that other load does not blur."""
     times = psutil.Process(json.loads(home.address.read_text())["pid"]).cpu_times()
     return float(times.user + times.system)

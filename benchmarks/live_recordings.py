@@ -14,16 +14,16 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from springtide.control.records import EventRecord, SpeedRecord
-from springtide.control.speeds import expect_curve, plan_curve, plan_overhead
-from springtide.control.worlds import LiveWorld
+from springtide.control.scheduling.live_world import LiveWorld
+from springtide.control.scheduling.speeds import expect_curve, plan_curve, plan_overhead
+from springtide.control.storage.records import EventRecord, SpeedRecord
 from springtide.core.curves import Curve
 from springtide.core.decisions import Decision, Progress, Snapshot
 from springtide.core.devices import Cluster, NodeGroup
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.policies import decide, find_policy
-from springtide.simulator.engine import Engine
-from springtide.simulator.metrics import Metrics, meets
+from springtide.simulator.engine import EventLoop
+from springtide.simulator.reports import MetricsObserver, meets
 
 DEVICES = 2
 SHARES = (1, 2)
@@ -136,8 +136,8 @@ def replay_recording(recording: Recording) -> frozenset[str]:
     believed = {JobId(job.id): believe(job, index) for index, job in enumerate(recording.jobs)}
     usual = find_usual(recording)
     real = [realise(job, believed[JobId(job.id)], usual) for job in recording.jobs]
-    seen, cluster = Metrics(), Cluster((NodeGroup(1, DEVICES, "cpu"),))
-    engine = Engine(cluster, partial(decide_on_beliefs, believed, recording.memory), seen)
+    seen, cluster = MetricsObserver(), Cluster((NodeGroup(1, DEVICES, "cpu"),))
+    engine = EventLoop(cluster, partial(decide_on_beliefs, believed, recording.memory), seen)
     engine.world = LiveWorld(cluster)
     engine.run(real)
     finishes_s = seen.finishes_s

@@ -36,15 +36,15 @@ from benchmarks.live_recordings import (
     replay_recording,
     tell_apart,
 )
-from springtide.control.client import Client
-from springtide.control.homes import Home, read_address
-from springtide.control.records import SpeedRecord
+from springtide.client.client import Client
+from springtide.control.scheduling.speeds import expect_curve, name_key
 from springtide.control.server import start_background
-from springtide.control.speeds import expect_curve, name_key
-from springtide.control.store import Store
+from springtide.control.storage.records import SpeedRecord
+from springtide.control.storage.state_dir import StateDir, read_address
+from springtide.control.storage.store import Store
 from springtide.errors import SpringtideError
-from springtide.executors.local import LocalExecutor
-from springtide.executors.places import PLACE
+from springtide.executors.local.executor import LocalExecutor
+from springtide.executors.local.paths import PLACE
 
 OUTSIDE_LOAD = 0.10
 WORKERS = 2
@@ -84,7 +84,7 @@ class Site:
     """A platform that has measured the script at every length."""
 
     client: Client
-    home: Home
+    home: StateDir
     work: Path
 
     def submit(self, steps: int, deadline: str | None) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Site:
 @contextmanager
 def open_site(folder: Path) -> Iterator[Site]:
     """A platform in a folder of its own; everything of it has ended afterwards."""
-    home, work = Home(folder / "home"), folder / "work"
+    home, work = StateDir(folder / "home"), folder / "work"
     work.mkdir(parents=True)
     shutil.copy(SCRIPT, work / "train.py")
     try:
@@ -120,7 +120,7 @@ def open_site(folder: Path) -> Iterator[Site]:
         close_site(home)
 
 
-def close_site(home: Home) -> None:
+def close_site(home: StateDir) -> None:
     """End a server and its agent, however they are."""
     address = read_address(home)
     if address is not None and psutil.pid_exists(int(address["pid"])):
@@ -229,7 +229,7 @@ def note_arrival(site: Site, job: str) -> Arrival:
 class OutsideLoad:
     """The share of this machine's time that processes other than the platform's and our own took."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: StateDir) -> None:
         self.home = home
         self.own_s, self.all_s, self.at_s = self.own_cpu_s(), all_cpu_s(), time.monotonic()
 

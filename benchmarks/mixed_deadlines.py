@@ -19,9 +19,9 @@ from benchmarks.elasticflow_data import add_data_option, load_trace, require_dat
 from springtide.core.curves import Curve
 from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import Job
-from springtide.core.mixes import TypedCurves
-from springtide.simulator.cells import read_rows
-from springtide.simulator.metrics import Report
+from springtide.core.typed_curves import TypedCurves
+from springtide.simulator.csv_cells import read_rows
+from springtide.simulator.reports import SimulationReport
 from springtide.simulator.runs import simulate
 from springtide.simulator.traces import Trace
 from springtide.throughput.blends import mix_curves
@@ -49,7 +49,7 @@ def main() -> None:
             console.print(layout.format(*cells, str(report.rescales), f"{report.cpu_s:.2f}"), highlight=False)
 
 
-def run_all(data: Path, name: str, speed: float, only: str) -> Sequence[tuple[str, Report]]:
+def run_all(data: Path, name: str, speed: float, only: str) -> Sequence[tuple[str, SimulationReport]]:
     """The reports of all ways, by their names."""
     cluster, half = parse_cluster(WHOLE), parse_cluster(HALF)
     trace = load_trace(data, name, half)
@@ -84,10 +84,10 @@ def type_job(job: Job, cluster: Cluster, speed: float, model: str) -> TypedCurve
     return mix_curves(curves, cluster.totals, slowdown if job.index % 2 else None)
 
 
-def bind(job: Job, kind: str) -> TypedCurves:
+def bind(job: Job, device_type: str) -> TypedCurves:
     """A job that runs on one type only."""
     assert job.typed is not None
-    return TypedCurves({kind: job.typed.curves[kind]})
+    return TypedCurves({device_type: job.typed.curves[device_type]})
 
 
 def find_slowest(job: Job) -> str:

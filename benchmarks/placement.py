@@ -16,8 +16,8 @@ from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import Devices, parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.world import World
+from springtide.placement.best_fit import find_fit, topology_of
 from springtide.placement.buddy import place
-from springtide.placement.fits import find_fit, topology_of
 
 SHARES = (1, 1, 1, 2, 2, 4, 4, 8, 8, 16)
 CURVE = Curve((1, 2, 4, 8, 16), (1.0, 2.0, 4.0, 8.0, 16.0))

@@ -9,10 +9,10 @@ two-type mixes, on demand and spot, are searched. Brute force evaluates every mi
 from time import process_time
 
 from springtide.cloud.catalog import Catalog, read_catalog
-from springtide.cloud.planner import Search, search_plans
+from springtide.cloud.planner import PlanSearch, search_plans
 from springtide.cloud.plans import Limits, Wanted, Work
-from springtide.cloud.speeds import Speed, measure_speeds
-from springtide.throughput.points import Point, make_layout
+from springtide.cloud.step_times import Speed, measure_speeds
+from springtide.throughput.tables.points import Point, make_layout
 
 BAR_S = 2.0
 WORK = Work("made-up", steps=200_000, global_batch=2048, level="none")
@@ -40,7 +40,7 @@ def make_points(catalog: Catalog) -> list[Point]:
 
 def measure(
     catalog: Catalog, speeds: dict[str, Speed], limits: Limits, prune: bool = True, front: bool = False
-) -> tuple[Search, float]:
+) -> tuple[PlanSearch, float]:
     """A search and the seconds of CPU it took (one thread), so that a busy machine does not count."""
     start = process_time()
     found = search_plans(catalog, speeds, WORK, limits, Wanted(front=front, prune=prune))

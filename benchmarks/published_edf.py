@@ -18,10 +18,10 @@ from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import JobId
 from springtide.policies import Policy, decide
-from springtide.policies.answers import answer_arrivals, remaining_views, smallest_share
+from springtide.policies.common.answers import answer_arrivals, remaining_views, smallest_share
+from springtide.policies.common.urgency import in_time
 from springtide.policies.edf import edf
-from springtide.policies.urgency import in_time
-from springtide.simulator.metrics import Run
+from springtide.simulator.reports import ReplayRun
 from springtide.simulator.runs import replay
 
 LARGEST = 64  # devices the published EDF gives at most
@@ -91,7 +91,7 @@ def count_met(data: Path, trace: str, cluster: str) -> Sequence[int]:
     counts = []
     for name, overhead, policy in COLUMNS:
         jobs = load_trace(data, trace, machines, overhead).jobs
-        counts.append(replay(Run(trace, name, jobs, machines), partial(decide, policy)).met)
+        counts.append(replay(ReplayRun(trace, name, jobs, machines), partial(decide, policy)).met)
     return counts
 
 

@@ -24,10 +24,10 @@ from springtide.throughput.evaluation import (
     score_models,
     score_trials,
 )
-from springtide.throughput.formats import Source, import_points
-from springtide.throughput.forms import DEFAULT_FORM, FORMS
-from springtide.throughput.points import Point
+from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
 from springtide.throughput.splits import find_split
+from springtide.throughput.tables.formats import TableFormat, import_points
+from springtide.throughput.tables.points import Point
 
 # split -> (which table, what it is, bar on the mean error, whether the bar is for the run with a prior)
 ROWS = (
@@ -47,9 +47,9 @@ PRIOR = f"{DEFAULT_FORM} + prior"
 def load_tables(data: Path) -> dict[str, list[Point]]:
     """The public tables as points."""
     return {
-        "a100": import_points(Source(data / "profiles" / "a100", "a100", 8), "elasticflow"),
-        "t4": import_points(Source(data / "measurements" / "pollux-t4", "t4", 4), "pollux"),
-        "t4-tables": import_points(Source(data / "profiles" / "t4", "t4", 4), "elasticflow"),
+        "a100": import_points(TableFormat(data / "profiles" / "a100", "a100", 8), "elasticflow"),
+        "t4": import_points(TableFormat(data / "measurements" / "pollux-t4", "t4", 4), "pollux"),
+        "t4-tables": import_points(TableFormat(data / "profiles" / "t4", "t4", 4), "elasticflow"),
     }
 
 

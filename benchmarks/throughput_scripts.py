@@ -19,17 +19,17 @@ from statistics import median
 from time import monotonic
 
 import psutil
+from experiments.gangs import take_cores
 
 import springtide.examples
-from springtide.experiments.gangs import take_cores
-from springtide.throughput.forms import DEFAULT_FORM
-from springtide.throughput.points import Point, make_layout
+from springtide.throughput.model.forms import DEFAULT_FORM
 from springtide.throughput.predictions import Predictor
-from springtide.throughput.probing import Measurement, Subject, Trial, run_trial
+from springtide.throughput.probing import Measurement, ProbeTrial, ProfiledScript, run_trial
+from springtide.throughput.tables.points import Point, make_layout
 
 EXAMPLES = ("cnn", "resnet")
-FITTED = (Trial(1, 1.0), Trial(1, 0.5), Trial(1, 2.0), Trial(2, 1.0), Trial(2, 2.0))
-UNSEEN = (Trial(1, 1.5), Trial(2, 1.5))
+FITTED = (ProbeTrial(1, 1.0), ProbeTrial(1, 0.5), ProbeTrial(1, 2.0), ProbeTrial(2, 1.0), ProbeTrial(2, 2.0))
+UNSEEN = (ProbeTrial(1, 1.5), ProbeTrial(2, 1.5))
 STEPS = 30
 RUN_S = 6.0
 CORES = 2
@@ -69,9 +69,9 @@ def find_own_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, kinds))
 
 
-def measure(subject: Subject, seconds: float) -> dict[Trial, list[Measurement]]:
+def measure(subject: ProfiledScript, seconds: float) -> dict[ProbeTrial, list[Measurement]]:
     """Every layout once per round, and no round that would not end in time; the first one is always made."""
-    found: dict[Trial, list[Measurement]] = {trial: [] for trial in (*FITTED, *UNSEEN)}
+    found: dict[ProbeTrial, list[Measurement]] = {trial: [] for trial in (*FITTED, *UNSEEN)}
     start_s, rounds = monotonic(), 0
     while rounds == 0 or (monotonic() - start_s) * (rounds + 1) / rounds < seconds:
         for trial, runs in found.items():
@@ -80,7 +80,7 @@ def measure(subject: Subject, seconds: float) -> dict[Trial, list[Measurement]]:
     return found
 
 
-def make_point(name: str, trial: Trial, runs: Sequence[Measurement]) -> Point:
+def make_point(name: str, trial: ProbeTrial, runs: Sequence[Measurement]) -> Point:
     """The point of a layout: its fastest round."""
     layout = make_layout(name, "cpu", 1, trial.processes, runs[0].facts["local_batch"])
     return Point(layout, min(run.step_s for run in runs))
@@ -89,7 +89,7 @@ def make_point(name: str, trial: Trial, runs: Sequence[Measurement]) -> Point:
 def judge(name: str, seconds: float) -> list[Errors]:
     """Errors at the unseen batch of one example, on one and two processes; prints them."""
     script = Path(springtide.examples.__file__).parent / name / "train.py"
-    found = measure(Subject(script, (), name, "cpu"), seconds)
+    found = measure(ProfiledScript(script, (), name, "cpu"), seconds)
     spreads = [max(run.step_s for run in runs) / min(run.step_s for run in runs) - 1 for runs in found.values()]
     noise = f"{median(spreads):.1%} (median), {max(spreads):.1%} (most)"
     print(f"{name}: {len(found[FITTED[0]])} rounds; those of one layout differed by {noise}")

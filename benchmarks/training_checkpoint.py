@@ -19,14 +19,14 @@ from statistics import mean, median
 from typing import Any
 
 import torch
+from experiments.gangs import take_cores
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import springtide
-from springtide.experiments.gangs import take_cores
-from springtide.training import persistence
+from springtide.training.state import checkpointing
 
 KINDS = ("async", "blocking")
 CLOCKS = {"wall": "wall time", "cpu": "CPU time of the training thread"}
@@ -93,7 +93,7 @@ def measure(rounds: int) -> dict[str, list[Sample]]:
     """Both kinds of save in turns, with an undisturbed block between each two."""
     run, loop = start_training()
     take(loop, BLOCK)
-    persistence.save(run, wait=True)  # the first one also gets the memory for the copy
+    checkpointing.save(run, wait=True)  # the first one also gets the memory for the copy
     samples: dict[str, list[Sample]] = {kind: [] for kind in KINDS}
     before = take(loop, BLOCK)
     end_s = time.monotonic() + MOST_S
@@ -103,7 +103,7 @@ def measure(rounds: int) -> dict[str, list[Sample]]:
         for kind in KINDS:
             call_s, disturbed = save_once(run, loop, wait=kind == "blocking")
             covered = not run.checkpoints.is_busy
-            persistence.settle(run)
+            checkpointing.settle(run)
             after = take(loop, BLOCK)
             wall_s = call_s + disturbed.wall_s - disturbed.steps * (before.wall_s + after.wall_s) / (2 * BLOCK)
             cpu_s = call_s + disturbed.cpu_s - disturbed.steps * (before.cpu_s + after.cpu_s) / (2 * BLOCK)
@@ -115,7 +115,7 @@ def measure(rounds: int) -> dict[str, list[Sample]]:
 def save_once(run: Any, loop: Iterator[None], wait: bool) -> tuple[float, Block]:
     """Seconds of a save's call, and the steps from then until it is on disk, or as many as are waited for."""
     before = time.perf_counter()
-    persistence.save(run, wait=wait)
+    checkpointing.save(run, wait=wait)
     call_s = time.perf_counter() - before
     blocks = [take(loop, BLOCK)]
     while run.checkpoints.is_busy and len(blocks) <= MOST_STEPS - BLOCK:

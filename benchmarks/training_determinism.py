@@ -17,14 +17,14 @@ from statistics import median
 
 import torch
 import torch._dynamo  # the first optimizer imports it; forked processes must not pay for it
+from experiments.gangs import Trial, time_gang
+from experiments.loops import Loop
+from experiments.overheads import start_level, start_plain
 from rich.console import Console
 from rich.table import Table
 
 from springtide.examples import NAMES
-from springtide.experiments.gangs import Trial, time_gang
-from springtide.experiments.loops import Loop
-from springtide.experiments.overheads import start_level, start_plain
-from springtide.training.records import Records, find_difference, read_records
+from springtide.training.verification.digest_compare import Records, find_difference, read_records
 
 WORKERS = 4
 LEVELS = ("D1", "D2")

@@ -23,9 +23,9 @@ from rich.table import Table
 
 import springtide
 from springtide.examples import NAMES, folder
-from springtide.training.cases import Case, draw_case, draw_mapping
-from springtide.training.rosters import spread
-from springtide.training.verify import Subject, judge, open_bench, outcome_to_json, run_reference
+from springtide.training.group.rosters import spread
+from springtide.training.verification.cases import Case, draw_case, draw_mapping
+from springtide.training.verification.verify import VerifiedScript, judge, open_bench, outcome_to_json, run_reference
 
 Outcome = dict[str, Any]
 
@@ -107,7 +107,7 @@ def compare(name: str, workers: int, schedules: int, results: Results) -> list[O
     keys = {f"{name} N={workers} {case.name}": case for case in cases}
     left = {key: case for key, case in keys.items() if key not in results.cases}
     if left:
-        subject = Subject(folder(name) / "train.py", plan.arguments, workers, plan.steps)
+        subject = VerifiedScript(folder(name) / "train.py", plan.arguments, workers, plan.steps)
         with open_bench(subject) as bench:
             reference = run_reference(bench, "ddp")
             for key, case in left.items():

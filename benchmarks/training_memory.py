@@ -6,11 +6,10 @@ samples its own private memory (RssAnon), so what libraries share is not counted
 
 import argparse
 
+from experiments.loops import load_workload
+from experiments.peaks import MIB, measure_peak
 from rich.console import Console
 from rich.table import Table
-
-from springtide.experiments.loops import load_workload
-from springtide.experiments.peaks import MIB, measure_peak
 
 WORKERS = 8
 

@@ -16,12 +16,11 @@ from time import monotonic
 
 import torch
 import torch._dynamo  # the first optimizer imports it; forked ranks must not pay for it
+from experiments.gangs import Cost, Made, Trial, time_gang, time_interleaved
+from experiments.loops import Workload, load_workload, step_accumulating, step_ddp, step_elastic
+from experiments.switches import measure_switches
 from rich.console import Console
 from rich.table import Table
-
-from springtide.experiments.gangs import Cost, Made, Trial, time_gang, time_interleaved
-from springtide.experiments.loops import Workload, load_workload, step_accumulating, step_ddp, step_elastic
-from springtide.experiments.switches import measure_switches
 
 WORKERS = 4
 # What is compared, seconds per step of ours and of what is beside it, round by round, and the bar.

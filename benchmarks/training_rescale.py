@@ -17,12 +17,11 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from experiments.gangs import advance
+from experiments.loops import load_workload, step_ddp
+from experiments.pauses import measure_sizes
 from rich.console import Console
 from rich.table import Table
-
-from springtide.experiments.gangs import advance
-from springtide.experiments.loops import load_workload, step_ddp
-from springtide.experiments.pauses import measure_sizes
 
 SIZES = (4, 1, 3, 2)
 

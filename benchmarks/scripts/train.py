@@ -24,7 +24,7 @@ parser.add_argument("--full-while", type=Path)
 args = parser.parse_args()
 
 if args.full_while is not None:
-    from springtide.training import checkpoints
+    from springtide.training.state import checkpoints
 
     write_bytes = checkpoints.write_bytes
 

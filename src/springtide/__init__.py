@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Client": "springtide.control.client",
-    "init": "springtide.training.runtime",
-    "seeded": "springtide.training.sampling",
+    "Client": "springtide.client.client",
+    "init": "springtide.training.run",
+    "seeded": "springtide.training.workers.sampling",
 }
 
 __all__ = ["Client", "__version__", "init", "seeded"]
 
 if TYPE_CHECKING:
-    from springtide.control.client import Client
-    from springtide.training.runtime import init
-    from springtide.training.sampling import seeded
+    from springtide.client.client import Client
+    from springtide.training.run import init
+    from springtide.training.workers.sampling import seeded
 
 
 def __getattr__(name: str) -> Any:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from springtide.cli.demo import tell_outcome
-from springtide.control.homes import Home
-from springtide.control.showcases import FIRST, OTHERS, Ending, Play, choose_devices
+from springtide.cli.demo_scenario import FIRST, OTHERS, Ending, Play, choose_devices
+from springtide.control.storage.state_dir import StateDir
 
 
 def perform_nothing(**rescales: int) -> Play:
-    play = Play(Home(Path("nowhere")), lambda line: None, lambda jobs, devices: None)
+    play = Play(StateDir(Path("nowhere")), lambda line: None, lambda jobs, devices: None)
     play.rescales = Counter(rescales)
     return play
 

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from springtide.cli.app import VERBS, build_app
-from springtide.cli.outputs import Output, check_picture, write_report, write_text
+from springtide.cli.outputs import OutputOption, check_picture, write_report, write_text
 from springtide.errors import InputError
 
 
@@ -17,7 +17,7 @@ def test_a_report_goes_where_it_was_asked_for(tmp_path: Path, capsys: pytest.Cap
     assert json.loads(file.read_text(encoding="utf-8")) == {"schema": 1}
     assert capsys.readouterr().out == ""
     assert write_report({"schema": 1}, "-")
-    assert write_report({"schema": 1}, None, Output.JSON)
+    assert write_report({"schema": 1}, None, OutputOption.JSON)
     assert capsys.readouterr().out == 2 * '{\n  "schema": 1\n}\n'
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.throughput.made_up import make_points
+from tests.throughput.made_up_points import make_points
 
 import springtide.examples
 from springtide.cli.app import main
-from springtide.throughput.points import write_points
-from springtide.throughput.probing import Profile, Subject
+from springtide.throughput.probing import Profile, ProfiledScript
+from springtide.throughput.tables.points import write_points
 
 BASE = ("--cloud", "aws", "--steps", "200000", "--global-batch", "256")
 
@@ -157,9 +157,9 @@ def test_a_probe_is_a_command_that_this_version_understands(
     job.write_text("name: mine\nrun: python train.py --lr 0.1 --seed 3\nsteps: 1000\n", encoding="utf-8")
     asked = (job, "--cloud", "aws", "--points", points, "--global-batch", "256", "--type", "T4")
     assert run("plan", *asked, "--export", "probe", "--export-file", "probe.yaml") == 0
-    seen: list[Subject] = []
+    seen: list[ProfiledScript] = []
 
-    def measure(subject: Subject, *options: object) -> Profile:
+    def measure(subject: ProfiledScript, *options: object) -> Profile:
         seen.append(subject)
         return Profile((), {"noise": 0.0})
 
@@ -167,7 +167,7 @@ def test_a_probe_is_a_command_that_this_version_understands(
     (task,) = yaml.safe_load_all((tmp_path / "probe.yaml").read_text(encoding="utf-8"))
     command, _ = task["run"].split(" && ")
     assert run(*shlex.split(command)[1:]) == 0
-    assert seen == [Subject(Path("train.py"), ("--lr", "0.1", "--seed", "3"), "mine", "T4")]
+    assert seen == [ProfiledScript(Path("train.py"), ("--lr", "0.1", "--seed", "3"), "mine", "T4")]
 
 
 def test_profiles_of_two_machines_are_planned_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

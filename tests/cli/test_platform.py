@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.control.servers import run_server, write_project
+from tests.control.http_servers import run_server, write_project
 
 from springtide.cli import doctor
 from springtide.cli.app import main
-from springtide.control.homes import Home
-from springtide.control.records import JobRecord, State
 from springtide.control.server import Server
-from springtide.control.store import Batch, Store
+from springtide.control.storage.records import JobRecord, State
+from springtide.control.storage.state_dir import StateDir
+from springtide.control.storage.store import Batch, Store
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_no_server_and_a_wrong_token_end_with_4(
 
 def test_a_new_project_is_a_script_and_a_valid_job_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from springtide import examples
-    from springtide.control.jobfile import read_job_file
+    from springtide.core.job_file import read_job_file
 
     for example in examples.NAMES:
         code, document = run_json(capsys, "new", tmp_path / example, "--example", example)
@@ -273,7 +273,7 @@ def test_housekeeping_backs_up_restores_and_collects(
 def test_nothing_is_collected_where_the_jobs_are_in_a_database_elsewhere(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Home(tmp_path / "home").make()
+    home = StateDir(tmp_path / "home").make()
     (home.jobs / "theirs").mkdir()
     os.utime(home.jobs / "theirs", (0, 0))
     home.note_database("postgresql://ann:hunter2@elsewhere/springtide")
@@ -285,7 +285,7 @@ def test_nothing_is_collected_where_the_jobs_are_in_a_database_elsewhere(
 
 
 def test_gc_keeps_what_the_server_is_told_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = Home(tmp_path / "home").make()
+    home = StateDir(tmp_path / "home").make()
     store = Store(f"sqlite:///{home.database}")
     ended_s = time.time() - 10 * 86400
     job = JobRecord("id1", "one", "ann", State.SUCCEEDED, {"run": "x"}, 1.0, seq=1, finished_s=ended_s)

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.throughput.made_up import make_points
+from tests.throughput.made_up_points import make_points
 
 from springtide.cli.app import main
-from springtide.throughput.points import write_points
+from springtide.throughput.tables.points import write_points
 
 BASE = ("simulate", "--cloud", "aws", "--region", "us-east-1", "--type", "T4")
 HEADER = "time_s,type,zone,available,price\n"

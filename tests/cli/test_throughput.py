@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.throughput.made_up import make_points, make_step_s
+from tests.throughput.made_up_points import make_points, make_step_s
 
 from springtide.cli.app import main
-from springtide.throughput.points import write_points
+from springtide.throughput.tables.points import write_points
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 from datetime import date
 
-from tests.throughput.made_up import make_points
+from tests.throughput.made_up_points import make_points
 
 from springtide.cloud.catalog import Catalog, Machine
-from springtide.cloud.speeds import Speed, measure_speeds
+from springtide.cloud.step_times import Speed, measure_speeds
 
 DAY = date(2026, 11, 1)
 GPUS = {"slow": (1.0, 0.5), "middle": (2.5, 1.4), "fast": (6.0, 4.1)}  # speed, $ per GPU-hour

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cloud.made_up_cloud import GPUS, make_catalog, make_machine, make_speeds
-from tests.throughput.made_up import make_points
+from tests.throughput.made_up_points import make_points
 
 from springtide.cloud.catalog import Catalog
+from springtide.cloud.plan_reasons import compare_obvious, explain_plan, offer_rent
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import Limits, Wanted, Work
-from springtide.cloud.reasons import compare_obvious, explain_plan, offer_rent
-from springtide.cloud.speeds import Speed, measure_speeds
+from springtide.cloud.step_times import Speed, measure_speeds
 
 HOUR = 3600.0
 WORK = Work("net", steps=50_000, global_batch=256, level="none")

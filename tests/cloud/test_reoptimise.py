@@ -8,12 +8,12 @@ from tests.cloud.made_up_cloud import make_catalog, make_machine, make_speeds
 
 from springtide.cloud.catalog import Catalog
 from springtide.cloud.planner import search_plans
-from springtide.cloud.plans import Limits, Plan, Work
-from springtide.cloud.reoptimise import Progress, decide_move, needs_replanning
-from springtide.cloud.speeds import Speed
-from springtide.cloud.spot_simulation import Outcome, Setting, simulate_job
+from springtide.cloud.plans import Limits, RentalPlan, Work
+from springtide.cloud.reoptimise import RentalProgress, decide_move, needs_replanning
+from springtide.cloud.spot_simulation import SpotOutcome, SpotScenario, simulate_job
 from springtide.cloud.spot_traces import Market as SpotMarket
 from springtide.cloud.spot_traces import draw_spot_trace, lies_in, read_spot_trace
+from springtide.cloud.step_times import Speed
 from springtide.errors import TraceError
 
 HOUR = 3600.0
@@ -27,53 +27,55 @@ def speeds() -> dict[str, Speed]:
 
 
 @pytest.fixture(scope="module")
-def plan(speeds: dict[str, Speed]) -> Plan:
+def plan(speeds: dict[str, Speed]) -> RentalPlan:
     return search_plans(make_catalog(), speeds, WORK, LIMITS).best[0]
 
 
-def decide(progress: Progress, speeds: dict[str, Speed], catalog: Catalog | None = None) -> tuple[Plan | None, str]:
+def decide(
+    progress: RentalProgress, speeds: dict[str, Speed], catalog: Catalog | None = None
+) -> tuple[RentalPlan | None, str]:
     move = decide_move(progress, catalog or make_catalog(), speeds, WORK, LIMITS, switch_s=300)
     return move.plan, move.why
 
 
-def test_a_step_within_its_interval_needs_nothing(plan: Plan, speeds: dict[str, Speed]) -> None:
-    progress = Progress(plan, 100_000, 10 * HOUR, plan.step_s.value * 1.01)
+def test_a_step_within_its_interval_needs_nothing(plan: RentalPlan, speeds: dict[str, Speed]) -> None:
+    progress = RentalProgress(plan, 100_000, 10 * HOUR, plan.step_s.value * 1.01)
     assert needs_replanning(progress) is None
     assert decide(progress, speeds) == (None, "as predicted")
 
 
-def test_a_job_that_is_too_slow_moves_to_keep_its_deadline(plan: Plan, speeds: dict[str, Speed]) -> None:
+def test_a_job_that_is_too_slow_moves_to_keep_its_deadline(plan: RentalPlan, speeds: dict[str, Speed]) -> None:
     due = WORK.steps * plan.step_s.value * 1.1
-    moved, why = decide(Progress(plan, WORK.steps, due, plan.step_s.value * 2), speeds)
+    moved, why = decide(RentalProgress(plan, WORK.steps, due, plan.step_s.value * 2), speeds)
     assert moved is not None
     assert moved.name != plan.name
     assert "staying would miss the deadline" in why
 
 
-def test_near_the_end_a_move_does_not_pay(plan: Plan, speeds: dict[str, Speed]) -> None:
-    moved, why = decide(Progress(plan, 100, 10 * HOUR, plan.step_s.value * 1.5), speeds)
+def test_near_the_end_a_move_does_not_pay(plan: RentalPlan, speeds: dict[str, Speed]) -> None:
+    moved, why = decide(RentalProgress(plan, 100, 10 * HOUR, plan.step_s.value * 1.5), speeds)
     assert moved is None
     assert "not pay" in why or "still the best" in why
 
 
-def test_lost_machines_are_replaced(plan: Plan, speeds: dict[str, Speed]) -> None:
-    moved, why = decide(Progress(plan, WORK.steps, 20 * HOUR, machines_lost=True), speeds)
+def test_lost_machines_are_replaced(plan: RentalPlan, speeds: dict[str, Speed]) -> None:
+    moved, why = decide(RentalProgress(plan, WORK.steps, 20 * HOUR, machines_lost=True), speeds)
     assert moved is not None
     assert why == "machines were lost"
 
 
-def test_nothing_to_rent_is_said(plan: Plan, speeds: dict[str, Speed]) -> None:
+def test_nothing_to_rent_is_said(plan: RentalPlan, speeds: dict[str, Speed]) -> None:
     none = Catalog((replace(make_machine("slow", 4), on_demand_usd_per_h=None),), "empty")
-    moved, why = decide(Progress(plan, WORK.steps, 20 * HOUR, machines_lost=True), speeds, none)
+    moved, why = decide(RentalProgress(plan, WORK.steps, 20 * HOUR, machines_lost=True), speeds, none)
     assert moved is None
     assert "nothing can be rented" in why
 
 
-def run(speeds: dict[str, Speed], seed: int, spot: bool, spread: float = 0.1) -> Outcome:
+def run(speeds: dict[str, Speed], seed: int, spot: bool, spread: float = 0.1) -> SpotOutcome:
     catalog = make_catalog()
     trace = draw_spot_trace(catalog.machines, 4, 60 * 86400, seed)
     limits = replace(LIMITS, spot=spot, deadline_s=30 * HOUR)
-    return simulate_job(WORK, limits, Setting(catalog, speeds, trace, spread, seed=seed))
+    return simulate_job(WORK, limits, SpotScenario(catalog, speeds, trace, spread, seed=seed))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -91,7 +93,7 @@ def test_the_same_seed_gives_the_same_run(speeds: dict[str, Speed]) -> None:
     assert run(speeds, 5, spot=True) == run(speeds, 5, spot=True)
 
 
-def test_an_exact_estimate_without_revocations_ends_as_planned(speeds: dict[str, Speed], plan: Plan) -> None:
+def test_an_exact_estimate_without_revocations_ends_as_planned(speeds: dict[str, Speed], plan: RentalPlan) -> None:
     outcome = run(speeds, 0, spot=False, spread=0.0)
     assert outcome.moves == 0
     planned = search_plans(make_catalog(), speeds, WORK, replace(LIMITS, deadline_s=30 * HOUR)).best[0]
@@ -108,7 +110,7 @@ def test_a_trace_file_drives_prices_and_losses(speeds: dict[str, Speed], tmp_pat
     trace = read_spot_trace(path)
     assert not trace.synthetic
     outcome = simulate_job(
-        WORK, replace(LIMITS, spot=True, deadline_s=60 * HOUR), Setting(make_catalog(), speeds, trace)
+        WORK, replace(LIMITS, spot=True, deadline_s=60 * HOUR), SpotScenario(make_catalog(), speeds, trace)
     )
     assert outcome.revocations == 1
     assert "slow.4 spot" in outcome.events[0].plan
@@ -135,7 +137,7 @@ def test_with_nothing_to_rent_a_job_waits_and_then_goes_on(speeds: dict[str, Spe
     path.write_text("time_s,type,zone,available,price\n" + rows, encoding="utf-8")
     only = Catalog((replace(make_machine("slow", 4), on_demand_usd_per_h=None),), "spot alone")
     limits = replace(LIMITS, spot=True, deadline_s=None)
-    outcome = simulate_job(WORK, limits, Setting(only, speeds, read_spot_trace(path)))
+    outcome = simulate_job(WORK, limits, SpotScenario(only, speeds, read_spot_trace(path)))
     waits = [event.at_s for event in outcome.events if event.what == "wait"]
     assert waits[0] == pytest.approx(7500)
     assert waits[-1] >= 90000 - 300
@@ -146,15 +148,15 @@ def test_machines_lost_while_the_job_starts_are_noticed(speeds: dict[str, Speed]
     path = tmp_path / "spot.csv"
     rows = "0,slow.4,east,1,0.2\n100,slow.4,east,0,0.2\n"
     path.write_text("time_s,type,zone,available,price\n" + rows, encoding="utf-8")
-    setting = Setting(make_catalog(), speeds, read_spot_trace(path))
+    setting = SpotScenario(make_catalog(), speeds, read_spot_trace(path))
     outcome = simulate_job(WORK, replace(LIMITS, spot=True, deadline_s=60 * HOUR), setting)
     assert outcome.revocations == 1
     assert outcome.events[1].at_s == pytest.approx(LIMITS.startup_s)
 
 
-def test_after_its_deadline_a_job_goes_on_where_it_is_cheapest(plan: Plan, speeds: dict[str, Speed]) -> None:
-    late = decide(Progress(plan, 100_000, -5.0, machines_lost=True), speeds)[0]
-    free = decide(Progress(plan, 100_000, None, machines_lost=True), speeds)[0]
+def test_after_its_deadline_a_job_goes_on_where_it_is_cheapest(plan: RentalPlan, speeds: dict[str, Speed]) -> None:
+    late = decide(RentalProgress(plan, 100_000, -5.0, machines_lost=True), speeds)[0]
+    free = decide(RentalProgress(plan, 100_000, None, machines_lost=True), speeds)[0]
     assert late == free is not None
 
 

@@ -5,8 +5,8 @@ import pytest
 from tests.cloud.made_up_cloud import make_speeds
 
 from springtide.cloud.plans import Work
-from springtide.cloud.speeds import Speed
 from springtide.cloud.splitting import Pair, cut_alone, cut_mix
+from springtide.cloud.step_times import Speed
 
 COUNTS = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
 

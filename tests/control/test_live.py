@@ -12,21 +12,21 @@ import psutil
 import pytest
 
 from springtide.cli.app import main
-from springtide.control.archives import pack, unpack
-from springtide.control.arrivals import Submission
-from springtide.control.client import Client
-from springtide.control.clock import SystemSource
-from springtide.control.desks import Desk
-from springtide.control.homes import Home, read_address
-from springtide.control.jobfile import check_job
-from springtide.control.platforms import Options
-from springtide.control.reconciler import Reconciler
-from springtide.control.records import JobRecord
+from springtide.cli.demo_scenario import hash_weights, train_plainly
+from springtide.client.client import Client
+from springtide.control.clock import SystemClocks
+from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.scheduling.operations import Operations
+from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.submissions import Submission
 from springtide.control.server import start_background
-from springtide.control.showcases import hash_weights, train_plainly
-from springtide.control.sites import make_site
-from springtide.control.store import Store
-from springtide.executors.local import LocalExecutor
+from springtide.control.storage.archives import pack, unpack
+from springtide.control.storage.records import JobRecord
+from springtide.control.storage.state_dir import StateDir, read_address
+from springtide.control.storage.store import Store
+from springtide.core.job_file import check_job
+from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.protocol import Event, NodeLost
 
 TRAIN = """
@@ -52,8 +52,8 @@ for epoch in run.epochs(EPOCHS):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    home = Home(tmp_path / "state")
+def home(tmp_path: Path) -> Iterator[StateDir]:
+    home = StateDir(tmp_path / "state")
     yield home
     address = read_address(home)
     if address is not None and psutil.pid_exists(address["pid"]):
@@ -67,7 +67,7 @@ def write_job(folder: Path, epochs: int, **keys: object) -> dict[str, object]:
     return {"run": "python train.py", "workdir": str(folder), "checkpoint": {"every": "1s"}, **keys}
 
 
-def test_jobs_survive_a_killed_server_and_nothing_is_left_behind(home: Home, tmp_path: Path) -> None:
+def test_jobs_survive_a_killed_server_and_nothing_is_left_behind(home: StateDir, tmp_path: Path) -> None:
     start_background(home, ("--devices", "2", "--port", "0"))
     with Client(home=home.root) as client:
         job = client.submit(write_job(tmp_path / "work", 40), wait=False)
@@ -93,7 +93,7 @@ def test_jobs_survive_a_killed_server_and_nothing_is_left_behind(home: Home, tmp
     assert left == []
 
 
-def test_scripts_that_cannot_work_fail_with_a_sentence(home: Home, tmp_path: Path) -> None:
+def test_scripts_that_cannot_work_fail_with_a_sentence(home: StateDir, tmp_path: Path) -> None:
     start_background(home, ("--devices", "2", "--port", "0"))
     bad = tmp_path / "bad"
     bad.mkdir()
@@ -109,7 +109,7 @@ def test_scripts_that_cannot_work_fail_with_a_sentence(home: Home, tmp_path: Pat
 
 
 def test_a_checkpoint_of_other_code_is_refused_and_taken_if_the_user_allows_it(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: StateDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start_background(home, ("--devices", "1", "--port", "0"))
     monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
@@ -134,7 +134,7 @@ def test_a_checkpoint_of_other_code_is_refused_and_taken_if_the_user_allows_it(
 
 
 def test_a_drained_node_is_left_within_the_grace_and_the_bits_stay(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: StateDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start_background(home, ("--devices", "2", "--nodes", "2", "--port", "0"))
     monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
@@ -169,12 +169,12 @@ class Watched(LocalExecutor):
 
 
 @contextmanager
-def reconcile(home: Home, executor: LocalExecutor) -> Iterator[Reconciler]:
+def reconcile(home: StateDir, executor: LocalExecutor) -> Iterator[Reconciler]:
     """A control plane in this process, with two nodes of one device each."""
     store = Store(f"sqlite:///{home.make().database}")
     try:
-        site = make_site("cpu", [device.name for device in executor.devices()], 2)
-        yield Reconciler(store, executor, site, home, SystemSource(), Options())
+        site = make_inventory("cpu", [device.name for device in executor.devices()], 2)
+        yield Reconciler(store, executor, site, home, SystemClocks(), ServerOptions())
     finally:
         store.close()
         executor.close()
@@ -189,14 +189,14 @@ def follow(reconciler: Reconciler, job: str, holds: Callable[[JobRecord], bool])
     return record
 
 
-def test_a_job_goes_on_elsewhere_when_a_node_is_lost_and_the_bits_stay(home: Home, tmp_path: Path) -> None:
+def test_a_job_goes_on_elsewhere_when_a_node_is_lost_and_the_bits_stay(home: StateDir, tmp_path: Path) -> None:
     work, executor = tmp_path / "work", Watched(home.root, "2")
     told = write_job(work, 30, checkpoint={"every": "0.2s"})
     archive = pack(work)
     with reconcile(home, executor) as reconciler:
         unpack(archive.data, home.code / archive.code_hash)
         del told["workdir"]
-        job = Desk(reconciler).submit(Submission(check_job(told, "test"), archive.code_hash, "ann"))
+        job = Operations(reconciler).submit(Submission(check_job(told, "test"), archive.code_hash, "ann"))
         follow(reconciler, job, lambda record: len(record.devices) == 2 and record.step > 40)
         (running,) = executor.running()
         os.kill(running.pids[-1], signal.SIGKILL)

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from tests.control.test_live import TRAIN, home
 
-from springtide.control.client import Client
-from springtide.control.homes import Home
+from springtide.cli.demo_scenario import hash_weights, train_plainly
+from springtide.client.client import Client
 from springtide.control.server import start_background
-from springtide.control.showcases import hash_weights, train_plainly
+from springtide.control.storage.state_dir import StateDir
 
 __all__ = ["home"]
 
@@ -23,7 +23,7 @@ SCRIPT = (
 
 
 def test_a_d2_job_runs_on_two_types_by_their_speed_with_the_bits_of_a_plain_run(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: StateDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = tmp_path / "work"
     work.mkdir()

@@ -21,8 +21,8 @@ from benchmarks.live_recordings import (
 )
 from benchmarks.live_workloads import OUTSIDE_LOAD, Result, judge, make_document, run_all
 
-from springtide.control.records import EventRecord, SpeedRecord
-from springtide.control.worlds import LiveWorld
+from springtide.control.scheduling.live_world import LiveWorld
+from springtide.control.storage.records import EventRecord, SpeedRecord
 from springtide.core.curves import Curve
 from springtide.core.devices import Cluster, NodeGroup
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.control.servers import connect, run_server
+from tests.control.http_servers import connect, run_server
 
-from springtide.control.client import Client
-from springtide.control.homes import Home, read_address, write_secrets
+from springtide.client.client import Client
 from springtide.control.server import start_background
+from springtide.control.storage.state_dir import StateDir, read_address, write_secrets
 from springtide.errors import SpringtideError
-from springtide.executors.local import LocalExecutor
+from springtide.executors.local.executor import LocalExecutor
 
 OTHER = "nobody"
 TRAIN = """
@@ -58,10 +58,10 @@ def can_run_as_other() -> bool:
 
 
 @pytest.fixture
-def home() -> Iterator[Home]:
+def home() -> Iterator[StateDir]:
     with tempfile.TemporaryDirectory(prefix="springtide-run-as-") as folder:
         Path(folder).chmod(0o711)
-        home = Home(Path(folder) / "state")
+        home = StateDir(Path(folder) / "state")
         yield home
         address = read_address(home)
         if address is not None and psutil.pid_exists(address["pid"]):
@@ -70,7 +70,7 @@ def home() -> Iterator[Home]:
 
 
 @pytest.mark.slow
-def test_a_job_runs_as_its_users_system_user_and_cannot_read_the_token(home: Home, tmp_path: Path) -> None:
+def test_a_job_runs_as_its_users_system_user_and_cannot_read_the_token(home: StateDir, tmp_path: Path) -> None:
     if "SPRINGTIDE_RUN_AS" not in os.environ and not can_run_as_other():
         pytest.skip(f"needs root, and an interpreter that user {OTHER} can run")
     url = start_background(home, ("--devices", "1", "--port", "0"))
@@ -89,7 +89,7 @@ def test_a_job_runs_as_its_users_system_user_and_cannot_read_the_token(home: Hom
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_the_folder_of_a_job_with_secrets_is_that_of_its_user(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home").make()
+    home = StateDir(tmp_path / "home").make()
     write_secrets(home, "job", {"KEY": "hunter2"}, OTHER)
     assert home.job_folder("job").stat().st_uid == pwd.getpwnam(OTHER).pw_uid
     assert home.secrets_file("job").stat().st_uid == 0

@@ -21,10 +21,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from springtide.training.groups import host_store
-from springtide.training.protocol import Settings, write_settings
-from springtide.training.rosters import make_roster
-from springtide.training.traces import Trace, name_tensors
+from springtide.training.group.groups import host_store
+from springtide.training.group.rosters import make_roster
+from springtide.training.settings import Settings, write_settings
+from springtide.training.verification.digests import DigestTrace, name_tensors
 
 torch.set_num_threads(1)
 PR_SET_PDEATHSIG = 1  # Linux
@@ -34,7 +34,7 @@ class Observer:
     """Traces one rank of a script that knows nothing of it: its model as DDP is given it, and each step's end."""
 
     def __init__(self, traces: Path, rank: int, steps: int) -> None:
-        self.trace = Trace(traces, f"p{rank}")
+        self.trace = DigestTrace(traces, f"p{rank}")
         self.trace.worker = rank
         self.steps = steps
         self.step = 0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from springtide.experiments.caches import Cache, make_key
+from experiments.caches import Cache, make_key
 
 
 def test_a_result_is_computed_once(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """The version of the code: it follows imports, and knows one policy from another."""
 
-from springtide.experiments.codes import digest_code, find_file, find_imports
+from experiments.codes import digest_code, find_file, find_imports
 
 
 def test_imports_are_followed_and_policies_told_apart() -> None:
-    assert "springtide.policies.gangs" in find_imports("springtide.policies.fifo")
+    assert "springtide.policies.common.gangs" in find_imports("springtide.policies.fifo")
     fifo, srtf = (digest_code("springtide.simulator.runs", f"springtide.policies.{name}") for name in ("fifo", "srtf"))
     assert fifo != srtf
     assert fifo == digest_code("springtide.simulator.runs", "springtide.policies.fifo")

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from experiments.caches import Cache
+from experiments.elasticflow.scenes import STAND_INS
+from experiments.figures import FIGURES, Figure, choose_figures
+from experiments.findings import Findings, Line
+from experiments.galleries import make_all
+from experiments.simulations import Scene, load_scene
+from experiments.sources import Sources
+from experiments.studios import Studio
+from experiments.tables import make_table
 
+from experiments import galleries
 from springtide.cli.app import main
 from springtide.errors import InputError
-from springtide.experiments import galleries
-from springtide.experiments.caches import Cache
-from springtide.experiments.elasticflow.scenes import STAND_INS
-from springtide.experiments.figures import FIGURES, Figure, choose_figures
-from springtide.experiments.findings import Findings, Line
-from springtide.experiments.galleries import make_all
-from springtide.experiments.simulations import Scene, load_scene
-from springtide.experiments.sources import Sources
-from springtide.experiments.studios import Studio
-from springtide.experiments.tables import make_table
+from springtide.simulator.mute_stdout import mute_solvers
 from springtide.simulator.runs import simulate
-from springtide.simulator.streams import mute_solvers
 
 
 def run(*words: str) -> int:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from experiments.papers import read_claims, render
 
 from springtide.errors import InputError
-from springtide.experiments.papers import read_claims, render
 
 ROOT = Path(__file__).parents[2]
 CLAIM = """[[claim]]
@@ -28,7 +28,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_the_committed_page_is_up_to_date() -> None:
     page = ROOT / "docs" / "papers.md"
-    assert page.read_text() == render(read_claims()), "run: python -m springtide.experiments.papers"
+    assert page.read_text() == render(read_claims()), "run: python -m experiments.papers"
 
 
 def test_a_claim_becomes_a_row_and_a_note(tmp_path: Path) -> None:

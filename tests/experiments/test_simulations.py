@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from experiments.caches import Cache
+from experiments.simulations import Plan, Scene, load_scene, make_plan_key, run_plan, run_plans
 
-from springtide.experiments import simulations
-from springtide.experiments.caches import Cache
-from springtide.experiments.simulations import Plan, Scene, load_scene, make_plan_key, run_plan, run_plans
+from experiments import simulations
 from springtide.simulator.runs import simulate
 
 SCENE = Scene("1x8:a100", synthetic="jobs=12,gap=600,seed=3", first=10)

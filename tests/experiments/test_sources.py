@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from experiments.sources import Sources, find_traces, open_sources
 
 from springtide.errors import InputError
-from springtide.experiments.sources import Sources, find_traces, open_sources
 
 TRACE = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n1,0,10,bert,100,64,1,10\n"
 

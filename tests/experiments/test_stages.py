@@ -1,8 +1,7 @@
 """EasyScale's three stages on real processes: each level keeps what it promises, and D0 shows what the order is for."""
 
 import pytest
-
-from springtide.experiments.easyscale.consistency import PROMISED, find_spans, tabulate
+from experiments.easyscale.consistency import PROMISED, find_spans, tabulate
 
 PER_STAGE = 3
 
@@ -20,7 +19,7 @@ def test_equality_is_by_every_bit() -> None:
 
 @pytest.mark.slow
 def test_each_level_keeps_its_promise() -> None:
-    from springtide.experiments.stages import VARIANTS, run_variants
+    from experiments.stages import VARIANTS, run_variants
 
     found = run_variants("cnn", 16, PER_STAGE)
     assert all(len(found["losses"][variant.name]) == 3 * PER_STAGE for variant in VARIANTS)

@@ -1,8 +1,7 @@
 """Step functions: their value at an instant, and their mean over a while."""
 
 import pytest
-
-from springtide.experiments.steps import average_over, value_at
+from experiments.steps import average_over, value_at
 
 STEPS = [(0.0, 2), (10.0, 4), (20.0, 0)]
 

@@ -1,6 +1,6 @@
 """Tables: what is measured is kept out of the file that must be the same in every run."""
 
-from springtide.experiments.tables import make_table, write_csv, write_timing
+from experiments.tables import make_table, write_csv, write_timing
 
 TABLE = make_table(("policy", "met", "cpu_s"), [("edf", 3, 0.25), ("fifo", None, 1.0)], measured=["cpu_s"])
 

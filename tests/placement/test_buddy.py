@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.placement.yards import Yard, build_cluster, check_books, is_compact, promise_until
+from tests.placement.small_clusters import SmallCluster, build_cluster, check_books, is_compact, promise_until
 
 from springtide.core.decisions import Decision, Promise
 from springtide.core.devices import NodeSlice, count_devices
@@ -14,8 +14,8 @@ from springtide.errors import PolicyError
 from springtide.placement.buddy import Placement, place
 
 
-def yard_of(text: str, nodes_per_rack: int = 16) -> Yard:
-    return Yard(build_cluster(text, nodes_per_rack))
+def yard_of(text: str, nodes_per_rack: int = 16) -> SmallCluster:
+    return SmallCluster(build_cluster(text, nodes_per_rack))
 
 
 # --- where a share goes -----------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_an_optional_shrink_is_done() -> None:
 # --- making room ------------------------------------------------------------------------------------------------
 
 
-def crowded(first: Promise | None = None, second: Promise | None = None) -> tuple[Yard, JobId, JobId, JobId]:
+def crowded(first: Promise | None = None, second: Promise | None = None) -> tuple[SmallCluster, JobId, JobId, JobId]:
     """Two nodes with one free device each, and a job that needs two: one of the others must move."""
     yard = yard_of("2x2:a100")
     jobs = yard.hold(0, (0, 0b01), promise=first), yard.hold(1, (1, 0b01), promise=second)
@@ -309,7 +309,7 @@ POWERS = (0, 1, 2, 4, 8, 16)
 ANY = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12)
 
 
-def choose_shares(yard: Yard, choices: Round, shares: Sequence[int]) -> tuple[dict[JobId, int], set[JobId]]:
+def choose_shares(yard: SmallCluster, choices: Round, shares: Sequence[int]) -> tuple[dict[JobId, int], set[JobId]]:
     """A decision that the free devices allow, from arbitrary numbers."""
     free, asked, optional = yard.free(), {}, set()
     ids = list(yard.world.jobs)
@@ -324,7 +324,7 @@ def choose_shares(yard: Yard, choices: Round, shares: Sequence[int]) -> tuple[di
     return asked, optional
 
 
-def replay(cluster: str, history: list[Round], shares: Sequence[int]) -> tuple[Yard, list[Placement]]:
+def replay(cluster: str, history: list[Round], shares: Sequence[int]) -> tuple[SmallCluster, list[Placement]]:
     yard = yard_of(cluster, nodes_per_rack=2)
     for index in range(20):
         yard.arrive(index)
@@ -340,7 +340,7 @@ def replay(cluster: str, history: list[Round], shares: Sequence[int]) -> tuple[Y
 
 
 def check_round(
-    yard: Yard,
+    yard: SmallCluster,
     asked: dict[JobId, int],
     optional: set[JobId],
     before: dict[JobId, tuple[NodeSlice, ...]],

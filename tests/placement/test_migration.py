@@ -4,24 +4,29 @@ from itertools import combinations
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.placement.yards import Yard, build_cluster
+from tests.placement.small_clusters import SmallCluster, build_cluster
 
 from springtide.core.jobs import JobId
-from springtide.placement.fits import find_fit, topology_of
-from springtide.placement.migration import Cost
+from springtide.placement.best_fit import find_fit, topology_of
+from springtide.placement.migration import MoveCost
 
 
 def test_costs_are_compared_worst_first() -> None:
-    late, unreserved, many, strained = Cost(late_s=1.0), Cost(unreserved=1), Cost(moves=9), Cost(moves=1, strain=0.9)
+    late, unreserved, many, strained = (
+        MoveCost(late_s=1.0),
+        MoveCost(unreserved=1),
+        MoveCost(moves=9),
+        MoveCost(moves=1, strain=0.9),
+    )
     assert sorted([late, unreserved, many, strained]) == [strained, many, unreserved, late]
     assert [cost.harms for cost in (late, unreserved, many, strained)] == [True, True, False, False]
 
 
 def test_costs_add_up() -> None:
-    assert Cost(1.0, 1, 2, 0.5).plus(Cost(2.0, 0, 1, 0.25)) == Cost(3.0, 1, 3, 0.75)
+    assert MoveCost(1.0, 1, 2, 0.5).plus(MoveCost(2.0, 0, 1, 0.25)) == MoveCost(3.0, 1, 3, 0.75)
 
 
-def count_fewest_moves(yard: Yard, share: int) -> int:
+def count_fewest_moves(yard: SmallCluster, share: int) -> int:
     """How few jobs must move so that a share fits, by trying every set of them."""
     held = {job_id: view for job_id, view in yard.world.jobs.items() if view.share}
     for count in range(len(held) + 1):
@@ -30,7 +35,7 @@ def count_fewest_moves(yard: Yard, share: int) -> int:
     raise AssertionError("moving everyone always makes room")
 
 
-def fits_without(yard: Yard, moved: tuple[JobId, ...], share: int) -> bool:
+def fits_without(yard: SmallCluster, moved: tuple[JobId, ...], share: int) -> bool:
     """Whether a share and these jobs fit around the others; largest first is exact for blocks."""
     free = list(yard.world.free_masks)
     for job_id in moved:
@@ -52,7 +57,7 @@ def fits_without(yard: Yard, moved: tuple[JobId, ...], share: int) -> bool:
     st.integers(1, 3),
 )
 def test_hardly_more_jobs_move_than_must(cluster: str, jobs: list[tuple[int, bool]], power: int) -> None:
-    yard = Yard(build_cluster(cluster))
+    yard = SmallCluster(build_cluster(cluster))
     ending = []
     for index, (size, ends) in enumerate(jobs):
         if 1 << size <= yard.free():

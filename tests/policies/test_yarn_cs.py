@@ -1,17 +1,17 @@
 """One job at a time, looked at once a minute, each 20 s after its turn."""
 
-from tests.policies.stages import Sketch, run
+from tests.policies.replays import JobSketch, run
 
 from springtide.core.jobs import Overhead
 from springtide.policies.yarn_cs import yarn_cs
 
 
 def test_jobs_run_one_by_one_at_the_turn_of_a_minute() -> None:
-    replay = run(yarn_cs, [Sketch(30, 0), Sketch(10, 5), Sketch(10, 5)])
+    replay = run(yarn_cs, [JobSketch(30, 0), JobSketch(10, 5), JobSketch(10, 5)])
     assert replay.finishes == {"a": 50.0, "b": 90.0, "c": 150.0}
 
 
 def test_a_start_that_costs_anyway_is_not_paid_twice() -> None:
     dear, cheap = Overhead(base_s=30.0), Overhead(base_s=5.0)
-    assert run(yarn_cs, [Sketch(10, 0, overhead=cheap)]).finishes == {"a": 30.0}
-    assert run(yarn_cs, [Sketch(10, 0, overhead=dear)]).finishes == {"a": 40.0}
+    assert run(yarn_cs, [JobSketch(10, 0, overhead=cheap)]).finishes == {"a": 30.0}
+    assert run(yarn_cs, [JobSketch(10, 0, overhead=dear)]).finishes == {"a": 40.0}

@@ -8,9 +8,9 @@ import pytest
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Overhead
 from springtide.errors import InputError, ProfileError, TraceError
-from springtide.simulator.metrics import Report
+from springtide.simulator.reports import SimulationReport
 from springtide.simulator.runs import forget_types, simulate
-from springtide.simulator.settings import Setting, load_setting
+from springtide.simulator.scenarios import Scenario, load_scenario
 from springtide.simulator.traces import Trace, read_trace
 
 HEADER = "name,time,application,max_parallelism,batch_size,epochs,enable_heterogeneous_deterministic,preferred_gpu,"
@@ -31,11 +31,11 @@ def profiles(tmp_path: Path) -> Path:
     return folder
 
 
-def build(profiles: Path, cluster: str = MIXED, overhead: Overhead = FREE, time_scale: float = 1.0) -> Setting:
-    return load_setting(parse_cluster(cluster), profiles, overhead, time_scale)
+def build(profiles: Path, cluster: str = MIXED, overhead: Overhead = FREE, time_scale: float = 1.0) -> Scenario:
+    return load_scenario(parse_cluster(cluster), profiles, overhead, time_scale)
 
 
-def read(setting: Setting, folder: Path, *rows: str, header: str = HEADER, last: bool = False) -> Trace:
+def read(setting: Scenario, folder: Path, *rows: str, header: str = HEADER, last: bool = False) -> Trace:
     path = folder / "jobs.csv"
     path.write_text("\n".join((header, *rows)))
     return read_trace(path, setting, last_of_duplicates=last)
@@ -109,7 +109,7 @@ def test_a_type_without_a_speed_and_a_table_that_is_not_there(profiles: Path, tm
     with pytest.raises(ProfileError, match="line 2: bert with batch 8 has no speed on device type 'h100'"):
         read(build(profiles, "1x4:fast,1x4:h100"), tmp_path, ROWS[0])
     with pytest.raises(TraceError, match="application 'bert' needs its mini-batch seconds; give --profiles"):
-        read(load_setting(parse_cluster("1x4:a100"), None, FREE), tmp_path, ROWS[0])
+        read(load_scenario(parse_cluster("1x4:a100"), None, FREE), tmp_path, ROWS[0])
     with pytest.raises(InputError, match="time scale 0"):
         build(profiles, time_scale=0.0)
 
@@ -132,7 +132,7 @@ def test_every_job_ends_under_every_policy_of_the_comparison(profiles: Path, tmp
 DATA = os.environ.get("SPRINGTIDE_DATA")
 
 
-def replay_published(policy: str, overhead: Overhead, time_scale: float) -> Report:
+def replay_published(policy: str, overhead: Overhead, time_scale: float) -> SimulationReport:
     data = Path(str(DATA))
     setting = build(data / "profiles" / "easyscale", "4x8:v100,2x8:p100,4x4:t4", overhead, time_scale)
     trace = read_trace(data / "traces" / "easyscale" / "workload.csv", setting, last_of_duplicates=True)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 from springtide.core.devices import parse_cluster
 from springtide.simulator.runs import simulate
-from springtide.simulator.settings import Setting
+from springtide.simulator.scenarios import Scenario
 from springtide.simulator.traces import read_trace
 from springtide.throughput.overheads import parse_overhead
-from springtide.throughput.profiles import Profiles
+from springtide.throughput.tables.profiles import Profiles
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def test_fifo_on_the_golden_trace() -> None:
     cluster = parse_cluster("2x4:a100")
-    setting = Setting(cluster, Profiles("nothing", {}), parse_overhead("elasticflow", cluster.total))
+    setting = Scenario(cluster, Profiles("nothing", {}), parse_overhead("elasticflow", cluster.total))
     report = simulate(read_trace(GOLDEN / "trace.csv", setting), "fifo", cluster).to_json()
     del report["wall_s"], report["cpu_s"]
     assert json.dumps(report, indent=2) + "\n" == (GOLDEN / "fifo.json").read_text()

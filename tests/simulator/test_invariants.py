@@ -14,8 +14,8 @@ from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.policies import POLICIES, decide, find_policy
 from springtide.simulator.engine import Decide
-from springtide.simulator.metrics import Report, Run
 from springtide.simulator.optimum import upper_bound
+from springtide.simulator.reports import ReplayRun, SimulationReport
 from springtide.simulator.runs import replay
 
 CURVES = (
@@ -55,9 +55,9 @@ class Case:
     jobs: tuple[Job, ...]
     cluster: Cluster
 
-    def run(self, chosen: Decide) -> tuple[Report, list[str]]:
+    def run(self, chosen: Decide) -> tuple[SimulationReport, list[str]]:
         log = Log()
-        return replay(Run("drawn", "", self.jobs, self.cluster), chosen, (log,)), log.lines
+        return replay(ReplayRun("drawn", "", self.jobs, self.cluster), chosen, (log,)), log.lines
 
 
 @st.composite

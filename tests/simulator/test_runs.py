@@ -9,24 +9,24 @@ import pytest
 from springtide.core.devices import parse_cluster
 from springtide.errors import PolicyError
 from springtide.policies import POLICIES, find_policy
-from springtide.simulator.batches import Task, run_tasks
-from springtide.simulator.metrics import Report
+from springtide.simulator.batches import SimulationTask, run_tasks
+from springtide.simulator.reports import SimulationReport
 from springtide.simulator.runs import simulate, warm_up
-from springtide.simulator.settings import Setting
+from springtide.simulator.scenarios import Scenario
 from springtide.simulator.traces import Trace
 from springtide.simulator.workloads import Workload, draw_trace
 from springtide.throughput.overheads import parse_overhead
-from springtide.throughput.profiles import read_profiles
+from springtide.throughput.tables.profiles import read_profiles
 
 CLUSTER = parse_cluster("2x8:a100")
 
 
 def draw(seed: int = 0) -> Trace:
-    setting = Setting(CLUSTER, read_profiles(None, ("a100",)), parse_overhead("elasticflow", CLUSTER.total))
+    setting = Scenario(CLUSTER, read_profiles(None, ("a100",)), parse_overhead("elasticflow", CLUSTER.total))
     return draw_trace(Workload(jobs=30, gap=900.0, seed=seed, best_effort=0.2), setting)
 
 
-def untimed(report: Report) -> Report:
+def untimed(report: SimulationReport) -> SimulationReport:
     return replace(report, wall_s=0.0, cpu_s=0.0)
 
 
@@ -52,7 +52,7 @@ def test_a_policy_is_warmed_up_once_asked(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_parallel_runs_report_the_same_in_the_same_order() -> None:
-    tasks = [Task(draw(seed), policy, CLUSTER, record=True) for seed in (0, 1) for policy in ("fifo", "edf")]
+    tasks = [SimulationTask(draw(seed), policy, CLUSTER, record=True) for seed in (0, 1) for policy in ("fifo", "edf")]
     alone = list(run_tasks(tasks))
     apart = list(run_tasks(tasks, processes=2))
     assert [untimed(outcome.report) for outcome in alone] == [untimed(outcome.report) for outcome in apart]
@@ -61,8 +61,8 @@ def test_parallel_runs_report_the_same_in_the_same_order() -> None:
 
 def test_progress_is_told_and_rises() -> None:
     heard: list[tuple[str, float]] = []
-    setting = Setting(CLUSTER, read_profiles(None, ("a100",)))
+    setting = Scenario(CLUSTER, read_profiles(None, ("a100",)))
     trace = draw_trace(Workload(jobs=64), setting)
-    list(run_tasks([Task(trace, "fifo", CLUSTER)], tell=lambda name, done: heard.append((name, done))))
+    list(run_tasks([SimulationTask(trace, "fifo", CLUSTER)], tell=lambda name, done: heard.append((name, done))))
     assert heard and heard[0][0].endswith("fifo")
     assert all(0 < done <= 1 for _, done in heard)

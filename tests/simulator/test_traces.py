@@ -8,9 +8,9 @@ import pytest
 from springtide.core.curves import Curve
 from springtide.core.devices import parse_cluster
 from springtide.errors import InputError, ProfileError, TraceError
-from springtide.simulator.settings import Setting
+from springtide.simulator.scenarios import Scenario
 from springtide.simulator.traces import Trace, read_trace
-from springtide.throughput.profiles import Profiles
+from springtide.throughput.tables.profiles import Profiles
 
 NET = Curve((1, 2, 4, 8), (1.0, 1.8, 3.0, 4.0))
 ARTIFACT = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration"
@@ -19,8 +19,8 @@ GOOD = "a,0,100,net,200,64,1,100"
 TYPED = {"a100": NET, "t4": NET.scaled(0.25)}
 
 
-def build_setting(cluster: str = "1x8:a100") -> Setting:
-    return Setting(parse_cluster(cluster), Profiles("test profiles", {("net", 64): NET}))
+def build_setting(cluster: str = "1x8:a100") -> Scenario:
+    return Scenario(parse_cluster(cluster), Profiles("test profiles", {("net", 64): NET}))
 
 
 def read(tmp_path: Path, *lines: str, skip: bool = False, cluster: str = "1x8:a100") -> Trace:
@@ -162,7 +162,7 @@ def test_a_missing_a_binary_and_a_folder_trace_are_refused(tmp_path: Path) -> No
 
 def test_on_a_mixed_cluster_jobs_have_speeds_by_type_and_a_level(tmp_path: Path) -> None:
     profiles = {kind: Profiles(f"{kind} profiles", {("net", 64): curve}) for kind, curve in TYPED.items()}
-    setting = Setting(parse_cluster("1x4:a100,1x2:t4"), profiles["t4"], typed=profiles, time_scale=2.0)
+    setting = Scenario(parse_cluster("1x4:a100,1x2:t4"), profiles["t4"], typed=profiles, time_scale=2.0)
     path = tmp_path / "jobs.csv"
     header = "id,submit_s,duration_s,model,batch,devices,determinism,device_type"
     path.write_text("\n".join((header, "a,0,10,net,64,8,D2,", "b,0,10,net,64,2,,t4")))

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from springtide.core.devices import parse_cluster
 from springtide.errors import TraceError
-from springtide.simulator.settings import Setting
+from springtide.simulator.scenarios import Scenario
 from springtide.simulator.traces import Trace
 from springtide.simulator.workloads import SHARES, Workload, draw_trace, parse_workload
-from springtide.throughput.profiles import Profiles, read_profiles
+from springtide.throughput.tables.profiles import Profiles, read_profiles
 
 A100 = read_profiles(None, ("a100",))
 
 
 def draw(text: str) -> Trace:
-    return draw_trace(parse_workload(text), Setting(parse_cluster("16x8:a100"), A100))
+    return draw_trace(parse_workload(text), Scenario(parse_cluster("16x8:a100"), A100))
 
 
 def test_the_same_seed_gives_the_same_jobs() -> None:
@@ -46,7 +46,7 @@ def test_jobs_come_in_order_with_deadlines_after_submission(
     jobs: int, gap: float, seed: int, factor: float, best_effort: float
 ) -> None:
     workload = Workload(jobs, gap, seed, factor, factor + 1, best_effort)
-    trace = draw_trace(workload, Setting(parse_cluster("1x8:a100"), A100))
+    trace = draw_trace(workload, Scenario(parse_cluster("1x8:a100"), A100))
     submits = [job.submit_s for job in trace.jobs]
     assert submits == sorted(submits)
     assert all(job.deadline_s > job.submit_s and job.work >= 1 for job in trace.jobs)
@@ -69,4 +69,4 @@ def test_bad_options_are_refused(text: str) -> None:
 
 def test_profiles_without_a_common_model_are_named() -> None:
     with pytest.raises(TraceError, match="these profiles have none in common"):
-        draw_trace(Workload(jobs=1), Setting(parse_cluster("1x8:a100,1x4:t4"), Profiles("these profiles", {})))
+        draw_trace(Workload(jobs=1), Scenario(parse_cluster("1x8:a100,1x4:t4"), Profiles("these profiles", {})))

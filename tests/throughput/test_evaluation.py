@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from tests.throughput.made_up import make_points
+from tests.throughput.made_up_points import make_points
 
 from springtide.errors import ProfileError
-from springtide.throughput.drawings import draw_trials
+from springtide.throughput.error_plots import draw_trials
 from springtide.throughput.evaluation import Trial, decide, run_trials, score_models, score_trials
-from springtide.throughput.points import Point, make_layout
 from springtide.throughput.predictions import Prediction
 from springtide.throughput.splits import SPLITS, find_split, nine_probes
+from springtide.throughput.tables.points import Point, make_layout
 
 
 def make_trial(nodes: int, true_s: float, predicted_s: float) -> Trial:

@@ -20,8 +20,8 @@ TABLE = {"v100": DeviceSpeed(1 / 3.1), "p100": DeviceSpeed(1 / 2.4), "t4": Devic
 def run_step(spread: Mapping[str, tuple[int, ...]], speeds: Mapping[str, DeviceSpeed]) -> float:
     """Seconds of one step, simulated: every executor of every device runs its workers one after the other."""
     ends = [0.0]
-    for kind, devices in spread.items():
-        speed = speeds[kind]
+    for device_type, devices in spread.items():
+        speed = speeds[device_type]
         each_s = speed.seconds / (speed.interference if speed.executors > 1 else 1.0)
         for workers in devices:
             executors = [0.0] * speed.executors
@@ -34,12 +34,14 @@ def run_step(spread: Mapping[str, tuple[int, ...]], speeds: Mapping[str, DeviceS
 
 def try_everything(model: LogicalWorkers, mix: Mapping[str, int]) -> float:
     """The shortest step over all numbers of workers on each device."""
-    devices = [kind for kind, count in mix.items() for _ in range(count)]
-    limits = [min(model.count, model.speeds[kind].most_workers) for kind in devices]
+    devices = [device_type for device_type, count in mix.items() for _ in range(count)]
+    limits = [min(model.count, model.speeds[device_type].most_workers) for device_type in devices]
     best = inf
     for counts in product(*(range(limit + 1) for limit in limits)):
         if sum(counts) == model.count:
-            best = min(best, max(model.speeds[kind].busy_s(n) for kind, n in zip(devices, counts, strict=True)))
+            best = min(
+                best, max(model.speeds[device_type].busy_s(n) for device_type, n in zip(devices, counts, strict=True))
+            )
     return best
 
 
@@ -75,12 +77,12 @@ def test_a_mapping_covers_all_workers_within_memory_and_perf_is_that_of_a_step(
         return
     spread = deal.spread()
     assert sum(map(sum, spread.values())) == model.count <= deal.capacity
-    for kind, devices in spread.items():
-        assert len(devices) == mix[kind]
-        assert max(devices) <= min(deal.workers[kind], model.speeds[kind].most_workers)
+    for device_type, devices in spread.items():
+        assert len(devices) == mix[device_type]
+        assert max(devices) <= min(deal.workers[device_type], model.speeds[device_type].most_workers)
     simulated_s = run_step(spread, model.speeds)
     assert isclose(deal.perf, model.count / simulated_s, rel_tol=1e-9)
-    offered = sum(n * model.speeds[kind].capacity for kind, n in deal.mix.items())
+    offered = sum(n * model.speeds[device_type].capacity for device_type, n in deal.mix.items())
     assert isclose(deal.perf, offered - deal.waste, rel_tol=1e-6, abs_tol=1e-9)
     assert deal.waste_share <= 1.0
 
@@ -155,10 +157,10 @@ def test_speeds_are_learned_from_steps_on_changing_mixes() -> None:
         for mix in ({"v100": 2}, {"p100": 1}, {"t4": 4}, {"t4": 1, "v100": 1}):
             deal = belief.deal(mix)
             assert deal is not None
-            seen_s = max(truth.speeds[kind].busy_s(n) for kind, n in deal.workers.items())
+            seen_s = max(truth.speeds[device_type].busy_s(n) for device_type, n in deal.workers.items())
             belief = belief.learn(mix, seen_s)
-    for kind, speed in truth.speeds.items():
-        assert belief.speeds[kind].seconds == pytest.approx(speed.seconds, rel=0.05)
+    for device_type, speed in truth.speeds.items():
+        assert belief.speeds[device_type].seconds == pytest.approx(speed.seconds, rel=0.05)
     assert belief.learn({"v100": 2}, 0.0) == belief
 
 
@@ -170,12 +172,12 @@ def test_speeds_are_learned_from_steps_on_changing_mixes() -> None:
 def test_the_model_is_found_again_from_the_speeds_it_gives(
     count: int, seconds: dict[str, float], gradient_s: float
 ) -> None:
-    truth = LogicalWorkers(count, {kind: DeviceSpeed(s) for kind, s in seconds.items()}, Sync(gradient_s))
-    curves = {kind: curve for kind in seconds if (curve := truth.curve(kind, 2)) is not None}
+    truth = LogicalWorkers(count, {device_type: DeviceSpeed(s) for device_type, s in seconds.items()}, Sync(gradient_s))
+    curves = {device_type: curve for device_type in seconds if (curve := truth.curve(device_type, 2)) is not None}
     found = fit_workers(count, curves)
     assert found.sync.gradient_s == pytest.approx(gradient_s, abs=1e-9)
-    for kind, s in seconds.items():
-        assert found.speeds[kind].seconds == pytest.approx(s)
+    for device_type, s in seconds.items():
+        assert found.speeds[device_type].seconds == pytest.approx(s)
 
 
 def test_the_costliest_exchange_that_was_seen_counts() -> None:

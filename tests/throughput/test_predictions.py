@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.throughput.made_up import make_points, make_step_s
+from tests.throughput.made_up_points import make_points, make_step_s
 
 from springtide.errors import ProfileError
-from springtide.throughput.forms import FORMS
-from springtide.throughput.points import Point, make_layout
+from springtide.throughput.model.forms import FORMS
 from springtide.throughput.predictions import Predictor
+from springtide.throughput.tables.points import Point, make_layout
 
 SMALL = ((1, 1), (1, 4), (2, 8), (4, 16))
 

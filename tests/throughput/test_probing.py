@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from springtide.errors import JobError
-from springtide.throughput.probing import Measurement, Subject, Trial, make_profile, plan_trials, run_trial
+from springtide.throughput.probing import Measurement, ProbeTrial, ProfiledScript, make_profile, plan_trials, run_trial
 
 SCRIPT = """
     import torch
@@ -26,27 +26,31 @@ SCRIPT = """
 """
 
 
-def measure(trial: Trial, batch: int, *steps_s: float) -> Measurement:
+def measure(trial: ProbeTrial, batch: int, *steps_s: float) -> Measurement:
     facts = {"local_batch": batch, "transport": "gloo" if trial.processes > 1 else "none", "gradient_bytes": 36}
     return Measurement(trial, steps_s, facts)
 
 
-def write(folder: Path, text: str) -> Subject:
+def write(folder: Path, text: str) -> ProfiledScript:
     script = folder / "train.py"
     script.write_text(dedent(text), encoding="utf-8")
-    return Subject(script, (), "net", "cpu")
+    return ProfiledScript(script, (), "net", "cpu")
 
 
 def test_the_first_run_is_repeated_for_the_noise() -> None:
     trials = plan_trials([1, 2])
-    assert trials[0] == trials[-1] == Trial(1, 1.0)
+    assert trials[0] == trials[-1] == ProbeTrial(1, 1.0)
     assert {trial.factor for trial in trials if trial.processes == 1} == {0.5, 1.0, 2.0}
     assert {trial.factor for trial in trials if trial.processes == 2} == {1.0, 2.0}
 
 
 def test_what_two_devices_take_longer_is_synchronisation() -> None:
-    subject = Subject(Path("train.py"), (), "net", "cpu")
-    measured = [measure(Trial(1, 1), 8, 1.0, 1.0, 5.0), measure(Trial(2, 1), 8, 1.4), measure(Trial(1, 1), 8, 1.1)]
+    subject = ProfiledScript(Path("train.py"), (), "net", "cpu")
+    measured = [
+        measure(ProbeTrial(1, 1), 8, 1.0, 1.0, 5.0),
+        measure(ProbeTrial(2, 1), 8, 1.4),
+        measure(ProbeTrial(1, 1), 8, 1.1),
+    ]
     profile = make_profile(subject, measured)
     assert [point.step_s for point in profile.points] == [1.0, 1.4, 1.1]
     assert profile.points[0].sync_s == 0
@@ -57,7 +61,7 @@ def test_what_two_devices_take_longer_is_synchronisation() -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_real_script_is_measured_at_another_batch(tmp_path: Path, processes: int) -> None:
-    found = run_trial(write(tmp_path, SCRIPT), Trial(processes, 2.0), 20, 6)
+    found = run_trial(write(tmp_path, SCRIPT), ProbeTrial(processes, 2.0), 20, 6)
     assert found.facts["local_batch"] == 16
     assert found.facts["gradient_bytes"] == 9 * 4
     assert found.facts["script_logical_workers"] == 4
@@ -68,7 +72,7 @@ def test_a_real_script_is_measured_at_another_batch(tmp_path: Path, processes: i
 
 
 def test_operations_and_memory_are_counted(tmp_path: Path) -> None:
-    found = run_trial(write(tmp_path, SCRIPT), Trial(1, 1.0), 20, 1, count=True)
+    found = run_trial(write(tmp_path, SCRIPT), ProbeTrial(1, 1.0), 20, 1, count=True)
     # Forward 2 x 8 x 8 x 1, and as much for the weight's gradient; the input needs none.
     assert found.facts["flops"] == 256
     assert found.facts["activation_bytes"] > 0
@@ -76,12 +80,12 @@ def test_operations_and_memory_are_counted(tmp_path: Path) -> None:
 
 def test_a_script_that_fails_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"ended with 1 before its first step \(ValueError: no data\)"):
-        run_trial(write(tmp_path, 'raise ValueError("no data")'), Trial(1, 1.0), 5, 5)
+        run_trial(write(tmp_path, 'raise ValueError("no data")'), ProbeTrial(1, 1.0), 5, 5)
 
 
 def test_a_script_runs_in_its_folder_and_ends_with_its_loop(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("8", encoding="utf-8")
     text = SCRIPT.replace("batch_size=8", 'batch_size=int(open("data.txt").read())')
     subject = write(tmp_path, text + "    torch.save(model.state_dict(), 'model.pt')\n")
-    assert run_trial(replace(subject, folder=tmp_path), Trial(1, 1.0), 20, 5).facts["local_batch"] == 8
+    assert run_trial(replace(subject, folder=tmp_path), ProbeTrial(1, 1.0), 20, 5).facts["local_batch"] == 8
     assert not (tmp_path / "model.pt").exists()

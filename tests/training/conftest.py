@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.training.laboratory import Laboratory
+from tests.training.equality import EqualityRuns
 
-from springtide.training.supervision import connect_server, start_server
+from springtide.training.verification.supervision import connect_server, start_server
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +23,6 @@ def fork_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def laboratory(tmp_path_factory: pytest.TempPathFactory, fork_socket: Path) -> Laboratory:
+def laboratory(tmp_path_factory: pytest.TempPathFactory, fork_socket: Path) -> EqualityRuns:
     """A laboratory for all tests of a session."""
-    return Laboratory(tmp_path_factory.mktemp("laboratory"), fork_socket)
+    return EqualityRuns(tmp_path_factory.mktemp("laboratory"), fork_socket)

@@ -21,11 +21,17 @@ import torch._dynamo
 
 import springtide
 from springtide.examples import folder
-from springtide.training import ring
-from springtide.training.records import Difference, Records, check_reference, find_difference, read_records
-from springtide.training.sampling import Seeded
-from springtide.training.turns import Turns
-from springtide.training.workers import Contexts
+from springtide.training.reduction import gloo_order
+from springtide.training.verification.digest_compare import (
+    Difference,
+    Records,
+    check_reference,
+    find_difference,
+    read_records,
+)
+from springtide.training.workers.contexts import Contexts
+from springtide.training.workers.global_step import Turns
+from springtide.training.workers.sampling import Seeded
 
 STEPS = 3
 EXAMPLE = folder("cnn")
@@ -110,7 +116,7 @@ def keep_first_layout(patch: pytest.MonkeyPatch) -> None:
 
 def add_in_rank_order(patch: pytest.MonkeyPatch) -> None:
     """0 + 1 + 2 + 3 everywhere instead of gloo's ring."""
-    patch.setattr(ring, "fold_order", lambda chunk, ranks: tuple(range(ranks)))
+    patch.setattr(gloo_order, "fold_order", lambda chunk, ranks: tuple(range(ranks)))
 
 
 def augment_from_the_process(patch: pytest.MonkeyPatch) -> None:

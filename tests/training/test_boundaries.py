@@ -1,10 +1,10 @@
 """What happens exactly between two epochs, and when the disk gives out: nothing is lost, and the bits stay."""
 
 import pytest
-from tests.training.laboratory import SCRIPTS, Laboratory
+from tests.training.equality import SCRIPTS, EqualityRuns
 
-from springtide.training.records import find_difference, read_records
-from springtide.training.supervision import Supervisor
+from springtide.training.verification.digest_compare import find_difference, read_records
+from springtide.training.verification.supervision import Supervisor
 
 EPOCHS = SCRIPTS / "epochs.py"
 STEPS_PER_EPOCH = 5
@@ -12,7 +12,7 @@ STEPS_PER_EPOCH = 5
 
 @pytest.mark.parametrize("sizes", [("1", "4"), ("3+1", "1")])
 def test_a_rescale_after_the_last_step_of_an_epoch_takes_place_in_the_next(
-    laboratory: Laboratory, sizes: tuple[str, str]
+    laboratory: EqualityRuns, sizes: tuple[str, str]
 ) -> None:
     still = laboratory.run_script(EPOCHS, [(0, "1")])
     changed = laboratory.run_script(EPOCHS, [(0, sizes[0]), (STEPS_PER_EPOCH, sizes[1])])
@@ -20,14 +20,14 @@ def test_a_rescale_after_the_last_step_of_an_epoch_takes_place_in_the_next(
     assert find_difference(still, changed) is None
 
 
-def test_a_checkpoint_after_the_last_step_of_an_epoch_resumes_in_the_next(laboratory: Laboratory) -> None:
+def test_a_checkpoint_after_the_last_step_of_an_epoch_resumes_in_the_next(laboratory: EqualityRuns) -> None:
     still = laboratory.run_script(EPOCHS, [(0, "2")])
     saved = {"checkpoint_dir": laboratory.new_folder(), "checkpoint_every_steps": STEPS_PER_EPOCH}
     killed = laboratory.run_script(EPOCHS, [(0, "2")], [STEPS_PER_EPOCH + 2], **saved)
     assert find_difference(still, killed) is None
 
 
-def test_a_checkpoint_that_cannot_be_written_is_said_and_training_goes_on(laboratory: Laboratory) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_said_and_training_goes_on(laboratory: EqualityRuns) -> None:
     saved = laboratory.new_folder() / "saved"
     asked = {"model": "cnn"}
     folder = laboratory.new_folder()

@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from tests.training.laboratory import Laboratory
+from tests.training.equality import EqualityRuns
 
-from springtide.training.records import Records, find_difference, read_records
-from springtide.training.supervision import Supervisor
+from springtide.training.verification.digest_compare import Records, find_difference, read_records
+from springtide.training.verification.supervision import Supervisor
 
 CNN: dict[str, Any] = {"model": "cnn"}
 #: Two threads and all instructions, against one thread and the oldest kernels of oneDNN and MKL.
@@ -22,7 +22,7 @@ MAPPINGS = ((3, 1), (2, 2), (1, 3))
 CHANGES = (3, 6)
 
 
-def run_mapped(laboratory: Laboratory, level: str, devices: tuple[dict[str, str], ...]) -> tuple[Records, list[int]]:
+def run_mapped(laboratory: EqualityRuns, level: str, devices: tuple[dict[str, str], ...]) -> tuple[Records, list[int]]:
     """The records of a run through all mappings on two devices, and the processes it had."""
     folder = laboratory.new_folder()
     held = ",".join(map(str, CHANGES))
@@ -40,19 +40,19 @@ def run_mapped(laboratory: Laboratory, level: str, devices: tuple[dict[str, str]
         return read_records(folder), list(supervisor.pids.values())
 
 
-def test_single_workers_migrate_between_live_processes_with_the_bits_of_ddp(laboratory: Laboratory) -> None:
+def test_single_workers_migrate_between_live_processes_with_the_bits_of_ddp(laboratory: EqualityRuns) -> None:
     records, processes = run_mapped(laboratory, "D1", ())
     assert len(processes) == 2, "no process is started or restarted for a migration"
     assert find_difference(laboratory.reference(CNN, 9), records) is None
 
 
-def test_d2_on_two_device_types_has_the_bits_of_ddp_at_d2(laboratory: Laboratory) -> None:
+def test_d2_on_two_device_types_has_the_bits_of_ddp_at_d2(laboratory: EqualityRuns) -> None:
     reference, _ = laboratory.run(CNN, [(0, "4")], steps=9, mode="reference", level="D2")
     records, processes = run_mapped(laboratory, "D2", (FAST, OLDEST))
     assert len(processes) == 2
     assert find_difference(reference, records) is None
 
 
-def test_d1_on_two_device_types_does_not(laboratory: Laboratory) -> None:
+def test_d1_on_two_device_types_does_not(laboratory: EqualityRuns) -> None:
     records, _ = run_mapped(laboratory, "D1", (FAST, SLOW))
     assert find_difference(laboratory.reference(CNN, 9), records) is not None

@@ -3,14 +3,14 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, write_json
 from springtide.cli.submit import EXIT_CODES, print_answer
 
 
 def run(
     job: str = typer.Argument(metavar="JOB", help="An id, a name or the beginning of one."),
     offer: str = typer.Option(None, help="Which offer. Default: the first."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Take an open offer of a declined job: a later deadline, or less work. It is checked once more.
 
@@ -20,7 +20,7 @@ def run(
     """
     with connect() as client:
         answer = client.accept(job, offer)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json(answer)
     else:
         print_answer(answer)

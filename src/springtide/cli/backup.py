@@ -5,13 +5,13 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, write_json
 from springtide.errors import InputError, StateError
 
 
 def run(
     file: Path = typer.Argument(metavar="FILE", help="Where to write the copy."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Copy the database by SQLite's online backup; a server may run meanwhile.
 
@@ -19,8 +19,8 @@ def run(
 
       springtide backup springtide-monday.db
     """
-    from springtide.control.homes import find_home
-    from springtide.control.migrations import back_up
+    from springtide.control.storage.migrations import back_up
+    from springtide.control.storage.state_dir import find_home
 
     home = find_home()
     if not home.database.exists():
@@ -32,7 +32,7 @@ def run(
         back_up(home.database, file)
     except (OSError, sqlite3.Error) as error:
         raise InputError(f"cannot write {file}: {error}; give the path of a new file") from None
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "file": str(file), "bytes": file.stat().st_size})
     else:
         print(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")

@@ -3,12 +3,12 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, write_json
 
 
 def run(
     jobs: list[str] = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """End jobs for good; the last checkpoint of each stays.
 
@@ -18,7 +18,7 @@ def run(
     """
     with connect() as client:
         documents = [client.cancel(job) for job in jobs]
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "jobs": documents})
         return
     for document in documents:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
 from springtide.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def list_(
     region: str = typer.Option("", metavar="NAMES", help="Regions, joined by commas."),
     kind: str = typer.Option("", "--type", metavar="NAMES", help="GPU or instance types, joined by commas."),
     catalog: Path = CATALOG,
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """List machines with their GPUs, network and prices; an empty cell is unknown.
 
@@ -42,7 +42,7 @@ def list_(
 def show(
     instance_type: str = typer.Argument(help="An instance type, as p4d.24xlarge."),
     catalog: Path = CATALOG,
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Show one machine in every region.
 
@@ -58,7 +58,7 @@ def show(
 def refresh(
     source: str = typer.Option("skypilot", metavar="NAME", help="skypilot or gpuhunt."),
     out: Path = typer.Option(None, metavar="FILE", help="Where to write it. Default: your cache, used from then on."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Fetch today's prices from a public catalog.
 
@@ -77,7 +77,7 @@ def refresh(
         target.write_text(write_catalog(fresh), encoding="utf-8")
     except OSError as error:
         raise CatalogError(f"cannot write {target}: {error.strerror}; give another with --out FILE") from None
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "file": str(target), "prices": describe_age(fresh), "machines": len(fresh.machines)})
     tell(f"{len(fresh.machines)} prices from {fresh.origin} written to {target}")
 
@@ -116,9 +116,9 @@ def describe_age(catalog: "Catalog") -> dict[str, Any]:
     }
 
 
-def _show(catalog: "Catalog", machines: Sequence["Machine"], output: Output) -> None:
+def _show(catalog: "Catalog", machines: Sequence["Machine"], output: OutputOption) -> None:
     warn_age(catalog)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         rows = [_describe(machine) for machine in machines]
         write_json({"schema": 1, "prices": describe_age(catalog), "machines": rows})
         return

@@ -7,21 +7,21 @@ from springtide.cli.outputs import tell
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
-    from springtide.control.client import Client
+    from springtide.client.client import Client
 
 
 def connect() -> "Client":
     """A client of the running server; without one the command ends with code 4."""
-    from springtide.control.client import Client
+    from springtide.client.client import Client
 
     return Client()
 
 
 def connect_or_start() -> "Client":
     """A client of the server that is named or runs here, or else of one that is started now, in the background."""
-    from springtide.control.client import Client
-    from springtide.control.homes import find_home, read_address
+    from springtide.client.client import Client
     from springtide.control.server import is_answering, start_background
+    from springtide.control.storage.state_dir import find_home, read_address
 
     if os.environ.get("SPRINGTIDE_URL"):
         return Client()
@@ -39,7 +39,7 @@ def connect_or_start() -> "Client":
 
 def has_server() -> bool:
     """Whether a server is named, or that of this state directory runs: if it does not let us in, that is an error."""
-    from springtide.control.homes import find_home, read_address
+    from springtide.control.storage.state_dir import find_home, read_address
 
     address = read_address(find_home())
     return bool(os.environ.get("SPRINGTIDE_URL")) or (address is not None and is_alive(int(address["pid"])))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import JSON_FILE, OUTPUT, WIDE, Form, Output, show_seconds, tell
+from springtide.cli.outputs import JSON_FILE, OUTPUT, WIDE, OutputForm, OutputOption, show_seconds, tell
 from springtide.errors import JobError
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from springtide.control.showcases import Ending, Play, Show, Tell
+    from springtide.cli.demo_scenario import Ending, Play, Show, Tell
 
 LINES = 12  # of what happened, shown under the live table
 
@@ -24,7 +24,7 @@ LINES = 12  # of what happened, shown under the live table
 def run(
     simulated: bool = typer.Option(False, "--simulated", help="Only compare policies in a simulated cluster."),
     json_file: str = JSON_FILE,
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Start the platform, submit real training jobs with deadlines, kill a worker, and prove the bits.
 
@@ -38,11 +38,11 @@ def run(
 
       springtide demo --simulated
     """
-    form = Form(output, json_file)
+    form = OutputForm(output, json_file)
     if simulated:
         show_simulation(form)
         return
-    from springtide.control.speeds import find_torch_version
+    from springtide.control.scheduling.speeds import find_torch_version
 
     if not find_torch_version():
         raise JobError("torch is not installed; pip install 'springtide[train]', or try: springtide demo --simulated")
@@ -73,11 +73,11 @@ def count_times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def show_simulation(form: Form) -> None:
+def show_simulation(form: OutputForm) -> None:
     """The same policies on a virtual clock."""
-    from springtide.cli.rehearsal import print_reports, rehearse
+    from springtide.cli.demo_simulation import print_reports, simulate_demo
 
-    reports = rehearse()
+    reports = simulate_demo()
     if not form.write({"schema": 1, "runs": [report.to_json() for report in reports]}):
         print_reports(reports)
 
@@ -85,13 +85,13 @@ def show_simulation(form: Form) -> None:
 @contextmanager
 def open_play() -> Iterator["Play"]:
     """A play on a server of its own in a temporary state directory; both are gone afterwards."""
-    from springtide.control.homes import Home
+    from springtide.cli.demo_scenario import Play, choose_devices
     from springtide.control.server import start_background
-    from springtide.control.showcases import Play, choose_devices
+    from springtide.control.storage.state_dir import StateDir
 
     devices = choose_devices()
     with tempfile.TemporaryDirectory(prefix="springtide-demo-", ignore_cleanup_errors=True) as folder:
-        home = Home(Path(folder) / "state")
+        home = StateDir(Path(folder) / "state")
         tell("starting the platform in a temporary directory")
         url = start_background(home, ("--devices", str(devices), "--port", "0"))
         tell(f"springtide at {url} with {devices} devices")
@@ -105,10 +105,10 @@ def open_play() -> Iterator["Play"]:
 def stop(home: Any) -> None:
     """End the server of the play and everything it started."""
     from springtide.cli.stop import wait_for_end
-    from springtide.control.client import Client
-    from springtide.control.homes import read_address
+    from springtide.client.client import Client
+    from springtide.control.storage.state_dir import read_address
     from springtide.errors import ServerError
-    from springtide.executors.local import LocalExecutor
+    from springtide.executors.local.executor import LocalExecutor
 
     address = read_address(home)
     try:

@@ -10,7 +10,7 @@ from shutil import disk_usage
 
 import typer
 
-from springtide.cli.outputs import JSON_FILE, OUTPUT, Form, Output, print_table, tell
+from springtide.cli.outputs import JSON_FILE, OUTPUT, OutputForm, OutputOption, print_table, tell
 
 OLDEST_PYTHON = (3, 11)
 SELF_CHECK_S = 60.0
@@ -18,7 +18,7 @@ PASTE = "CUDA is written, but was not yet run by us: please paste the above into
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at: ok, warning or failed, what was seen, and what to do."""
 
     check: str
@@ -27,7 +27,7 @@ class Finding:
     remedy: str = ""
 
 
-def run(json_file: str = JSON_FILE, output: Output = OUTPUT) -> None:
+def run(json_file: str = JSON_FILE, output: OutputOption = OUTPUT) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
 
     Where there are GPUs, each of them trains for a moment, twice, to see that the bits are the same.
@@ -39,14 +39,14 @@ def run(json_file: str = JSON_FILE, output: Output = OUTPUT) -> None:
     findings = list(look())
     failed = any(finding.status == "failed" for finding in findings)
     document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}
-    if not Form(output, json_file).write(document):
+    if not OutputForm(output, json_file).write(document):
         print_table(
             ("CHECK", "STATUS", "SEEN", "WHAT TO DO"), ((f.check, f.status, f.seen, f.remedy) for f in findings)
         )
     raise typer.Exit(1 if failed else 0)
 
 
-def look() -> Iterator[Finding]:
+def look() -> Iterator[DoctorFinding]:
     """Everything that is checked, in order."""
     yield check_python()
     yield check_system()
@@ -57,91 +57,93 @@ def look() -> Iterator[Finding]:
     yield check_server()
 
 
-def check_python() -> Finding:
+def check_python() -> DoctorFinding:
     """The version of Python."""
     seen = platform.python_version()
     if sys.version_info >= OLDEST_PYTHON:
-        return Finding("python", "ok", seen)
-    return Finding("python", "failed", seen, "install Python 3.11 or newer")
+        return DoctorFinding("python", "ok", seen)
+    return DoctorFinding("python", "failed", seen, "install Python 3.11 or newer")
 
 
-def check_system() -> Finding:
+def check_system() -> DoctorFinding:
     """The operating system."""
     seen = f"{platform.system()} {platform.release()} ({platform.machine()})"
     if platform.system() == "Linux":
-        return Finding("system", "ok", seen)
+        return DoctorFinding("system", "ok", seen)
     if platform.system() == "Darwin":
-        return Finding("system", "warning", seen, "simulate, plan and train work; serve needs Linux")
-    return Finding("system", "failed", seen, "use Linux, or WSL2 on Windows")
+        return DoctorFinding("system", "warning", seen, "simulate, plan and train work; serve needs Linux")
+    return DoctorFinding("system", "failed", seen, "use Linux, or WSL2 on Windows")
 
 
-def check_torch() -> Finding:
+def check_torch() -> DoctorFinding:
     """Whether jobs can train here."""
-    from springtide.control.speeds import find_torch_version
+    from springtide.control.scheduling.speeds import find_torch_version
 
     version = find_torch_version()
     if version:
-        return Finding("torch", "ok", version)
-    return Finding("torch", "failed", "not installed", "pip install 'springtide[train]'")
+        return DoctorFinding("torch", "ok", version)
+    return DoctorFinding("torch", "failed", "not installed", "pip install 'springtide[train]'")
 
 
-def check_devices() -> Iterator[Finding]:
+def check_devices() -> Iterator[DoctorFinding]:
     """What jobs would run on."""
-    from springtide.executors.devices import discover
+    from springtide.executors.local.discovery import discover
 
     found = discover()
     kinds = sorted({device.type for device in found.devices})
-    yield Finding("devices", "ok", f"{len(found.devices)} x {', '.join(kinds)}")
+    yield DoctorFinding("devices", "ok", f"{len(found.devices)} x {', '.join(kinds)}")
     for note in found.notes:
-        yield Finding("devices", "warning", note, "free the device, or repair the driver")
+        yield DoctorFinding("devices", "warning", note, "free the device, or repair the driver")
 
 
-def check_gpus(device: str = "cuda") -> Iterator[Finding]:
+def check_gpus(device: str = "cuda") -> Iterator[DoctorFinding]:
     """What the GPUs do for a minute at most, tried in a process of its own; nothing where there are none."""
-    from springtide.control.speeds import find_torch_version
-    from springtide.executors.devices import discover
+    from springtide.control.scheduling.speeds import find_torch_version
+    from springtide.executors.local.discovery import discover
 
     if not find_torch_version() or not any(found.uuid for found in discover().devices):
         return
-    command = [sys.executable, "-m", "springtide.training.selfchecks", device]
+    command = [sys.executable, "-m", "springtide.training.determinism.selfchecks", device]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SELF_CHECK_S)
     except subprocess.TimeoutExpired:
-        yield Finding("self-check", "failed", f"no answer within {SELF_CHECK_S:g} s", "see whether others use the GPUs")
+        yield DoctorFinding(
+            "self-check", "failed", f"no answer within {SELF_CHECK_S:g} s", "see whether others use the GPUs"
+        )
         return
     for line in done.stdout.splitlines():
         told = json.loads(line)
-        yield Finding(told["check"], "ok" if told["ok"] else "failed", told["seen"])
+        yield DoctorFinding(told["check"], "ok" if told["ok"] else "failed", told["seen"])
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
-        yield Finding("self-check", "failed", words[-1], "repair the driver, or install a torch built for it")
+        yield DoctorFinding("self-check", "failed", words[-1], "repair the driver, or install a torch built for it")
     tell(PASTE)
 
 
-def check_home() -> Iterator[Finding]:
+def check_home() -> Iterator[DoctorFinding]:
     """The state directory and the disk under it."""
-    from springtide.control.homes import find_home
+    from springtide.control.storage.state_dir import find_home
     from springtide.errors import StateError
-    from springtide.training.disks import is_disk_low
+    from springtide.training.state.disks import is_disk_low
 
     home = find_home()
     try:
         home.make()
     except StateError as error:
-        yield Finding("state", "failed", str(home.root), str(error))
+        yield DoctorFinding("state", "failed", str(home.root), str(error))
         return
-    yield Finding("state", "ok", str(home.root))
+    yield DoctorFinding("state", "ok", str(home.root))
     usage = disk_usage(home.root)
     seen = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free"
     if is_disk_low(home.root):
-        yield Finding("disk", "warning", seen, "less than 5 % or 2 GB; free space: springtide du, springtide gc")
+        yield DoctorFinding("disk", "warning", seen, "less than 5 % or 2 GB; free space: springtide du, springtide gc")
     else:
-        yield Finding("disk", "ok", seen)
+        yield DoctorFinding("disk", "ok", seen)
 
 
-def check_server() -> Finding:
+def check_server() -> DoctorFinding:
     """Whether a server answers, and lets us in."""
-    from springtide.control.client import Client
+    from springtide.client.client import Client
     from springtide.errors import SpringtideError
 
     try:
@@ -149,8 +151,8 @@ def check_server() -> Finding:
             told = client.server()
     except SpringtideError as error:
         return (
-            Finding("server", "ok", "none runs", "submit starts one")
+            DoctorFinding("server", "ok", "none runs", "submit starts one")
             if "no server" in str(error)
-            else Finding("server", "failed", str(error))
+            else DoctorFinding("server", "failed", str(error))
         )
-    return Finding("server", "ok", f"{client.url}, {told['devices']} devices, policy {told['policy']}")
+    return DoctorFinding("server", "ok", f"{client.url}, {told['devices']} devices, policy {told['policy']}")

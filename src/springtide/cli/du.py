@@ -2,12 +2,12 @@
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
 
 
 def run(
     limit: int = typer.Option(20, min=1, help="At most so many lines."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Show what takes space in the state directory, largest first.
 
@@ -15,13 +15,13 @@ def run(
 
       springtide du
     """
-    from springtide.control.homes import find_home
-    from springtide.control.housekeeping import list_usage
+    from springtide.control.storage.housekeeping import list_usage
+    from springtide.control.storage.state_dir import find_home
 
     home = find_home().make()
     pieces = list_usage(home)
     total = sum(piece.bytes for piece in pieces)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         listed = [{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in pieces]
         write_json({"schema": 1, "home": str(home.root), "bytes": total, "pieces": listed})
         return

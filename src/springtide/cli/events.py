@@ -5,7 +5,7 @@ import time
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
 
 FOLLOW_S = 0.5
 MOST_NAMES = 1000
@@ -14,7 +14,7 @@ MOST_NAMES = 1000
 def run(
     job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or the beginning of one. Default: all jobs."),
     follow: bool = typer.Option(False, "-f", "--follow", help="Go on until Ctrl-C."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Show decisions, rescales and faults, oldest first.
 
@@ -24,7 +24,7 @@ def run(
     """
     with connect() as client:
         events = client.events(job)
-        if output is Output.JSON:
+        if output is OutputOption.JSON:
             write_json({"schema": 1, "events": events})
             return
         names = {found["id"]: found["name"] for found in client.jobs(all=True, limit=MOST_NAMES)}

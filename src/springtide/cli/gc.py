@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
 from springtide.errors import StateError
 
 if TYPE_CHECKING:
-    from springtide.control.housekeeping import Piece
+    from springtide.control.storage.housekeeping import Removable
 
 
 def run(
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would go."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Remove old checkpoints, probes, code without jobs, and jobs that ended 90 days ago, as a server does every hour.
 
@@ -24,7 +24,7 @@ def run(
     """
     pieces = look(dry_run)
     total = sum(piece.bytes for piece in pieces)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         listed = [{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in pieces]
         write_json({"schema": 1, "dry_run": dry_run, "bytes": total, "removed": listed})
         return
@@ -34,13 +34,13 @@ def run(
         print(f"{'would free' if dry_run else 'freed'} {total / 1e6:.1f} MB")
 
 
-def look(dry_run: bool) -> "list[Piece]":
+def look(dry_run: bool) -> "list[Removable]":
     """What may go, and unless it is only asked for, has gone."""
-    from springtide.control.homes import find_home
-    from springtide.control.housekeeping import collect, list_garbage
-    from springtide.control.platforms import Options
+    from springtide.control.scheduling.context import ServerOptions
     from springtide.control.server import read_config
-    from springtide.control.store import Store
+    from springtide.control.storage.housekeeping import collect, list_garbage
+    from springtide.control.storage.state_dir import find_home
+    from springtide.control.storage.store import Store
 
     home = find_home().make()
     if home.elsewhere.exists():
@@ -48,6 +48,8 @@ def look(dry_run: bool) -> "list[Piece]":
         raise StateError(f"the jobs of {home.root} are in {kind}, not here; their server removes what may go by itself")
     store = Store(f"sqlite:///{home.database}")
     try:
-        return (list_garbage if dry_run else collect)(home, store, time.time(), read_config(home, Options()).keep_days)
+        return (list_garbage if dry_run else collect)(
+            home, store, time.time(), read_config(home, ServerOptions()).keep_days
+        )
     finally:
         store.close()

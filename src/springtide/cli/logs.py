@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, Output, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
 
 if TYPE_CHECKING:
-    from springtide.control.client import Client
+    from springtide.client.client import Client
 
 EXIT_CODES = {"failed": 1, "cancelled": 1, "declined": 3}
 
@@ -35,7 +35,7 @@ def run(
     follow: bool = typer.Option(False, "-f", "--follow", help="Go on until the job has ended; Ctrl-C detaches."),
     rank: int = typer.Option(0, min=0, help="Which process of the job."),
     tail: int = typer.Option(None, "-n", "--tail", min=1, help="Only the last lines."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Show what a job's process of a rank wrote. Ctrl-C detaches; the job goes on.
 
@@ -53,7 +53,7 @@ def run(
             pieces, told, text = [], False, ""
             steps = Steps(client, ref) if follow and rank == 0 else None
             for text in client.logs(ref, rank, follow, tail, steps.tell if steps is not None else None):
-                if output is Output.JSON:
+                if output is OutputOption.JSON:
                     pieces.append(text)
                 else:
                     sys.stdout.write(text)
@@ -63,7 +63,7 @@ def run(
         except KeyboardInterrupt:
             tell(f"\ndetached; {ref} goes on. Stop it with: springtide cancel {ref}")
             raise
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "job": ref, "state": document["state"], "rank": rank, "text": "".join(pieces)})
     if not follow:
         if not told:

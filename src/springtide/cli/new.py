@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, write_json
 from springtide.errors import InputError
 
 FILES = ("train.py", "model.py", "job.yaml")
@@ -14,7 +14,7 @@ FILES = ("train.py", "model.py", "job.yaml")
 def run(
     folder: Path = typer.Argument(metavar="DIR", help="A folder that does not exist yet, or is empty."),
     example: str = typer.Option("cnn", help="What to train: cnn, gpt, recommender or resnet."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Write a training script and its job file.
 
@@ -33,7 +33,7 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(examples.folder(example) / name, folder / name)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "folder": str(folder), "files": list(FILES)})
         return
     print(f"wrote {', '.join(FILES)} to {folder}")

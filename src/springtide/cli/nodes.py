@@ -3,13 +3,13 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
 
 app = typer.Typer(help="List devices and who holds them; drain a node.")
 
 
 @app.callback(invoke_without_command=True)
-def run(context: typer.Context, output: Output = OUTPUT) -> None:
+def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
     """List devices and the jobs on them.
 
     Examples:
@@ -22,7 +22,7 @@ def run(context: typer.Context, output: Output = OUTPUT) -> None:
         return
     with connect() as client:
         devices = client.nodes()
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "devices": devices})
         return
     rows = (
@@ -36,7 +36,7 @@ def run(context: typer.Context, output: Output = OUTPUT) -> None:
 def drain(
     node: str = typer.Argument(metavar="NODE", help="As `springtide nodes` names it."),
     grace: str = typer.Option("60s", metavar="SPAN", help="By when its jobs have left: 90s, 10m, 1h."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Let a node take no new work, and its jobs shrink off it, move or checkpoint within the grace.
 
@@ -49,14 +49,14 @@ def drain(
     """
     with connect() as client:
         document = client.drain(node, grace)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json(document)
     else:
         print(f"{node} is {document['state']}; follow it with: springtide nodes, springtide events")
 
 
 @app.command()
-def undrain(node: str = typer.Argument(metavar="NODE"), output: Output = OUTPUT) -> None:
+def undrain(node: str = typer.Argument(metavar="NODE"), output: OutputOption = OUTPUT) -> None:
     """Let a drained node take work again.
 
     Example:
@@ -65,7 +65,7 @@ def undrain(node: str = typer.Argument(metavar="NODE"), output: Output = OUTPUT)
     """
     with connect() as client:
         document = client.undrain(node)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json(document)
     else:
         print(f"{node} takes work again")

@@ -17,14 +17,14 @@ WIDE = 160  # characters where the output is no terminal
 PICTURES = (".png", ".pdf", ".svg")
 
 
-class Output(StrEnum):
+class OutputOption(StrEnum):
     """Forms of the result on stdout."""
 
     TABLE = "table"
     JSON = "json"
 
 
-OUTPUT = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout.")
+OUTPUT = typer.Option(OutputOption.TABLE, "-o", "--output", help="Form of the result on stdout.")
 JSON_FILE = typer.Option(None, "--json", metavar="FILE|-", help="Write the result as JSON.")
 
 
@@ -33,21 +33,21 @@ def write_json(document: dict[str, Any]) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
-def write_report(document: dict[str, Any], json_file: str | None, output: Output = Output.TABLE) -> bool:
+def write_report(document: dict[str, Any], json_file: str | None, output: OutputOption = OutputOption.TABLE) -> bool:
     """The document as JSON in the file of `--json FILE|-`, and on stdout if that was asked for; whether it is there."""
     if json_file not in (None, "-"):
         write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", str(json_file))
-    if json_file == "-" or output is Output.JSON:
+    if json_file == "-" or output is OutputOption.JSON:
         write_json(document)
         return True
     return False
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutputForm:
     """What a report is to look like: `-o table|json` and `--json FILE|-`."""
 
-    output: Output = Output.TABLE
+    output: OutputOption = OutputOption.TABLE
     json_file: str | None = None
 
     def write(self, document: dict[str, Any]) -> bool:
@@ -107,6 +107,6 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], empty: s
 
 def show_seconds(seconds: float | None) -> str:
     """A span for people, or a dash."""
-    from springtide.control.durations import show_span
+    from springtide.core.durations import show_span
 
     return "-" if seconds is None else show_span(seconds)

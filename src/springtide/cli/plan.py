@@ -8,9 +8,9 @@ from typing import Any
 
 import typer
 
-from springtide.cli.outputs import JSON_FILE, OUTPUT, Form, Output
-from springtide.cli.plan_cloud import Job, Market, Wishes, plan_cloud
-from springtide.cli.replan import Running
+from springtide.cli.outputs import JSON_FILE, OUTPUT, OutputForm, OutputOption
+from springtide.cli.plan_cloud import CloudJob, CloudMarket, Wishes, plan_cloud
+from springtide.cli.replan import RunningRental
 from springtide.errors import InputError, JobError
 
 RUNNING = "A job that runs on rented machines: stay or move?"
@@ -65,7 +65,7 @@ def run(
     lost: bool = typer.Option(False, "--lost", rich_help_panel=RUNNING, help="Machines were taken away."),
     probe: bool = typer.Option(False, "--probe", help="Without --cloud: run unknown code for at most 15 s."),
     json_file: str = JSON_FILE,
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Plan a job: the best machines with time, cost and the chance to meet the deadline.
 
@@ -81,9 +81,9 @@ def run(
     """
     from springtide.cloud.plans import Limits
     from springtide.cloud.spot import SpotTerms
-    from springtide.control.durations import parse_deadline, parse_span
+    from springtide.core.durations import parse_deadline, parse_span
 
-    form = Form(output, json_file)
+    form = OutputForm(output, json_file)
     if cloud is None:
         if job is None:
             raise InputError("nothing to plan: give a job file, or say where to rent with --cloud aws[,gcp,azure]")
@@ -109,7 +109,7 @@ def run(
     sizes = find_sizes(told, measured, Sizes(steps, logical_workers, global_batch))
     types = kind or ",".join(told.get("device_types") or ())
     plan_cloud(
-        Job(
+        CloudJob(
             str(told.get("name") or (job.stem if job else "job")),
             _read_command(told.get("run")),
             job.parent / str(told.get("workdir") or ".") if job else Path(),
@@ -122,10 +122,10 @@ def run(
             _read_level(determinism or told.get("determinism")),
             memory,
         ),
-        Market(cloud, region, types, catalog),
+        CloudMarket(cloud, region, types, catalog),
         limits,
         Wishes(form, pareto, export, export_file, bucket),
-        None if running is None else Running(running, done, observed, lost),
+        None if running is None else RunningRental(running, done, observed, lost),
     )
 
 
@@ -146,7 +146,7 @@ def read_job(path: Path | None) -> dict[str, Any]:
 
 def find_sizes(told: dict[str, Any], points: Sequence[Path], given: Sizes) -> Sizes:
     """How large the job is: as given, or by its file, or by the notes beside its first profile that has any."""
-    from springtide.throughput.notes import Notes, read_notes
+    from springtide.throughput.tables.profile_notes import Notes, read_notes
 
     notes = next((found for found in map(read_notes, points) if found != Notes()), Notes())
     workers = given.logical_workers or _read_count(told, "logical_workers") or notes.logical_workers

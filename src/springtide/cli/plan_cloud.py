@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
-from springtide.cli.outputs import Form, check_picture, tell, write_text
-from springtide.cli.replan import Running, replan, show_move
+from springtide.cli.outputs import OutputForm, check_picture, tell, write_text
+from springtide.cli.replan import RunningRental, replan, show_move
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog
     from springtide.cloud.estimates import Counts
-    from springtide.cloud.exports import Launch
-    from springtide.cloud.planner import Search
-    from springtide.cloud.plans import Limits, Plan, Range, Work
-    from springtide.cloud.reasons import Comparison
-    from springtide.cloud.speeds import Speed
-    from springtide.throughput.points import Point
+    from springtide.cloud.plan_reasons import PlanComparison
+    from springtide.cloud.planner import PlanSearch
+    from springtide.cloud.plans import Limits, Range, RentalPlan, Work
+    from springtide.cloud.skypilot import TaskLaunch
+    from springtide.cloud.step_times import Speed
+    from springtide.throughput.tables.points import Point
 
 DECLINED = 3
 COUNTING_S = 60.0
@@ -34,7 +34,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CloudJob:
     """What is known of the job before planning, from flags or from its file; None is not known.
 
     Without a level, jobs with logical workers are planned for D1, plain data-parallel ones for none.
@@ -54,7 +54,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class CloudMarket:
     """Where to look: clouds, regions, types, and whose catalog."""
 
     clouds: str
@@ -67,14 +67,16 @@ class Market:
 class Wishes:
     """What to make of the result: its form, a picture of the front, a SkyPilot task and where to write it."""
 
-    form: Form
+    form: OutputForm
     pareto: Path | None
     export: str | None
     export_file: str | None
     bucket: str | None = None
 
 
-def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, running: Running | None = None) -> None:
+def plan_cloud(
+    job: CloudJob, market: CloudMarket, limits: "Limits", wishes: Wishes, running: RunningRental | None = None
+) -> None:
     """Search, print, draw and export; exit 3 when nothing respects the limits. For a running job: stay or move."""
     from springtide.cloud.estimates import estimate_speeds
     from springtide.cloud.planner import search_plans
@@ -95,7 +97,7 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, runni
     search = search_plans(catalog, speeds, work, limits, Wanted(front=wishes.pareto is not None))
     warn_age(catalog)
     if wishes.pareto is not None:
-        from springtide.cloud.drawings import draw_front
+        from springtide.cloud.front_plots import draw_front
 
         draw_front(search, limits, wishes.pareto)
     show_search(search, work, limits, catalog, wishes.form)
@@ -107,10 +109,10 @@ def plan_cloud(job: Job, market: Market, limits: "Limits", wishes: Wishes, runni
         raise typer.Exit(DECLINED)
 
 
-def make_work(job: Job) -> "Work":
+def make_work(job: CloudJob) -> "Work":
     """The work of a job, or what is missing to know it."""
     from springtide.cloud.plans import Work
-    from springtide.throughput.points import read_points
+    from springtide.throughput.tables.points import read_points
 
     if job.steps is None:
         raise JobError("steps are not known; give --steps N, or steps: in the job file")
@@ -125,12 +127,12 @@ def make_work(job: Job) -> "Work":
     return Work(model, job.steps, job.global_batch, job.logical_workers, level, job.memory_gib)
 
 
-def count_job(job: Job) -> tuple[Job, "Counts"]:
+def count_job(job: CloudJob) -> tuple[CloudJob, "Counts"]:
     """A job never measured, with what one step of its script on this machine's CPU shows."""
     import shlex
 
     from springtide.cloud.estimates import Counts
-    from springtide.throughput.probing import Subject, Trial, run_trial
+    from springtide.throughput.probing import ProbeTrial, ProfiledScript, run_trial
 
     words = shlex.split(job.command)
     script = next((place for place, word in enumerate(words) if word.endswith(".py")), None)
@@ -140,8 +142,8 @@ def count_job(job: Job) -> tuple[Job, "Counts"]:
             "(make them with: springtide profile SCRIPT), or a job file whose run: names the script"
         )
     tell(f"counting one step of {words[script]} on the CPU")
-    subject = Subject(job.folder / words[script], tuple(words[script + 1 :]), job.name, "cpu", job.folder)
-    facts = run_trial(subject, Trial(1, 1.0), COUNTING_S, 1, count=True).facts
+    subject = ProfiledScript(job.folder / words[script], tuple(words[script + 1 :]), job.name, "cpu", job.folder)
+    facts = run_trial(subject, ProbeTrial(1, 1.0), COUNTING_S, 1, count=True).facts
     batch = facts["local_batch"]
     counts = Counts(facts["flops"] / batch, facts["parameter_bytes"], facts["activation_bytes"] / batch)
     workers = job.logical_workers or facts["script_logical_workers"]
@@ -158,9 +160,9 @@ def count_job(job: Job) -> tuple[Job, "Counts"]:
     return known, counts
 
 
-def load_speeds(job: Job, catalog: "Catalog") -> dict[str, "Speed"]:
+def load_speeds(job: CloudJob, catalog: "Catalog") -> dict[str, "Speed"]:
     """The speeds that the job's points give on machines of this catalog."""
-    from springtide.throughput.points import read_points
+    from springtide.throughput.tables.points import read_points
 
     points = [point for file in job.points for point in read_points(file)]
     others = read_points(job.prior) if job.prior else []
@@ -171,7 +173,7 @@ def find_speeds(
     points: "list[Point]", others: "list[Point]", model: str, origin: str, catalog: "Catalog"
 ) -> dict[str, "Speed"]:
     """The speeds of a model on machines of this catalog; it must be among the points and measured on one of them."""
-    from springtide.cloud.speeds import find_speed, measure_speeds
+    from springtide.cloud.step_times import find_speed, measure_speeds
 
     speeds = measure_speeds(points, others, model)
     if not speeds:
@@ -184,9 +186,9 @@ def find_speeds(
     return speeds
 
 
-def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Catalog", form: Form) -> None:
+def show_search(search: "PlanSearch", work: "Work", limits: "Limits", catalog: "Catalog", form: OutputForm) -> None:
     """Print what was found, as JSON or for people."""
-    from springtide.cloud.reasons import compare_obvious, list_remarks
+    from springtide.cloud.plan_reasons import compare_obvious, list_remarks
 
     obvious = compare_obvious(search, work, limits)
     if form.write(build_document(search, work, limits, catalog, obvious)):
@@ -206,11 +208,11 @@ def show_search(search: "Search", work: "Work", limits: "Limits", catalog: "Cata
 
 
 def build_document(
-    search: "Search", work: "Work", limits: "Limits", catalog: "Catalog", obvious: list["Comparison"]
+    search: "PlanSearch", work: "Work", limits: "Limits", catalog: "Catalog", obvious: list["PlanComparison"]
 ) -> dict[str, Any]:
     """The result for JSON."""
+    from springtide.cloud.plan_reasons import explain_miss, explain_plan, list_remarks
     from springtide.cloud.plans import describe_plan
-    from springtide.cloud.reasons import explain_miss, explain_plan, list_remarks
 
     plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
     return {
@@ -229,11 +231,11 @@ def build_document(
     }
 
 
-def _print_plans(title: str, plans: "tuple[Plan, ...]", search: "Search", limits: "Limits") -> None:
+def _print_plans(title: str, plans: "tuple[RentalPlan, ...]", search: "PlanSearch", limits: "Limits") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from springtide.cloud.reasons import explain_miss, explain_plan
+    from springtide.cloud.plan_reasons import explain_miss, explain_plan
 
     table = Table(title, "GPUs", "$/h", "time (90 %)", "cost $ (90 %)", "on time", "why", box=None)
     for plan in plans:
@@ -254,14 +256,14 @@ def show_time(time_s: "Range") -> str:
     return f"{time_s.value / unit_s:.1f} {unit} ({time_s.low / unit_s:.1f}-{time_s.high / unit_s:.1f})"
 
 
-def export(wishes: Wishes, search: "Search", catalog: "Catalog", memory_gib: float | None, job: Job) -> None:
+def export(wishes: Wishes, search: "PlanSearch", catalog: "Catalog", memory_gib: float | None, job: CloudJob) -> None:
     """Write the SkyPilot task of the best plan, or of a probe."""
     import yaml
 
     from springtide.cloud.estimates import choose_probes
-    from springtide.cloud.exports import Launch, export_plan, export_probe
+    from springtide.cloud.skypilot import TaskLaunch, export_plan, export_probe
 
-    launch = Launch(
+    launch = TaskLaunch(
         job.name, job.command, bucket=wishes.bucket, owner=f"{getuser()}@{gethostname()}{job.folder.resolve()}"
     )
     if wishes.export == "skypilot":
@@ -282,8 +284,8 @@ def export(wishes: Wishes, search: "Search", catalog: "Catalog", memory_gib: flo
         tell(f"written to {target}")
 
 
-def _tell_bucket(plan: "Plan", launch: "Launch") -> str:
-    from springtide.cloud.exports import name_bucket
+def _tell_bucket(plan: "RentalPlan", launch: "TaskLaunch") -> str:
+    from springtide.cloud.skypilot import name_bucket
 
     if not plan.spot and launch.bucket is None:
         return ""

@@ -9,13 +9,13 @@ from typing import Any
 import typer
 
 from springtide.cli.connections import has_server
-from springtide.cli.outputs import Form, print_table, show_seconds, tell
+from springtide.cli.outputs import OutputForm, print_table, show_seconds, tell
 from springtide.errors import ServerError
 
 EXIT_CODES = {"admitted": 0}
 
 
-def plan_local(job: Path, deadline: str | None, probe: bool, form: Form) -> None:
+def plan_local(job: Path, deadline: str | None, probe: bool, form: OutputForm) -> None:
     """Print what a submission would be told now; exit code 0 if it would be admitted, else 3."""
     document = ask_server(job, deadline, probe)
     if document is None:
@@ -27,7 +27,7 @@ def plan_local(job: Path, deadline: str | None, probe: bool, form: Form) -> None
 
 def ask_server(job: Path, deadline: str | None, probe: bool) -> dict[str, Any] | None:
     """The server's word, or None where no server answers; it measures unknown code on devices that no promise needs."""
-    from springtide.control.client import Client, load_job
+    from springtide.client.client import Client, load_job
 
     project = load_job(job, deadline=deadline)
     try:
@@ -41,11 +41,12 @@ def ask_server(job: Path, deadline: str | None, probe: bool) -> dict[str, Any] |
 
 def rehearse_here(job: Path, deadline: str | None, probe: bool) -> dict[str, Any]:
     """What a server on this machine would say with nothing else to do; speeds measured earlier are used."""
-    from springtide.control.client import load_job
-    from springtide.control.homes import find_home
-    from springtide.control.rehearsals import rehearse
+    from springtide.client.client import load_job
+    from springtide.control.offline_plan import plan_offline
+    from springtide.control.storage.state_dir import find_home
 
-    return rehearse(find_home(), load_job(job, deadline=deadline), probe, tell)
+    project = load_job(job, deadline=deadline)
+    return plan_offline(find_home(), project.job, project.pack(), probe, tell)
 
 
 def print_forecast(document: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
 from springtide.errors import InputError
 
 
@@ -20,7 +20,7 @@ def run(
     model: str = typer.Option(None, metavar="NAME", help="What to call it. Default: the script's folder or name."),
     device_type: str = typer.Option(None, metavar="NAME", help="What to call the devices. Default: as found."),
     out: Path = typer.Option(None, metavar="FILE", help="Where to write the points. Default: NAME.points.csv."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Measure a script: a few batch sizes and device counts, tens of steps each, one run repeated for the noise.
 
@@ -28,9 +28,9 @@ def run(
 
       springtide profile train.py --seconds 60 --out train.points.csv -- --lr 0.1
     """
-    from springtide.throughput.notes import write_notes
-    from springtide.throughput.points import write_points
-    from springtide.throughput.probing import Subject, profile_script
+    from springtide.throughput.probing import ProfiledScript, profile_script
+    from springtide.throughput.tables.points import write_points
+    from springtide.throughput.tables.profile_notes import write_notes
 
     name = model or (script.resolve().parent.name if script.stem in ("train", "main") else script.stem)
     kind, most = find_devices()
@@ -38,14 +38,14 @@ def run(
     target = out or Path(f"{name}.points.csv")
     if not target.absolute().parent.is_dir():
         raise InputError(f"cannot write {target}: its folder does not exist; give another with --out FILE")
-    subject = Subject(script, tuple(arguments or ()), name, device_type or kind)
+    subject = ProfiledScript(script, tuple(arguments or ()), name, device_type or kind)
     profile = profile_script(subject, counts, seconds, steps, tell)
     try:
         target.write_text(write_points(profile.points), encoding="utf-8")
         notes = write_notes(target, profile.notes)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}; give another with --out FILE") from None
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "points": str(target), "notes": dict(profile.notes)})
         return
     for point in profile.points:

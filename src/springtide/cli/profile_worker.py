@@ -20,8 +20,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import springtide
-from springtide.training import runtime
-from springtide.training.sampling import Sampling
+from springtide.training import run
+from springtide.training.workers.sampling import Sampling
 
 VARIABLE = "SPRINGTIDE_PROBE"
 PROFILED = "profiled"
@@ -45,7 +45,7 @@ class Record:
 def main() -> None:
     """Run the script under the wrapped `springtide.init`."""
     record = Record(json.loads(os.environ[VARIABLE]))
-    springtide.init = wrap_init(record, runtime.init)
+    springtide.init = wrap_init(record, run.init)
     sys.argv = sys.argv[1:]
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, Output, print_table, show_seconds, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, show_seconds, write_json
 
 HEADINGS = ("ID", "NAME", "STATE", "DEVICES", "STEP", "DEADLINE", "EXPECTED", "SLACK", "NOTES")
 
@@ -13,7 +13,7 @@ HEADINGS = ("ID", "NAME", "STATE", "DEVICES", "STEP", "DEADLINE", "EXPECTED", "S
 def run(
     everything: bool = typer.Option(False, "-a", "--all", help="Also jobs that have ended."),
     limit: int = typer.Option(100, min=1, max=1000, help="At most so many."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """List jobs, newest first: the active ones, or with --all every one.
 
@@ -23,7 +23,7 @@ def run(
     """
     with connect() as client:
         jobs = client.jobs(everything, limit)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "jobs": jobs})
     else:
         print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")

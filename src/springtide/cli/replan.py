@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from springtide.cli.outputs import Form
+from springtide.cli.outputs import OutputForm
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog, Machine
-    from springtide.cloud.plans import Limits, Plan, Work
+    from springtide.cloud.plans import Limits, RentalPlan, Work
     from springtide.cloud.reoptimise import Move
-    from springtide.cloud.speeds import Speeds
+    from springtide.cloud.step_times import Speeds
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningRental:
     """Where a job stands: the plan it runs under (as `plan -o json` wrote it), and what was seen of it."""
 
     file: Path
@@ -29,30 +29,31 @@ class Running:
     lost: bool = False
 
 
-def replan(running: Running, catalog: "Catalog", speeds: "Speeds", work: "Work", limits: "Limits") -> "Move":
+def replan(running: RunningRental, catalog: "Catalog", speeds: "Speeds", work: "Work", limits: "Limits") -> "Move":
     """Keep the plan or move, and why. The deadline of `limits` counts from now."""
-    from springtide.cloud.reoptimise import Progress, decide_move
+    from springtide.cloud.reoptimise import RentalProgress, decide_move
 
     if running.done >= work.steps:
         raise InputError(f"--done {running.done} leaves nothing of {work.steps} steps; the job has ended")
     plan = read_plan(running.file, catalog)
     seen = (running.observed_step_s, running.lost)
-    progress = Progress(plan, work.steps - running.done, limits.deadline_s, *seen)
+    progress = RentalProgress(plan, work.steps - running.done, limits.deadline_s, *seen)
     return decide_move(progress, catalog, speeds, work, limits, limits.startup_s)
 
 
-def read_plan(path: Path, catalog: "Catalog") -> "Plan":
+def read_plan(path: Path, catalog: "Catalog") -> "RentalPlan":
     """The first plan of a document that `springtide plan -o json` wrote, on machines of the catalog."""
-    from springtide.cloud.plans import Part, Plan, Range
+    from springtide.cloud.plans import Range, RentalPart, RentalPlan
 
     try:
         told = json.loads(path.read_text(encoding="utf-8"))["plans"][0]
         parts = tuple(
-            Part(find_machine(part, catalog), int(part["nodes"]), float(part["local_batch"])) for part in told["parts"]
+            RentalPart(find_machine(part, catalog), int(part["nodes"]), float(part["local_batch"]))
+            for part in told["parts"]
         )
         step_s, time_s, cost_usd = (Range(**told[name]) for name in ("step_s", "time_s", "cost_usd"))
         price = float(told["usd_per_h"])
-        return Plan(parts, bool(told["spot"]), price, step_s, time_s, cost_usd, told["probability"])
+        return RentalPlan(parts, bool(told["spot"]), price, step_s, time_s, cost_usd, told["probability"])
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise InputError(
             f"{path}: holds no plan ({type(error).__name__}: {error}); keep what `springtide plan ... -o json` printed"
@@ -69,7 +70,7 @@ def find_machine(part: dict[str, Any], catalog: "Catalog") -> "Machine":
     )
 
 
-def show_move(move: "Move", form: Form) -> None:
+def show_move(move: "Move", form: OutputForm) -> None:
     """Print the decision."""
     from springtide.cloud.plans import describe_plan
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, write_json
 from springtide.errors import InputError
 
 
 def run(
     file: Path = typer.Argument(metavar="FILE", help="A file that `springtide backup` wrote."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Put a backup in the place of the database; the server must be stopped. The old one is kept beside it.
 
@@ -20,9 +20,9 @@ def run(
 
       springtide stop && springtide restore springtide-monday.db
     """
-    from springtide.control.homes import find_home
-    from springtide.control.migrations import back_up
     from springtide.control.server import hold_lock
+    from springtide.control.storage.migrations import back_up
+    from springtide.control.storage.state_dir import find_home
 
     check_backup(file)
     home = find_home().make()
@@ -33,7 +33,7 @@ def run(
         for suffix in ("-wal", "-shm"):
             home.database.with_name(home.database.name + suffix).unlink(missing_ok=True)
         back_up(file, home.database)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "database": str(home.database), "kept": str(kept) if kept.exists() else None})
     else:
         print(f"restored {home.database}" + (f"; the old one is {kept}" if kept.exists() else ""))
@@ -41,7 +41,7 @@ def run(
 
 def check_backup(file: Path) -> None:
     """Refuse what is no database of ours, or of a newer springtide."""
-    from springtide.control.migrations import VERSION
+    from springtide.control.storage.migrations import VERSION
 
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:

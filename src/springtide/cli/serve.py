@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, tell
+from springtide.cli.outputs import OUTPUT, OutputOption, tell
 
 
 def run(
@@ -27,7 +27,7 @@ def run(
         help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none",
     ),
     database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.
 
@@ -37,19 +37,19 @@ def run(
 
       springtide serve --port 8500 --devices 4
     """
-    from springtide.control.homes import find_home
-    from springtide.control.platforms import Options
+    from springtide.control.scheduling.context import ServerOptions
     from springtide.control.server import Listening, ServerSettings, serve
+    from springtide.control.storage.state_dir import find_home
     from springtide.policies import find_policy
 
-    options = Options(nodes=nodes) if policy is None else Options(policy=policy, nodes=nodes)
+    options = ServerOptions(nodes=nodes) if policy is None else ServerOptions(policy=policy, nodes=nodes)
     if cloud is not None:
         options = replace(options, clouds=cloud)
     find_policy(options.policy)
     home = find_home()
 
     def announce(url: str) -> None:
-        if output is Output.JSON:
+        if output is OutputOption.JSON:
             print(json.dumps({"schema": 1, "url": url, "home": str(home.root)}), flush=True)
         tell(f"springtide at {url} (token in {home.token}, which {url}/docs needs too); Ctrl-C ends the server")
 

@@ -17,9 +17,9 @@ from springtide.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
     from springtide.core.devices import Cluster
-    from springtide.simulator.batches import Outcome, Tell
-    from springtide.simulator.metrics import Report
+    from springtide.simulator.batches import TaskResult, Tell
     from springtide.simulator.optimum import Bound
+    from springtide.simulator.reports import SimulationReport
     from springtide.simulator.traces import Trace
 
 DEFAULT_CLUSTER = "16x8:a100"
@@ -28,7 +28,7 @@ BORROWER = "easyscale-heter"  # the policy that --colocation takes by default
 RENTED = "Rented machines"
 
 
-class Output(StrEnum):
+class SimulateOutput(StrEnum):
     """Forms of the result on stdout."""
 
     TABLE = "table"
@@ -49,7 +49,7 @@ def run(
     plot: Path = typer.Option(None, metavar="FILE", help="Draw devices held and deadlines met over time."),
     parallel: int = typer.Option(1, metavar="N", min=1, help="Processes to use."),
     json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the report as JSON."),
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="Form of the result on stdout."),
+    output: SimulateOutput = typer.Option(SimulateOutput.TABLE, "-o", "--output", help="Form of the result on stdout."),
     skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave out rows that cannot be read."),
     last_of_duplicates: bool = typer.Option(
         False, "--last-of-duplicates", help="Of rows with one id keep the last, as EasyScale's simulator does."
@@ -91,17 +91,17 @@ def run(
     if cloud:
         from springtide.cli.simulate_cloud import Asked, simulate_asked
 
-        simulate_asked(Asked(*job, seeds), traces or (), "-" if output is Output.JSON else json_file)
+        simulate_asked(Asked(*job, seeds), traces or (), "-" if output is SimulateOutput.JSON else json_file)
         return
     if any(job):
         raise InputError("options of rented machines, such as --points and --deadline, need --cloud")
     from springtide.core.devices import parse_cluster
-    from springtide.simulator.streams import mute_solvers
+    from springtide.simulator.mute_stdout import mute_solvers
 
     borrowing = colocation is not None
     names = choose_policies(BORROWER if borrowing and policy == DEFAULT_POLICIES else policy)
     machines = parse_cluster(cluster)
-    sources = Sources(traces or [], synthetic, profiles, overhead, skip_bad_rows, last_of_duplicates, time_scale)
+    sources = TraceSources(traces or [], synthetic, profiles, overhead, skip_bad_rows, last_of_duplicates, time_scale)
     loaded = load_traces(sources, machines)
     check_targets(plot, json_file)
     if borrowing:
@@ -109,7 +109,7 @@ def run(
 
         borrowings = borrow_all(colocation, loaded, names, machines)
         write_document({"schema": 1, "runs": [entry.to_json() for entry in borrowings]}, json_file, output)
-        if output is Output.TABLE and json_file != "-":
+        if output is SimulateOutput.TABLE and json_file != "-":
             print_borrowings(borrowings)
         return
     with mute_solvers():
@@ -119,7 +119,7 @@ def run(
         draw(plot, outcomes)
     document = build_document([outcome.report for outcome in outcomes], bounds, loaded if skip_bad_rows else ())
     write_document(document, json_file, output)
-    if output is Output.TABLE and json_file != "-":
+    if output is SimulateOutput.TABLE and json_file != "-":
         print_table([outcome.report for outcome in outcomes], bounds)
 
 
@@ -137,7 +137,7 @@ def choose_policies(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class TraceSources:
     """Where the jobs come from, and how to read them."""
 
     paths: Sequence[Path]
@@ -149,9 +149,9 @@ class Sources:
     time_scale: float = 1.0
 
 
-def load_traces(sources: Sources, cluster: "Cluster") -> list["Trace"]:
+def load_traces(sources: TraceSources, cluster: "Cluster") -> list["Trace"]:
     """Every trace that was asked for, read or drawn; rows that were left out are reported on stderr."""
-    from springtide.simulator.settings import load_setting
+    from springtide.simulator.scenarios import load_scenario
     from springtide.simulator.traces import read_trace
     from springtide.simulator.workloads import draw_trace, parse_workload
     from springtide.throughput.overheads import parse_overhead
@@ -159,7 +159,7 @@ def load_traces(sources: Sources, cluster: "Cluster") -> list["Trace"]:
     if not sources.paths and sources.synthetic is None:
         raise InputError("nothing to simulate; give a TRACE file, or --synthetic jobs=1000,gap=1500,seed=0")
     overhead = parse_overhead(sources.overhead, cluster.total)
-    setting = load_setting(cluster, sources.profiles, overhead, sources.time_scale)
+    setting = load_scenario(cluster, sources.profiles, overhead, sources.time_scale)
     loaded = [read_trace(path, setting, sources.skip_bad_rows, sources.last_of_duplicates) for path in sources.paths]
     if sources.synthetic is not None:
         loaded.append(draw_trace(parse_workload(sources.synthetic), setting))
@@ -191,11 +191,11 @@ def report_rows(trace: "Trace") -> None:
 
 def run_all(
     traces: Sequence["Trace"], policies: Sequence[str], cluster: "Cluster", record: bool, processes: int
-) -> list["Outcome"]:
+) -> list["TaskResult"]:
     """Every trace under every policy, with a progress bar when someone is watching."""
-    from springtide.simulator.batches import Task, run_tasks
+    from springtide.simulator.batches import SimulationTask, run_tasks
 
-    tasks = [Task(trace, policy, cluster, record) for trace in traces for policy in policies]
+    tasks = [SimulationTask(trace, policy, cluster, record) for trace in traces for policy in policies]
     with show_progress() as tell:
         return list(run_tasks(tasks, processes, tell))
 
@@ -222,7 +222,7 @@ def show_progress() -> Iterator["Tell | None"]:
 
 
 def find_bounds(
-    traces: Sequence["Trace"], outcomes: Sequence["Outcome"], cluster: "Cluster", time_limit_s: float
+    traces: Sequence["Trace"], outcomes: Sequence["TaskResult"], cluster: "Cluster", time_limit_s: float
 ) -> dict[str, "Bound"]:
     """What any scheduler could reach on each trace: at least what the best of the runs did."""
     from springtide.simulator.optimum import upper_bound
@@ -244,15 +244,15 @@ def check_targets(plot: Path | None, json_file: str | None) -> None:
         raise InputError(f"report {json_file!r} cannot be written; its folder does not exist")
 
 
-def draw(path: Path, outcomes: Sequence["Outcome"]) -> None:
+def draw(path: Path, outcomes: Sequence["TaskResult"]) -> None:
     """Write the picture of all runs."""
-    from springtide.experiments.timelines import draw_outcomes
+    from springtide.simulator.run_plots import draw_outcomes
 
     draw_outcomes(path, outcomes)
 
 
 def build_document(
-    reports: Sequence["Report"], bounds: dict[str, "Bound"], traces: Sequence["Trace"]
+    reports: Sequence["SimulationReport"], bounds: dict[str, "Bound"], traces: Sequence["Trace"]
 ) -> dict[str, Any]:
     """The JSON document: one entry per run; bounds and left-out rows only when they were asked for."""
     runs = [report.to_json() for report in reports]
@@ -266,10 +266,10 @@ def build_document(
     return document
 
 
-def write_document(document: dict[str, Any], json_file: str | None, output: Output) -> None:
+def write_document(document: dict[str, Any], json_file: str | None, output: SimulateOutput) -> None:
     """Write the JSON document where it was asked for."""
     text = json.dumps(document, indent=2, allow_nan=False)
-    if json_file == "-" or output is Output.JSON:
+    if json_file == "-" or output is SimulateOutput.JSON:
         print(text)
     if json_file not in (None, "-"):
         target = Path(str(json_file))
@@ -279,7 +279,7 @@ def write_document(document: dict[str, Any], json_file: str | None, output: Outp
             raise InputError(f"report {json_file!r} cannot be written ({error.strerror})") from None
 
 
-def print_table(reports: Sequence["Report"], bounds: dict[str, "Bound"]) -> None:
+def print_table(reports: Sequence["SimulationReport"], bounds: dict[str, "Bound"]) -> None:
     """Print one table per trace, a line per policy; a narrow terminal gets the first columns only."""
     from rich.console import Console
     from rich.table import Table
@@ -298,7 +298,7 @@ def print_table(reports: Sequence["Report"], bounds: dict[str, "Bound"]) -> None
         console.print(table)
 
 
-def describe_trace(report: "Report", bound: "Bound | None") -> str:
+def describe_trace(report: "SimulationReport", bound: "Bound | None") -> str:
     """The heading of one trace's table."""
     parts = [f"{report.trace}: {report.jobs} jobs on {report.gpus} devices"]
     if report.best_effort_jobs:
@@ -309,7 +309,7 @@ def describe_trace(report: "Report", bound: "Bound | None") -> str:
     return ", ".join(parts)
 
 
-def show_met(report: "Report") -> str:
+def show_met(report: "SimulationReport") -> str:
     """Deadlines met by admitted jobs, and by others apart."""
     return f"{report.met}+{report.met_unpromised}" if report.met_unpromised else str(report.met)
 
@@ -324,7 +324,7 @@ def show_hours(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds / 3600:.2f}"
 
 
-COLUMNS: dict[str, Callable[["Report"], str]] = {
+COLUMNS: dict[str, Callable[["SimulationReport"], str]] = {
     "met": show_met,
     "DSR": lambda report: show_share(report.dsr),
     "late": lambda report: str(report.late_admitted),

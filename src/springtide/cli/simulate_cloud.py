@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
 from springtide.cli.outputs import write_report
-from springtide.cli.plan_cloud import Job, Market, find_speeds, load_speeds, make_work
+from springtide.cli.plan_cloud import CloudJob, CloudMarket, find_speeds, load_speeds, make_work
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog, Machine
     from springtide.cloud.plans import Limits
-    from springtide.cloud.speeds import Speed
-    from springtide.cloud.spot_simulation import Outcome
+    from springtide.cloud.spot_simulation import SpotOutcome
     from springtide.cloud.spot_traces import SpotTrace
+    from springtide.cloud.step_times import Speed
 
 CLOUDS = ("aws", "azure", "gcp")
 TRACE_S = 90 * 86400.0
@@ -36,12 +36,12 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CloudRun:
     """One simulated life of the job: its seed, whether spot was allowed, and how it ended."""
 
     seed: int
     spot: bool
-    outcome: "Outcome"
+    outcome: "SpotOutcome"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +77,24 @@ def read_words(words: Sequence[Path]) -> tuple[str, Path | None]:
 def simulate_asked(asked: Asked, words: Sequence[Path], json_file: str | None) -> None:
     """What the options of `springtide simulate --cloud` ask for."""
     from springtide.cloud.plans import Limits
-    from springtide.control.durations import parse_span
+    from springtide.core.durations import parse_span
 
     clouds, trace = read_words(words)
     batches = (asked.steps, asked.global_batch, asked.logical_workers)
     points = () if asked.points is None else (asked.points,)
-    job = Job("job", "", Path(), points, asked.prior, asked.model, *batches, "D1", None)
+    job = CloudJob("job", "", Path(), points, asked.prior, asked.model, *batches, "D1", None)
     limits = Limits(
         deadline_s=None if asked.deadline is None else parse_span(asked.deadline, "deadline"),
         budget_usd=asked.budget_usd,
         mixes=False,
     )
     draws = Draws(asked.seeds, trace=trace)
-    simulate_cloud(job, Market(clouds, asked.regions, asked.types, asked.catalog), limits, draws, json_file)
+    simulate_cloud(job, CloudMarket(clouds, asked.regions, asked.types, asked.catalog), limits, draws, json_file)
 
 
-def simulate_cloud(job: Job, market: Market, limits: "Limits", draws: Draws, json_file: str | None) -> None:
+def simulate_cloud(job: CloudJob, market: CloudMarket, limits: "Limits", draws: Draws, json_file: str | None) -> None:
     """Simulate the job on demand and with spot, once per seed, and print what it cost and whether it was on time."""
-    from springtide.cloud.spot_simulation import Setting, simulate_job
+    from springtide.cloud.spot_simulation import SpotScenario, simulate_job
 
     catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
     if not job.points:
@@ -104,24 +104,26 @@ def simulate_cloud(job: Job, market: Market, limits: "Limits", draws: Draws, jso
     work = make_work(job)
     runs = []
     for seed in range(draws.seeds):
-        setting = Setting(catalog, speeds, find_trace(draws, catalog.machines, seed), draws.truth_spread, seed=seed)
+        setting = SpotScenario(
+            catalog, speeds, find_trace(draws, catalog.machines, seed), draws.truth_spread, seed=seed
+        )
         for spot in (False, True):
-            runs.append(Run(seed, spot, simulate_job(work, replace(limits, spot=spot), setting)))
+            runs.append(CloudRun(seed, spot, simulate_job(work, replace(limits, spot=spot), setting)))
     warn_age(catalog)
     document = {"schema": 1, "job": asdict(work), "limits": asdict(limits), "prices": describe_age(catalog)}
     if not write_report(document | summarise(runs) | {"runs": list(map(describe_run, runs))}, json_file):
         print_runs(runs)
 
 
-def make_example(job: Job, catalog: "Catalog") -> tuple[Job, dict[str, "Speed"]]:
+def make_example(job: CloudJob, catalog: "Catalog") -> tuple[CloudJob, dict[str, "Speed"]]:
     """A job for those who gave none: 90 epochs of ResNet-50 at the packaged speeds of A100s; it says so on stderr."""
-    from springtide.throughput.formats import Source, import_points
-    from springtide.throughput.profiles import PACKAGED
+    from springtide.throughput.tables.formats import TableFormat, import_points
+    from springtide.throughput.tables.profiles import PACKAGED
 
     if (job.steps, job.global_batch, job.model) != (None, None, None):
         raise JobError("a job on rented machines needs its points; give --points FILE (made by springtide profile)")
     print("no --points: an example, ResNet-50 for 450000 steps of 256 at the packaged A100 speeds", file=sys.stderr)
-    points = import_points(Source(PACKAGED / "a100", "A100", 8), "elasticflow")
+    points = import_points(TableFormat(PACKAGED / "a100", "A100", 8), "elasticflow")
     example = replace(job, name="resnet50", model="resnet50", steps=450_000, global_batch=256)
     return example, find_speeds(points, [], "resnet50", "the packaged profiles", catalog)
 
@@ -137,7 +139,7 @@ def find_trace(draws: Draws, machines: "Sequence[Machine]", seed: int) -> "SpotT
     return trace
 
 
-def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+def summarise(runs: Sequence[CloudRun]) -> dict[str, Any]:
     """Means over the seeds, on demand and with spot, and whether the traces were drawn."""
     summary: dict[str, Any] = {"synthetic": all(run.outcome.synthetic for run in runs)}
     for name, spot in (("on_demand", False), ("spot", True)):
@@ -151,12 +153,12 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     return summary
 
 
-def describe_run(run: Run) -> dict[str, Any]:
+def describe_run(run: CloudRun) -> dict[str, Any]:
     """A run for JSON."""
     return {"seed": run.seed, "spot": run.spot, **asdict(run.outcome)}
 
 
-def print_runs(runs: Sequence[Run]) -> None:
+def print_runs(runs: Sequence[CloudRun]) -> None:
     """One line per run, then what spot did to cost and punctuality; synthetic traces are named so."""
     from rich.console import Console
     from rich.table import Table

@@ -5,13 +5,13 @@ from typing import Any
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, Output, show_rent, show_seconds, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, show_rent, show_seconds, write_json
 from springtide.cli.ps import show_slack
 
 
 def run(
     job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Show one job: its answer, progress, plan, conditions and offers.
 
@@ -21,7 +21,7 @@ def run(
     """
     with connect() as client:
         document = client.job(choose_job(client, job))
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json(document)
     else:
         print_job(document)
@@ -60,7 +60,7 @@ def print_job(job: dict[str, Any]) -> None:
 
 def find_files(job_id: str) -> str:
     """Where a job's checkpoints, output and logs lie, if they lie on this machine."""
-    from springtide.control.homes import find_home
+    from springtide.control.storage.state_dir import find_home
 
     folder = find_home().job_folder(job_id)
     return str(folder) if folder.is_dir() else "on the server's machine"

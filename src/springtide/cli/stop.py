@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import has_server, is_alive
-from springtide.cli.outputs import OUTPUT, Output, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, write_json
 from springtide.errors import ServerError, StateError
 
 if TYPE_CHECKING:
-    from springtide.control.homes import Home
+    from springtide.control.storage.state_dir import StateDir
 
 PATIENCE_S = 150.0
 
 
 def run(
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """End the server, its agent and all jobs' processes; jobs go on from their checkpoints at the next start.
 
@@ -24,11 +24,11 @@ def run(
 
       springtide stop
     """
-    from springtide.control.homes import find_home
+    from springtide.control.storage.state_dir import find_home
 
     home = find_home()
     stopped = stop_server() or stop_agent()
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "stopped": stopped, "home": str(home.root)})
     else:
         print(f"stopped everything of {home.root}" if stopped else f"nothing runs in {home.root}")
@@ -37,8 +37,8 @@ def run(
 
 def stop_server() -> bool:
     """Ask the server to end all, and wait until it has; returns whether there was one. One that refuses is an error."""
-    from springtide.control.client import Client
-    from springtide.control.homes import find_home, read_address
+    from springtide.client.client import Client
+    from springtide.control.storage.state_dir import find_home, read_address
 
     home = find_home()
     address = read_address(home)
@@ -54,7 +54,7 @@ def stop_server() -> bool:
     return True
 
 
-def wait_for_end(home: "Home", pid: int) -> None:
+def wait_for_end(home: "StateDir", pid: int) -> None:
     """Wait until a server's process is gone."""
     until_s = time.monotonic() + PATIENCE_S
     while is_alive(pid):
@@ -65,8 +65,8 @@ def wait_for_end(home: "Home", pid: int) -> None:
 
 def stop_agent() -> bool:
     """End an agent that was left without a server; returns whether there was one."""
-    from springtide.control.homes import find_home
-    from springtide.executors.local import LocalExecutor
+    from springtide.control.storage.state_dir import find_home
+    from springtide.executors.local.executor import LocalExecutor
 
     home = find_home()
     if not home.root.is_dir():

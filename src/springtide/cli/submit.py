@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.connections import connect_or_start
-from springtide.cli.outputs import OUTPUT, Output, show_rent, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, show_rent, tell, write_json
 
 if TYPE_CHECKING:
-    from springtide.control.client import Project
+    from springtide.client.client import Project
 
 EXIT_CODES = {"admitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 1}
 
@@ -24,7 +24,7 @@ def run(
         False, "--allow-code-change", help="Resume from a checkpoint in checkpoint.dir even if other code wrote it."
     ),
     wait: bool = typer.Option(True, help="Follow the probe of unknown code until the answer is there."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Submit a job: admitted with a promise, waitlisted, or declined with what would be accepted.
 
@@ -36,7 +36,7 @@ def run(
 
       springtide submit job.yaml --deadline 45m --accept-offer -o json
     """
-    from springtide.control.client import load_job, read_secrets
+    from springtide.client.client import load_job, read_secrets
 
     project = load_job(job, deadline=deadline, name=name)
     read_secrets(project.job)  # one that is missing is said before a server is started
@@ -44,7 +44,7 @@ def run(
         project = allow_other_code(project)
     with connect_or_start() as client:
         answer = client.submit(project, accept_offer, wait, lambda document: tell(f"{document['name']}: probing"))
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json(answer)
     else:
         print_answer(answer)

@@ -9,7 +9,7 @@ import typer
 from springtide.cli.outputs import (
     JSON_FILE,
     OUTPUT,
-    Output,
+    OutputOption,
     check_picture,
     tell,
     write_json,
@@ -20,9 +20,9 @@ from springtide.errors import InputError
 
 if TYPE_CHECKING:
     from springtide.throughput.evaluation import Score, Trial
-    from springtide.throughput.points import Point, Query
     from springtide.throughput.predictions import Prediction
     from springtide.throughput.splits import Split
+    from springtide.throughput.tables.points import Point, Query
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -34,7 +34,7 @@ def fit(
     prior: Path = typer.Option(None, metavar="OTHER.csv", help="Points of other models on the same kind of cluster."),
     form: str = typer.Option("physical", metavar="NAME", help="physical, pollux, ernest, nearest, one-node, perfect."),
     json_file: str = JSON_FILE,
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Fit measured step times and predict others, each with a 90 % interval.
 
@@ -44,8 +44,8 @@ def fit(
 
       springtide throughput fit points.csv --predict query.csv --prior others.csv -o json
     """
-    from springtide.throughput.points import read_points, read_queries
     from springtide.throughput.predictions import Predictor
+    from springtide.throughput.tables.points import read_points, read_queries
 
     queries = read_queries(predict)
     others = read_points(prior) if prior is not None else []
@@ -64,7 +64,7 @@ def import_(
     device_type: str = typer.Option(None, help="What to call the devices. Default: the folder's name."),
     per_node: int = typer.Option(8, min=1, help="Devices of a full node (elasticflow tables do not say)."),
     out: str = typer.Option("-", metavar="FILE|-", help="Where to write the points."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Turn published tables into a points file.
 
@@ -72,16 +72,16 @@ def import_(
 
       springtide throughput import profiles/a100 --format elasticflow --out a100.csv
     """
-    from springtide.throughput.formats import Source, import_points
-    from springtide.throughput.points import write_points
+    from springtide.throughput.tables.formats import TableFormat, import_points
+    from springtide.throughput.tables.points import write_points
 
-    if output is Output.JSON and out == "-":
+    if output is OutputOption.JSON and out == "-":
         raise InputError("stdout holds either the points or JSON; say where the points go with --out FILE")
     kind = device_type or (source if source.is_dir() else source.parent).resolve().name
-    points = import_points(Source(source, kind, per_node), name)
+    points = import_points(TableFormat(source, kind, per_node), name)
     write_text(write_points(points), out)
     models = sorted({point.layout.model for point in points})
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "file": out, "points": len(points), "models": models})
     tell(f"{len(points)} points of {len(models)} models")
 
@@ -95,7 +95,7 @@ def evaluate(
     confidence: float = typer.Option(0.7, min=0.5, max=0.999, help="How sure a choice must be of its deadline."),
     plot: Path = typer.Option(None, metavar="FILE", help="Draw predicted against measured."),
     json_file: str = JSON_FILE,
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Judge the forms on rows they have not seen: error, coverage of the interval, and cost of the choices.
 
@@ -104,8 +104,8 @@ def evaluate(
       springtide throughput evaluate a100.csv --split sparse --plot a100.png
     """
     from springtide.throughput.evaluation import score_trials
-    from springtide.throughput.points import read_points
     from springtide.throughput.splits import find_split
+    from springtide.throughput.tables.points import read_points
 
     if plot is not None:
         check_picture(plot)
@@ -113,7 +113,7 @@ def evaluate(
     trials = _run_forms(points, chosen, forms, prior)
     scores = {name: score_trials(found, confidence) for name, found in trials.items()}
     if plot is not None:
-        from springtide.throughput.drawings import draw_trials
+        from springtide.throughput.error_plots import draw_trials
 
         draw_trials(next(iter(trials.values())), plot)
     if not write_report(_describe_scores(chosen, scores, trials), json_file, output):
@@ -122,7 +122,7 @@ def evaluate(
 
 def _run_forms(points: Sequence["Point"], split: "Split", names: str, prior: bool) -> dict[str, list["Trial"]]:
     from springtide.throughput.evaluation import run_trials
-    from springtide.throughput.forms import DEFAULT_FORM, FORMS
+    from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
 
     wanted = list(FORMS) if names == "all" else [name.strip() for name in names.split(",")]
     trials: dict[str, list[Trial]] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, WIDE, Output, write_json
+from springtide.cli.outputs import OUTPUT, WIDE, OutputOption, write_json
 from springtide.cli.ps import HEADINGS, show_row
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def run(
     every: float = typer.Option(1.0, min=0.1, help="Seconds between looks."),
     once: bool = typer.Option(False, "--once", help="Look once and end; also where stdout is no terminal."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Watch jobs and devices until Ctrl-C.
 
@@ -29,7 +29,7 @@ def run(
     from rich.live import Live
 
     with connect() as client:
-        if output is Output.JSON:
+        if output is OutputOption.JSON:
             write_json({"schema": 1, "jobs": client.jobs(), "devices": client.nodes()})
             return
         if once or not sys.stdout.isatty():

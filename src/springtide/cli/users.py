@@ -3,13 +3,13 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, Output, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
 
 app = typer.Typer(help="Who may submit, and how much. For admins; without users of its own a server has its owner.")
 
 
 @app.callback(invoke_without_command=True)
-def run(context: typer.Context, output: Output = OUTPUT) -> None:
+def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
     """List users and their limits; add, change or remove one.
 
     Examples:
@@ -23,11 +23,11 @@ def run(context: typer.Context, output: Output = OUTPUT) -> None:
 
 
 @app.command("list")
-def list_users(output: Output = OUTPUT) -> None:
+def list_users(output: OutputOption = OUTPUT) -> None:
     """List users and their limits."""
     with connect() as client:
         users = client.users()
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json({"schema": 1, "users": users})
         return
     rows = (
@@ -50,12 +50,12 @@ def add_user(
     quota: float = typer.Option(None, metavar="DEVICE-SECONDS", help="Most device-seconds planned at a time."),
     most_active: int = typer.Option(None, min=0, help="Most active jobs."),
     run_as: str = typer.Option(None, help="System user that jobs run as; needs a server that is root."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Add a user, or change one's limits. The token of a new user is shown this once."""
     with connect() as client:
         user = client.put_user(name, admin=admin, quota_device_s=quota, most_active=most_active, run_as=run_as)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json(user)
     elif user["token"]:
         print(f"added {name}; their token, shown this once: {user['token']}")
@@ -65,11 +65,11 @@ def add_user(
 
 
 @app.command("remove")
-def remove_user(name: str = typer.Argument(metavar="NAME"), output: Output = OUTPUT) -> None:
+def remove_user(name: str = typer.Argument(metavar="NAME"), output: OutputOption = OUTPUT) -> None:
     """Take a user's token away; their jobs go on."""
     with connect() as client:
         document = client.drop_user(name)
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json(document)
     else:
         print(f"removed {name}")

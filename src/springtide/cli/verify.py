@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, Output, tell, write_report
+from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_report
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
-    from springtide.training.verify import Outcome, Verdict
+    from springtide.training.verification.verify import CaseResult, Proof
 
 
 STEPS = 50
@@ -44,7 +44,7 @@ def run(
         None, min=1, help="Global steps to compare. Default: 50, or as many as the script has if those are fewer."
     ),
     json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the verdict as JSON."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Compare a script's parameters, optimizer state, buffers and losses by bits at every step.
 
@@ -57,9 +57,9 @@ def run(
 
       springtide verify train.py --sizes 3,2+2 --rescale 4,1 --kill 1 --json verdict.json -- --epochs 2
     """
-    from springtide.training import cases
-    from springtide.training.renumber import find_workers
-    from springtide.training.verify import Subject, verify
+    from springtide.training.verification import cases
+    from springtide.training.verification.renumber import find_workers
+    from springtide.training.verification.verify import VerifiedScript, verify
 
     if not script.is_file():
         raise JobError(f"script {script} does not exist; give the path of a training script")
@@ -76,7 +76,7 @@ def run(
             count,
         )
 
-    subject = Subject(script, words, workers, steps or STEPS, to_its_end=steps is None)
+    subject = VerifiedScript(script, words, workers, steps or STEPS, to_its_end=steps is None)
     plan(subject.steps)  # what cannot be planned is refused before anything runs
     verdict = verify(subject, against.value, plan, tell)
     if not write_report(verdict.to_json(), json_file, output):
@@ -93,7 +93,7 @@ def check_place(file: str | None) -> None:
         raise InputError(f"cannot write {file}; give --json a file in a folder that exists and is yours, or -")
 
 
-def print_table(verdict: "Verdict") -> None:
+def print_table(verdict: "Proof") -> None:
     """Show every case, and one line that says it all."""
     from rich.console import Console
     from rich.table import Table
@@ -108,7 +108,7 @@ def print_table(verdict: "Verdict") -> None:
     console.print(f"{same} of {len(verdict.outcomes)} cases identical to the reference at every step")
 
 
-def describe(outcome: "Outcome") -> str:
+def describe(outcome: "CaseResult") -> str:
     """Where a case first differs, or why it ended early."""
     if outcome.error is not None:
         return outcome.error

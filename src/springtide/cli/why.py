@@ -5,12 +5,12 @@ from typing import Any
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, Output, show_rent, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, show_rent, write_json
 
 
 def run(
     job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
-    output: Output = OUTPUT,
+    output: OutputOption = OUTPUT,
 ) -> None:
     """Say why a job is where it is: waiting, running, in danger, declined or ended.
 
@@ -20,7 +20,7 @@ def run(
     """
     with connect() as client:
         told = client.why(choose_job(client, job))
-    if output is Output.JSON:
+    if output is OutputOption.JSON:
         write_json(told)
     else:
         print_explanation(told)

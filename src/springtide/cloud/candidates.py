@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from springtide.cloud.catalog import Machine
-from springtide.cloud.plans import HOUR_S, Limits, Part, Plan, Range, Work
-from springtide.cloud.speeds import Speed, chance_below, quantile, spread_range
+from springtide.cloud.plans import HOUR_S, Limits, Range, RentalPart, RentalPlan, Work
 from springtide.cloud.splitting import Cut
 from springtide.cloud.spot import NO_LOSS, SpotTerms, find_loss
-from springtide.throughput.samples import Array
+from springtide.cloud.step_times import Speed, chance_below, quantile, spread_range
+from springtide.throughput.tables.samples import Array
 
 Flags = NDArray[np.bool_]
 Name = tuple[tuple[str, ...], bool]
 
 
 @dataclass(frozen=True)
-class Kind:
+class MachineOffer:
     """A machine at one price, with the speed of its devices."""
 
     machine: Machine
@@ -38,7 +38,7 @@ class Kind:
 class Candidates:
     """Layouts of one kind, or of a mix of two, as columns with what to expect of each."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[MachineOffer, ...]
     nodes: tuple[Array, ...]
     cut: Cut
     time_s: Array
@@ -59,7 +59,7 @@ class Candidates:
 
 
 def price(
-    kinds: tuple[Kind, ...], nodes: tuple[Array, ...], cut: Cut, work: Work, limits: Limits, spot: bool
+    kinds: tuple[MachineOffer, ...], nodes: tuple[Array, ...], cut: Cut, work: Work, limits: Limits, spot: bool
 ) -> Candidates:
     usd_per_h = np.sum([count * kind.usd_per_h for count, kind in zip(nodes, kinds, strict=True)], axis=0)
     share = find_shares(np.sum(nodes, axis=0), limits, spot)
@@ -138,7 +138,7 @@ def prefers_speed(limits: Limits) -> bool:
     return limits.deadline_s is None and limits.budget_usd is not None
 
 
-def make_plan(found: Candidates, row: int, work: Work, limits: Limits) -> Plan:
+def make_plan(found: Candidates, row: int, work: Work, limits: Limits) -> RentalPlan:
     """One candidate as a plan, with intervals and the chance of meeting the deadline."""
     log_step, spread = float(found.cut.log_step[row]), float(found.cut.spread[row])
     step = spread_range(log_step, spread)
@@ -147,7 +147,7 @@ def make_plan(found: Candidates, row: int, work: Work, limits: Limits) -> Plan:
     hourly = float(found.usd_per_h[row]) / HOUR_S
     batches = (found.cut.first_batch[row], found.cut.second_batch[row])
     parts = tuple(
-        Part(kind.machine, int(count[row]), float(batch))
+        RentalPart(kind.machine, int(count[row]), float(batch))
         for kind, count, batch in zip(found.kinds, found.nodes, batches, strict=False)
     )
     chance = None
@@ -155,7 +155,7 @@ def make_plan(found: Candidates, row: int, work: Work, limits: Limits) -> Plan:
         chance = chance_below(log_step, spread, (limits.deadline_s - limits.startup_s) * share / work.steps)
     loss = find_loss(sum(part.nodes for part in parts), limits.terms) if found.spot else NO_LOSS
     basis = "estimate" if any(kind.speed.basis == "estimate" for kind in found.kinds) else "measured"
-    return Plan(
+    return RentalPlan(
         parts,
         found.spot,
         float(found.usd_per_h[row]),
@@ -169,7 +169,7 @@ def make_plan(found: Candidates, row: int, work: Work, limits: Limits) -> Plan:
     )
 
 
-def _note(parts: Sequence[Part], found: Candidates) -> str:
+def _note(parts: Sequence[RentalPart], found: Candidates) -> str:
     remarks = []
     if sum(part.nodes for part in parts) > 1:
         if not all(kind.speed.knows_network for kind in found.kinds):

@@ -12,7 +12,7 @@ import numpy as np
 
 from springtide.cloud.candidates import (
     Candidates,
-    Kind,
+    MachineOffer,
     Name,
     find_feasible,
     find_front,
@@ -23,19 +23,19 @@ from springtide.cloud.candidates import (
     select,
 )
 from springtide.cloud.catalog import Catalog, Machine
-from springtide.cloud.mixes import Bars, Mix, MixTimes, evaluate_mix
-from springtide.cloud.plans import DEFAULT_WANTED, Limits, Plan, Wanted, Work
-from springtide.cloud.speeds import Speeds, find_speed
+from springtide.cloud.machine_pairs import Bars, MachinePair, MixTimes, evaluate_mix
+from springtide.cloud.plans import DEFAULT_WANTED, Limits, RentalPlan, Wanted, Work
 from springtide.cloud.splitting import cut_alone
+from springtide.cloud.step_times import Speeds, find_speed
 
 
 @dataclass(frozen=True)
-class Search:
+class PlanSearch:
     """What was found: plans that respect the limits by merit, the front of time and cost, and the near misses."""
 
-    best: tuple[Plan, ...]
-    front: tuple[Plan, ...]
-    nearest: tuple[Plan, ...]
+    best: tuple[RentalPlan, ...]
+    front: tuple[RentalPlan, ...]
+    nearest: tuple[RentalPlan, ...]
     binding: tuple[str, ...]
     considered: int
     evaluated: int
@@ -44,7 +44,7 @@ class Search:
 
 def search_plans(
     catalog: Catalog, speeds: Speeds, work: Work, limits: Limits, wanted: Wanted = DEFAULT_WANTED
-) -> Search:
+) -> PlanSearch:
     """The best plans, and the front of time and cost if it is wanted."""
     alone = [_evaluate_alone(kind, work, limits, spot) for spot, kind in _list_kinds(catalog, speeds, work, limits)]
     pool = [select(found, find_feasible(found, limits)) for found in alone]
@@ -61,12 +61,12 @@ def search_plans(
     best = _rank(pool, work, limits)[: wanted.best]
     front = _rank_front(pool, work, limits) if wanted.front else []
     nearest, binding = ((), ()) if best else _find_nearest(alone, work, limits)
-    return Search(tuple(best), tuple(front), nearest, binding, considered, evaluated, tuple(alone))
+    return PlanSearch(tuple(best), tuple(front), nearest, binding, considered, evaluated, tuple(alone))
 
 
-def _list_kinds(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> list[tuple[bool, Kind]]:
+def _list_kinds(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> list[tuple[bool, MachineOffer]]:
     """The cheapest kind of each (speed, devices per node), on demand and as spot: the rest cannot win alone."""
-    cheapest: dict[tuple[bool, str, int], Kind] = {}
+    cheapest: dict[tuple[bool, str, int], MachineOffer] = {}
     for spot in (False, True):
         for kind in _offer(catalog.machines, speeds, work, limits, spot):
             key = spot, kind.speed.device_type, kind.per_node
@@ -75,7 +75,7 @@ def _list_kinds(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) ->
     return [(key[0], kind) for key, kind in sorted(cheapest.items(), key=lambda item: item[0])]
 
 
-def _list_mixes(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> Iterator[Mix]:
+def _list_mixes(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> Iterator[MachinePair]:
     """In every region, on demand or as spot, every two of the cheapest kinds of each (speed, devices per node)."""
     regions: dict[tuple[str, str], list[Machine]] = {}
     for machine in catalog.machines:
@@ -84,10 +84,12 @@ def _list_mixes(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) ->
         kinds = _list_kinds(Catalog(tuple(machines), catalog.origin), speeds, work, limits)
         for spot in (False, True):
             mixable = [kind for is_spot, kind in kinds if is_spot is spot and kind.speed.knows_network]
-            yield from (Mix(one, other, spot) for one, other in combinations(mixable, 2))
+            yield from (MachinePair(one, other, spot) for one, other in combinations(mixable, 2))
 
 
-def _offer(machines: Iterable[Machine], speeds: Speeds, work: Work, limits: Limits, spot: bool) -> Iterator[Kind]:
+def _offer(
+    machines: Iterable[Machine], speeds: Speeds, work: Work, limits: Limits, spot: bool
+) -> Iterator[MachineOffer]:
     """Machines of known speed and price that can hold the model, on demand or as spot, where the limits allow it."""
     if not (limits.spot if spot else limits.on_demand):
         return
@@ -95,7 +97,7 @@ def _offer(machines: Iterable[Machine], speeds: Speeds, work: Work, limits: Limi
         speed = find_speed(speeds, machine)
         price = machine.trusted_spot_usd_per_h if spot else machine.on_demand_usd_per_h
         if speed is not None and price is not None and machine.devices >= 1 and _holds(machine, work):
-            yield Kind(machine, price, speed, int(machine.devices))
+            yield MachineOffer(machine, price, speed, int(machine.devices))
 
 
 def _holds(machine: Machine, work: Work) -> bool:
@@ -104,17 +106,17 @@ def _holds(machine: Machine, work: Work) -> bool:
     return needed is None or has is None or needed <= has
 
 
-def _evaluate_alone(kind: Kind, work: Work, limits: Limits, spot: bool) -> Candidates:
+def _evaluate_alone(kind: MachineOffer, work: Work, limits: Limits, spot: bool) -> Candidates:
     most = limits.most_nodes if kind.speed.knows_network or limits.guess_network else 1
     nodes = np.arange(1, most + 1, dtype=np.float64)
     cut = cut_alone(kind.speed, nodes, kind.per_node, work)
     return price((kind,), (nodes,), cut, work, limits, spot)
 
 
-def _rank(pool: Sequence[Candidates], work: Work, limits: Limits) -> list[Plan]:
+def _rank(pool: Sequence[Candidates], work: Work, limits: Limits) -> list[RentalPlan]:
     """Feasible plans by merit, the best of each set of types: cheapest, or fastest if only money is limited."""
     fast = prefers_speed(limits)
-    plans: dict[Name, Plan] = {}
+    plans: dict[Name, RentalPlan] = {}
     for found in pool:
         if len(found):
             merit = np.lexsort((found.cost_usd, found.time_s) if fast else (found.time_s, found.cost_usd))
@@ -124,12 +126,12 @@ def _rank(pool: Sequence[Candidates], work: Work, limits: Limits) -> list[Plan]:
     return sorted(plans.values(), key=lambda plan: _merit(plan, fast))
 
 
-def _merit(plan: Plan, fast: bool) -> tuple[float, float, str]:
+def _merit(plan: RentalPlan, fast: bool) -> tuple[float, float, str]:
     time_s, cost_usd = plan.time_s.value, plan.cost_usd.value
     return (time_s, cost_usd, plan.name) if fast else (cost_usd, time_s, plan.name)
 
 
-def _rank_front(pool: Sequence[Candidates], work: Work, limits: Limits) -> list[Plan]:
+def _rank_front(pool: Sequence[Candidates], work: Work, limits: Limits) -> list[RentalPlan]:
     """Every feasible plan that no other beats in both time and cost, fastest first."""
     front = {(time_s, cost_usd) for time_s, cost_usd in find_front(pool)}
     plans = {}
@@ -141,7 +143,9 @@ def _rank_front(pool: Sequence[Candidates], work: Work, limits: Limits) -> list[
     return [plans[key] for key in sorted(plans)]
 
 
-def _find_nearest(alone: Sequence[Candidates], work: Work, limits: Limits) -> tuple[tuple[Plan, ...], tuple[str, ...]]:
+def _find_nearest(
+    alone: Sequence[Candidates], work: Work, limits: Limits
+) -> tuple[tuple[RentalPlan, ...], tuple[str, ...]]:
     """The plans that break the limits least, and the limits that bind: those alone in the way, or else all."""
     worst: list[tuple[float, int, int]] = []
     alone_in_the_way: set[str] = set()
@@ -154,7 +158,7 @@ def _find_nearest(alone: Sequence[Candidates], work: Work, limits: Limits) -> tu
         worst += [(float(table[:, row].max()), index, int(row)) for row in np.flatnonzero(usable)]
         for row in np.flatnonzero(usable & ((table > 1).sum(axis=0) == 1)):
             alone_in_the_way.add(list(ratios)[int(table[:, row].argmax())])
-    nearest: dict[int, Plan] = {}
+    nearest: dict[int, RentalPlan] = {}
     for _, index, place in sorted(worst):
         if index not in nearest and len(nearest) < 3:
             nearest[index] = make_plan(alone[index], place, work, limits)

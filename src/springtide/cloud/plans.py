@@ -61,7 +61,7 @@ DEFAULT_WANTED = Wanted()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RentalPart:
     """Some nodes of one machine, and the samples each of their devices takes per step."""
 
     machine: Machine
@@ -84,10 +84,10 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RentalPlan:
     """Machines to rent and what to expect of them. `chance` is of meeting the deadline, None where nothing is known."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RentalPart, ...]
     spot: bool
     usd_per_h: float
     step_s: Range
@@ -110,7 +110,7 @@ class Plan:
         return sum(part.devices for part in self.parts)
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
+def describe_plan(plan: RentalPlan) -> dict[str, Any]:
     """A plan for JSON."""
     parts = [
         {

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from math import log
 
 from springtide.cloud.catalog import Catalog
-from springtide.cloud.planner import Search, search_plans
-from springtide.cloud.plans import HOUR_S, Limits, Plan, Work
-from springtide.cloud.speeds import Speeds, find_speed
+from springtide.cloud.planner import PlanSearch, search_plans
+from springtide.cloud.plans import HOUR_S, Limits, RentalPlan, Work
+from springtide.cloud.step_times import Speeds, find_speed
 
 # A saving smaller than this share of what is left to pay is within the error of the estimate.
 SMALLEST_SAVING = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RentalProgress:
     """A running job: its plan, the steps it has left, and seconds to the deadline (None without one)."""
 
-    plan: Plan
+    plan: RentalPlan
     steps_left: int
     deadline_in_s: float | None
     observed_step_s: float | None = None
@@ -31,11 +31,11 @@ class Progress:
 class Move:
     """What to do: keep the present plan (None) or take another, and why."""
 
-    plan: Plan | None
+    plan: RentalPlan | None
     why: str
 
 
-def needs_replanning(progress: Progress) -> str | None:
+def needs_replanning(progress: RentalProgress) -> str | None:
     """Why the job must be planned again, or None if all goes as predicted."""
     if progress.machines_lost:
         return "machines were lost"
@@ -47,7 +47,7 @@ def needs_replanning(progress: Progress) -> str | None:
 
 
 def decide_move(
-    progress: Progress, catalog: Catalog, speeds: Speeds, work: Work, limits: Limits, switch_s: float
+    progress: RentalProgress, catalog: Catalog, speeds: Speeds, work: Work, limits: Limits, switch_s: float
 ) -> Move:
     """Keep or move. `switch_s` is what a move costs in time: checkpoint, new machines, restart; it is paid for too."""
     cause = needs_replanning(progress)
@@ -64,7 +64,7 @@ def decide_move(
     return _weigh(progress, search, cause)
 
 
-def correct_speeds(speeds: Speeds, progress: Progress) -> Speeds:
+def correct_speeds(speeds: Speeds, progress: RentalProgress) -> Speeds:
     """The speeds with those of the machines in use scaled to what was observed on them."""
     if progress.observed_step_s is None:
         return speeds
@@ -73,7 +73,7 @@ def correct_speeds(speeds: Speeds, progress: Progress) -> Speeds:
     return {key: speed.slowed(shift) if id(speed) in in_use else speed for key, speed in speeds.items()}
 
 
-def _replace_lost(search: Search, cause: str) -> Move:
+def _replace_lost(search: PlanSearch, cause: str) -> Move:
     """The best plan for what is left, since staying is no choice; the nearest if none meets the limits."""
     if search.best:
         return Move(search.best[0], cause)
@@ -82,7 +82,7 @@ def _replace_lost(search: Search, cause: str) -> Move:
     return Move(None, f"{cause}; nothing can be rented instead")
 
 
-def _weigh(progress: Progress, search: Search, cause: str) -> Move:
+def _weigh(progress: RentalProgress, search: PlanSearch, cause: str) -> Move:
     stay_s = progress.steps_left * (progress.observed_step_s or progress.plan.step_s.value)
     stay_usd = stay_s * progress.plan.usd_per_h / HOUR_S
     late = progress.deadline_in_s is not None and stay_s > progress.deadline_in_s

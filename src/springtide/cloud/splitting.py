@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from springtide.cloud.plans import Work
-from springtide.cloud.speeds import Speed
-from springtide.throughput.forms import Estimate
-from springtide.throughput.samples import Array, Columns
+from springtide.cloud.step_times import Speed
+from springtide.throughput.model.forms import Estimate
+from springtide.throughput.tables.samples import Array, Columns
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import numpy as np
 
 from springtide.cloud.catalog import Catalog, Machine
 from springtide.cloud.planner import search_plans
-from springtide.cloud.plans import HOUR_S, Limits, Plan, Range, Work
-from springtide.cloud.reoptimise import Move, Progress, correct_speeds, decide_move
-from springtide.cloud.speeds import Speeds
+from springtide.cloud.plans import HOUR_S, Limits, Range, RentalPlan, Work
+from springtide.cloud.reoptimise import Move, RentalProgress, correct_speeds, decide_move
 from springtide.cloud.spot_traces import Market, SpotTrace
+from springtide.cloud.step_times import Speeds
 from springtide.errors import CatalogError
 
 LONGEST_S = 90 * 86400.0
@@ -24,7 +24,7 @@ OBSERVED_AFTER_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SpotEvent:
     """Something that happened to the job."""
 
     at_s: float
@@ -34,7 +34,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SpotOutcome:
     """How a simulated job ended: when, at what cost, after how many revocations and moves."""
 
     finish_s: float
@@ -45,11 +45,11 @@ class Outcome:
     lost_s: float
     trace: str
     synthetic: bool
-    events: tuple[Event, ...]
+    events: tuple[SpotEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SpotScenario:
     """What a simulated job runs in: machines and their speeds, the trace, the truth behind the estimates."""
 
     catalog: Catalog
@@ -60,7 +60,7 @@ class Setting:
     seed: int = 0
 
 
-def simulate_job(work: Work, limits: Limits, setting: Setting) -> Outcome:
+def simulate_job(work: Work, limits: Limits, setting: SpotScenario) -> SpotOutcome:
     """The job from its first plan to its last step."""
     job = _Job(work, limits, setting)
     while job.steps_left > 0 and job.now_s < LONGEST_S:
@@ -71,12 +71,12 @@ def simulate_job(work: Work, limits: Limits, setting: Setting) -> Outcome:
 class _Job:
     """The job's clock, its bill and its log."""
 
-    def __init__(self, work: Work, limits: Limits, setting: Setting) -> None:
+    def __init__(self, work: Work, limits: Limits, setting: SpotScenario) -> None:
         self.work, self.limits, self.setting = work, limits, setting
         self.now_s = self.cost_usd = self.lost_s = 0.0
         self.steps_left = float(work.steps)
         self.revocations = self.moves = 0
-        self.events: list[Event] = []
+        self.events: list[SpotEvent] = []
         self.truths: dict[str, float] = {}
         self.speeds = setting.speeds
         self.draws = np.random.default_rng(setting.seed)
@@ -86,7 +86,7 @@ class _Job:
         self.observed = False
         self._start("start", "first plan")
 
-    def _first_plan(self) -> Plan:
+    def _first_plan(self) -> RentalPlan:
         search = search_plans(self._find_offers(), self.setting.speeds, self.work, self.limits)
         found = search.best or search.nearest
         if not found:
@@ -108,7 +108,7 @@ class _Job:
     def _start(self, what: str, why: str) -> None:
         kinds = [part.machine.device_type for part in self.plan.parts]
         self.step_s = self.plan.step_s.value * max(self._find_truth(kind) for kind in kinds)
-        self.events.append(Event(self.now_s, what, self.plan.name, why))
+        self.events.append(SpotEvent(self.now_s, what, self.plan.name, why))
         self.rented_s = self.now_s
         self._pass(self.limits.startup_s if what == "start" else self.setting.switch_s)
         self.observed = False
@@ -182,7 +182,7 @@ class _Job:
         progress, move = self._ask(machines_lost)
         while machines_lost and move.plan is None and self.now_s < LONGEST_S:
             self.now_s += self.setting.switch_s  # nothing to rent: wait, unpaid, and look again
-            self.events.append(Event(self.now_s, "wait", "", move.why))
+            self.events.append(SpotEvent(self.now_s, "wait", "", move.why))
             progress, move = self._ask(machines_lost)
         self._learn(progress)
         if move.plan is not None:
@@ -190,13 +190,13 @@ class _Job:
             self.moves += 1
             self._start("move", move.why)
 
-    def _ask(self, machines_lost: bool) -> tuple[Progress, Move]:
+    def _ask(self, machines_lost: bool) -> tuple[RentalProgress, Move]:
         due_s = None if self.limits.deadline_s is None else self.limits.deadline_s - self.now_s
-        progress = Progress(self.plan, int(self.steps_left) + 1, due_s, self.step_s, machines_lost)
+        progress = RentalProgress(self.plan, int(self.steps_left) + 1, due_s, self.step_s, machines_lost)
         offers = self._find_offers()
         return progress, decide_move(progress, offers, self.speeds, self.work, self.limits, self.setting.switch_s)
 
-    def _learn(self, progress: Progress) -> None:
+    def _learn(self, progress: RentalProgress) -> None:
         """Let later plans start from what was observed: the machines in use have shown their true speed."""
         self.speeds = correct_speeds(self.speeds, progress)
         ratio = self.step_s / self.plan.step_s.value
@@ -205,9 +205,9 @@ class _Job:
         for part in self.plan.parts:
             self.truths[part.machine.device_type] = 1.0
 
-    def finish(self) -> Outcome:
+    def finish(self) -> SpotOutcome:
         """The outcome, when the last step is done."""
         met = None if self.limits.deadline_s is None else self.now_s <= self.limits.deadline_s
         trace = self.setting.trace
         counts = (self.revocations, self.moves, self.lost_s)
-        return Outcome(self.now_s, self.cost_usd, met, *counts, trace.name, trace.synthetic, tuple(self.events))
+        return SpotOutcome(self.now_s, self.cost_usd, met, *counts, trace.name, trace.synthetic, tuple(self.events))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from springtide.executors import steady
+from springtide.executors import boot_clock
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Source(Protocol):
+class ClockSource(Protocol):
     """Where time comes from: the wall, a steady counter, and what names the counter's origin."""
 
     def wall_s(self) -> float:
@@ -28,7 +28,7 @@ class Source(Protocol):
         """The name of the counter's origin: another after a reboot."""
 
 
-class SystemSource:
+class SystemClocks:
     """This machine's clocks; the counter includes sleep where the system offers that."""
 
     def wall_s(self) -> float:
@@ -37,7 +37,7 @@ class SystemSource:
 
     def steady_s(self) -> float:
         """Seconds since boot."""
-        return steady.read_s()
+        return boot_clock.read_s()
 
     def origin(self) -> str:
         """The boot."""
@@ -45,7 +45,7 @@ class SystemSource:
 
 
 @dataclass(slots=True)
-class HandSource:
+class HandClocks:
     """Clocks moved by hand, for tests: `pass_s` lets time pass, setting `wall` alone is a jump of the wall clock."""
 
     wall: float = 1_800_000_000.0
@@ -82,7 +82,7 @@ class Anchor:
 class Clock:
     """Platform time from an anchor: at + (steady now - steady then)."""
 
-    def __init__(self, source: Source, anchor: Anchor | None = None, not_before_s: float = 0.0) -> None:
+    def __init__(self, source: ClockSource, anchor: Anchor | None = None, not_before_s: float = 0.0) -> None:
         self.source = source
         same_boot = anchor is not None and anchor.origin == source.origin() and anchor.steady_s <= source.steady_s()
         if anchor is None or not same_boot:

@@ -26,19 +26,20 @@ import uvicorn
 import yaml
 
 from springtide import __version__
-from springtide.control.api import build_app
-from springtide.control.auth import LOCAL_NAMES, ensure_owner
-from springtide.control.clock import SystemSource
-from springtide.control.engines import Engine, open_engine
-from springtide.control.homes import Home, read_address, write_private
-from springtide.control.housekeeping import keep_house
-from springtide.control.platforms import Options
-from springtide.control.reconciler import Reconciler
-from springtide.control.rents import read_clouds
-from springtide.control.store import Store
+from springtide.control.api.auth import LOCAL_NAMES, ensure_owner
+from springtide.control.api.routes import build_app
+from springtide.control.clock import SystemClocks
+from springtide.control.executor_factory import ExecutorHandle, open_executor
+from springtide.control.rent_quotes import read_clouds
+from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.storage.housekeeping import keep_house
+from springtide.control.storage.state_dir import StateDir, read_address, write_private
+from springtide.control.storage.store import Store
 from springtide.errors import InputError, StateError
-from springtide.executors.places import open_private
-from springtide.policies import POLICIES, find_policy, kernels
+from springtide.executors.local.paths import open_private
+from springtide.policies import POLICIES, find_policy
+from springtide.policies.planning import compilation
 
 USUAL_PORT = 8410
 START_S = 60.0
@@ -61,11 +62,11 @@ class Listening:
 class ServerSettings:
     """All that a server is told."""
 
-    home: Home
+    home: StateDir
     engine: str = "local"
     devices: str | None = None
     listening: Listening = field(default_factory=Listening)
-    options: Options = field(default_factory=Options)
+    options: ServerOptions = field(default_factory=ServerOptions)
     database: str | None = None
 
 
@@ -88,7 +89,7 @@ class JsonFormatter(logging.Formatter):
 class Server:
     """A running control plane."""
 
-    def __init__(self, settings: ServerSettings, engine: Engine) -> None:
+    def __init__(self, settings: ServerSettings, engine: ExecutorHandle) -> None:
         self.settings = settings
         self.engine = engine
         home = settings.home
@@ -96,7 +97,7 @@ class Server:
         self.owner = ensure_owner(self.store, home)
         home.let_through(any(user.run_as is not None for user in self.store.users()))
         home.note_database(settings.database)
-        self.reconciler = Reconciler(self.store, engine.executor, engine.site, home, SystemSource(), settings.options)
+        self.reconciler = Reconciler(self.store, engine.executor, engine.site, home, SystemClocks(), settings.options)
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
         self.app = build_app(self.reconciler, names, self.request_stop)
@@ -164,7 +165,7 @@ def bind(listening: Listening) -> socket.socket:
 
 
 @contextmanager
-def hold_lock(home: Home) -> Iterator[None]:
+def hold_lock(home: StateDir) -> Iterator[None]:
     """Keep a second server off this state directory for as long as the block runs."""
     path = home.root / "server.lock"
     with path.open("w") as file:
@@ -184,12 +185,12 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     home = settings.home.make()
     set_up_logging()
     sys.setswitchinterval(SWITCH_S)
-    kernels.postpone()
+    compilation.postpone()
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))
         read_clouds(settings.options.clouds)
         warm_up(settings.options.policy)  # an unknown policy ends here, before an agent is started for nothing
-        server = Server(settings, open_engine(settings.engine, home, settings.devices, settings.options.nodes))
+        server = Server(settings, open_executor(settings.engine, home, settings.devices, settings.options.nodes))
         announce(server.url)
         server.run()
 
@@ -209,7 +210,7 @@ def set_up_logging() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-def read_config(home: Home, options: Options) -> Options:
+def read_config(home: StateDir, options: ServerOptions) -> ServerOptions:
     """The options with what `server.yaml` in the state directory says; what the command line changed stays."""
     if not home.config.exists():
         return options
@@ -217,16 +218,16 @@ def read_config(home: Home, options: Options) -> Options:
         told = yaml.safe_load(home.config.read_text())
     except (OSError, yaml.YAMLError) as error:
         raise InputError(f"{home.config} cannot be read ({error})") from None
-    known = set(Options.__dataclass_fields__)
+    known = set(ServerOptions.__dataclass_fields__)
     if not isinstance(told, dict) or not set(told) <= known:
         wrong = ", ".join(sorted(set(told) - known)) if isinstance(told, dict) else "no mapping"
         raise InputError(f"{home.config}: {wrong} is not known; there are: {', '.join(sorted(known))}")
-    standard = Options()
+    standard = ServerOptions()
     changed = {key: value for key in known if (value := getattr(options, key)) != getattr(standard, key)}
     return replace(standard, **{**told, **changed})
 
 
-def start_background(home: Home, arguments: tuple[str, ...] = ()) -> str:
+def start_background(home: StateDir, arguments: tuple[str, ...] = ()) -> str:
     """Start a detached server; returns its address when it answers."""
     home.make()
     command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(home.root), *arguments]
@@ -284,18 +285,18 @@ def main() -> None:
     parser.add_argument("--engine", default="local")
     parser.add_argument("--devices", default=None)
     parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--policy", default=Options().policy)
+    parser.add_argument("--policy", default=ServerOptions().policy)
     parser.add_argument("--port", type=int, default=None)
     parser.add_argument("--detach", action="store_true")
     given = parser.parse_args()
     if given.detach:
         detach()
     settings = ServerSettings(
-        Home(given.home),
+        StateDir(given.home),
         given.engine,
         given.devices,
         Listening(port=given.port),
-        Options(policy=given.policy, nodes=given.nodes),
+        ServerOptions(policy=given.policy, nodes=given.nodes),
     )
     serve(settings, lambda url: None)
 

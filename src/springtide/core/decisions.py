@@ -12,7 +12,7 @@ from typing import Any
 
 from springtide.core.devices import Cluster, Devices
 from springtide.core.jobs import Job, JobId
-from springtide.core.mixes import Mix
+from springtide.core.typed_curves import Mix
 
 
 class Status(StrEnum):
@@ -89,12 +89,12 @@ class Plan:
 class Promise:
     """A finish that was promised, and the plan that certifies it.
 
-    On a cluster of several device types `kind` is the one it rests on, or several joined by `+`.
+    On a cluster of several device types `device_type` is the one it rests on, or several joined by `+`.
     """
 
     deadline_s: float
     plan: Plan
-    kind: str = ""
+    device_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

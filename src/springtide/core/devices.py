@@ -94,8 +94,8 @@ class Cluster:
         """How many devices of each type a set holds; types without any are left out."""
         counts: dict[str, int] = {}
         for node, mask in devices:
-            kind = self.node_types[node]
-            counts[kind] = counts.get(kind, 0) + mask.bit_count()
+            device_type = self.node_types[node]
+            counts[device_type] = counts.get(device_type, 0) + mask.bit_count()
         return counts
 
     def describe(self) -> str:

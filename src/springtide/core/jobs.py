@@ -8,7 +8,7 @@ from math import inf, log2
 from typing import NewType
 
 from springtide.core.curves import Curve
-from springtide.core.mixes import Mix, TypedCurves
+from springtide.core.typed_curves import Mix, TypedCurves
 
 JobId = NewType("JobId", str)
 

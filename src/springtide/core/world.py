@@ -10,7 +10,7 @@ from typing import Any
 from springtide.core.decisions import Changes, Decision, JobView, Progress, Snapshot, Status
 from springtide.core.devices import Cluster, Devices, count_devices
 from springtide.core.jobs import Job, JobId
-from springtide.core.mixes import Mix
+from springtide.core.typed_curves import Mix
 from springtide.errors import PolicyError
 
 
@@ -125,7 +125,7 @@ class World:
         mix = self.cluster.count_types(devices)
         objection = typed.objection(mix, view.home)
         if objection or (mix and not typed.rate(mix)):
-            held = ", ".join(f"{count} {kind}" for kind, count in mix.items())
+            held = ", ".join(f"{count} {device_type}" for device_type, count in mix.items())
             raise PolicyError(f"job {view.job.id} cannot run on {held}: {objection or 'it has no speed on so many'}")
         return mix
 

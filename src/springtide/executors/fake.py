@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from springtide.executors.outboxes import Ledger, Outbox, Verdict
+from springtide.executors.local.outbox import Freshness, Outbox, SeenGenerations
 from springtide.executors.protocol import (
     Cancel,
     Checkpointed,
@@ -34,7 +34,7 @@ from springtide.executors.protocol import (
 )
 
 
-class Common(TypedDict):
+class FakeEventFields(TypedDict):
     """The fields of every event that a job's course sets."""
 
     job: str
@@ -68,7 +68,7 @@ class FakeJob:
 
 
 @dataclass
-class Course:
+class FakeRun:
     """Where one job stands on the fake clock."""
 
     order: Start | Probe
@@ -116,8 +116,8 @@ class FakeExecutor:
         self.behaviours = dict(behaviours or {})
         self.now_s = now_s
         self.outbox = Outbox()
-        self.ledger = Ledger()
-        self.courses: dict[str, Course] = {}
+        self.ledger = SeenGenerations()
+        self.courses: dict[str, FakeRun] = {}
         #: Step of the last checkpoint of every job ever started.
         self.checkpoints: dict[str, int] = {}
 
@@ -125,10 +125,10 @@ class FakeExecutor:
         """Take instructions in order."""
         for instruction in instructions:
             verdict = self.ledger.judge(instruction)
-            if verdict is Verdict.NEW:
+            if verdict is Freshness.NEW:
                 self.ledger.enter(instruction)
                 self.obey(instruction)
-            elif verdict is Verdict.STALE:
+            elif verdict is Freshness.STALE:
                 seen = self.ledger.generation_of(instruction.job)
                 self.tell(
                     Ignored(job=instruction.job, generation=instruction.generation, key=instruction.key, seen=seen)
@@ -161,7 +161,7 @@ class FakeExecutor:
         until_s = self.now_s + seconds
         told: list[tuple[float, Event]] = []
         for name in sorted(self.courses):
-            told += Walk(self, name, until_s).events()
+            told += FakeClockStep(self, name, until_s).events()
         for at_s, event in sorted(told, key=lambda entry: entry[0]):
             self.outbox.add(event, at_s)
         self.now_s = until_s
@@ -186,7 +186,7 @@ class FakeExecutor:
             del self.courses[name]
         self.tell(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
 
-    def restart(self, course: Course, at_s: float) -> None:
+    def restart(self, course: FakeRun, at_s: float) -> None:
         """Put a job back to its last checkpoint, starting."""
         course.step = course.checkpoint
         course.starting = True
@@ -203,13 +203,13 @@ class FakeExecutor:
             case Stop() | Cancel():
                 self.end(instruction)
 
-    def begin(self, order: Start | Probe) -> Course:
+    def begin(self, order: Start | Probe) -> FakeRun:
         """A job at its last checkpoint; a probe at step 0."""
         behaviour = self.behaviours.get(order.job, FakeJob())
         step = 0 if isinstance(order, Probe) else self.checkpoints.get(order.job, 0)
         ready_s = self.now_s + behaviour.startup_s
         workers = order.workers if isinstance(order, Start) else ()
-        return Course(
+        return FakeRun(
             order, behaviour, order.generation, order.devices, ready_s, step=step, checkpoint=step, workers=workers
         )
 
@@ -244,7 +244,7 @@ class FakeExecutor:
         self.outbox.add(event, self.now_s)
 
 
-class Walk:
+class FakeClockStep:
     """One job's way through one call of `advance`."""
 
     def __init__(self, executor: FakeExecutor, name: str, until_s: float) -> None:
@@ -377,7 +377,7 @@ class Walk:
             ),
         )
 
-    def common(self) -> Common:
+    def common(self) -> FakeEventFields:
         """The fields of every event."""
         return {"job": self.name, "generation": self.course.generation}
 

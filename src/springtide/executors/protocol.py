@@ -54,7 +54,7 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class JobInstruction:
     """What every instruction carries.
 
     An executor acts on an instruction only if its generation is greater than any it has seen for the job; so each
@@ -68,7 +68,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start(Order):
+class Start(JobInstruction):
     """Run a job on these devices, from its last checkpoint if it has one."""
 
     kind: Literal["start"] = "start"
@@ -79,7 +79,7 @@ class Start(Order):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resize(Order):
+class Resize(JobInstruction):
     """Go on with other devices, or other workers on the same ones, in place: processes on devices that stay run on."""
 
     kind: Literal["resize"] = "resize"
@@ -89,7 +89,7 @@ class Resize(Order):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop(Order):
+class Stop(JobInstruction):
     """Write a checkpoint and give all devices back; a later Start goes on from there."""
 
     kind: Literal["stop"] = "stop"
@@ -99,7 +99,7 @@ class Stop(Order):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel(Order):
+class Cancel(JobInstruction):
     """End a job for good; its last checkpoint stays."""
 
     kind: Literal["cancel"] = "cancel"
@@ -107,7 +107,7 @@ class Cancel(Order):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe(Order):
+class Probe(JobInstruction):
     """Measure the speed of an unknown job: at share 1, then at share 2 if a second device is given, then end.
 
     Bounded by `max_steps` or `max_s` after the first step, over all shares. Checkpoints go to the spec's folder,
@@ -125,7 +125,7 @@ Instruction: TypeAlias = Start | Resize | Stop | Cancel | Probe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class JobEvent:
     """What every event carries: its number in the executor's sequence, and when it happened (Unix time).
 
     `generation` is that of the instruction the job was carrying out.
@@ -145,7 +145,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started(Report):
+class Started(JobEvent):
     """The job's processes run; `step` is where they begin, not 0 after a checkpoint."""
 
     kind: Literal["started"] = "started"
@@ -154,7 +154,7 @@ class Started(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptInfo(Report):
+class ScriptInfo(JobEvent):
     """What the script has said of itself, before its first step; None where it has not."""
 
     kind: Literal["script_info"] = "script_info"
@@ -168,7 +168,7 @@ class ScriptInfo(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progressed(Report):
+class Progressed(JobEvent):
     """How far the job is; sent about once a second, not per step."""
 
     kind: Literal["progressed"] = "progressed"
@@ -183,7 +183,7 @@ class Progressed(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resized(Report):
+class Resized(JobEvent):
     """The job goes on with these devices after a pause."""
 
     kind: Literal["resized"] = "resized"
@@ -193,7 +193,7 @@ class Resized(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpointed(Report):
+class Checkpointed(JobEvent):
     """A checkpoint of this step is on disk; ends `CheckpointFailing`."""
 
     kind: Literal["checkpointed"] = "checkpointed"
@@ -201,7 +201,7 @@ class Checkpointed(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointFailing(Report):
+class CheckpointFailing(JobEvent):
     """Checkpoints cannot be written; training goes on."""
 
     kind: Literal["checkpoint_failing"] = "checkpoint_failing"
@@ -210,7 +210,7 @@ class CheckpointFailing(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warned(Report):
+class Warned(JobEvent):
     """Something that the user should know and that ends nothing: a damaged checkpoint that was passed over, say."""
 
     kind: Literal["warned"] = "warned"
@@ -218,7 +218,7 @@ class Warned(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faulted(Report):
+class Faulted(JobEvent):
     """Processes were lost or hung, or the user's code crashed with retries left; the job starts again by itself.
 
     `cause` is one of killed, hung, stopped (SIGSTOP), crashed, unsaved (its last checkpoint, which is the result, could
@@ -234,7 +234,7 @@ class Faulted(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped(Report):
+class Stopped(JobEvent):
     """All devices are given back, by a Stop or Cancel or because the lease ran out; `step` is in a checkpoint."""
 
     kind: Literal["stopped"] = "stopped"
@@ -247,7 +247,7 @@ class Stopped(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished(Report):
+class Finished(JobEvent):
     """The script ended with code 0 after its last step, or after `run.stop(reason)`."""
 
     kind: Literal["finished"] = "finished"
@@ -256,7 +256,7 @@ class Finished(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed(Report):
+class Failed(JobEvent):
     """The job has failed for good; `reason` is meant for the user."""
 
     kind: Literal["failed"] = "failed"
@@ -280,7 +280,7 @@ class SpeedPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed(Report):
+class Probed(JobEvent):
     """A probe has ended; its devices are free."""
 
     kind: Literal["probed"] = "probed"
@@ -291,7 +291,7 @@ class Probed(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored(Report):
+class Ignored(JobEvent):
     """An instruction was too old: the executor has seen generation `seen` of this job under another key."""
 
     kind: Literal["ignored"] = "ignored"
@@ -300,7 +300,7 @@ class Ignored(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLost(Report):
+class NodeLost(JobEvent):
     """A machine with all its devices is gone; `job` is empty, and jobs there report nothing more."""
 
     kind: Literal["node_lost"] = "node_lost"

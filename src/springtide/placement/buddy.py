@@ -12,10 +12,10 @@ from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import Devices
 from springtide.core.jobs import JobId
 from springtide.errors import PolicyError
-from springtide.placement.board import Board
-from springtide.placement.fits import extend, find_fit, gather, keep_part
-from springtide.placement.migration import NOTHING, Cost, Price, make_room
-from springtide.placement.slack import price_moves
+from springtide.placement.best_fit import extend, find_fit, gather, keep_part
+from springtide.placement.migration import NOTHING, MoveCost, Price, make_room
+from springtide.placement.move_costs import price_moves
+from springtide.placement.working_copy import WorkingCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Landing:
     """How one job was placed, or that there were not enough devices."""
 
     placed: bool = True
-    cost: Cost = NOTHING
+    cost: MoveCost = NOTHING
     scattered: bool = False
 
 
@@ -56,10 +56,10 @@ def place(now_s: float, snapshot: Snapshot, decision: Decision) -> dict[JobId, D
 
 def arrange(now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
     """What `place` would do and what it would take, for a policy that asks beforehand."""
-    return lay_out(Board(snapshot), now_s, snapshot, decision) if decision.shares else Placement({})
+    return lay_out(WorkingCopy(snapshot), now_s, snapshot, decision) if decision.shares else Placement({})
 
 
-def lay_out(board: Board, now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
+def lay_out(board: WorkingCopy, now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
     """Work a decision into a board that stands as the Snapshot does."""
     growth = _list_growth(snapshot, decision)
     required = {job_id: share for job_id, share in decision.shares.items() if job_id not in growth}
@@ -94,7 +94,7 @@ def _list_growth(snapshot: Snapshot, decision: Decision) -> dict[JobId, int]:
     }
 
 
-def change_shares(board: Board, shares: Mapping[JobId, int], price: Price) -> Iterable[tuple[JobId, Landing]]:
+def change_shares(board: WorkingCopy, shares: Mapping[JobId, int], price: Price) -> Iterable[tuple[JobId, Landing]]:
     """Carry out changes of share that must happen, and yield how each job that needs devices was placed."""
     board.begin({job_id for job_id, share in shares.items() if share != board.shares[job_id]})
     queue = _free_devices(board, shares)
@@ -104,7 +104,7 @@ def change_shares(board: Board, shares: Mapping[JobId, int], price: Price) -> It
         yield job_id, _land(board, job_id, -minus_share, price)
 
 
-def _free_devices(board: Board, shares: Mapping[JobId, int]) -> list[tuple[int, int, JobId]]:
+def _free_devices(board: WorkingCopy, shares: Mapping[JobId, int]) -> list[tuple[int, int, JobId]]:
     """Release what jobs give up; returns who is still to be placed: (-share, arrival index, job), in order."""
     queue: list[tuple[int, int, JobId]] = []
     shrinking: list[tuple[int, JobId]] = []
@@ -125,7 +125,7 @@ def _free_devices(board: Board, shares: Mapping[JobId, int]) -> list[tuple[int, 
     return queue
 
 
-def _land(board: Board, job_id: JobId, share: int, price: Price) -> Landing:
+def _land(board: WorkingCopy, job_id: JobId, share: int, price: Price) -> Landing:
     """Place one job that must be: in place, where it fits, where room can be made, or wherever devices are."""
     own = board.held[job_id]
     board.assign(job_id, ())
@@ -145,7 +145,7 @@ def _land(board: Board, job_id: JobId, share: int, price: Price) -> Landing:
     return Landing(scattered=True)
 
 
-def _grow_freely(board: Board, job_id: JobId, share: int) -> bool:
+def _grow_freely(board: WorkingCopy, job_id: JobId, share: int) -> bool:
     """Place a job where it fits without moving another; leaves it as it is and returns False if it fits nowhere."""
     own = board.held[job_id]
     mark = board.mark()
@@ -158,7 +158,7 @@ def _grow_freely(board: Board, job_id: JobId, share: int) -> bool:
     return True
 
 
-def _fit(board: Board, own: Devices, share: int) -> Devices | None:
+def _fit(board: WorkingCopy, own: Devices, share: int) -> Devices | None:
     """A compact place for a job that held `own` devices and holds none now: around them if possible."""
     if not own:
         return find_fit(board.topology, board.free, share)

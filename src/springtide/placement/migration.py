@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from springtide.core.devices import Devices, join_slices
 from springtide.core.jobs import JobId
+from springtide.placement.best_fit import find_fit, on_one_node
 from springtide.placement.blocks import list_blocks, pick
-from springtide.placement.board import Board, Step
-from springtide.placement.fits import find_fit, on_one_node
+from springtide.placement.working_copy import Step, WorkingCopy
 
 # Bounds of the search. The first way tried is nearly always the best one: they are sorted by a lower bound of the cost.
 _BREADTH = (32, 4, 2)  # ways tried for the job itself, for those it evicts, and for those they evict
@@ -24,7 +24,7 @@ _TRIES = 200  # ways tried in all; used up only where hardly anyone may move
 _ENOUGH = 64  # ways to list where nothing is free
 
 
-class Cost(NamedTuple):
+class MoveCost(NamedTuple):
     """What moves cost, the worst first; compared from left to right."""
 
     late_s: float = 0.0  # seconds by which moved jobs miss their promised deadlines; infinite: never do it
@@ -37,13 +37,13 @@ class Cost(NamedTuple):
         """Whether a promise is broken or leans on devices that others may have planned."""
         return self.late_s > 0 or self.unreserved > 0
 
-    def plus(self, other: "Cost") -> "Cost":
+    def plus(self, other: "MoveCost") -> "MoveCost":
         """The cost of both."""
         if self is NOTHING:
             return other
         if other is NOTHING:
             return self
-        return Cost(
+        return MoveCost(
             self.late_s + other.late_s,
             self.unreserved + other.unreserved,
             self.moves + other.moves,
@@ -51,9 +51,9 @@ class Cost(NamedTuple):
         )
 
 
-NOTHING = Cost()
-IMPOSSIBLE = Cost(late_s=inf)
-Price = Callable[[JobId, int], Cost]  # (job, its share) -> cost of moving it
+NOTHING = MoveCost()
+IMPOSSIBLE = MoveCost(late_s=inf)
+Price = Callable[[JobId, int], MoveCost]  # (job, its share) -> cost of moving it
 
 
 class Target(NamedTuple):
@@ -69,7 +69,7 @@ class Target(NamedTuple):
 _MOVES = itemgetter(0)  # of a Target
 
 
-def make_room(board: Board, job_id: JobId, share: int, price: Price) -> Cost | None:
+def make_room(board: WorkingCopy, job_id: JobId, share: int, price: Price) -> MoveCost | None:
     """Give a job `share` devices where none are free in one place, by moving smaller jobs.
 
     Returns the cost of the cheapest way found; None if there is none, and the board is as before.
@@ -80,15 +80,15 @@ def make_room(board: Board, job_id: JobId, share: int, price: Price) -> Cost | N
 class _Search:
     """One search for room: tries ways on the board, takes them back, and keeps the cheapest."""
 
-    def __init__(self, board: Board, price: Price) -> None:
+    def __init__(self, board: WorkingCopy, price: Price) -> None:
         self.board = board
         self.price = price
         self.tries = _TRIES
 
-    def make_room(self, job_id: JobId, share: int, depth: int) -> Cost | None:
+    def make_room(self, job_id: JobId, share: int, depth: int) -> MoveCost | None:
         """Give a job `share` more devices; depth 0 is the job that asks, 1 those it evicts, and so on."""
         board = self.board
-        best: Cost | None = None
+        best: MoveCost | None = None
         steps: list[Step] = []
         for targets in self._list_targets(share):
             for bound, target in islice(self._sort_by_cost(targets), _BREADTH[min(depth, 2)]):
@@ -106,7 +106,7 @@ class _Search:
         board.replay(steps)
         return best
 
-    def _clear(self, job_id: JobId, target: Target, depth: int) -> Cost | None:
+    def _clear(self, job_id: JobId, target: Target, depth: int) -> MoveCost | None:
         """Give a job the target's devices and place who held them again, largest first; returns what that adds."""
         board = self.board
         self.tries -= 1
@@ -125,7 +125,7 @@ class _Search:
             cost = cost.plus(more)
         return cost
 
-    def _settle(self, job_id: JobId, share: int, depth: int) -> Cost | None:
+    def _settle(self, job_id: JobId, share: int, depth: int) -> MoveCost | None:
         """Give a job `share` more devices, where they are free or by making room."""
         fit = find_fit(self.board.topology, self.board.free, share)
         if fit is None:
@@ -137,7 +137,7 @@ class _Search:
         held = self.board.held[job_id]
         self.board.assign(job_id, join_slices((*held, *pieces)) if held else pieces)
 
-    def _sort_by_cost(self, targets: Iterable[Target]) -> Iterator[tuple[Cost, Target]]:
+    def _sort_by_cost(self, targets: Iterable[Target]) -> Iterator[tuple[MoveCost, Target]]:
         """The targets with the cost of evicting their victims, cheapest first; prices no more than are asked for."""
         dear = []
         for _, equals in groupby(sorted(targets, key=_MOVES), key=_MOVES):
@@ -148,7 +148,7 @@ class _Search:
                     yield cost, target
         yield from sorted(dear)
 
-    def _price_victims(self, target: Target) -> Cost:
+    def _price_victims(self, target: Target) -> MoveCost:
         cost = NOTHING
         for minus_share, _, job_id in target.victims:
             if not self.board.is_changing(job_id):

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from springtide.core.decisions import Decision, Snapshot
 from springtide.errors import PolicyError
 from springtide.placement.buddy import place
-from springtide.placement.pools import place_mixes
+from springtide.placement.type_pools import place_mixes
 
 Policy: TypeAlias = Callable[[float, Snapshot], Decision]
 
@@ -25,15 +25,15 @@ POLICIES: dict[str, tuple[str, str]] = {
     "fifo-backfill": ("springtide.policies.fifo_backfill", "fifo_backfill"),
     "srtf": ("springtide.policies.srtf", "srtf"),
     "yarn-cs": ("springtide.policies.yarn_cs", "yarn_cs"),
-    "easyscale-homo": ("springtide.policies.easyscale", "easyscale_homo"),
-    "easyscale-heter": ("springtide.policies.easyscale", "easyscale_heter"),
+    "easyscale-homo": ("springtide.policies.easyscale.easyscale", "easyscale_homo"),
+    "easyscale-heter": ("springtide.policies.easyscale.easyscale", "easyscale_heter"),
     "edf": ("springtide.policies.edf", "edf"),
     "edf-admission": ("springtide.policies.edf_admission", "edf_admission"),
     "edf-elastic": ("springtide.policies.edf_elastic", "edf_elastic"),
     "gandiva": ("springtide.policies.gandiva", "gandiva"),
     "tiresias": ("springtide.policies.tiresias", "tiresias"),
     "themis": ("springtide.policies.themis", "themis"),
-    "chronus": ("springtide.policies.chronus", "chronus"),
+    "chronus": ("springtide.policies.chronus.chronus", "chronus"),
     "pollux": ("springtide.policies.pollux", "pollux"),
 }
 # policies that know of device types; for the others every device of a mixed cluster counts as one of the slowest type

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies.answers import answer_arrivals, remaining_views, smallest_share
-from springtide.policies.urgency import order_by_deadline, soonest_share
+from springtide.policies.common.answers import answer_arrivals, remaining_views, smallest_share
+from springtide.policies.common.urgency import order_by_deadline, soonest_share
 
 
 def edf(now_s: float, snapshot: Snapshot) -> Decision:

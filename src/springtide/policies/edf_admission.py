@@ -16,9 +16,9 @@ from math import inf
 
 from springtide.core.decisions import Answer, Decision, JobView, Plan, Progress, Promise, Segment, Snapshot, Status
 from springtide.core.jobs import Job
-from springtide.policies.answers import answer_arrivals, remaining_views, smallest_share
+from springtide.policies.common.answers import answer_arrivals, remaining_views, smallest_share
+from springtide.policies.common.urgency import TOLERANCE_S, find_soonest, order_by_deadline, rank_urgency
 from springtide.policies.edf import share_out
-from springtide.policies.urgency import TOLERANCE_S, find_soonest, order_by_deadline, rank_urgency
 
 PROMISED = Answer(Status.ADMITTED, "promised", "it ends by its deadline")
 LATE = Answer(Status.DECLINED, "late", "at full speed behind the more urgent jobs it would end after its deadline")

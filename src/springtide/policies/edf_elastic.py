@@ -14,10 +14,10 @@ import numpy as np
 
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies import filling
-from springtide.policies.answers import answer_arrivals, remaining_views, smallest_share
-from springtide.policies.filling import Capacity, Roster
-from springtide.policies.ledgers import write_job
+from springtide.policies.common.answers import answer_arrivals, remaining_views, smallest_share
+from springtide.policies.planning import filling
+from springtide.policies.planning.filling import Capacity, JobColumns
+from springtide.policies.planning.plan_table import write_job
 
 
 def edf_elastic(now_s: float, snapshot: Snapshot) -> Decision:
@@ -26,51 +26,51 @@ def edf_elastic(now_s: float, snapshot: Snapshot) -> Decision:
     views = sorted(remaining_views(snapshot, answers), key=lambda view: (view.job.deadline_s, view.job.index))
     if not views:
         return Decision(answers=answers)
-    roster = enroll(now_s, views)
+    columns = enroll(now_s, views)
     capacity = filling.empty_capacity(len(views), now_s, snapshot.cluster.total)
     rows = np.arange(len(views))
-    plan_all(capacity, roster)
-    needed = filling.shares_now(roster, rows, now_s).tolist()
-    trial = filling.empty_roster(1, roster.shares.shape[1])
-    filling.grow(capacity, roster, rows, int(capacity.free[0]), 0.0, trial)
-    wanted = filling.shares_now(roster, rows, now_s).tolist()
+    plan_all(capacity, columns)
+    needed = filling.shares_now(columns, rows, now_s).tolist()
+    trial = filling.empty_columns(1, columns.shares.shape[1])
+    filling.grow(capacity, columns, rows, int(capacity.free[0]), 0.0, trial)
+    wanted = filling.shares_now(columns, rows, now_s).tolist()
     return Decision(
         answers=answers,
         shares={view.job.id: share for view, share in zip(views, wanted, strict=True) if share != view.share},
         optional=find_grown(views, needed, wanted),
-        wake_at_s=filling.look_ahead(roster, rows, now_s)[0],
+        wake_at_s=filling.look_ahead(columns, rows, now_s)[0],
     )
 
 
-def enroll(now_s: float, views: Sequence[JobView]) -> Roster:
+def enroll(now_s: float, views: Sequence[JobView]) -> JobColumns:
     """The jobs as columns, without plans."""
-    roster = filling.empty_roster(len(views), max(len(view.job.curve.levels) for view in views))
+    columns = filling.empty_columns(len(views), max(len(view.job.curve.levels) for view in views))
     for row, view in enumerate(views):
-        write_job(roster, row, view.job)
-        roster.work[row] = view.progress.work_left_at(now_s)
-        roster.ready[row], roster.share[row] = view.progress.paused_until_s, view.share
-    return roster
+        write_job(columns, row, view.job)
+        columns.work[row] = view.progress.work_left_at(now_s)
+        columns.ready[row], columns.share[row] = view.progress.paused_until_s, view.share
+    return columns
 
 
-def plan_all(capacity: Capacity, roster: Roster) -> None:
+def plan_all(capacity: Capacity, columns: JobColumns) -> None:
     """Plan jobs in the order of the rows, then those that cannot be in time or have no deadline on what is left.
 
     Their deadlines in the roster become infinite.
     """
     behind = []
-    for row in range(len(roster.deadline)):
-        if roster.deadline[row] == inf or not plan(capacity, roster, row):
+    for row in range(len(columns.deadline)):
+        if columns.deadline[row] == inf or not plan(capacity, columns, row):
             behind.append(row)
     for row in behind:
-        roster.deadline[row] = inf
-        plan(capacity, roster, row)
+        columns.deadline[row] = inf
+        plan(capacity, columns, row)
 
 
-def plan(capacity: Capacity, roster: Roster, row: int) -> bool:
+def plan(capacity: Capacity, columns: JobColumns, row: int) -> bool:
     """Plan a job at the smallest level that is in time; says whether there is one."""
-    found = bool(filling.fill(capacity, roster, row, 0))
+    found = bool(filling.fill(capacity, columns, row, 0))
     if found:
-        filling.occupy(capacity, roster, row, 1)
+        filling.occupy(capacity, columns, row, 1)
     return found
 
 
@@ -83,9 +83,9 @@ def find_grown(views: Sequence[JobView], needed: Sequence[int], wanted: Sequence
 
 def warm_up() -> None:
     """Compile what is compiled on first use."""
-    roster, capacity, rows = filling.empty_roster(1, 1), filling.empty_capacity(1, 0.0, 1), np.arange(1)
-    plan_all(capacity, roster)
-    filling.occupy(capacity, roster, 0, 1)
-    filling.grow(capacity, roster, rows, 1, 0.0, filling.empty_roster(1, 1))
-    filling.shares_now(roster, rows, 0.0)
-    filling.look_ahead(roster, rows, 0.0)
+    columns, capacity, rows = filling.empty_columns(1, 1), filling.empty_capacity(1, 0.0, 1), np.arange(1)
+    plan_all(capacity, columns)
+    filling.occupy(capacity, columns, 0, 1)
+    filling.grow(capacity, columns, rows, 1, 0.0, filling.empty_columns(1, 1))
+    filling.shares_now(columns, rows, 0.0)
+    filling.look_ahead(columns, rows, 0.0)

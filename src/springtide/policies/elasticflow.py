@@ -7,11 +7,11 @@ so an admitted job is never late. A declined job is not reconsidered.
 """
 
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
-from springtide.policies import filling
-from springtide.policies.columns import make_samples
-from springtide.policies.kernels import compile_all
-from springtide.policies.ledgers import Ledger, is_at_rest
-from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
+from springtide.policies.planning import filling
+from springtide.policies.planning.admission import OPEN, Caution, Draft, admit, decide_firmly
+from springtide.policies.planning.columns import make_samples
+from springtide.policies.planning.compilation import compile_all
+from springtide.policies.planning.plan_table import PlanTable, is_at_rest
 
 PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised")
 BEST_EFFORT = Answer(Status.ADMITTED, "best_effort", "runs on spare devices; no finish is promised")
@@ -24,19 +24,19 @@ def elasticflow(now_s: float, snapshot: Snapshot) -> Decision:
     return decide_firmly(now_s, snapshot, propose)
 
 
-def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
+def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     """Answers for the newcomers, with the plans of those admitted in the ledger."""
     draft = Draft(best_effort=list_best_effort(snapshot))
     for job_id in snapshot.changes.arrived:
         view = snapshot.jobs[job_id]
-        if view.job.curve.shares[0] > ledger.devices:
-            draft.answers[job_id] = decline_size(view, ledger.devices)
+        if view.job.curve.shares[0] > table.devices:
+            draft.answers[job_id] = decline_size(view, table.devices)
         elif view.job.best_effort:
             draft.answers[job_id] = BEST_EFFORT
-        elif caution in OPEN and admit(ledger, view):
+        elif caution in OPEN and admit(table, view):
             draft.answers[job_id] = PROMISED
         else:
-            draft.answers[job_id] = decline(view, ledger)
+            draft.answers[job_id] = decline(view, table)
     return draft
 
 
@@ -47,11 +47,11 @@ def list_best_effort(snapshot: Snapshot) -> list[JobView]:
     return sorted(views, key=lambda view: (-view.job.priority, view.job.index))
 
 
-def decline(view: JobView, ledger: Ledger) -> Answer:
+def decline(view: JobView, table: PlanTable) -> Answer:
     """A refusal for lack of time or of room; a job that had the time when it was waitlisted lacked room."""
     job = view.job
-    if view.status is not Status.WAITLISTED and ledger.now_s + job.alone_s(ledger.devices) > job.deadline_s:
-        needed_s, given_s = job.alone_s(ledger.devices), job.deadline_s - ledger.now_s
+    if view.status is not Status.WAITLISTED and table.now_s + job.alone_s(table.devices) > job.deadline_s:
+        needed_s, given_s = job.alone_s(table.devices), job.deadline_s - table.now_s
         sentence = f"needs {needed_s:.0f} s even alone on its best share; the deadline leaves {given_s:.0f} s"
         return Answer(Status.DECLINED, "deadline_too_tight", sentence)
     return Answer(Status.DECLINED, "no_room", "no plan meets its deadline beside the promises already made")

@@ -6,8 +6,8 @@ the ElasticFlow and Tiresias papers). `fifo_backfill` fills the gaps it leaves.
 
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies.answers import remaining_views
-from springtide.policies.gangs import Gang, answer_gangs, give_gangs, stock_free
+from springtide.policies.common.answers import remaining_views
+from springtide.policies.common.gangs import Gang, answer_gangs, give_gangs, stock_free
 
 
 def fifo(_now_s: float, snapshot: Snapshot) -> Decision:

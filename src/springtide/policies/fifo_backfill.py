@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies.answers import remaining_views
-from springtide.policies.gangs import Gang, Stock, answer_gangs, give_gangs, list_gangs, needed_s, stock_free
+from springtide.policies.common.answers import remaining_views
+from springtide.policies.common.gangs import Gang, Stock, answer_gangs, give_gangs, list_gangs, needed_s, stock_free
 
 
 class End(NamedTuple):
@@ -28,7 +28,7 @@ class Reservation:
     """When the head of the queue starts, on which type, and how many of its devices are then left beside it."""
 
     start_s: float
-    kind: str
+    device_type: str
     spare: int
 
 
@@ -53,13 +53,13 @@ def fifo_backfill(now_s: float, snapshot: Snapshot) -> Decision:
 
 def reserve(ends: list[End], gang: Gang, stock: Stock) -> Reservation:
     """The earliest time at which a gang's devices are free, given when the running jobs end."""
-    free = stock.left.get(gang.kind, 0)
+    free = stock.left.get(gang.device_type, 0)
     for finish_s, ending in sorted(ends):
-        if ending.kind == gang.kind:
+        if ending.device_type == gang.device_type:
             free += ending.share
         if free >= gang.share:
-            return Reservation(finish_s, gang.kind, free - gang.share)
-    raise AssertionError(f"{gang.share} devices of type {gang.kind!r} are never free although {free} exist")
+            return Reservation(finish_s, gang.device_type, free - gang.share)
+    raise AssertionError(f"{gang.share} devices of type {gang.device_type!r} are never free although {free} exist")
 
 
 def backfill(now_s: float, waiting: Iterator[JobView], stock: Stock, reservation: Reservation) -> dict[JobId, Gang]:
@@ -71,7 +71,7 @@ def backfill(now_s: float, waiting: Iterator[JobView], stock: Stock, reservation
         gang = stock.find(view)
         if gang is None:
             continue
-        if gang.kind == reservation.kind and now_s + needed_s(view, now_s) > reservation.start_s:
+        if gang.device_type == reservation.device_type and now_s + needed_s(view, now_s) > reservation.start_s:
             if gang.share > reservation.spare:
                 continue
             reservation.spare -= gang.share

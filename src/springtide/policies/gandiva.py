@@ -14,8 +14,8 @@ from math import inf
 
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies.answers import count_free, remaining_views
-from springtide.policies.gangs import answer_gangs, change_shares, fit_in_order, stretch_round_s, wake_if_waiting
+from springtide.policies.common.answers import count_free, remaining_views
+from springtide.policies.common.gangs import answer_gangs, change_shares, fit_in_order, stretch_round_s, wake_if_waiting
 
 ROUND_S = 300.0
 

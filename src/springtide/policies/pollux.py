@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies.answers import answer_arrivals, count_free, remaining_views, smallest_share
-from springtide.policies.gangs import change_shares
+from springtide.policies.common.answers import answer_arrivals, count_free, remaining_views, smallest_share
+from springtide.policies.common.gangs import change_shares
 
 ROUND_S = 60.0
 FLOOR = 1e-3  # keeps the power mean finite for a job without devices

@@ -15,12 +15,12 @@ import numpy as np
 
 from springtide.core.decisions import Answer, Decision, JobView, Offer, Snapshot, Status
 from springtide.core.jobs import JobId
-from springtide.policies import filling
-from springtide.policies.demand import Demand, Past, alone_cost, remember, survey
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
-from springtide.policies.ledgers import Ledger, is_at_rest
-from springtide.policies.mixtures import decide_pools, is_mixed
-from springtide.policies.promises import OPEN, Caution, Draft, admit, decide_firmly
+from springtide.policies.planning import filling
+from springtide.policies.planning.admission import OPEN, Caution, Draft, admit, decide_firmly
+from springtide.policies.planning.forecast import Demand, Past, alone_cost, remember, survey
+from springtide.policies.planning.plan_table import PlanTable, is_at_rest
+from springtide.policies.pools.joining import decide_pools, is_mixed
 
 PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself
 TRIES = 5  # failed plans of jobs that could still wait, per decision
@@ -56,45 +56,45 @@ def springtide(now_s: float, snapshot: Snapshot) -> Decision:
     return decide_firmly(now_s, snapshot, propose)
 
 
-def propose(ledger: Ledger, snapshot: Snapshot, caution: Caution) -> Draft:
+def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     """Answers for newcomers and for waitlisted jobs, with the plans of those admitted in the ledger."""
     draft = Draft(best_effort=list_best_effort(snapshot), patience=PATIENCE)
-    candidates = list_candidates(snapshot, ledger, draft)
+    candidates = list_candidates(snapshot, table, draft)
     new = [(c.view.job, c.cost) for c in candidates if c.view.status is Status.PENDING]
     arrivals = [(job.submit_s, cost, job.deadline_s - job.submit_s) for job, cost in new]
     past = remember(snapshot.memory, arrivals)
     feasible = [candidate for candidate in candidates if candidate.cost < inf]
-    waiting = consider(ledger, draft, feasible, past) if caution in OPEN else {}
+    waiting = consider(table, draft, feasible, past) if caution in OPEN else {}
     for candidate in candidates:
         if candidate.view.job.id not in draft.answers:
-            keep_waiting(ledger, draft, candidate, waiting.get(candidate.view.job.id, NO_ROOM))
+            keep_waiting(table, draft, candidate, waiting.get(candidate.view.job.id, NO_ROOM))
     early = [job_id for job_id, reason in waiting.items() if reason is EARLY]
-    draft.wake_at_s = min(draft.wake_at_s, release(ledger, early))
+    draft.wake_at_s = min(draft.wake_at_s, release(table, early))
     refusals = sum(answer.reason == "no_room" for answer in draft.answers.values())
     if arrivals or refusals:
         draft.memory = past.note(snapshot.memory, refusals)
     return draft
 
 
-def list_candidates(snapshot: Snapshot, ledger: Ledger, draft: Draft) -> list[Candidate]:
+def list_candidates(snapshot: Snapshot, table: PlanTable, draft: Draft) -> list[Candidate]:
     """The jobs with a deadline that wait for an answer; the others are answered in the draft."""
     candidates = []
     for job_id, view in snapshot.jobs.items():
         if view.status is not Status.PENDING and view.status is not Status.WAITLISTED:
             continue
         job = view.job
-        if job.curve.shares[0] > ledger.devices:
-            draft.answers[job_id] = decline_size(view, ledger.devices)
+        if job.curve.shares[0] > table.devices:
+            draft.answers[job_id] = decline_size(view, table.devices)
         elif job.best_effort:
             draft.answers[job_id] = BEST_EFFORT
         else:
-            last_s = view.answer_by_s if view.answer_by_s < inf else job.deadline_s - job.alone_s(ledger.devices)
-            candidates.append(Candidate(alone_cost(job, ledger.now_s, ledger.devices), job.index, view, last_s))
+            last_s = view.answer_by_s if view.answer_by_s < inf else job.deadline_s - job.alone_s(table.devices)
+            candidates.append(Candidate(alone_cost(job, table.now_s, table.devices), job.index, view, last_s))
     candidates.sort(key=lambda candidate: candidate[:2])
     return candidates
 
 
-def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Past) -> dict[JobId, Answer]:
+def consider(table: PlanTable, draft: Draft, candidates: list[Candidate], past: Past) -> dict[JobId, Answer]:
     """Promise what fits and had better not wait, cheapest first; returns who had better wait, and why.
 
     Those that are only early stay planned beside dearer ones in this decision (until `release`), but no device is
@@ -105,18 +105,18 @@ def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Pa
     waiting: dict[JobId, Answer] = {}
     for candidate in candidates:
         view = candidate.view
-        is_due = candidate.last_s <= ledger.now_s
+        is_due = candidate.last_s <= table.now_s
         if failures >= TRIES and not is_due and view.status is Status.WAITLISTED:
             continue
         if demand is None:
-            demand = survey(ledger, past)
+            demand = survey(table, past)
         asked = view.job.deadline_s, candidate.cost
-        if demand.advises_waiting(*asked, idle=int(ledger.capacity.free[0])):
+        if demand.advises_waiting(*asked, idle=int(table.capacity.free[0])):
             waiting[view.job.id] = HELD
             continue
-        if not admit(ledger, view):
+        if not admit(table, view):
             failures += 1
-        elif is_due or demand.is_calm(*asked) or starts_now(ledger, view):
+        elif is_due or demand.is_calm(*asked) or starts_now(table, view):
             draft.answers[view.job.id] = PROMISED
             demand = None
         else:
@@ -124,43 +124,43 @@ def consider(ledger: Ledger, draft: Draft, candidates: list[Candidate], past: Pa
     return waiting
 
 
-def starts_now(ledger: Ledger, view: JobView) -> bool:
+def starts_now(table: PlanTable, view: JobView) -> bool:
     """Whether the plan of a job holds devices from now on."""
-    return bool(filling.share_now(ledger.roster, ledger.rows[view.job.id], ledger.now_s) > 0)
+    return bool(filling.share_now(table.columns, table.rows[view.job.id], table.now_s) > 0)
 
 
-def release(ledger: Ledger, early: list[JobId]) -> float:
+def release(table: PlanTable, early: list[JobId]) -> float:
     """Take the plans of jobs that wait out of the ledger; returns when the first of them would start."""
     if not early:
         return inf
-    rows = np.array([ledger.rows[job_id] for job_id in early], np.int64)
-    start_s, _ = filling.look_ahead(ledger.roster, rows, ledger.now_s)
+    rows = np.array([table.rows[job_id] for job_id in early], np.int64)
+    start_s, _ = filling.look_ahead(table.columns, rows, table.now_s)
     for job_id in early:
-        filling.occupy(ledger.capacity, ledger.roster, ledger.rows[job_id], -1)
-        ledger.drop(job_id)
+        filling.occupy(table.capacity, table.columns, table.rows[job_id], -1)
+        table.drop(job_id)
     return start_s
 
 
-def keep_waiting(ledger: Ledger, draft: Draft, candidate: Candidate, reason: Answer) -> None:
+def keep_waiting(table: PlanTable, draft: Draft, candidate: Candidate, reason: Answer) -> None:
     """Let a job wait until its latest start alone; decline it if that has come."""
     view = candidate.view
-    if candidate.cost == inf or candidate.last_s <= ledger.now_s:
-        draft.answers[view.job.id] = decline_with_offers(ledger, view)
+    if candidate.cost == inf or candidate.last_s <= table.now_s:
+        draft.answers[view.job.id] = decline_with_offers(table, view)
         return
     draft.wake_at_s = min(draft.wake_at_s, candidate.last_s)
     if view.status is Status.PENDING:
         draft.answers[view.job.id] = replace(reason, answer_by_s=candidate.last_s)
 
 
-def decline_with_offers(ledger: Ledger, view: JobView) -> Answer:
+def decline_with_offers(table: PlanTable, view: JobView) -> Answer:
     """A refusal with what would be accepted: all of the work later, or less of it by the deadline."""
-    row = ledger.add(view)
+    row = table.add(view)
     offers = []
-    earliest_s = float(filling.earliest_end(ledger.capacity, ledger.roster, row))
+    earliest_s = float(filling.earliest_end(table.capacity, table.columns, row))
     if earliest_s < inf:
         offers.append(Offer(earliest_s, view.job.work))
-    work = float(filling.largest_work(ledger.capacity, ledger.roster, row))
+    work = float(filling.largest_work(table.capacity, table.columns, row))
     if work > 0:
         offers.append(Offer(view.job.deadline_s, work))
-    ledger.drop(view.job.id)
-    return replace(decline(view, ledger), offers=tuple(offers))
+    table.drop(view.job.id)
+    return replace(decline(view, table), offers=tuple(offers))

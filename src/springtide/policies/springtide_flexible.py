@@ -11,9 +11,9 @@ import numpy as np
 
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.core.jobs import JobId
-from springtide.policies import filling
 from springtide.policies.elasticflow import BEST_EFFORT, decline, decline_size, warm_up
-from springtide.policies.ledgers import Ledger, new_ledger
+from springtide.policies.planning import filling
+from springtide.policies.planning.plan_table import PlanTable, new_table
 
 __all__ = ["springtide_flexible", "warm_up"]
 
@@ -22,37 +22,37 @@ UNPROMISED = Answer(Status.WAITLISTED, "unpromised", "runs while it may still be
 
 def springtide_flexible(now_s: float, snapshot: Snapshot) -> Decision:
     """Runs the set of jobs that meets the most deadlines as far as is known now, and revises it at every event."""
-    ledger = new_ledger(now_s, snapshot)
+    table = new_table(now_s, snapshot)
     answers: dict[JobId, Answer] = {}
     for job_id, view in snapshot.jobs.items():
-        answer = judge(ledger, view)
+        answer = judge(table, view)
         if answer.status is not Status.DECLINED:
-            ledger.add(view)
+            table.add(view)
         if answer.status is Status.DECLINED or view.status is Status.PENDING:
             answers[job_id] = answer
-    rows = np.fromiter(ledger.rows.values(), np.int64, len(ledger.rows))
-    order = rows[np.lexsort((rows, ledger.roster.deadline[rows]))]
-    capacity = filling.empty_capacity(len(ledger.roster.deadline), now_s, ledger.devices)
-    kept = filling.select(capacity, ledger.roster, order, now_s)
-    filling.restore(capacity, ledger.roster, kept, ledger.trial)
-    filling.grow(capacity, ledger.roster, kept, int(capacity.free[0]), 1.0, ledger.trial)
-    return compose(ledger, snapshot, answers, set(kept.tolist()))
+    rows = np.fromiter(table.rows.values(), np.int64, len(table.rows))
+    order = rows[np.lexsort((rows, table.columns.deadline[rows]))]
+    capacity = filling.empty_capacity(len(table.columns.deadline), now_s, table.devices)
+    kept = filling.select(capacity, table.columns, order, now_s)
+    filling.restore(capacity, table.columns, kept, table.trial)
+    filling.grow(capacity, table.columns, kept, int(capacity.free[0]), 1.0, table.trial)
+    return compose(table, snapshot, answers, set(kept.tolist()))
 
 
-def judge(ledger: Ledger, view: JobView) -> Answer:
+def judge(table: PlanTable, view: JobView) -> Answer:
     """Whether a job can still be in time alone, whatever the others do."""
     job = view.job
-    if job.curve.shares[0] > ledger.devices:
-        return decline_size(view, ledger.devices)
+    if job.curve.shares[0] > table.devices:
+        return decline_size(view, table.devices)
     if job.best_effort:
         return BEST_EFFORT
-    left = view.progress.work_left_at(ledger.now_s)
+    left = view.progress.work_left_at(table.now_s)
     soonest_s = min(
-        (max(view.progress.paused_until_s - ledger.now_s, 0.0) if share == view.share else job.overhead.pause_s(share))
+        (max(view.progress.paused_until_s - table.now_s, 0.0) if share == view.share else job.overhead.pause_s(share))
         + left / job.curve.rate(share)
         for share in job.curve.levels
     )
-    return decline(view, ledger) if ledger.now_s + soonest_s > job.deadline_s + 1e-6 else UNPROMISED
+    return decline(view, table) if table.now_s + soonest_s > job.deadline_s + 1e-6 else UNPROMISED
 
 
 def given_up(answer: Answer, view: JobView) -> bool:
@@ -60,14 +60,14 @@ def given_up(answer: Answer, view: JobView) -> bool:
     return answer.status is Status.DECLINED and view.share > 0
 
 
-def compose(ledger: Ledger, snapshot: Snapshot, answers: dict[JobId, Answer], kept: set[int]) -> Decision:
+def compose(table: PlanTable, snapshot: Snapshot, answers: dict[JobId, Answer], kept: set[int]) -> Decision:
     """The shares of now as a difference, and when the plans change next; a job that is given up leaves its devices."""
     shares = {job_id: 0 for job_id, answer in answers.items() if given_up(answer, snapshot.jobs[job_id])}
-    rows = np.fromiter(ledger.rows.values(), np.int64, len(ledger.rows))
-    wanted = filling.shares_now(ledger.roster, rows, ledger.now_s).tolist()
-    for job_id, row, share in zip(ledger.rows, rows.tolist(), wanted, strict=True):
+    rows = np.fromiter(table.rows.values(), np.int64, len(table.rows))
+    wanted = filling.shares_now(table.columns, rows, table.now_s).tolist()
+    for job_id, row, share in zip(table.rows, rows.tolist(), wanted, strict=True):
         due = share if row in kept else 0
-        if due != ledger.views[job_id].share:
+        if due != table.views[job_id].share:
             shares[job_id] = due
-    wake_at_s = filling.look_ahead(ledger.roster, rows, ledger.now_s)[0]
-    return Decision(answers=answers, shares=shares, wake_at_s=wake_at_s if wake_at_s > ledger.now_s else inf)
+    wake_at_s = filling.look_ahead(table.columns, rows, table.now_s)[0]
+    return Decision(answers=answers, shares=shares, wake_at_s=wake_at_s if wake_at_s > table.now_s else inf)

@@ -6,8 +6,8 @@ among them needs no wake-up. Deadline-blind; a large job can be passed over for 
 """
 
 from springtide.core.decisions import Decision, Snapshot
-from springtide.policies.answers import remaining_views
-from springtide.policies.gangs import answer_gangs, choose_gangs, give_gangs, needed_s, stock_all
+from springtide.policies.common.answers import remaining_views
+from springtide.policies.common.gangs import answer_gangs, choose_gangs, give_gangs, needed_s, stock_all
 
 
 def srtf(now_s: float, snapshot: Snapshot) -> Decision:

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from springtide.core.decisions import Decision, JobView, Snapshot
-from springtide.policies.answers import count_free, remaining_views
-from springtide.policies.gangs import (
+from springtide.policies.common.answers import count_free, remaining_views
+from springtide.policies.common.gangs import (
     answer_gangs,
     change_shares,
     fit_in_order,
@@ -52,7 +52,7 @@ class Account(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SpeedTable:
     """Columns over jobs: gang, speed, work left, isolated time so far and isolated fraction from now on."""
 
     gangs: Floats
@@ -93,7 +93,7 @@ def rank(views: list[JobView], fractions: Floats) -> list[JobView]:
     return [view for _, view in pairs]
 
 
-def tabulate(now_s: float, views: list[JobView], accounts: Mapping[str, list[float]], devices: int) -> Table:
+def tabulate(now_s: float, views: list[JobView], accounts: Mapping[str, list[float]], devices: int) -> SpeedTable:
     """The columns of the jobs there are now."""
     gangs = [gang_share(view.job) for view in views]
     work_left = [view.progress.work_left_at(now_s) for view in views]
@@ -101,7 +101,7 @@ def tabulate(now_s: float, views: list[JobView], accounts: Mapping[str, list[flo
         Account(*accounts[view.job.id]).settle_s(left) if view.job.id in accounts else 0.0
         for view, left in zip(views, work_left, strict=True)
     ]
-    return Table(
+    return SpeedTable(
         gangs=np.array(gangs, dtype=float),
         rates=np.array([view.job.curve.rate(gang) for view, gang in zip(views, gangs, strict=True)]),
         work_left=np.array(work_left),
@@ -110,14 +110,14 @@ def tabulate(now_s: float, views: list[JobView], accounts: Mapping[str, list[flo
     )
 
 
-def write_accounts(views: list[JobView], table: Table) -> dict[str, list[float]]:
+def write_accounts(views: list[JobView], table: SpeedTable) -> dict[str, list[float]]:
     """The accounts as JSON state."""
     columns = (table.isolated_s, table.work_left, table.rates * table.isolated_fraction)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return {view.job.id: list(row) for view, row in zip(views, rows, strict=True)}
 
 
-def find_fractions(now_s: float, views: list[JobView], table: Table, devices: int) -> Floats:
+def find_fractions(now_s: float, views: list[JobView], table: SpeedTable, devices: int) -> Floats:
     """The fraction of time each job should run."""
     left_s = table.work_left / table.rates
     alone_s = table.isolated_s + left_s / table.isolated_fraction

@@ -13,8 +13,8 @@ from typing import Any
 
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
-from springtide.policies.answers import remaining_views
-from springtide.policies.gangs import answer_gangs, change_shares, fit_in_order
+from springtide.policies.common.answers import remaining_views
+from springtide.policies.common.gangs import answer_gangs, change_shares, fit_in_order
 
 QUEUE_LIMITS = (3250.0, 7200.0)  # device-seconds at which a job leaves queue 0, 1
 ROUNDING = 1e-6  # device-seconds: a wake-up at the limit may find the service a rounding error short of it

@@ -8,8 +8,8 @@ turn; both are part of this reading, whatever a start costs otherwise. YARN's ca
 from math import ceil, inf
 
 from springtide.core.decisions import Decision, JobView, Snapshot
-from springtide.policies.answers import remaining_views
-from springtide.policies.gangs import answer_gangs, choose_gangs, give_gangs, list_gangs, stock_free
+from springtide.policies.common.answers import remaining_views
+from springtide.policies.common.gangs import answer_gangs, choose_gangs, give_gangs, list_gangs, stock_free
 
 ROUND_S = 60.0
 START_S = 20.0

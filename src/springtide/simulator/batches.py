@@ -12,8 +12,8 @@ from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
 from springtide.simulator.engine import Observer
-from springtide.simulator.metrics import Report
 from springtide.simulator.recordings import Recording
+from springtide.simulator.reports import SimulationReport
 from springtide.simulator.runs import simulate
 from springtide.simulator.traces import Trace
 
@@ -23,7 +23,7 @@ Tell = Callable[[str, float], None]  # (what is running, share of all runs that 
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SimulationTask:
     """One run to do; `record` keeps what is needed to draw it."""
 
     trace: Trace
@@ -33,21 +33,21 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskResult:
     """A run's report, and its recording if one was asked for."""
 
-    report: Report
+    report: SimulationReport
     recording: Recording | None
 
 
-def run_task(task: Task, watchers: Sequence[Observer] = ()) -> Outcome:
+def run_task(task: SimulationTask, watchers: Sequence[Observer] = ()) -> TaskResult:
     """Do one run."""
     recording = Recording() if task.record else None
     observers = (*watchers, recording) if recording else tuple(watchers)
-    return Outcome(simulate(task.trace, task.policy, task.cluster, observers), recording)
+    return TaskResult(simulate(task.trace, task.policy, task.cluster, observers), recording)
 
 
-def run_tasks(tasks: Sequence[Task], processes: int = 1, tell: Tell | None = None) -> Iterator[Outcome]:
+def run_tasks(tasks: Sequence[SimulationTask], processes: int = 1, tell: Tell | None = None) -> Iterator[TaskResult]:
     """Outcomes in the order of the tasks; `tell` hears of progress."""
     if processes <= 1 or len(tasks) <= 1:
         yield from _run_here(tasks, tell)
@@ -55,13 +55,13 @@ def run_tasks(tasks: Sequence[Task], processes: int = 1, tell: Tell | None = Non
         yield from _run_apart(tasks, processes, tell)
 
 
-def _run_here(tasks: Sequence[Task], tell: Tell | None) -> Iterator[Outcome]:
+def _run_here(tasks: Sequence[SimulationTask], tell: Tell | None) -> Iterator[TaskResult]:
     for number, task in enumerate(tasks):
         watchers = (_Ticker(tell, _name(task), number, len(tasks), len(task.trace.jobs)),) if tell else ()
         yield run_task(task, watchers)
 
 
-def _run_apart(tasks: Sequence[Task], processes: int, tell: Tell | None) -> Iterator[Outcome]:
+def _run_apart(tasks: Sequence[SimulationTask], processes: int, tell: Tell | None) -> Iterator[TaskResult]:
     with _open_pool(min(processes, len(tasks))) as pool:
         futures = [pool.submit(run_task, task) for task in tasks]
         for number, (task, future) in enumerate(zip(tasks, futures, strict=True)):
@@ -85,7 +85,7 @@ def _end_on_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _name(task: Task) -> str:
+def _name(task: SimulationTask) -> str:
     return f"{task.trace.name} {task.policy}"
 
 

@@ -18,7 +18,7 @@ from springtide.core.devices import Cluster, Devices
 from springtide.core.jobs import Job, JobId
 from springtide.errors import InputError, PolicyError
 from springtide.policies import decide, find_policy
-from springtide.simulator.engine import Engine, Lending
+from springtide.simulator.engine import EventLoop, Lending
 from springtide.simulator.traces import Trace
 
 DAY_S = 86400.0
@@ -65,14 +65,14 @@ class Serving:
 
 def parse_serving(text: str) -> Serving:
     """The serving demand that `days=7,seed=0,grace_s=60` names; what is left out stays at its default."""
-    kinds = {option.name: int if option.name in ("seed", "spikes") else float for option in fields(Serving)}
+    types = {option.name: int if option.name in ("seed", "spikes") else float for option in fields(Serving)}
     options: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = part.partition("=")
-        if key not in kinds:
-            raise InputError(f"colocation {text!r}: unknown key {key!r}; there are: {', '.join(kinds)}")
+        if key not in types:
+            raise InputError(f"colocation {text!r}: unknown key {key!r}; there are: {', '.join(types)}")
         try:
-            options[key] = kinds[key](value)
+            options[key] = types[key](value)
         except ValueError:
             raise InputError(f"colocation {text!r}: {key}={value!r} is not a number of that kind") from None
         if not isfinite(options[key]):
@@ -80,7 +80,7 @@ def parse_serving(text: str) -> Serving:
     return Serving(**options)  # type: ignore[arg-type]
 
 
-def hurry(jobs: Sequence[Job], faster: float) -> list[Job]:
+def yield_borrowed(jobs: Sequence[Job], faster: float) -> list[Job]:
     """The jobs as best-effort ones that come so many times faster, the first at 0."""
     first_s = jobs[0].submit_s
     return [replace(job, submit_s=(job.submit_s - first_s) / faster, deadline_s=inf) for job in jobs]
@@ -194,11 +194,11 @@ def borrow(trace: Trace, policy: str, cluster: Cluster, serving: Serving) -> Bor
     """Run jobs, all of them as best-effort ones, on what serving leaves idle; the policy must know of claims."""
     if policy not in BORROWERS:
         raise PolicyError(f"policy {policy!r} does not give back what is claimed; these do: {', '.join(BORROWERS)}")
-    jobs = hurry(trace.jobs, serving.faster)
+    jobs = yield_borrowed(trace.jobs, serving.faster)
     demand = draw_demand(serving, cluster.total)
     lendings = lend_idle(cluster, demand)
     meter = Meter(lendings)
-    engine = Engine(cluster, partial(decide, find_policy(policy)), meter, lendings, serving.grace_s)
+    engine = EventLoop(cluster, partial(decide, find_policy(policy)), meter, lendings, serving.grace_s)
     cpu_s = process_time()
     engine.run(jobs, serving.end_s)
     for view in engine.world.jobs.values():

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from springtide.errors import TraceError
-from springtide.simulator.cells import Layout, not_negative, positive, read_count, read_number, read_text
-from springtide.simulator.settings import WorkerRequest
+from springtide.simulator.csv_cells import CsvHeader, not_negative, positive, read_count, read_number, read_text
+from springtide.simulator.scenarios import WorkerRequest
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "id": ("name",),
@@ -44,7 +44,7 @@ def recognise(names: Sequence[str]) -> bool:
     return set(REQUIRED) <= set(names)
 
 
-def read_request(layout: Layout, cells: Sequence[str], line: int) -> WorkerRequest:
+def read_request(layout: CsvHeader, cells: Sequence[str], line: int) -> WorkerRequest:
     """What one row says of a job; its steps are epochs x samples per epoch / (batch x logical workers)."""
     last = max(position for position, _ in layout.positions.values())
     if not last < len(cells) <= layout.width:
@@ -69,7 +69,7 @@ def _flag(value: float) -> str:
     return "" if isfinite(value) and value >= 0 else "must be 0 (one device type) or another number (several)"
 
 
-def _read_guaranteed(layout: Layout, cells: Sequence[str], workers: int) -> int:
+def _read_guaranteed(layout: CsvHeader, cells: Sequence[str], workers: int) -> int:
     column, text = layout.cell(cells, "guaranteed")
     guaranteed = 0 if text in ("", "0") else read_count(column, text)
     if guaranteed > workers:
@@ -77,7 +77,7 @@ def _read_guaranteed(layout: Layout, cells: Sequence[str], workers: int) -> int:
     return guaranteed
 
 
-def _count_samples(layout: Layout, cells: Sequence[str], application: str) -> float:
+def _count_samples(layout: CsvHeader, cells: Sequence[str], application: str) -> float:
     column, text = layout.cell(cells, "epoch_samples")
     if text:
         return read_number(column, text, positive)

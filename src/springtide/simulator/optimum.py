@@ -21,9 +21,9 @@ from scipy.sparse import csr_array
 from springtide.core.curves import Curve
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job
-from springtide.simulator.metrics import TOLERANCE_S
-from springtide.simulator.packing import ENOUGH, pack
-from springtide.simulator.schedules import Piece, Schedule, follow, merge
+from springtide.simulator.fixed_schedules import Schedule, ScheduledShare, follow, merge
+from springtide.simulator.optimum_packing import ENOUGH, pack
+from springtide.simulator.reports import TOLERANCE_S
 
 MILP_COLUMNS = 30_000  # above this only the relaxation is tried; forty jobs on 32 devices stay well below
 LP_COLUMNS = (15_000, 150_000)  # sizes to which larger ones are coarsened, in turn
@@ -112,12 +112,12 @@ class Programme:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProgrammePart:
     """What is known of one group of jobs."""
 
     upper: int
     method: Method
-    pieces: Sequence[Piece] = ()
+    pieces: Sequence[ScheduledShare] = ()
 
 
 def _count_columns(jobs: Sequence[Job]) -> int:
@@ -188,23 +188,23 @@ def _slope(low: tuple[int, float], high: tuple[int, float]) -> float:
     return (high[1] - low[1]) / (high[0] - low[0])
 
 
-def _solve(jobs: Sequence[Job], devices: int, time_limit_s: float) -> Part:
+def _solve(jobs: Sequence[Job], devices: int, time_limit_s: float) -> ProgrammePart:
     """What can be met of one group of jobs, each of which could be met alone."""
     if len(jobs) == 1:
-        return Part(1, "milp", _schedule(jobs, devices, time_limit_s))
+        return ProgrammePart(1, "milp", _schedule(jobs, devices, time_limit_s))
     if _count_columns(jobs) > MILP_COLUMNS:
         return _relax(jobs, devices, time_limit_s)
     result = _maximise(_fill(jobs, devices, _list_edges(jobs)), True, time_limit_s)
     upper = _round_down(getattr(result, "mip_dual_bound", None), len(jobs))
     if result.x is None:
-        return Part(upper, "milp")
+        return ProgrammePart(upper, "milp")
     chosen = [job for job, done in zip(jobs, result.x[-len(jobs) :], strict=True) if done > 0.5]
-    return Part(upper, "milp", _schedule(chosen, devices, time_limit_s))
+    return ProgrammePart(upper, "milp", _schedule(chosen, devices, time_limit_s))
 
 
-def _relax(jobs: Sequence[Job], devices: int, time_limit_s: float) -> Part:
+def _relax(jobs: Sequence[Job], devices: int, time_limit_s: float) -> ProgrammePart:
     """The best of the linear relaxations that can be solved in time, from coarse to fine."""
-    best = Part(len(jobs), "alone")
+    best = ProgrammePart(len(jobs), "alone")
     until_s = perf_counter() + time_limit_s
     for columns in LP_COLUMNS:
         left_s = until_s - perf_counter()
@@ -212,7 +212,7 @@ def _relax(jobs: Sequence[Job], devices: int, time_limit_s: float) -> Part:
             break
         result = _maximise(_coarsen(jobs, devices, columns), False, left_s)
         if result.status == 0:
-            best = Part(min(best.upper, _round_down(result.fun, len(jobs))), "lp")
+            best = ProgrammePart(min(best.upper, _round_down(result.fun, len(jobs))), "lp")
     return best
 
 
@@ -264,7 +264,7 @@ def _link_work(programme: Programme) -> LinearConstraint:
     return LinearConstraint(matrix, lb=0.0)
 
 
-def _schedule(jobs: Sequence[Job], devices: int, time_limit_s: float) -> list[Piece]:
+def _schedule(jobs: Sequence[Job], devices: int, time_limit_s: float) -> list[ScheduledShare]:
     """Pieces that finish as many of the jobs as can be packed exactly; the one that lacks most is dropped, in turn."""
     chosen = list(jobs)
     until_s = perf_counter() + time_limit_s

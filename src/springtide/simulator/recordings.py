@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from springtide.core.decisions import Answer, JobView
 from springtide.core.jobs import Job, JobId
-from springtide.simulator.metrics import meets
+from springtide.simulator.reports import meets
 
 Steps = list[tuple[float, int]]  # (since, value), ascending; the value holds until the next entry
 

@@ -15,8 +15,8 @@ from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
 from springtide.policies import POLICIES, TYPE_AWARE, decide, find_policy
-from springtide.simulator.engine import Decide, Engine, Observer
-from springtide.simulator.metrics import Metrics, Report, Run, Timing, sum_up
+from springtide.simulator.engine import Decide, EventLoop, Observer
+from springtide.simulator.reports import MetricsObserver, ReplayRun, SimulationReport, Timing, sum_up
 from springtide.simulator.traces import Trace
 
 
@@ -47,12 +47,12 @@ class Watchers:
             observer.finished(last, final, now_s)
 
 
-def simulate(trace: Trace, policy: str, cluster: Cluster, watchers: Sequence[Observer] = ()) -> Report:
+def simulate(trace: Trace, policy: str, cluster: Cluster, watchers: Sequence[Observer] = ()) -> SimulationReport:
     """The report of a trace under the policy of that name."""
     chosen = partial(decide, find_policy(policy))
     warm_up(policy)
     jobs = trace.jobs if policy in TYPE_AWARE else forget_types(trace.jobs)
-    return replay(Run(trace.name, policy, jobs, cluster), chosen, watchers)
+    return replay(ReplayRun(trace.name, policy, jobs, cluster), chosen, watchers)
 
 
 def forget_types(jobs: Sequence[Job]) -> Sequence[Job]:
@@ -72,11 +72,11 @@ def warm_up(policy: str) -> float:
     return process_time() - started_s
 
 
-def replay(run: Run, chosen: Decide, watchers: Sequence[Observer] = ()) -> Report:
+def replay(run: ReplayRun, chosen: Decide, watchers: Sequence[Observer] = ()) -> SimulationReport:
     """The report of jobs under any decide function."""
-    metrics = Metrics()
+    metrics = MetricsObserver()
     observer: Observer = Watchers((metrics, *watchers)) if watchers else metrics
-    engine = Engine(run.cluster, chosen, observer)
+    engine = EventLoop(run.cluster, chosen, observer)
     # What was read before stays for the whole run: keep the collector from walking it again and again.
     gc.freeze()
     wall_s, cpu_s = perf_counter(), process_time()

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from springtide.core.jobs import Job
 from springtide.errors import InputError, TraceError
 from springtide.simulator import easyscale_traces
-from springtide.simulator.cells import (
+from springtide.simulator.csv_cells import (
     FLAGS,
-    Layout,
+    CsvHeader,
     not_negative,
     positive,
     read_count,
@@ -24,7 +24,7 @@ from springtide.simulator.cells import (
     read_rows,
     read_text,
 )
-from springtide.simulator.settings import Request, Setting, Speeds, WorkerRequest
+from springtide.simulator.scenarios import Request, Scenario, Speeds, WorkerRequest
 
 # field -> the names its column may have: ElasticFlow's artifact, Microsoft's traces, then our own
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -57,15 +57,15 @@ class Trace:
     unmet: tuple[str, ...] = ()
 
 
-class Form(NamedTuple):
+class TraceForm(NamedTuple):
     """A naming of columns: field -> names, how a row is read, and whether several rows may have one name."""
 
     columns: Mapping[str, tuple[str, ...]]
-    read: Callable[[Layout, Sequence[str], int], Request | WorkerRequest]
+    read: Callable[[CsvHeader, Sequence[str], int], Request | WorkerRequest]
     repeats: bool = False
 
 
-def read_trace(path: Path, setting: Setting, skip_bad_rows: bool = False, last_of_duplicates: bool = False) -> Trace:
+def read_trace(path: Path, setting: Scenario, skip_bad_rows: bool = False, last_of_duplicates: bool = False) -> Trace:
     """The jobs of a trace file; a row that cannot be used stops it, or is left out and reported when asked.
 
     Of rows with one id only the last is kept with `last_of_duplicates`; otherwise they are an error, or jobs of their
@@ -105,14 +105,14 @@ def _order(jobs: Sequence[Job]) -> tuple[Job, ...]:
     return tuple(job if job.index == index else replace(job, index=index) for index, job in enumerate(ordered))
 
 
-def _locate(path: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[Form, Layout]:
+def _locate(path: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[TraceForm, CsvHeader]:
     _, header = next(rows, (1, []))
     names = [name.strip() for name in header]
     if easyscale_traces.recognise(names):
-        form = Form(easyscale_traces.COLUMNS, easyscale_traces.read_request, repeats=True)
-        return form, Layout(len(names), _find_columns(path, names, form.columns))
-    form = Form(COLUMNS, _read_request)
-    layout = Layout(len(names), _find_columns(path, names, form.columns), _locate_speeds(names))
+        form = TraceForm(easyscale_traces.COLUMNS, easyscale_traces.read_request, repeats=True)
+        return form, CsvHeader(len(names), _find_columns(path, names, form.columns))
+    form = TraceForm(COLUMNS, _read_request)
+    layout = CsvHeader(len(names), _find_columns(path, names, form.columns), _locate_speeds(names))
     _check_header(path, names, layout)
     return form, layout
 
@@ -139,7 +139,7 @@ def _locate_speeds(names: Sequence[str]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found))
 
 
-def _check_header(path: Path, names: Sequence[str], layout: Layout) -> None:
+def _check_header(path: Path, names: Sequence[str], layout: CsvHeader) -> None:
     def present(field: str) -> bool:
         return field in layout.positions
 
@@ -153,7 +153,7 @@ def _check_header(path: Path, names: Sequence[str], layout: Layout) -> None:
         raise TraceError(f"trace {path}, line 1: header {','.join(names)!r} lacks {wanted}")
 
 
-def _read_request(layout: Layout, cells: Sequence[str], line: int) -> Request:
+def _read_request(layout: CsvHeader, cells: Sequence[str], line: int) -> Request:
     if len(cells) != layout.width:
         raise TraceError(f"row has {len(cells)} of the header's {layout.width} columns; it is cut off or malformed")
     submit_s = read_number(*layout.cell(cells, "submit"), not_negative)
@@ -177,7 +177,7 @@ def _read_request(layout: Layout, cells: Sequence[str], line: int) -> Request:
     )
 
 
-def _read_deadline(layout: Layout, cells: Sequence[str], submit_s: float) -> float:
+def _read_deadline(layout: CsvHeader, cells: Sequence[str], submit_s: float) -> float:
     """The absolute deadline; infinite for a best-effort job (flagged, or an empty `deadline_s`)."""
     column, text = layout.cell(cells, "deadline")
     flag_column, flag = layout.cell(cells, "best_effort")
@@ -191,7 +191,7 @@ def _read_deadline(layout: Layout, cells: Sequence[str], submit_s: float) -> flo
     return deadline_s
 
 
-def _read_speeds(layout: Layout, cells: Sequence[str]) -> Speeds:
+def _read_speeds(layout: CsvHeader, cells: Sequence[str]) -> Speeds:
     """The job's own speeds; an empty cell or 0 means that share is not available."""
     speeds = []
     for share, position in layout.speeds:
@@ -211,7 +211,7 @@ def _read_level(column: str, text: str) -> bool:
 
 
 def _tell_apart(
-    form: Form, request: Request | WorkerRequest, lines_by_id: Mapping[str, int], line: int
+    form: TraceForm, request: Request | WorkerRequest, lines_by_id: Mapping[str, int], line: int
 ) -> Request | WorkerRequest:
     """A request under an id that no earlier row has."""
     if request.id not in lines_by_id:

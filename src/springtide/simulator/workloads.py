@@ -10,9 +10,9 @@ from random import Random
 
 from springtide.core.curves import Curve
 from springtide.errors import TraceError
-from springtide.simulator.settings import Request, Setting, count_steps
+from springtide.simulator.scenarios import Request, Scenario, count_steps
 from springtide.simulator.traces import Trace
-from springtide.throughput.profiles import Profiles
+from springtide.throughput.tables.profiles import Profiles
 
 # devices asked for, and how often (ElasticFlow's generator)
 SHARES = (1, 2, 4, 8, 16)
@@ -63,14 +63,14 @@ class Workload:
 
 def parse_workload(text: str) -> Workload:
     """The workload that `jobs=1000,gap=1500,seed=0` names; what is left out stays at its default."""
-    kinds = {option.name: int if option.name in ("jobs", "seed") else float for option in fields(Workload)}
+    types = {option.name: int if option.name in ("jobs", "seed") else float for option in fields(Workload)}
     options: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = part.partition("=")
-        if key not in kinds:
-            raise TraceError(f"synthetic workload {text!r}: unknown key {key!r}; there are: {', '.join(kinds)}")
+        if key not in types:
+            raise TraceError(f"synthetic workload {text!r}: unknown key {key!r}; there are: {', '.join(types)}")
         try:
-            options[key] = kinds[key](value)
+            options[key] = types[key](value)
         except ValueError:
             raise TraceError(f"synthetic workload {text!r}: {key}={value!r} is not a number of that kind") from None
         if not isfinite(options[key]):
@@ -78,7 +78,7 @@ def parse_workload(text: str) -> Workload:
     return Workload(**options)  # type: ignore[arg-type]
 
 
-def draw_trace(workload: Workload, setting: Setting) -> Trace:
+def draw_trace(workload: Workload, setting: Scenario) -> Trace:
     """The jobs of a workload in order of submission."""
     random = Random(workload.seed)
     choices = _list_choices(setting.profiles)

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import isfinite, log2
 
 from springtide.core.curves import Curve
-from springtide.core.mixes import Mix, TypedCurves
+from springtide.core.typed_curves import Mix, TypedCurves
 from springtide.errors import ProfileError
 
 
@@ -37,22 +37,24 @@ class CurveBlend:
     def rate(self, mix: Mix) -> float:
         """Steps per second; 0 on more devices than were measured of one of the types."""
         devices = sum(mix.values())
-        efficiency = min(_interpolate(self._efficiencies[kind], devices) for kind in mix)
-        return efficiency * sum(count * self._singles[kind] for kind, count in mix.items()) / self.slowdown
+        efficiency = min(_interpolate(self._efficiencies[device_type], devices) for device_type in mix)
+        return (
+            efficiency * sum(count * self._singles[device_type] for device_type, count in mix.items()) / self.slowdown
+        )
 
     @cached_property
     def _singles(self) -> dict[str, float]:
-        return {kind: curve.rates[0] / curve.shares[0] for kind, curve in self.curves.items()}
+        return {device_type: curve.rates[0] / curve.shares[0] for device_type, curve in self.curves.items()}
 
     @cached_property
     def _efficiencies(self) -> dict[str, list[tuple[int, float]]]:
         """(share, efficiency) of each type."""
         return {
-            kind: [
-                (share, rate / (share * self._singles[kind]))
+            device_type: [
+                (share, rate / (share * self._singles[device_type]))
                 for share, rate in zip(curve.shares, curve.rates, strict=True)
             ]
-            for kind, curve in self.curves.items()
+            for device_type, curve in self.curves.items()
         }
 
 
@@ -76,11 +78,17 @@ def mix_curves(
 
     Types whose smallest share the cluster cannot hold are left out.
     """
-    usable = {kind: curves[kind].capped(totals[kind]) for kind in totals if curves[kind].shares[0] <= totals[kind]}
+    usable = {
+        device_type: curves[device_type].capped(totals[device_type])
+        for device_type in totals
+        if curves[device_type].shares[0] <= totals[device_type]
+    }
     if not usable:
-        least = {kind: curves[kind].shares[0] for kind in totals}
+        least = {device_type: curves[device_type].shares[0] for device_type in totals}
         raise ProfileError(f"a job needs {least} devices at least; the cluster has {dict(totals)}")
     known = preferred if preferred in usable else ""
     if slowdown is None or len(usable) == 1:
         return TypedCurves(usable, movable=slowdown is not None, preferred=known)
-    return TypedCurves(usable, CurveBlend({kind: curves[kind] for kind in usable}, slowdown), True, known)
+    return TypedCurves(
+        usable, CurveBlend({device_type: curves[device_type] for device_type in usable}, slowdown), True, known
+    )

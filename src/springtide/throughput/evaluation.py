@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from springtide.throughput.points import Point, group_points
 from springtide.throughput.predictions import Prediction, Predictor
 from springtide.throughput.splits import Split
+from springtide.throughput.tables.points import Point, group_points
 
 # Of the true peak throughput: the deadlines of the decision test.
 DEADLINES = (0.3, 0.5, 0.7, 0.9)

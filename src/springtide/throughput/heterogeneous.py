@@ -11,7 +11,7 @@ from functools import cached_property
 from math import ceil, floor, inf
 
 from springtide.core.curves import Curve
-from springtide.core.mixes import Mix, TypedCurves
+from springtide.core.typed_curves import Mix, TypedCurves
 from springtide.errors import ProfileError
 
 ROUNDING = 1e-12  # k * seconds / seconds must count as k whatever the rounding
@@ -91,24 +91,27 @@ class Deal:
     @property
     def capacity(self) -> int:
         """Workers for which there is room: sum_i N_i A_i, at least maxP."""
-        return sum(devices * self.workers[kind] for kind, devices in self.mix.items())
+        return sum(devices * self.workers[device_type] for device_type, devices in self.mix.items())
 
     @property
     def overload_s(self) -> float:
         """The overload factor f = max over used types of A_i / C_i: the seconds of a step without communication."""
-        return max(self.speeds[kind].busy_s(workers) for kind, workers in self.workers.items())
+        return max(self.speeds[device_type].busy_s(workers) for device_type, workers in self.workers.items())
 
     @property
     def waste(self) -> float:
         """Mini-batches per second that are paid for but not run: sum_i N_i (C_i - A_i / f) + (capacity - maxP) / f."""
         f = self.overload_s
-        idle = sum(n * (self.speeds[kind].capacity - self.workers[kind] / f) for kind, n in self.mix.items())
+        idle = sum(
+            n * (self.speeds[device_type].capacity - self.workers[device_type] / f)
+            for device_type, n in self.mix.items()
+        )
         return idle + (self.capacity - self.count) / f
 
     @property
     def waste_share(self) -> float:
         """Waste as a share of all that the devices could run."""
-        return self.waste / sum(n * self.speeds[kind].capacity for kind, n in self.mix.items())
+        return self.waste / sum(n * self.speeds[device_type].capacity for device_type, n in self.mix.items())
 
     @property
     def perf(self) -> float:
@@ -119,13 +122,13 @@ class Deal:
         """Workers of every device, maxP in all: A_i each, fewer on the last ones of the type with the most to spare."""
         left = self.capacity - self.count
         spread = {}
-        for kind in sorted(self.mix, key=lambda kind: -self.workers[kind]):
-            devices = [self.workers[kind]] * self.mix[kind]
+        for device_type in sorted(self.mix, key=lambda device_type: -self.workers[device_type]):
+            devices = [self.workers[device_type]] * self.mix[device_type]
             for at in range(len(devices) - 1, -1, -1):
                 taken = min(left, devices[at])
                 devices[at] -= taken
                 left -= taken
-            spread[kind] = tuple(devices)
+            spread[device_type] = tuple(devices)
         return spread
 
 
@@ -148,11 +151,11 @@ class LogicalWorkers:
 
     def deal(self, mix: Mix) -> Deal | None:
         """The mapping of workers to devices with the shortest step; None where memory does not hold them all."""
-        used = {kind: devices for kind, devices in mix.items() if devices}
+        used = {device_type: devices for device_type, devices in mix.items() if devices}
         step_s = self._find_shortest_s(used)
         if step_s == inf:
             return None
-        workers = {kind: self.speeds[kind].workers_within(step_s) for kind in used}
+        workers = {device_type: self.speeds[device_type].workers_within(step_s) for device_type in used}
         return Deal(self.count, used, self._trim(used, workers), self.speeds)
 
     def _find_shortest_s(self, mix: Mix) -> float:
@@ -164,7 +167,7 @@ class LogicalWorkers:
         """
         if not mix:
             return inf
-        speeds = [(*self._turns[kind], devices) for kind, devices in mix.items()]
+        speeds = [(*self._turns[device_type], devices) for device_type, devices in mix.items()]
         step_s = self.count / sum([devices * (executors / turn_s) for turn_s, executors, _, devices in speeds])
         while True:
             room, reached_s, next_s = 0, 0.0, inf
@@ -183,20 +186,23 @@ class LogicalWorkers:
 
     @cached_property
     def _turns(self) -> dict[str, tuple[float, int, int]]:
-        return {kind: (speed.turn_s, speed.executors, speed.most_workers) for kind, speed in self.speeds.items()}
+        return {
+            device_type: (speed.turn_s, speed.executors, speed.most_workers)
+            for device_type, speed in self.speeds.items()
+        }
 
     def _trim(self, mix: Mix, workers: dict[str, int]) -> dict[str, int]:
         """The same without room that nobody needs, taken from the slowest types first."""
-        spare = sum(mix[kind] * workers[kind] for kind in mix) - self.count
-        for kind in sorted(mix, key=lambda kind: self.speeds[kind].capacity):
-            surplus = min(spare // mix[kind], workers[kind])
-            workers[kind] -= surplus
-            spare -= surplus * mix[kind]
+        spare = sum(mix[device_type] * workers[device_type] for device_type in mix) - self.count
+        for device_type in sorted(mix, key=lambda device_type: self.speeds[device_type].capacity):
+            surplus = min(spare // mix[device_type], workers[device_type])
+            workers[device_type] -= surplus
+            spare -= surplus * mix[device_type]
         return workers
 
     def step_s(self, mix: Mix) -> float:
         """Seconds of one global step, communication included; infinite where the job does not fit."""
-        used = {kind: devices for kind, devices in mix.items() if devices}
+        used = {device_type: devices for device_type, devices in mix.items() if devices}
         return self._find_shortest_s(used) + self.sync.step_s(sum(used.values())) if used else inf
 
     def rate(self, mix: Mix) -> float:
@@ -205,9 +211,9 @@ class LogicalWorkers:
             return 0.0
         return 1.0 / self.step_s(mix)
 
-    def curve(self, kind: str, most: int) -> Curve | None:
+    def curve(self, device_type: str, most: int) -> Curve | None:
         """The speeds on up to `most` devices of one type alone; None if the job fits on no such number."""
-        rates = [(share, self.rate({kind: share})) for share in range(1, min(most, self.count) + 1)]
+        rates = [(share, self.rate({device_type: share})) for share in range(1, min(most, self.count) + 1)]
         points = [(share, rate) for share, rate in rates if rate > 0]
         return Curve(*map(tuple, zip(*points, strict=True))) if points else None
 
@@ -218,8 +224,12 @@ class LogicalWorkers:
                 f"minP {level.guaranteed} exceeds maxP {self.count}; a job cannot be guaranteed more devices than it "
                 "has logical workers"
             )
-        found = {kind: self.curve(kind, devices) for kind, devices in totals.items() if kind in self.speeds}
-        curves = {kind: curve for kind, curve in found.items() if curve is not None}
+        found = {
+            device_type: self.curve(device_type, devices)
+            for device_type, devices in totals.items()
+            if device_type in self.speeds
+        }
+        curves = {device_type: curve for device_type, curve in found.items() if curve is not None}
         if not curves:
             raise ProfileError(f"{self.count} logical workers fit on no device type of the cluster: {dict(totals)}")
         preferred = level.preferred if level.preferred in curves else ""
@@ -237,14 +247,20 @@ class LogicalWorkers:
         busy_s = step_s - self.sync.step_s(sum(mix.values()))
         if deal is None or not 0 < busy_s < inf:
             return self
-        believed = {kind: self.speeds[kind].busy_s(workers) for kind, workers in deal.workers.items() if workers}
-        wrong = [kind for kind, s in believed.items() if s > busy_s] or [max(believed, key=lambda kind: believed[kind])]
-        factors = {kind: 1.0 + weight * (busy_s / believed[kind] - 1.0) for kind in wrong}
+        believed = {
+            device_type: self.speeds[device_type].busy_s(workers)
+            for device_type, workers in deal.workers.items()
+            if workers
+        }
+        wrong = [device_type for device_type, s in believed.items() if s > busy_s] or [
+            max(believed, key=lambda device_type: believed[device_type])
+        ]
+        factors = {device_type: 1.0 + weight * (busy_s / believed[device_type] - 1.0) for device_type in wrong}
         return replace(
             self,
             speeds={
-                kind: replace(speed, seconds=speed.seconds * factors.get(kind, 1.0))
-                for kind, speed in self.speeds.items()
+                device_type: replace(speed, seconds=speed.seconds * factors.get(device_type, 1.0))
+                for device_type, speed in self.speeds.items()
             },
         )
 
@@ -255,14 +271,16 @@ def fit_workers(count: int, curves: Mapping[str, Curve]) -> LogicalWorkers:
     Seconds of a mini-batch come from the smallest share. What larger shares take beyond their mini-batches is the
     exchange of gradients; the costliest of all is taken, so that a mix is never thought faster than its parts allow.
     """
-    seconds = {kind: 1.0 / (curve.rates[0] * ceil(count / curve.shares[0])) for kind, curve in curves.items()}
+    seconds = {
+        device_type: 1.0 / (curve.rates[0] * ceil(count / curve.shares[0])) for device_type, curve in curves.items()
+    }
     gradients_s = [
-        (1.0 / rate - ceil(count / share) * seconds[kind]) * share / (2.0 * (share - 1))
-        for kind, curve in curves.items()
+        (1.0 / rate - ceil(count / share) * seconds[device_type]) * share / (2.0 * (share - 1))
+        for device_type, curve in curves.items()
         for share, rate in zip(curve.shares[1:], curve.rates[1:], strict=True)
     ]
     return LogicalWorkers(
-        count, {kind: DeviceSpeed(s) for kind, s in seconds.items()}, Sync(max(0.0, 0.0, *gradients_s))
+        count, {device_type: DeviceSpeed(s) for device_type, s in seconds.items()}, Sync(max(0.0, 0.0, *gradients_s))
     )
 
 

@@ -6,11 +6,11 @@ from math import exp, log
 from statistics import NormalDist
 
 from springtide.errors import ProfileError
-from springtide.throughput.forms import DEFAULT_FORM, FORMS, Estimator
-from springtide.throughput.intervals import Z90
-from springtide.throughput.points import Layout, Point, group_points
-from springtide.throughput.priors import DEFAULT_PRIOR, Prior, learn_prior
-from springtide.throughput.samples import make_columns, make_sample
+from springtide.throughput.model.forms import DEFAULT_FORM, FORMS, Estimator
+from springtide.throughput.model.intervals import Z90
+from springtide.throughput.model.priors import DEFAULT_PRIOR, Prior, learn_prior
+from springtide.throughput.tables.points import Layout, Point, group_points
+from springtide.throughput.tables.samples import make_columns, make_sample
 
 FEWEST_POINTS = 2
 

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from springtide.errors import JobError, ProfileError
-from springtide.throughput.points import Point, make_layout
+from springtide.throughput.tables.points import Point, make_layout
 
 WORKER = "springtide.cli.profile_worker"
 VARIABLE = "SPRINGTIDE_PROBE"
@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ProfiledScript:
     """The script to measure, with its arguments, what to call it and its devices, and the folder it is started in."""
 
     script: Path
@@ -47,7 +47,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ProbeTrial:
     """One run: so many processes, the script's batch times a factor."""
 
     processes: int
@@ -58,7 +58,7 @@ class Trial:
 class Measurement:
     """What one run showed: seconds of each step after the warm-up, and the facts its first process wrote."""
 
-    trial: Trial
+    trial: ProbeTrial
     steps_s: tuple[float, ...]
     facts: Mapping[str, Any]
 
@@ -76,14 +76,14 @@ class Profile:
     notes: Mapping[str, Any]
 
 
-def plan_trials(counts: Sequence[int], factors: Sequence[float] = FACTORS) -> list[Trial]:
+def plan_trials(counts: Sequence[int], factors: Sequence[float] = FACTORS) -> list[ProbeTrial]:
     """Every batch on the fewest devices; the script's own and the largest on the others; the first once more."""
-    few = [Trial(counts[0], factor) for factor in factors]
-    many = [Trial(count, factor) for count in counts[1:] for factor in (factors[0], max(factors))]
+    few = [ProbeTrial(counts[0], factor) for factor in factors]
+    many = [ProbeTrial(count, factor) for count in counts[1:] for factor in (factors[0], max(factors))]
     return [*few, *many, few[0]]
 
 
-def profile_script(subject: Subject, counts: Sequence[int], seconds: float, steps: int, tell: Tell) -> Profile:
+def profile_script(subject: ProfiledScript, counts: Sequence[int], seconds: float, steps: int, tell: Tell) -> Profile:
     """Measure a script within a bounded time, shared evenly by the runs."""
     if not subject.script.is_file():
         raise JobError(f"script {subject.script} does not exist; give the path of a training script")
@@ -95,7 +95,7 @@ def profile_script(subject: Subject, counts: Sequence[int], seconds: float, step
     return make_profile(subject, measured)
 
 
-def make_profile(subject: Subject, measured: Sequence[Measurement]) -> Profile:
+def make_profile(subject: ProfiledScript, measured: Sequence[Measurement]) -> Profile:
     """The points of these runs; on several devices, what exceeds one device at the same batch is synchronisation."""
     alone = {m.facts["local_batch"]: m.step_s for m in measured if m.trial.processes == 1}
     points = []
@@ -116,7 +116,9 @@ def make_profile(subject: Subject, measured: Sequence[Measurement]) -> Profile:
     return Profile(tuple(points), notes | {"transport": transports or ["none"], "noise": noise})
 
 
-def run_trial(subject: Subject, trial: Trial, seconds: float, steps: int, count: bool = False) -> Measurement:
+def run_trial(
+    subject: ProfiledScript, trial: ProbeTrial, seconds: float, steps: int, count: bool = False
+) -> Measurement:
     """One run of the script, stopped if it takes a minute longer than it may."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "record.json"
@@ -141,7 +143,7 @@ def run_trial(subject: Subject, trial: Trial, seconds: float, steps: int, count:
 
 
 def _start(
-    subject: Subject, trial: Trial, orders: Mapping[str, Any], folder: Path
+    subject: ProfiledScript, trial: ProbeTrial, orders: Mapping[str, Any], folder: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """The processes of a run, each with torchrun's variables; what they print goes to a file each."""
     with socket.socket() as probe:
@@ -164,7 +166,7 @@ def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
         process.wait()
 
 
-def _read_record(subject: Subject, out: Path, folder: Path, codes: Sequence[int]) -> dict[str, Any]:
+def _read_record(subject: ProfiledScript, out: Path, folder: Path, codes: Sequence[int]) -> dict[str, Any]:
     if out.is_file():
         record: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         return record

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from springtide.errors import ProfileError
-from springtide.throughput.points import Point
+from springtide.throughput.tables.points import Point
 
 Rule = Callable[[Sequence[Point]], tuple[list[Point], list[Point]]]
 

@@ -13,8 +13,9 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from springtide.training import levels, randomness
-from springtide.training.operators import OperatorScan
+from springtide.training.determinism import levels
+from springtide.training.determinism.operators import OperatorScan
+from springtide.training.workers import randomness
 
 Case = tuple[nn.Module, torch.Tensor, nn.Module, torch.Tensor]
 

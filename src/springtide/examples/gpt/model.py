@@ -16,7 +16,7 @@ CONTEXT = 64
 READING = (argparse, ast, functools, inspect, typing)
 
 
-class Source(Dataset[tuple[Tensor, Tensor]]):
+class TextSource(Dataset[tuple[Tensor, Tensor]]):
     """Windows of the standard library's source: the bytes, and the same bytes one further."""
 
     def __init__(self, windows: int = 4096, context: int = CONTEXT) -> None:

@@ -3,7 +3,7 @@
 import argparse
 
 import torch
-from model import Gpt, Source, measure_loss
+from model import Gpt, TextSource, measure_loss
 
 import springtide
 
@@ -19,7 +19,7 @@ run = springtide.init(logical_workers=4, seed=args.seed)
 model = Gpt()
 optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=20)
-data = Source(args.windows)
+data = TextSource(args.windows)
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
 for epoch in run.epochs(args.epochs):
     for tokens, targets in loader:

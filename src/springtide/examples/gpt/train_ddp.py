@@ -9,7 +9,7 @@ import random
 import numpy as np
 import torch
 import torch.distributed as dist
-from model import Gpt, Source, measure_loss
+from model import Gpt, TextSource, measure_loss
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -37,7 +37,7 @@ seed_generators(args.seed)
 model = DistributedDataParallel(Gpt())
 optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=20)
-data = Source(args.windows)
+data = TextSource(args.windows)
 sampler: DistributedSampler[int] = DistributedSampler(data, shuffle=True, seed=args.seed, drop_last=True)
 loader = DataLoader(data, batch_size=args.batch, sampler=sampler, drop_last=True)
 seed_generators(args.seed + rank)

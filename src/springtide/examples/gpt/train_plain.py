@@ -3,7 +3,7 @@
 import argparse
 
 import torch
-from model import Gpt, Source, measure_loss
+from model import Gpt, TextSource, measure_loss
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=2)
@@ -17,7 +17,7 @@ torch.manual_seed(args.seed)
 model = Gpt()
 optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=20)
-data = Source(args.windows)
+data = TextSource(args.windows)
 loader = torch.utils.data.DataLoader(data, batch_size=args.batch, shuffle=True, drop_last=True)
 for epoch in range(args.epochs):
     for tokens, targets in loader:

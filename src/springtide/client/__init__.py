@@ -1,0 +1,1 @@
+"""The HTTP client: the verbs of the command line as methods."""

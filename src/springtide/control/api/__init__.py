@@ -1,0 +1,1 @@
+"""The HTTP side of the server: who may come in, routes, documents, errors and metrics."""

@@ -1,0 +1,191 @@
+"""Records as the JSON documents that the API and the command line show. Fields are only ever added.
+
+Instants are RFC 3339 in UTC; every document has `"schema": 1`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from springtide.control.scheduling.offers import tell_offer
+from springtide.control.scheduling.operations import Forecast
+from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, State, UserRecord
+from springtide.core.durations import show_instant
+
+SCHEMA = 1
+
+
+def show_time(at_s: float | None) -> str | None:
+    """An instant as text, or nothing."""
+    return None if at_s is None else show_instant(at_s)
+
+
+def round_s(seconds: float) -> float:
+    """Seconds to the millisecond."""
+    return round(seconds, 3)
+
+
+def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = ()) -> dict[str, Any]:
+    """A job, all of it but its secrets (whose values are in no record)."""
+    return {
+        "schema": SCHEMA,
+        "id": record.id,
+        "name": record.name,
+        "user": record.user,
+        "state": str(record.state),
+        "answer": find_answer(record),
+        "reason": record.reason,
+        "sentence": record.sentence,
+        "submitted_at": show_time(record.submitted_s),
+        "answered_at": show_time(record.answered_s),
+        "answer_by": show_time(record.answer_by_s),
+        "deadline": show_time(record.deadline_s),
+        "deadline_in_s": None if record.deadline_s is None else round_s(record.deadline_s - now_s),
+        "best_effort": record.deadline_s is None,
+        "promised": record.promised,
+        "promised_finish": show_time(record.deadline_s) if record.promised else None,
+        "predicted_finish": show_time(record.predicted_s),
+        "predicted_finish_in_s": None if record.predicted_s is None else round_s(record.predicted_s - now_s),
+        "slack_s": find_slack(record),
+        "started_at": show_time(record.first_start_s),
+        "finished_at": show_time(record.finished_s),
+        "met": find_met(record),
+        "missed": record.missed or None,
+        "step": record.step,
+        "total_steps": record.total_steps,
+        "logical_workers": record.logical_workers,
+        "share": 0 if record.state is State.PROBING else len(record.devices),
+        "devices": list(record.devices),
+        "rescales": record.rescales,
+        "faults": record.faults,
+        "pause_s": round_s(record.pause_s),
+        "lost_steps": record.lost_steps,
+        "device_s": round_s(find_served(record, now_s)),
+        "exit_code": record.exit_code,
+        "conditions": [
+            {"kind": one.kind, "reason": one.reason, "sentence": one.sentence, "since": show_time(one.since_s)}
+            for one in record.conditions
+        ],
+        "plan": write_plan(record, now_s),
+        "offers": [write_offer(offer, now_s) for offer in offers],
+        "rent": None,
+        "code_hash": record.archive,
+        "spec": record.spec,
+    }
+
+
+def find_answer(record: JobRecord) -> str:
+    """What the job was told: admitted, waitlisted, declined, or that it is being probed."""
+    if record.state in (State.OFFERED, State.DECLINED):
+        return "declined"
+    return str(record.state) if record.state in (State.PROBING, State.WAITLISTED) else "admitted"
+
+
+def find_slack(record: JobRecord) -> float | None:
+    """Seconds between the expected or actual end and the deadline."""
+    end_s = record.finished_s if record.finished_s is not None else record.predicted_s
+    return None if end_s is None or record.deadline_s is None else round_s(record.deadline_s - end_s)
+
+
+def find_met(record: JobRecord) -> bool | None:
+    """Whether a promise was kept; None while that is open, or where nothing was promised."""
+    if not record.promised:
+        return None
+    if record.missed:
+        return False
+    return True if record.state is State.SUCCEEDED else None
+
+
+def find_served(record: JobRecord, now_s: float) -> float:
+    """Device-seconds used up to now."""
+    return record.served + (len(record.devices) * (now_s - record.settled_s) if record.devices else 0.0)
+
+
+def write_plan(record: JobRecord, now_s: float) -> list[dict[str, Any]]:
+    """The plan behind a promise."""
+    if record.plan is None or record.finished_s is not None:
+        return []
+    return [
+        {"from": show_time(start_s), "from_in_s": round_s(start_s - now_s), "share": share}
+        for start_s, share in record.plan.segments
+    ]
+
+
+def write_offer(offer: OfferRecord, now_s: float) -> dict[str, Any]:
+    """An offer."""
+    return {
+        "id": offer.id,
+        "kind": offer.kind,
+        "state": offer.state,
+        "deadline": show_time(offer.deadline_s),
+        "deadline_in_s": round_s(offer.deadline_s - now_s),
+        "steps": offer.steps,
+        "expires_at": show_time(offer.expires_s),
+        "reserved": offer.reserved,
+        "sentence": tell_offer(offer, now_s),
+    }
+
+
+def write_event(event: EventRecord) -> dict[str, Any]:
+    """An event."""
+    return {
+        "seq": event.seq,
+        "at": show_time(event.at_s),
+        "at_s": round_s(event.at_s),
+        "kind": event.kind,
+        "job": event.job,
+        "sentence": event.sentence,
+        "data": event.data,
+    }
+
+
+def write_forecast(forecast: Forecast, now_s: float) -> dict[str, Any]:
+    """What `plan` says."""
+    return {
+        "schema": SCHEMA,
+        "answer": forecast.state,
+        "reason": forecast.reason,
+        "sentence": forecast.sentence,
+        "deadline": show_time(forecast.deadline_s),
+        "predicted_finish": show_time(forecast.finish_s),
+        "predicted_finish_in_s": None if forecast.finish_s is None else round_s(forecast.finish_s - now_s),
+        "total_steps": forecast.total_steps,
+        "cost_usd": None if forecast.cost_usd is None else round(forecast.cost_usd, 4),
+        "shares": [
+            {
+                "share": share,
+                "steps_per_s": round(fast, 4),
+                "planned_steps_per_s": round(slow, 4),
+                "alone_s": round_s(s),
+            }
+            for share, fast, slow, s in forecast.shares
+        ],
+        "plan": [
+            {"from": show_time(start_s), "from_in_s": round_s(start_s - now_s), "share": share}
+            for start_s, share in forecast.plan
+        ],
+        "offers": [
+            {
+                "kind": offer.kind,
+                "deadline": show_time(offer.deadline_s),
+                "deadline_in_s": round_s(offer.deadline_s - now_s),
+                "steps": offer.steps,
+            }
+            for offer in forecast.offers
+        ],
+    }
+
+
+def write_user(user: UserRecord) -> dict[str, Any]:
+    """A user, without the token."""
+    return {
+        "name": user.name,
+        "admin": user.admin,
+        "quota_device_s": user.quota_device_s,
+        "most_active": user.most_active,
+        "run_as": user.run_as,
+    }
+
+
+def write_list(name: str, items: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A list under its name."""
+    return {"schema": SCHEMA, name: [dict(item) for item in items]}

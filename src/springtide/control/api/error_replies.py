@@ -1,0 +1,65 @@
+"""Errors as replies: a status, and a document with a reason and a sentence; never a bare code."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from springtide.control.api.guard import write_error
+from springtide.control.scheduling.operations import ConflictError, LimitError, MissingError
+from springtide.control.storage.records import UserRecord
+from springtide.core.job_file import explain_errors
+from springtide.errors import InputError, SpringtideError
+
+# What the framework says in its own words, in ours.
+SENTENCES = {
+    "There was an error parsing the body": "the body is not JSON that can be read, or it is nested too deeply",
+    "Not Found": "there is nothing at this address; all that there is: /docs",
+}
+
+
+def check_admin(user: UserRecord) -> None:
+    """Refuse who is no admin."""
+    if not user.admin:
+        raise ForbiddenError(f"user {user.name} is no admin; ask one")
+
+
+class ForbiddenError(InputError):
+    """Something that only an admin may do."""
+
+
+STATUSES: dict[type[SpringtideError], int] = {
+    MissingError: 404,
+    ConflictError: 409,
+    LimitError: 429,
+    ForbiddenError: 403,
+}
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Every error as a document with a reason and a sentence."""
+
+    @app.exception_handler(SpringtideError)
+    async def show_error(_request: Request, error: SpringtideError) -> JSONResponse:
+        status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 422)
+        reason = type(error).__name__.removesuffix("Error").lower()
+        return JSONResponse(write_error(reason, str(error)), status)
+
+    @app.exception_handler(RequestValidationError)
+    async def show_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        return JSONResponse(write_error("invalid", "; ".join(explain_errors(strip_places(error.errors())))), 422)
+
+    @app.exception_handler(HTTPException)
+    async def show_http(_request: Request, error: HTTPException) -> JSONResponse:
+        sentence = SENTENCES.get(str(error.detail), str(error.detail))
+        return JSONResponse(write_error("http", sentence), error.status_code, headers=error.headers)
+
+
+def strip_places(errors: Any) -> list[dict[str, Any]]:
+    """Errors with places that start inside the job, so that they read as they do for a job file."""
+    return [
+        {**error, "loc": tuple(part for k, part in enumerate(error["loc"]) if not (k < 2 and part in ("body", "job")))}
+        for error in errors
+    ]

@@ -1,0 +1,126 @@
+"""`why`: one sentence on where a job stands, a reason code, and what can be done about it.
+
+Reads records and events only; the same precedence always: ended, conditions, answer, waiting, running.
+"""
+
+from dataclasses import dataclass
+
+from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, State
+from springtide.core.durations import show_instant, show_span
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A reason code, a sentence, what to do next (if anything), and the facts behind it."""
+
+    reason: str
+    sentence: str
+    remedy: str = ""
+    facts: tuple[str, ...] = ()
+
+
+LATER = "submit it with a later deadline, or without one"
+#: What to do where another deadline would not help.
+REMEDIES = {
+    "exceeds_cluster": "ask for fewer devices",
+    "no_such_device": "leave device_types out, or name those that `springtide nodes` lists",
+    "unknown_duration": "add duration:, or leave the deadline out",
+    "quota_exceeded": "wait for your other jobs to end, submit it with fewer steps, or ask an admin for more",
+}
+
+
+def explain(
+    record: JobRecord, offers: list[OfferRecord], events: list[EventRecord], others: list[JobRecord], now_s: float
+) -> Explanation:
+    """Why a job is where it is. `others` are the active jobs beside it."""
+    if record.state in (State.OFFERED, State.DECLINED):
+        return explain_decline(record, offers, now_s)
+    if not record.active:
+        return explain_end(record, events, now_s)
+    if record.state is State.PAUSED:
+        return Explanation(record.reason, f"it is paused: {record.sentence}", f"springtide resume {record.name}")
+    for kind in ("at_risk", "recovering", "checkpoint_failing", "rescaling"):
+        condition = record.condition(kind)
+        if condition is not None:
+            facts = tell_facts(record, events, now_s)
+            return Explanation(kind, condition.sentence, tell_remedy(kind, record), facts)
+    if record.state is State.PROBING:
+        where = f"on {', '.join(record.devices)}" if record.devices else "as soon as a device is free"
+        return Explanation("unknown_speed", f"nobody has measured this code yet; a probe of at most 15 s runs {where}")
+    if record.state is State.WAITLISTED:
+        return Explanation(record.reason, record.sentence, "nothing to do: the answer will come by itself")
+    if not record.devices:
+        return explain_waiting(record, others, now_s)
+    return explain_running(record, events, now_s)
+
+
+def explain_decline(record: JobRecord, offers: list[OfferRecord], now_s: float) -> Explanation:
+    """Why a job was not taken, and what would be."""
+    from springtide.control.scheduling.offers import tell_offer
+
+    open_offers = [offer for offer in offers if offer.state == "open" and offer.expires_s > now_s]
+    facts = tuple(f"offer {offer.id}: {tell_offer(offer, now_s)}" for offer in open_offers)
+    remedy = f"springtide accept {record.name}" if open_offers else REMEDIES.get(record.reason, LATER)
+    return Explanation(record.reason, f"it was declined: {record.sentence}", remedy, facts)
+
+
+def explain_end(record: JobRecord, events: list[EventRecord], now_s: float) -> Explanation:
+    """How a job ended."""
+    remedies = {
+        State.FAILED: f"read its last lines with: springtide logs {record.name}",
+        State.CANCELLED: f"go on from its last checkpoint with: springtide resume {record.name}",
+    }
+    is_done = record.state is State.SUCCEEDED
+    sentence = (
+        f"it was {record.sentence}" if record.state is State.CANCELLED else f"it {record.state}: {record.sentence}"
+    )
+    if is_done and record.promised and record.deadline_s is not None and record.finished_s is not None:
+        early_s = record.deadline_s - record.finished_s
+        sentence += f"; {show_span(abs(early_s))} {'before' if early_s >= 0 else 'after'} its deadline"
+    remedy = "" if record.reason == "measured" else remedies.get(record.state, "")
+    return Explanation(record.reason, sentence, remedy, tell_facts(record, events, now_s))
+
+
+def explain_waiting(record: JobRecord, others: list[JobRecord], now_s: float) -> Explanation:
+    """Why an admitted job holds no devices now."""
+    holders = [other for other in others if other.devices and other.id != record.id]
+    held = ", ".join(f"{other.name} ({len(other.devices)})" for other in holders[:5]) or "no one"
+    facts = (f"devices are held by: {held}",)
+    if record.promised and record.plan is not None:
+        start_s = next((start_s for start_s, share in record.plan.segments if share > 0), now_s)
+        when = f"in {show_span(start_s - now_s)}" if start_s > now_s else "now"
+        sentence = f"its plan starts {when} and still ends by {show_instant(record.deadline_s or 0.0)}"
+        return Explanation("planned_later", sentence, "", facts)
+    sentence = "it is best effort, and every device serves a promise or an earlier job now"
+    return Explanation("no_spare_device", sentence, "give it a deadline to get a promise", facts)
+
+
+def explain_running(record: JobRecord, events: list[EventRecord], now_s: float) -> Explanation:
+    """How a running job is doing."""
+    count = len(record.devices)
+    sentence = f"it runs on {count} device{'s' if count != 1 else ''}"
+    if record.total_steps:
+        sentence += f", step {record.step} of {record.total_steps}"
+    if record.predicted_s is not None:
+        sentence += f", expected to end in {show_span(max(0.0, record.predicted_s - now_s))}"
+        if record.promised and record.deadline_s is not None:
+            sentence += f", {show_span(record.deadline_s - record.predicted_s)} before its deadline"
+    return Explanation("running", sentence, "", tell_facts(record, events, now_s))
+
+
+def tell_facts(record: JobRecord, events: list[EventRecord], now_s: float) -> tuple[str, ...]:
+    """The answer it got, and the last things that happened to it."""
+    kinds = {"grows", "shrinks", "moves", "placed", "suspended", "faulted", "at_risk", "missed", "lost", "warned"}
+    last = [event for event in events if event.kind in kinds][-3:]
+    told = [f"{show_span(max(0.0, now_s - event.at_s))} ago: {event.sentence}" for event in last]
+    answer = [record.sentence] if record.active and record.sentence else []
+    return (*answer, *told)
+
+
+def tell_remedy(kind: str, record: JobRecord) -> str:
+    """What to do about a condition."""
+    if kind == "at_risk":
+        return "it may take free and best-effort devices by itself; cancel best-effort jobs, or add devices"
+    if kind == "checkpoint_failing":
+        return "free disk space: springtide du, springtide gc"
+    return ""

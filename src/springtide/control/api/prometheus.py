@@ -1,0 +1,123 @@
+"""The platform in numbers, for Prometheus; computed from the store when asked, so they survive a restart.
+
+Labels are bounded: states, outcomes, device types; never a job's id.
+"""
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from springtide.control.scheduling.inventory import Inventory
+from springtide.control.storage.records import JobOutcome, JobRecord, State
+from springtide.control.storage.store import Store
+
+
+class Numbers(Collector):
+    """Everything about one moment."""
+
+    def __init__(self, store: Store, site: Inventory, now_s: float) -> None:
+        self.store = store
+        self.site = site
+        self.now_s = now_s
+
+    def collect(self) -> list[Metric]:
+        """Every metric with its value now."""
+        active = self.store.active_jobs()
+        ran = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+        ended = [fate for fate in self.store.list_fates() if fate.state in ran]
+        return [
+            self.jobs(),
+            *self.promises(active, ended),
+            *self.running(active, ended),
+            self.offers(),
+            *self.devices(active),
+        ]
+
+    def jobs(self) -> Metric:
+        """Jobs by state."""
+        family = GaugeMetricFamily("springtide_jobs", "Jobs by state.", labels=["state"])
+        counts = self.store.count_jobs()
+        for state in State:
+            family.add_metric([str(state)], counts.get(str(state), 0))
+        return family
+
+    def promises(self, active: list[JobRecord], ended: list[JobOutcome]) -> list[Metric]:
+        """Promises kept and missed, the least slack of those that are open, and how good predictions were."""
+        promised = [record for record in ended if record.promised]
+        met = CounterMetricFamily("springtide_deadline_met", "Promises kept.")
+        met.add_metric([], sum(record.state is State.SUCCEEDED and not record.missed for record in promised))
+        missed = CounterMetricFamily("springtide_deadline_missed", "Promises missed, by cause.", labels=["cause"])
+        causes: dict[str, int] = {"faults": 0, "slower_than_measured": 0}
+        for cause in (*(fate.missed for fate in promised), *(record.missed for record in active)):
+            if cause:
+                causes[cause] = causes.get(cause, 0) + 1
+        for cause, count in sorted(causes.items()):
+            missed.add_metric([cause], count)
+        slack = GaugeMetricFamily("springtide_deadline_slack_seconds", "Least slack of the open promises.")
+        open_slack = [
+            record.deadline_s - record.predicted_s
+            for record in active
+            if record.promised and record.deadline_s is not None and record.predicted_s is not None
+        ]
+        if open_slack:
+            slack.add_metric([], min(open_slack))
+        risk = GaugeMetricFamily("springtide_jobs_at_risk", "Open promises in danger.")
+        risk.add_metric([], sum(record.condition("at_risk") is not None for record in active))
+        return [met, missed, slack, risk, self.errors(promised)]
+
+    def errors(self, promised: list[JobOutcome]) -> Metric:
+        """How far the finish was from what was expected when the promise was made, as a share of the span."""
+        family = SummaryMetricFamily("springtide_prediction_error_ratio", "(finish - expected) / (expected - answer).")
+        ratios = [
+            (record.finished_s - record.expected_s) / (record.expected_s - record.answered_s)
+            for record in promised
+            if record.finished_s is not None
+            and record.expected_s is not None
+            and record.answered_s is not None
+            and record.expected_s > record.answered_s
+            and record.state is State.SUCCEEDED
+        ]
+        family.add_metric([], count_value=len(ratios), sum_value=sum(map(abs, ratios)))
+        return family
+
+    def running(self, active: list[JobRecord], ended: list[JobOutcome]) -> list[Metric]:
+        """What change and faults have cost."""
+        records: list[JobRecord | JobOutcome] = [*active, *ended]
+        pause = SummaryMetricFamily("springtide_rescale_duration_seconds", "Pauses of rescales.")
+        pause.add_metric(
+            [], count_value=sum(one.rescales for one in records), sum_value=sum(one.pause_s for one in records)
+        )
+        faults = CounterMetricFamily("springtide_faults", "Faults that jobs recovered from, or not.")
+        faults.add_metric([], sum(one.faults for one in records))
+        lost = CounterMetricFamily("springtide_lost_work_steps", "Steps done twice because of faults.")
+        lost.add_metric([], sum(one.lost_steps for one in records))
+        return [pause, faults, lost]
+
+    def offers(self) -> Metric:
+        """Offers by outcome."""
+        family = CounterMetricFamily("springtide_offers", "Offers by outcome.", labels=["outcome"])
+        counts = {state: 0 for state in ("open", "accepted", "expired", "withdrawn")}
+        for offer in self.store.offers():
+            counts[offer.state] = counts.get(offer.state, 0) + 1
+        for state, count in counts.items():
+            family.add_metric([state], count)
+        return family
+
+    def devices(self, active: list[JobRecord]) -> list[Metric]:
+        """Devices there are, and devices held."""
+        total = GaugeMetricFamily("springtide_devices", "Devices.", labels=["type"])
+        held = GaugeMetricFamily("springtide_devices_held", "Devices that jobs hold.", labels=["type"])
+        ratio = GaugeMetricFamily("springtide_device_utilisation_ratio", "Held devices by devices.", labels=["type"])
+        taken = self.site.count_types(name for record in active for name in record.devices)
+        for kind, count in self.site.cluster.totals.items():
+            total.add_metric([kind], count)
+            held.add_metric([kind], taken.get(kind, 0))
+            ratio.add_metric([kind], taken.get(kind, 0) / count)
+        return [total, held, ratio]
+
+
+def write_metrics(store: Store, site: Inventory, now_s: float) -> str:
+    """The metrics page."""
+    registry = CollectorRegistry()
+    registry.register(Numbers(store, site, now_s))
+    return generate_latest(registry).decode()

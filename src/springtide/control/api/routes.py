@@ -1,0 +1,400 @@
+"""The HTTP API: routes that check who asks, hand the work to the desk, and answer with documents.
+
+Reading comes straight from the store; whatever changes something goes through the reconciler and is answered when it is
+stored. The gate in front (`gates`) has checked host, origin, body and token.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from springtide import __version__
+from springtide.control.api import documents, explanations
+from springtide.control.api.auth import Limiter, check_run_as, hash_token, make_token
+from springtide.control.api.error_replies import add_error_handlers, check_admin
+from springtide.control.api.guard import Guard
+from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.requests import (
+    MOST_NUMBER,
+    AcceptBody,
+    DrainBody,
+    Hash,
+    JobRef,
+    Number,
+    PlanBody,
+    ResumeBody,
+    SubmitBody,
+    UserBody,
+    UserName,
+)
+from springtide.control.rent_quotes import RentQuotes
+from springtide.control.scheduling import drains
+from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
+from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage import job_logs
+from springtide.control.storage.archives import check_archive, unpack
+from springtide.control.storage.records import JobRecord, State, UserRecord
+from springtide.core.durations import parse_span
+from springtide.core.job_file import build_schema
+from springtide.errors import InputError
+
+T = TypeVar("T")
+Document = dict[str, Any]
+RECENT_EVENTS = 200  # of a job, to say why it is where it is
+RENT_WAIT_S = 2.0  # a reader may wait for what renting would cost; a submission never does
+
+
+def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
+    """A job as a user may know of it: that it is there, but whose and what only of their own."""
+    return record if user.admin or record.user == user.name else replace(record, id="", name="another user's job")
+
+
+class Api:
+    """The routes of one server."""
+
+    def __init__(self, reconciler: Reconciler, request_stop: Callable[[], None]) -> None:
+        self.reconciler = reconciler
+        self.store = reconciler.store
+        self.platform = reconciler.platform
+        self.desk = Operations(reconciler)
+        self.request_stop = request_stop
+        platform = self.platform
+        self.rents = RentQuotes(platform.options.clouds, platform.home, platform.site.device_types, self.store.speed)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Have the reconciler run a function, and wait until its effects are stored."""
+        return await asyncio.wrap_future(self.reconciler.call(function))
+
+    def now_s(self) -> float:
+        """Platform time."""
+        return self.platform.clock.now_s()
+
+    def find_job(self, text: str, user: UserRecord, alone: bool = False) -> JobRecord:
+        """The one job that a text names among those a user may see.
+
+        Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
+        only if no other is active.
+        """
+        found = self.store.find_jobs(text, None if user.admin else user.name)
+        active = [record for record in found if record.active]
+        if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
+            return active[0] if active else found[0]
+        if not found:
+            raise MissingError(f"there is no job {text!r}; list them with: springtide ps --all")
+        if len(found) > 1:
+            names = ", ".join(f"{record.name} ({record.id})" for record in found[:5])
+            raise ConflictError(f"{text!r} stands for several jobs: {names}; give more letters, or the id")
+        return found[0]
+
+    def show_job(self, record: JobRecord, wait_s: float = 0.0) -> Document:
+        """A job with its offers, and what renting would cost if it was declined, as far as that is known by then."""
+        now_s = self.now_s()
+        document = documents.write_job(record, now_s, self.store.offers(record.id))
+        return document | {"rent": self.rents.find(record, now_s, wait_s)}
+
+    def show_answer(self, record: JobRecord, accepts: bool) -> Document:
+        """A job as it was just answered; who was not declined has no offers to look up."""
+        if accepts or record.state in (State.OFFERED, State.DECLINED):
+            return self.show_job(record)
+        return documents.write_job(record, self.now_s())
+
+    def describe_node(self, node: str) -> str:
+        """Whether a node takes work."""
+        return drains.describe_nodes(self.platform.site, self.store.fact(drains.FACT))[node]
+
+    def reload(self, job_id: str) -> JobRecord:
+        """A job as it is stored now."""
+        record = self.store.job(job_id)
+        assert record is not None, "it was just stored"
+        return record
+
+
+def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Callable[[], None]) -> Guard:
+    """The application behind its gate."""
+    app = FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
+    api = Api(reconciler, request_stop)
+    add_job_routes(app, api)
+    add_change_routes(app, api)
+    add_platform_routes(app, api)
+    add_user_routes(app, api)
+    add_error_handlers(app)
+    options = reconciler.platform.options
+    limiter = Limiter(options.rate_per_s, options.burst)
+    return Guard(app, reconciler.store, hosts, limiter, 2 * options.archive_limit_bytes)
+
+
+def add_job_routes(app: FastAPI, api: Api) -> None:
+    """Reading jobs."""
+
+    @app.get("/api/v1/jobs", tags=["jobs"])
+    def list_jobs(
+        request: Request,
+        state: Annotated[list[State] | None, Query()] = None,
+        user: Annotated[str | None, Query(max_length=64)] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        before: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
+    ) -> Document:
+        """Jobs, newest first; a user who is no admin sees their own."""
+        asker: UserRecord = request.state.user
+        owner = user if asker.admin else asker.name
+        records = api.store.list_jobs(state or (), owner, limit, before)
+        now_s = api.now_s()
+        following = records[-1].seq if len(records) == limit else None
+        return documents.write_list("jobs", (documents.write_job(one, now_s) for one in records)) | {"next": following}
+
+    @app.get("/api/v1/jobs/{job}", tags=["jobs"])
+    def show_job(request: Request, job: JobRef) -> Document:
+        """One job."""
+        return api.show_job(api.find_job(job, request.state.user), RENT_WAIT_S)
+
+    @app.get("/api/v1/jobs/{job}/why", tags=["jobs"])
+    def explain_job(request: Request, job: JobRef) -> Document:
+        """Why a job is where it is."""
+        record = api.find_job(job, request.state.user)
+        told = explanations.explain(
+            record,
+            api.store.offers(record.id),
+            api.store.last_events(RECENT_EVENTS, record.id)[::-1],
+            [hide_name(other, request.state.user) for other in api.store.active_jobs()],
+            api.now_s(),
+        )
+        return {
+            "schema": 1,
+            "job": record.id,
+            "name": record.name,
+            "state": str(record.state),
+            "reason": told.reason,
+            "sentence": told.sentence,
+            "remedy": told.remedy,
+            "facts": list(told.facts),
+            "rent": api.rents.find(record, api.now_s(), RENT_WAIT_S),
+        }
+
+    @app.get("/api/v1/jobs/{job}/events", tags=["jobs"])
+    def list_job_events(
+        request: Request, job: JobRef, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
+    ) -> Document:
+        """What happened to a job, oldest first."""
+        record = api.find_job(job, request.state.user)
+        return documents.write_list("events", map(documents.write_event, api.store.events(record.id, after, limit)))
+
+    @app.get("/api/v1/jobs/{job}/logs", tags=["jobs"])
+    def read_logs(
+        request: Request,
+        job: JobRef,
+        rank: Annotated[int, Query(ge=0, le=65536)] = 0,
+        offset: Number = 0,
+        tail: Annotated[int | None, Query(ge=1, le=100000)] = None,
+    ) -> Document:
+        """What a rank wrote, from an offset on, or its last lines."""
+        record = api.find_job(job, request.state.user)
+        page = job_logs.read_log(api.platform.home.logs(record.id), rank, offset, tail, record.active)
+        return {
+            "schema": 1,
+            "job": record.id,
+            "state": str(record.state),
+            "ended": not record.active,
+            "rank": rank,
+            "offset": page.offset,
+            "next_offset": page.next_offset,
+            "text": page.text,
+        }
+
+    @app.get("/api/v1/jobs/{job}/metrics", tags=["jobs"])
+    def read_metrics(request: Request, job: JobRef, after_step: Number = 0) -> Document:
+        """What `run.log` recorded, one entry per step, across all resumes."""
+        record = api.find_job(job, request.state.user)
+        return documents.write_list("metrics", job_logs.read_metrics(api.platform.home.logs(record.id), after_step))
+
+
+def add_change_routes(app: FastAPI, api: Api) -> None:
+    """Changing jobs."""
+
+    @app.post("/api/v1/jobs", tags=["jobs"], status_code=201)
+    async def submit_job(request: Request, body: SubmitBody) -> JSONResponse:
+        """Ask for a promise: 201 with the answer, or 202 while the speed of unknown code is measured."""
+        user: UserRecord = request.state.user
+        submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer)
+        job_id = await api.call(lambda: api.desk.submit(submission))
+        record = api.reload(job_id)
+        return JSONResponse(api.show_answer(record, body.accept_offer), 202 if record.state is State.PROBING else 201)
+
+    @app.post("/api/v1/plan", tags=["jobs"])
+    async def plan_job(request: Request, body: PlanBody) -> Document:
+        """What a submission would be told now; nothing is stored, unless unknown code is to be measured.
+
+        `probe` is then the job that does so. It ends when it has; the next plan knows the speed.
+        """
+        submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
+        forecast = await api.call(lambda: api.desk.plan(submission))
+        unknown = body.probe and forecast.reason == "unknown_speed"
+        measuring = await api.call(lambda: api.desk.measure(submission)) if unknown else None
+        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring}
+
+    @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
+    async def cancel_job(request: Request, job: JobRef) -> Document:
+        """End a job for good; its last checkpoint stays."""
+        user: UserRecord = request.state.user
+        record = api.find_job(job, user, alone=True)
+        await api.call(lambda: api.desk.cancel(record.id, user.name))
+        return api.show_job(api.reload(record.id))
+
+    @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
+    async def resume_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
+        """Let a paused, cancelled or failed job go on from its last checkpoint."""
+        record = api.find_job(job, request.state.user)
+        await api.call(lambda: api.desk.resume(record.id, body.secrets if body is not None else {}))
+        return api.show_job(api.reload(record.id))
+
+    @app.post("/api/v1/jobs/{job}/accept", tags=["jobs"])
+    async def accept_offer(request: Request, job: JobRef, body: AcceptBody) -> Document:
+        """Take an open offer; it is checked once more."""
+        record = api.find_job(job, request.state.user)
+        await api.call(lambda: api.desk.accept(record.id, body.offer))
+        return api.show_job(api.reload(record.id))
+
+    @app.head("/api/v1/archives/{code_hash}", tags=["archives"])
+    @app.get("/api/v1/archives/{code_hash}", tags=["archives"])
+    def find_archive(code_hash: Hash) -> Document:
+        """Whether an archive is here already."""
+        if not (api.platform.home.code / code_hash).is_dir():
+            raise MissingError(f"archive {code_hash} is not here")
+        return {"schema": 1, "archive": code_hash}
+
+    @app.put("/api/v1/archives/{code_hash}", tags=["archives"], status_code=201)
+    async def store_archive(request: Request, code_hash: Hash) -> Document:
+        """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
+        data = await request.body()
+        limit_bytes = api.platform.options.archive_limit_bytes
+        found = check_archive(data, limit_bytes)
+        if found != code_hash:
+            raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
+        await asyncio.to_thread(unpack, data, api.platform.home.code / code_hash, limit_bytes)
+        return {"schema": 1, "archive": code_hash}
+
+
+def add_platform_routes(app: FastAPI, api: Api) -> None:
+    """The server itself."""
+
+    @app.get("/healthz", tags=["server"])
+    def check_health() -> Document:
+        """That the server is up; needs no token."""
+        return {"schema": 1, "status": "ok", "version": __version__}
+
+    @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
+    def show_metrics() -> PlainTextResponse:
+        """Metrics for Prometheus."""
+        return PlainTextResponse(write_metrics(api.store, api.platform.site, api.now_s()), media_type="text/plain")
+
+    @app.get("/api/v1/nodes", tags=["server"])
+    def list_nodes(request: Request) -> Document:
+        """The devices, and who holds them; of other users' jobs only that they do."""
+        active = [hide_name(record, request.state.user) for record in api.store.active_jobs()]
+        holders = {name: record for record in active for name in record.devices}
+        site = api.platform.site
+        states = drains.describe_nodes(site, api.store.fact(drains.FACT))
+        devices = [
+            {
+                "name": name,
+                "node": label,
+                "state": states[label],
+                "type": device_type,
+                "job": holders[name].id or None if name in holders else None,
+                "job_name": holders[name].name if name in holders else None,
+            }
+            for label, node, device_type in zip(site.nodes, site.names, site.types, strict=True)
+            for name in node
+        ]
+        return documents.write_list("devices", devices)
+
+    @app.post("/api/v1/nodes/{node}/drain", tags=["server"])
+    async def drain_node(request: Request, node: str, body: DrainBody) -> Document:
+        """Let a node take no more work; its jobs shrink, move or checkpoint within the grace."""
+        check_admin(request.state.user)
+        grace_s = parse_span(body.grace, "grace")
+        await api.call(lambda: api.desk.drain(node, grace_s))
+        return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
+
+    @app.post("/api/v1/nodes/{node}/undrain", tags=["server"])
+    async def undrain_node(request: Request, node: str) -> Document:
+        """Let a drained node take work again."""
+        check_admin(request.state.user)
+        await api.call(lambda: api.desk.undrain(node))
+        return {"schema": 1, "node": node, "state": api.describe_node(node)}
+
+    @app.get("/api/v1/events", tags=["server"])
+    def list_events(
+        request: Request, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
+    ) -> Document:
+        """What happened to all jobs a user may see, oldest first."""
+        user: UserRecord = request.state.user
+        events = api.store.events(None, after, limit, None if user.admin else user.name)
+        return documents.write_list("events", map(documents.write_event, events))
+
+    @app.get("/api/v1/server", tags=["server"])
+    def show_server() -> Document:
+        """What this server is, and what it holds."""
+        platform = api.platform
+        return {
+            "schema": 1,
+            "version": __version__,
+            "policy": platform.options.policy,
+            "archive_limit_bytes": platform.options.archive_limit_bytes,
+            "devices": platform.site.cluster.total,
+            "device_type": ",".join(platform.site.device_types),
+            "jobs": api.store.count_jobs(),
+            "now": documents.show_time(api.now_s()),
+        }
+
+    @app.get("/api/v1/schema", tags=["server"])
+    def show_schema() -> Document:
+        """The JSON Schema of a job file."""
+        return build_schema()
+
+    @app.post("/api/v1/stop", tags=["server"], status_code=202)
+    def stop_server(request: Request) -> Document:
+        """End the server and everything it started; jobs go on from their checkpoints when it is started again."""
+        check_admin(request.state.user)
+        api.request_stop()
+        return {"schema": 1, "status": "stopping"}
+
+
+def add_user_routes(app: FastAPI, api: Api) -> None:
+    """Users; for admins."""
+
+    @app.get("/api/v1/users", tags=["users"])
+    def list_users(request: Request) -> Document:
+        """Everyone who has a token."""
+        check_admin(request.state.user)
+        return documents.write_list("users", map(documents.write_user, api.store.users()))
+
+    @app.put("/api/v1/users/{name}", tags=["users"])
+    def put_user(request: Request, name: UserName, body: UserBody) -> Document:
+        """Add a user with a new token, shown once; or change the limits of one."""
+        check_admin(request.state.user)
+        if name == request.state.user.name and not body.admin:
+            raise ConflictError(f"user {name} cannot take their own admin rights away; keep them with --admin")
+        known = next((user for user in api.store.users() if user.name == name), None)
+        token = make_token() if known is None else None
+        token_hash = known.token_hash if known is not None else hash_token(token or "")
+        user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
+        check_run_as(body.run_as)
+        if body.run_as is not None:
+            api.platform.home.let_through()
+        api.store.put_user(user)
+        return {"schema": 1, **documents.write_user(user), "token": token}
+
+    @app.delete("/api/v1/users/{name}", tags=["users"])
+    def drop_user(request: Request, name: UserName) -> Document:
+        """Take a user's token away; their jobs go on."""
+        check_admin(request.state.user)
+        if name == request.state.user.name:
+            raise ConflictError(f"user {name} cannot remove themselves; ask another admin")
+        if not api.store.drop_user(name):
+            raise MissingError(f"there is no user {name!r}")
+        return {"schema": 1, "removed": name}

@@ -1,0 +1,73 @@
+"""Where jobs run: this machine's processes, or nothing at all (`fake`), behind the one protocol of `executors`."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory
+from springtide.control.storage.state_dir import StateDir
+from springtide.errors import InputError
+from springtide.executors.fake import FakeExecutor, FakeJob, FakeRun
+from springtide.executors.local.discovery import Device, make_cpu_slots, parse_slots
+from springtide.executors.protocol import Event, Executor, Probe, Start
+
+NAMES = ("local", "fake")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorHandle:
+    """An executor, its devices, and how to end everything it started."""
+
+    executor: Executor
+    site: Inventory
+    close: Callable[[], None]
+
+
+class RealTimeFake(FakeExecutor):
+    """The fake executor on real time: its clock moves as the wall's does, whenever it is asked for events."""
+
+    def __init__(self, usual: FakeJob | None = None) -> None:
+        super().__init__(now_s=time.time())
+        self.usual = usual or FakeJob()
+        self.last_s = time.monotonic()
+
+    def begin(self, order: Start | Probe) -> FakeRun:
+        """A job that behaves as usual."""
+        self.behaviours.setdefault(order.job, self.usual)
+        return super().begin(order)
+
+    def events(self, after: int) -> tuple[Event, ...]:
+        """What happened up to now."""
+        now_s = time.monotonic()
+        self.advance(now_s - self.last_s)
+        self.last_s = now_s
+        return super().events(after)
+
+
+def open_executor(name: str, home: StateDir, devices: str | None, nodes: int = 1) -> ExecutorHandle:
+    """The engine of this name; `devices` are the CPU slots where there is no GPU, a number or numbers by type.
+
+    The devices of each type are cut into so many nodes.
+    """
+    if name == "fake":
+        slots = [
+            Device(f"{device_type}:{k}", device_type)
+            for k, device_type in enumerate(parse_slots(devices or "2", "fake"))
+        ]
+        return ExecutorHandle(RealTimeFake(), list_inventory(slots, nodes), lambda: None)
+    if name != "local":
+        raise InputError(f"unknown engine {name!r}; there are: {', '.join(NAMES)}")
+    from springtide.executors.local.executor import LocalExecutor
+
+    if devices is not None:
+        make_cpu_slots(devices)  # refused here, not in the log of an agent that does not start
+    executor = LocalExecutor(home.root, devices)
+    return ExecutorHandle(executor, list_inventory(executor.devices(), nodes), executor.shutdown)
+
+
+def list_inventory(found: Sequence[Device], nodes: int = 1) -> Inventory:
+    """The site of a machine's devices; those of each type are nodes of their own."""
+    names: dict[str, list[str]] = {}
+    for device in found:
+        names.setdefault(device.type, []).append(device.name)
+    return join_inventories([make_inventory(device_type, devices, nodes) for device_type, devices in names.items()])

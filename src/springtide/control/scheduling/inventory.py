@@ -1,0 +1,111 @@
+"""The devices of this platform: their names for the executor, their places for policies and placement."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from springtide.core.devices import Cluster, Devices, NodeGroup, NodeSlice, join_slices
+from springtide.errors import ClusterError
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Nodes of one device type each, as lists of device names: node i, bit k of a mask is `usable[i][k]`."""
+
+    names: tuple[tuple[str, ...], ...]
+    #: The type of each node's devices.
+    types: tuple[str, ...]
+    #: Nodes that take no work; policies do not see them.
+    drained: frozenset[str] = frozenset()
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of all nodes."""
+        return tuple(f"node-{number}" for number in range(len(self.names)))
+
+    def names_of(self, node: str) -> tuple[str, ...]:
+        """The devices of a node."""
+        return self.names[self.nodes.index(node)]
+
+    @cached_property
+    def device_types(self) -> tuple[str, ...]:
+        """Types in order of first appearance, drained nodes included."""
+        return tuple(dict.fromkeys(self.types))
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are devices of several types, so that a job's speed and bits depend on which it holds."""
+        return len(self.device_types) > 1
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """All devices of each type, drained nodes included."""
+        pairs = list(zip(self.types, self.names, strict=True))
+        return {
+            device_type: sum(len(names) for one, names in pairs if one == device_type)
+            for device_type in self.device_types
+        }
+
+    @cached_property
+    def usable(self) -> tuple[tuple[str, ...], ...]:
+        """The devices of each node that takes work."""
+        return tuple(names for node, names in zip(self.nodes, self.names, strict=True) if node not in self.drained)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The devices as policies see them."""
+        taking = zip(self.nodes, self.names, self.types, strict=True)
+        return Cluster(
+            tuple(
+                NodeGroup(1, len(names), device_type) for node, names, device_type in taking if node not in self.drained
+            )
+        )
+
+    @cached_property
+    def _types(self) -> dict[str, str]:
+        return {name: device_type for names, device_type in zip(self.names, self.types, strict=True) for name in names}
+
+    def type_of(self, name: str) -> str:
+        """The type of a device."""
+        return self._types[name]
+
+    def count_types(self, names: Iterable[str]) -> dict[str, int]:
+        """How many of these devices there are of each type, in order of first appearance."""
+        return dict(Counter(self._types[name] for name in names if name in self._types))
+
+    def describe(self, names: Sequence[str]) -> str:
+        """So many devices, by type where there are several."""
+        if not self.is_mixed:
+            return f"{len(names)} device{'s' if len(names) != 1 else ''}"
+        return " and ".join(f"{count} {device_type}" for device_type, count in self.count_types(names).items())
+
+    @cached_property
+    def _places(self) -> dict[str, NodeSlice]:
+        return {name: NodeSlice(i, 1 << k) for i, node in enumerate(self.usable) for k, name in enumerate(node)}
+
+    def name_devices(self, devices: Devices) -> tuple[str, ...]:
+        """The names of a set of devices, in order."""
+        return tuple(name for node, mask in devices for k, name in enumerate(self.usable[node]) if mask >> k & 1)
+
+    def find_devices(self, names: Iterable[str]) -> Devices:
+        """The set of devices with these names; names that are gone are left out."""
+        return join_slices([self._places[name] for name in names if name in self._places])
+
+
+def make_inventory(device_type: str, names: Iterable[str], nodes: int = 1) -> Inventory:
+    """Devices of one type, as one node or cut into several of consecutive devices, each of which can be drained."""
+    devices = tuple(names)
+    if nodes > len(devices):
+        raise ClusterError(f"{len(devices)} devices cannot be cut into {nodes} nodes; a node needs at least one")
+    bounds = [len(devices) * number // nodes for number in range(nodes + 1)]
+    return Inventory(tuple(devices[first:last] for first, last in pairwise(bounds)), (device_type,) * nodes)
+
+
+def join_inventories(sites: Sequence[Inventory]) -> Inventory:
+    """All nodes of several sites."""
+    return Inventory(
+        tuple(names for site in sites for names in site.names),
+        tuple(device_type for site in sites for device_type in site.types),
+    )

@@ -1,0 +1,129 @@
+"""Keeping house: what takes space in a state directory, and what no job needs any more.
+
+A finished job keeps its last checkpoint and its output; a cancelled one its last checkpoint for seven days; records and
+folders go after ninety. Code goes with the last job that runs from it. A server does this by itself every hour; what
+has no job yet (code that was just uploaded) and what may still be written is left alone for as long.
+"""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from springtide.control.storage.records import JobOutcome, State
+from springtide.control.storage.state_dir import StateDir
+from springtide.control.storage.store import Store
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+KEEP_DAYS = 90.0
+KEEP_CANCELLED_DAYS = 7.0
+FIRST_S = 60.0  # after its start a server has jobs to adopt
+logger = logging.getLogger("springtide.control")
+
+
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """Something on disk: what it is, where, and how large."""
+
+    kind: str
+    path: Path
+    bytes: int
+
+
+def measure(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file() and not entry.is_symlink())
+
+
+def list_usage(home: StateDir) -> list[Removable]:
+    """What takes space: database, logs and other files of the server, code, and each job's folders, largest first."""
+    files = [path for path in home.root.iterdir() if path.is_file()] if home.root.is_dir() else []
+    pieces = [piece("database" if path.name.startswith(home.database.name) else "server", path) for path in files]
+    pieces += [piece("code", path) for path in list_folders(home.code)]
+    for job in list_folders(home.jobs):
+        pieces += [piece(path.name, path) for path in list_folders(job)]
+    return sorted(pieces, key=lambda piece: (-piece.bytes, str(piece.path)))
+
+
+def list_folders(path: Path) -> list[Path]:
+    """Folders in a folder."""
+    return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+
+
+def list_garbage(home: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
+    """What may go now."""
+    fates = {fate.id: fate for fate in store.list_fates()}
+    garbage: list[Removable] = []
+    for folder in list_folders(home.jobs):
+        fate = fates.get(folder.name)
+        if fate is not None:
+            garbage += list_job_garbage(home, fate, now_s, keep_days)
+        elif not is_young(folder):
+            garbage.append(piece("job", folder))
+    used = {fate.archive for fate in fates.values() if not is_old(fate, now_s, keep_days)}
+    unused = [folder for folder in list_folders(home.code) if folder.name not in used]
+    return garbage + [piece("code", folder) for folder in unused if not is_young(folder)]
+
+
+def list_job_garbage(home: StateDir, fate: JobOutcome, now_s: float, keep_days: float) -> list[Removable]:
+    """What of one job's folder may go now."""
+    if fate.active:
+        return []
+    if is_old(fate, now_s, keep_days):
+        return [piece("job", home.job_folder(fate.id))]
+    # one that is being written while a cancelled job ends has a name with a dot
+    checkpoints = [one for one in list_folders(home.checkpoints(fate.id)) if one.name[0] != "." or not is_young(one)]
+    is_past = fate.state is State.CANCELLED and is_old(fate, now_s, KEEP_CANCELLED_DAYS)
+    found = {"checkpoint": checkpoints if is_past else checkpoints[:-1]}
+    found["probe"] = [home.scratch(fate.id)]
+    found["secrets"] = [home.secrets_file(fate.id)]
+    return [piece(kind, path) for kind, paths in found.items() for path in paths if path.exists()]
+
+
+def is_old(fate: JobOutcome, now_s: float, days: float) -> bool:
+    """Whether a job ended so long ago."""
+    return not fate.active and fate.finished_s is not None and fate.finished_s < now_s - days * DAY_S
+
+
+def is_young(path: Path) -> bool:
+    """Whether something was put there within the last hour, by the clock of the disk."""
+    return path.stat().st_mtime > time.time() - HOUR_S
+
+
+def piece(kind: str, path: Path) -> Removable:
+    """Something on disk with its size."""
+    return Removable(kind, path, measure(path))
+
+
+def collect(home: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
+    """Remove what may go; returns what went."""
+    garbage = list_garbage(home, store, now_s, keep_days)
+    store.prune(now_s - keep_days * DAY_S)
+    for one in garbage:
+        if one.path.is_file():
+            one.path.unlink()
+        else:
+            shutil.rmtree(one.path, ignore_errors=True)
+    return garbage
+
+
+def keep_house(home: StateDir, store: Store, now_s: Callable[[], float], keep_days: float, ended: Event) -> None:
+    """Remove what may go, now and then, until the server has ended. What goes wrong is logged and tried again."""
+    wait_s = FIRST_S
+    while not ended.wait(wait_s):
+        wait_s = HOUR_S
+        try:
+            gone = collect(home, store, now_s(), keep_days)
+        except (OSError, SQLAlchemyError):
+            logger.exception("keeping house failed; it is tried again in an hour")
+            continue
+        if gone:
+            logger.info("removed %d things of ended jobs, %.1f MB", len(gone), sum(one.bytes for one in gone) / 1e6)

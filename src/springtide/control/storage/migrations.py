@@ -1,0 +1,78 @@
+"""Brings a database to the newest form, step by numbered step, after a backup; refuses one from a newer version.
+
+A step is never edited once released: a change of the tables is a new step at the end of `STEPS`.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from springtide.control.storage.tables import METADATA
+from springtide.errors import StateError
+
+Step = Callable[[Connection], None]
+
+
+def create_tables(connection: Connection) -> None:
+    """Step 1: the first form of every table."""
+    METADATA.create_all(connection)
+
+
+def know_types(connection: Connection) -> None:
+    """Step 2: where a job first ran, and speeds by device type. New databases have the column from step 1."""
+    if "home" not in {column["name"] for column in inspect(connection).get_columns("jobs")}:
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN home VARCHAR NOT NULL DEFAULT ''"))
+    connection.execute(text("UPDATE speeds SET key = key || '@' || device_type"))
+
+
+STEPS: tuple[Step, ...] = (create_tables, know_types)
+VERSION = len(STEPS)
+
+
+def read_version(connection: Connection) -> int:
+    """The number of the last step taken; 0 for an empty database."""
+    if not inspect(connection).has_table("schema_version"):
+        return 0
+    return int(connection.execute(text("SELECT version FROM schema_version")).scalar_one())
+
+
+def migrate(engine: Engine, path: Path | None, steps: tuple[Step, ...] = STEPS) -> None:
+    """Take the steps that are missing, all or none; `path` is the SQLite file, which is backed up first."""
+    with engine.connect() as connection:
+        version = read_version(connection)
+    if version > len(steps):
+        raise StateError(
+            f"the database is of version {version}, this springtide knows up to {len(steps)}; install the newer "
+            "springtide again, or point SPRINGTIDE_HOME at another directory"
+        )
+    if version == len(steps):
+        return
+    if version and path is not None:
+        back_up(path, path.with_name(f"{path.name}.before-{len(steps)}"))
+    with engine.begin() as connection:
+        for step in steps[version:]:
+            step(connection)
+        write_version(connection, len(steps))
+
+
+def write_version(connection: Connection, version: int) -> None:
+    """Note the number of the last step taken."""
+    connection.execute(text("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"))
+    connection.execute(text("DELETE FROM schema_version"))
+    connection.execute(text("INSERT INTO schema_version (version) VALUES (:version)"), {"version": version})
+
+
+def back_up(source: Path, target: Path) -> None:
+    """Copy a SQLite database that may be in use, by SQLite's online backup; complete or not at all."""
+    partial = target.with_name(target.name + ".part")
+    partial.unlink(missing_ok=True)
+    origin, copy = sqlite3.connect(source), sqlite3.connect(partial)
+    try:
+        origin.backup(copy)
+    finally:
+        copy.close()
+        origin.close()
+    partial.chmod(0o600)
+    partial.replace(target)

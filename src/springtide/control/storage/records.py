@@ -1,0 +1,202 @@
+"""What the store remembers: jobs, events, offers, speeds and users, as frozen values in plain types.
+
+A record says what is true and was decided; what follows from it (views, answers in words, tables) is made elsewhere.
+All instants are platform time, in seconds since 1970.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class State(StrEnum):
+    """Where a job is in its life."""
+
+    PROBING = "probing"
+    WAITLISTED = "waitlisted"
+    OFFERED = "offered"
+    DECLINED = "declined"
+    ADMITTED = "admitted"
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ACTIVE = frozenset({State.PROBING, State.WAITLISTED, State.OFFERED, State.ADMITTED, State.RUNNING, State.PAUSED})
+ENDED = frozenset(State) - ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that is so beside the state: at_risk, rescaling, recovering or checkpoint_failing."""
+
+    kind: str
+    reason: str
+    sentence: str
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """The plan that certifies a promise: (start, share) pairs, the finish, and how long devices stay planned.
+
+    On a platform of several device types `device_type` is the one it rests on, or several joined by `+`.
+    """
+
+    segments: tuple[tuple[float, int], ...]
+    finish_s: float
+    held_until_s: float
+    device_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job: what was asked, what was answered, where it stands."""
+
+    id: str
+    name: str
+    user: str
+    state: State
+    spec: dict[str, Any]
+    submitted_s: float
+    seq: int = 0
+    archive: str = ""
+    speed_key: str = ""
+    deadline_s: float | None = None
+    #: None until the script, or an earlier run of the same code, has said.
+    total_steps: int | None = None
+    logical_workers: int | None = None
+    step: int = 0
+    reason: str = ""
+    sentence: str = ""
+    answered_s: float | None = None
+    answer_by_s: float | None = None
+    promised: bool = False
+    plan: PlanRecord | None = None
+    #: When it is expected to end as things stand; None while nobody knows.
+    predicted_s: float | None = None
+    conditions: tuple[Condition, ...] = ()
+    #: The number of the last instruction for it.
+    generation: int = 0
+    devices: tuple[str, ...] = ()
+    #: The device type it first ran on; below D2 it stays there.
+    home: str = ""
+    first_start_s: float | None = None
+    finished_s: float | None = None
+    exit_code: int | None = None
+    rescales: int = 0
+    faults: int = 0
+    pause_s: float = 0.0
+    lost_steps: int = 0
+    #: Device-seconds held up to `settled_s`, and seconds during which it held any.
+    served: float = 0.0
+    ran_s: float = 0.0
+    settled_s: float = 0.0
+    #: Why a promise was missed; empty while it was not.
+    missed: str = ""
+    #: Whether the nearest offer is to be taken at once if it is declined.
+    accept_offer: bool = False
+    #: What was expected when it was answered, to be compared with what came.
+    expected_s: float | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is still to happen to it."""
+        return self.state in ACTIVE
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of a kind, if it holds."""
+        return next((one for one in self.conditions if one.kind == kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """What became of a job: what keeping house and metrics ask of thousands of them, so no more than that."""
+
+    id: str
+    archive: str
+    state: State
+    finished_s: float | None = None
+    promised: bool = False
+    missed: str = ""
+    answered_s: float | None = None
+    expected_s: float | None = None
+    rescales: int = 0
+    pause_s: float = 0.0
+    faults: int = 0
+    lost_steps: int = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is still to happen to it."""
+        return self.state in ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """Something that happened, in one sentence and as data."""
+
+    at_s: float
+    kind: str
+    sentence: str
+    job: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRecord:
+    """What would be accepted instead of a declined job: `kind` is deadline or work."""
+
+    id: str
+    job: str
+    user: str
+    kind: str
+    deadline_s: float
+    steps: int
+    expires_s: float
+    #: Whether devices are kept for it until it expires.
+    reserved: bool = False
+    #: open, accepted, expired or withdrawn
+    state: str = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedRecord:
+    """What is known of how fast some code runs on devices of one type: points, start-up, pauses, announced work."""
+
+    key: str
+    #: share -> (steps measured, steps per second)
+    points: dict[int, tuple[int, float]] = field(default_factory=dict)
+    startup_s: float = 0.0
+    pause_s: float | None = None
+    total_steps: int | None = None
+    steps_per_epoch: int | None = None
+    logical_workers: int | None = None
+    device_type: str = ""
+    #: Whether a whole epoch has been seen, so that time outside steps is in the points.
+    whole_epoch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UserRecord:
+    """Who may submit: the hash of a token, and limits; None means the server's default."""
+
+    name: str
+    token_hash: str
+    admin: bool = False
+    quota_device_s: float | None = None
+    most_active: int | None = None
+    run_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRecord:
+    """An instruction for the executor, stored before it is sent."""
+
+    job: str
+    generation: int
+    key: str
+    body: dict[str, Any]

@@ -1,0 +1,144 @@
+"""The state directory: where everything of a server lies on disk. Mode 0700, made on first use."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from springtide.errors import StateError
+from springtide.executors.local.paths import open_private
+
+
+def find_home() -> "StateDir":
+    """`$SPRINGTIDE_HOME`, or the user's state directory."""
+    given = os.environ.get("SPRINGTIDE_HOME")
+    if given:
+        return StateDir(Path(given).absolute())
+    state = os.environ.get("XDG_STATE_HOME")
+    return StateDir((Path(state) if state else Path.home() / ".local" / "state") / "springtide")
+
+
+@dataclass(frozen=True, slots=True)
+class StateDir:
+    """Paths below one state directory."""
+
+    root: Path
+
+    def make(self) -> "StateDir":
+        """Create the directory, for this user's eyes only; one that others may pass through stays so."""
+        try:
+            for folder in (self.root, self.code, self.jobs):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                if folder.stat().st_mode & 0o066:
+                    folder.chmod(0o700)
+        except OSError as error:
+            raise StateError(
+                f"state directory {str(self.root)!r} cannot be used ({error.strerror}); set SPRINGTIDE_HOME to another"
+            ) from None
+        return self
+
+    def let_through(self, others: bool = True) -> None:
+        """Let other users reach what is theirs below, or not; they can list nothing. For jobs with `run_as`."""
+        for folder in (self.root, self.code, self.jobs):
+            folder.chmod(0o711 if others else 0o700)
+
+    def note_database(self, url: str | None) -> None:
+        """Write down that the jobs here are in a database elsewhere, or that they are not."""
+        if url is None:
+            self.elsewhere.unlink(missing_ok=True)
+        else:
+            self.elsewhere.write_text(url.partition(":")[0] + "\n")  # no more of it: it may hold a password
+
+    @property
+    def token(self) -> Path:
+        """The token that lets this user in."""
+        return self.root / "token"
+
+    @property
+    def database(self) -> Path:
+        """Everything that is remembered."""
+        return self.root / "springtide.db"
+
+    @property
+    def elsewhere(self) -> Path:
+        """There if the last server kept its records in another database; says of which kind."""
+        return self.root / "database"
+
+    @property
+    def address(self) -> Path:
+        """Where the running server listens, and its process id."""
+        return self.root / "server.json"
+
+    @property
+    def config(self) -> Path:
+        """The server's own settings, written by its owner."""
+        return self.root / "server.yaml"
+
+    @property
+    def log(self) -> Path:
+        """What a server in the background writes."""
+        return self.root / "server.log"
+
+    @property
+    def code(self) -> Path:
+        """Unpacked archives by hash."""
+        return self.root / "code"
+
+    @property
+    def jobs(self) -> Path:
+        """A folder per job."""
+        return self.root / "jobs"
+
+    def job_folder(self, job_id: str) -> Path:
+        """All that a job leaves on disk: logs, output, checkpoints."""
+        return self.jobs / job_id
+
+    def logs(self, job_id: str) -> Path:
+        """The logs of a job's ranks, and its metrics."""
+        return self.job_folder(job_id) / "logs"
+
+    def output(self, job_id: str) -> Path:
+        """`$SPRINGTIDE_OUTPUT` of a job."""
+        return self.job_folder(job_id) / "output"
+
+    def checkpoints(self, job_id: str) -> Path:
+        """The checkpoints of a job, unless its file says otherwise."""
+        return self.job_folder(job_id) / "checkpoints"
+
+    def scratch(self, job_id: str) -> Path:
+        """The checkpoints and output of a probe, thrown away."""
+        return self.job_folder(job_id) / "probe"
+
+    def secrets_file(self, job_id: str) -> Path:
+        """The values of a job's secrets while it lives."""
+        return self.job_folder(job_id) / "secrets.json"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with open(partial, "w", encoding="utf-8", opener=open_private) as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def write_secrets(home: StateDir, job_id: str, values: Mapping[str, str], owner: str | None = None) -> None:
+    """Keep the secrets of a job until it ends; the folder they lie in is that of the user whom its processes run as."""
+    if not values:
+        return
+    write_private(home.secrets_file(job_id), json.dumps(dict(values)))
+    if owner is not None:
+        shutil.chown(home.job_folder(job_id), owner)
+
+
+def read_address(home: StateDir) -> dict[str, Any] | None:
+    """Where the server of this state directory said it listens; None if none did."""
+    try:
+        address: dict[str, Any] = json.loads(home.address.read_text())
+    except (OSError, ValueError):
+        return None
+    return address

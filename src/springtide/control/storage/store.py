@@ -1,0 +1,293 @@
+"""The memory of the platform: every record in SQLite (or PostgreSQL by URL), through SQLAlchemy Core.
+
+One writer, the reconciler, whose changes are gathered in a `Batch` and written in one transaction before anything is
+done; any number of readers. Knows nothing of policies or executors.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, Executable, Row, Table, bindparam, create_engine, event, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, make_url
+
+from springtide.control.storage.migrations import migrate
+from springtide.control.storage.records import (
+    ACTIVE,
+    Condition,
+    EventRecord,
+    JobOutcome,
+    JobRecord,
+    OfferRecord,
+    OrderRecord,
+    PlanRecord,
+    SpeedRecord,
+    State,
+    UserRecord,
+)
+from springtide.control.storage.tables import EVENTS, FACTS, JOBS, OFFERS, ORDERS, SPEEDS, USERS
+
+RECENT_JOBS = 256
+FORGET_ORDER = ORDERS.delete().where(
+    (ORDERS.c.job == bindparam("sent_job")) & (ORDERS.c.generation == bindparam("sent_generation"))
+)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes to be written together; a later change of the same thing replaces the earlier one."""
+
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    events: list[EventRecord] = field(default_factory=list)
+    offers: dict[str, OfferRecord] = field(default_factory=dict)
+    speeds: dict[str, SpeedRecord] = field(default_factory=dict)
+    orders: list[OrderRecord] = field(default_factory=list)
+    sent: list[OrderRecord] = field(default_factory=list)  # orders that the executor has
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.events or self.offers or self.speeds or self.orders or self.sent or self.facts)
+
+
+class Store:
+    """Reads and writes records. Safe to use from several threads."""
+
+    def __init__(self, url: str) -> None:
+        address = name_driver(make_url(url))
+        self.path = Path(address.database) if address.drivername.startswith("sqlite") and address.database else None
+        if self.path is not None:
+            self.path.touch(mode=0o600)  # what SQLite puts beside it gets the same mode
+        self.engine = open_engine(address)
+        self._users: list[UserRecord] | None = None
+        self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
+        migrate(self.engine, self.path)
+        if self.path is not None:
+            self.path.chmod(0o600)
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self.engine.dispose()
+
+    def write(self, batch: Batch) -> None:
+        """Write all changes of a batch, or none."""
+        with self.engine.begin() as connection:
+            upsert(connection, JOBS, "id", [write_job(record) for record in batch.jobs.values()])
+            if batch.events:
+                rows = [{k: v for k, v in asdict(one).items() if k != "seq"} for one in batch.events]
+                connection.execute(EVENTS.insert(), rows)
+            upsert(connection, OFFERS, "id", [asdict(offer) for offer in batch.offers.values()])
+            upsert(connection, SPEEDS, "key", [asdict(speed) for speed in batch.speeds.values()])
+            if batch.orders:
+                connection.execute(ORDERS.insert(), [asdict(order) for order in batch.orders])
+            if batch.sent:
+                keys = [{"sent_job": order.job, "sent_generation": order.generation} for order in batch.sent]
+                connection.execute(FORGET_ORDER, keys)
+            upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
+        self._remember(batch.jobs)
+
+    def _remember(self, jobs: dict[str, JobRecord]) -> None:
+        """Keep the last written jobs at hand. Only this process writes, and records are never changed."""
+        recent = {**self._recent, **jobs}
+        self._recent = dict(list(recent.items())[-RECENT_JOBS:])
+
+    def list_orders(self) -> list[OrderRecord]:
+        """Instructions that may not have reached the executor, oldest first for each job."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(ORDERS).order_by(ORDERS.c.job, ORDERS.c.generation))
+            return [OrderRecord(**row._mapping) for row in rows]
+
+    def next_seq(self) -> int:
+        """The number that the next job will have."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(select(func.coalesce(func.max(JOBS.c.seq), 0))).scalar_one()) + 1
+
+    def fact(self, name: str) -> Any:
+        """A remembered fact, None if there is none."""
+        with self.engine.connect() as connection:
+            return connection.execute(select(FACTS.c.value).where(FACTS.c.name == name)).scalar_one_or_none()
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """The job of this id."""
+        recent = self._recent.get(job_id)
+        if recent is not None:
+            return recent
+        with self.engine.connect() as connection:
+            row = connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
+            return None if row is None else read_job(row)
+
+    def find_jobs(self, text: str, user: str | None = None) -> list[JobRecord]:
+        """The jobs that an id, a name, or a prefix of either stands for: the exact ones if there are any."""
+        exact = (JOBS.c.id == text) | (JOBS.c.name == text)
+        near = JOBS.c.id.startswith(text, autoescape=True) | JOBS.c.name.startswith(text, autoescape=True)
+        with self.engine.connect() as connection:
+            for chosen in (exact, near):
+                query = select(JOBS).where(chosen).order_by(JOBS.c.seq.desc()).limit(20)
+                rows = connection.execute(query if user is None else query.where(JOBS.c.user == user)).all()
+                if rows:
+                    return [read_job(row) for row in rows]
+        return []
+
+    def list_jobs(
+        self, states: Iterable[State] = (), user: str | None = None, limit: int | None = None, before: int | None = None
+    ) -> list[JobRecord]:
+        """Jobs, newest first, of these states (all if none are given) and this user (all if None)."""
+        query = select(JOBS).order_by(JOBS.c.seq.desc())
+        wanted = [str(state) for state in states]
+        query = query.where(JOBS.c.state.in_(wanted)) if wanted else query
+        query = query.where(JOBS.c.user == user) if user is not None else query
+        query = query.where(JOBS.c.seq < before) if before is not None else query
+        with self.engine.connect() as connection:
+            return [read_job(row) for row in connection.execute(query.limit(limit) if limit else query)]
+
+    def list_fates(self) -> list[JobOutcome]:
+        """What became of every job, oldest first."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq))
+            return [JobOutcome(job_id, archive, State(state), *rest) for job_id, archive, state, *rest in rows]
+
+    def active_jobs(self) -> list[JobRecord]:
+        """Jobs to which something is still to happen, oldest first."""
+        return self.list_jobs(ACTIVE)[::-1]
+
+    def count_jobs(self) -> dict[str, int]:
+        """How many jobs there are in each state."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(JOBS.c.state, func.count()).group_by(JOBS.c.state))
+            return {str(state): int(count) for state, count in rows}
+
+    def events(
+        self, job_id: str | None = None, after: int = 0, limit: int = 1000, user: str | None = None
+    ) -> list[EventRecord]:
+        """Events after a number, oldest first: of one job, of one user's jobs, or all."""
+        query = select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq).limit(limit)
+        query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
+        if user is not None:
+            query = query.where(EVENTS.c.job.in_(select(JOBS.c.id).where(JOBS.c.user == user)))
+        with self.engine.connect() as connection:
+            return [EventRecord(**row._mapping) for row in connection.execute(query)]
+
+    def last_events(self, count: int, job_id: str | None = None) -> list[EventRecord]:
+        """The newest events, newest first: of one job, or of all."""
+        query = select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(count)
+        query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
+        with self.engine.connect() as connection:
+            return [EventRecord(**row._mapping) for row in connection.execute(query)]
+
+    def offers(self, job_id: str | None = None, state: str | None = None) -> list[OfferRecord]:
+        """Offers of one job, or of all, in this state, or in any; the first one first."""
+        query = select(OFFERS).order_by(OFFERS.c.id)
+        query = query.where(OFFERS.c.job == job_id) if job_id is not None else query
+        query = query.where(OFFERS.c.state == state) if state is not None else query
+        with self.engine.connect() as connection:
+            return [OfferRecord(**row._mapping) for row in connection.execute(query)]
+
+    def speed(self, key: str) -> SpeedRecord | None:
+        """What is known of the speed of some code."""
+        with self.engine.connect() as connection:
+            row = connection.execute(select(SPEEDS).where(SPEEDS.c.key == key)).one_or_none()
+            return None if row is None else read_speed(row)
+
+    def speeds(self) -> list[SpeedRecord]:
+        """What is known of the speed of all code."""
+        with self.engine.connect() as connection:
+            return [read_speed(row) for row in connection.execute(select(SPEEDS).order_by(SPEEDS.c.key))]
+
+    def users(self) -> list[UserRecord]:
+        """Everyone who has a token; kept in memory, because every request asks and only this process changes them."""
+        if self._users is None:
+            with self.engine.connect() as connection:
+                rows = connection.execute(select(USERS).order_by(USERS.c.name))
+                self._users = [UserRecord(**row._mapping) for row in rows]
+        return self._users
+
+    def put_user(self, user: UserRecord) -> None:
+        """Add a user, or change one."""
+        with self.engine.begin() as connection:
+            upsert(connection, USERS, "name", [asdict(user)])
+        self._users = None
+
+    def drop_user(self, name: str) -> bool:
+        """Remove a user; returns whether there was one."""
+        with self.engine.begin() as connection:
+            dropped = connection.execute(USERS.delete().where(USERS.c.name == name)).rowcount > 0
+        self._users = None
+        return dropped
+
+    def prune(self, before_s: float) -> tuple[list[str], int]:
+        """Forget jobs that ended before an instant, and events older than it; returns ids of jobs, count of events."""
+        self._recent = {}
+        old = (JOBS.c.finished_s < before_s) & JOBS.c.state.not_in([str(state) for state in ACTIVE])
+        with self.engine.begin() as connection:
+            gone = [str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()]
+            connection.execute(JOBS.delete().where(old))
+            events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
+        return gone, events
+
+
+def name_driver(address: URL) -> URL:
+    """An address with our driver: `postgresql://` alone would mean an older one that the extra does not install."""
+    return address.set(drivername="postgresql+psycopg") if address.drivername == "postgresql" else address
+
+
+def open_engine(address: URL) -> Engine:
+    """An engine for an address; SQLite in WAL mode, synchronous enough to survive a kill at any moment."""
+    engine = create_engine(address, pool_pre_ping=not address.drivername.startswith("sqlite"))
+    if address.drivername.startswith("sqlite"):
+        event.listen(engine, "connect", _set_pragmas)
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    return engine
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # else the driver begins no transaction around changes of tables
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def upsert(connection: Connection, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
+    """Insert rows, or replace those whose key is there."""
+    if not rows:
+        return
+    connection.execute(make_upsert(connection.dialect.name, table, key), rows)
+
+
+@cache
+def make_upsert(dialect: str, table: Table, key: str) -> Executable:
+    """The statement that inserts rows or replaces them; building it takes a millisecond, so it is built once."""
+    statement = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(table)
+    changed = {column.name: statement.excluded[column.name] for column in table.c if column.name not in (key, "seq")}
+    return statement.on_conflict_do_update(index_elements=[key], set_=changed)
+
+
+def read_speed(row: Row[Any]) -> SpeedRecord:
+    """A row as a speed."""
+    fields = dict(row._mapping)
+    points = {int(share): (int(steps), float(rate)) for share, (steps, rate) in fields.pop("points").items()}
+    return SpeedRecord(points=points, **fields)
+
+
+def write_job(record: JobRecord) -> dict[str, Any]:
+    """A job as a row."""
+    row = {name: getattr(record, name) for name in JOBS.c.keys()}  # noqa: SIM118 - a column collection is no mapping
+    row["state"] = str(record.state)
+    row["plan"] = None if record.plan is None else asdict(record.plan)
+    row["conditions"] = [asdict(condition) for condition in record.conditions]
+    row["devices"] = list(record.devices)
+    return row
+
+
+def read_job(row: Row[Any]) -> JobRecord:
+    """A row as a job."""
+    fields = dict(row._mapping)
+    plan = fields["plan"]
+    if plan is not None:
+        segments = tuple((float(start_s), int(share)) for start_s, share in plan["segments"])
+        device_type = plan.get("device_type", plan.get("kind", ""))  # `kind` was written by 0.1
+        fields["plan"] = PlanRecord(segments, plan["finish_s"], plan["held_until_s"], device_type)
+    fields["state"] = State(fields["state"])
+    fields["conditions"] = tuple(Condition(**condition) for condition in fields["conditions"])
+    fields["devices"] = tuple(fields["devices"])
+    return JobRecord(**fields)

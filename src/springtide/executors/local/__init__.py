@@ -1,0 +1,1 @@
+"""The executor of this machine: an agent process that owns the processes of jobs, and its client."""

@@ -1,0 +1,149 @@
+"""The agent's front: clients' requests and their answers, one JSON line each, over the socket of the state folder.
+
+Nothing is answered before the journal is on disk. What instructions do is the agent's matter.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from springtide.executors import wire
+from springtide.executors.local.journal import Journal
+from springtide.executors.local.json_lines import JsonLines, Message, listen
+from springtide.executors.local.processes.worker_processes import Loop
+from springtide.executors.protocol import Instruction, Running
+
+LONGEST_WAIT_S = 60.0
+
+
+class AgentBackend(Protocol):
+    """What stands behind a desk."""
+
+    leaving: str | None
+
+    def introduce(self) -> Message:
+        """Who this is, and what devices there are."""
+
+    def take(self, instruction: Instruction) -> None:
+        """Take an instruction."""
+
+    def list_running(self) -> Sequence[Running]:
+        """The jobs that hold devices, by name."""
+
+    def leave(self, reason: str) -> None:
+        """Begin to end."""
+
+
+@dataclass
+class PendingReply:
+    """A client that waits for events."""
+
+    lines: JsonLines
+    after: int
+    until_s: float
+
+
+class AgentServer:
+    """Clients and their requests."""
+
+    def __init__(self, path: Path, loop: Loop, journal: Journal, office: AgentBackend) -> None:
+        self.path = path
+        self.loop = loop
+        self.journal = journal
+        self.office = office
+        self.clients: list[JsonLines] = []
+        self.waiters: list[PendingReply] = []
+        #: When a client last asked for something.
+        self.contact_s = time.monotonic()
+        self.listener = listen(path)
+        loop.watch(self.listener, self.accept)
+        self.answers: dict[str, Callable[[JsonLines, Message], Message | None]] = {
+            "hello": lambda lines, request: office.introduce(),
+            "apply": self.answer_apply,
+            "events": self.answer_events,
+            "acknowledge": self.answer_acknowledge,
+            "running": lambda lines, request: {"running": wire.dump_running(office.list_running())},
+            "leave": self.answer_leave,
+        }
+
+    def accept(self) -> None:
+        """Take a client's line."""
+        with contextlib.suppress(BlockingIOError):
+            line, _ = self.listener.accept()
+            lines = JsonLines(line)
+            self.clients.append(lines)
+            self.loop.watch(lines, lambda: self.serve(lines))
+
+    def serve(self, lines: JsonLines) -> None:
+        """Answer a client's requests."""
+        for request in lines.read():
+            self.contact_s = time.monotonic()
+            self.answer(lines, request)
+        if not lines.open:
+            self.loop.unwatch(lines)
+            lines.close()
+            self.clients.remove(lines)
+            self.waiters = [waiter for waiter in self.waiters if waiter.lines is not lines]
+
+    def answer(self, lines: JsonLines, request: Message) -> None:
+        """Answer one request; an error is an answer too."""
+        asked = request.get("do")
+        try:
+            if asked not in self.answers:
+                raise ValueError(f"request {asked!r} is unknown; there are {', '.join(self.answers)}")
+            reply = self.answers[str(asked)](lines, request)
+        except (KeyError, TypeError, ValueError) as error:
+            reply = {"error": str(error)}
+        if reply is not None:
+            lines.write(reply if self.journal.sync() else {"error": self.journal.failure})
+
+    def answer_apply(self, lines: JsonLines, request: Message) -> Message:
+        """Take instructions; all of them must be readable, or none is taken."""
+        if self.office.leaving is not None:
+            return {"error": f"the agent is leaving ({self.office.leaving})", "again": True}
+        for instruction in [wire.load_instruction(data) for data in request["instructions"]]:
+            self.office.take(instruction)
+        return {"last": self.journal.outbox.last}
+
+    def answer_events(self, lines: JsonLines, request: Message) -> Message | None:
+        """The events after a number; if there are none, as soon as there is one or the client's patience ends."""
+        after, wait_s = int(request["after"]), min(float(request.get("wait_s", 0.0)), LONGEST_WAIT_S)
+        self.journal.sync()
+        events = self.journal.outbox.after(after)
+        if not events and wait_s > 0:
+            self.waiters.append(PendingReply(lines, after, time.monotonic() + wait_s))
+            return None
+        return {"events": [wire.dump_event(event) for event in events]}
+
+    def answer_acknowledge(self, lines: JsonLines, request: Message) -> Message:
+        """Forget events."""
+        self.journal.acknowledge(int(request["upto"]))
+        return {}
+
+    def answer_leave(self, lines: JsonLines, request: Message) -> Message:
+        """Begin to end."""
+        self.office.leave(str(request.get("reason", "shutdown")))
+        return {}
+
+    def tick(self) -> None:
+        """Answer the clients for whom there is something now, or whose patience has ended; send what is left over."""
+        is_safe = self.journal.sync()
+        now_s = time.monotonic()
+        for waiter in list(self.waiters):
+            events = self.journal.outbox.after(waiter.after) if is_safe else ()
+            if events or now_s >= waiter.until_s:
+                self.waiters.remove(waiter)
+                waiter.lines.write({"events": [wire.dump_event(event) for event in events]})
+        for lines in self.clients:
+            lines.flush()
+
+    def close(self) -> None:
+        """Hang up on all, and leave no socket behind."""
+        self.loop.unwatch(self.listener)
+        self.listener.close()
+        self.path.unlink(missing_ok=True)
+        for lines in self.clients:
+            lines.close()

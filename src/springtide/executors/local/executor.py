@@ -1,0 +1,220 @@
+"""The executor of this machine: a client of its agent, which it starts if there is none.
+
+Each call is one request and one answer over the agent's socket. A line that breaks is taken up again once; if the
+agent is gone, another is started on the same state folder, which goes on from its journal.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from springtide.errors import ExecutorError
+from springtide.executors import wire
+from springtide.executors.local.agent import OCCUPIED
+from springtide.executors.local.discovery import Device
+from springtide.executors.local.jobs.attempt import AttemptOptions
+from springtide.executors.local.json_lines import connect
+from springtide.executors.local.paths import LOCK, LOG, SOCKET
+from springtide.executors.protocol import Event, Instruction, Running
+
+START_S = 60.0
+ANSWER_S = 60.0
+
+
+class AgentConnection:
+    """One connection to an agent: a request, then its answer."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = connect(path)
+        self.socket.settimeout(ANSWER_S)
+        self.file = self.socket.makefile("rwb")
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request; OSError if the line breaks."""
+        self.file.write(json.dumps(request).encode() + b"\n")
+        self.file.flush()
+        answer = self.file.readline()
+        if not answer.endswith(b"\n"):
+            raise ConnectionResetError("the agent hung up")
+        data: dict[str, Any] = json.loads(answer)
+        return data
+
+    def close(self) -> None:
+        """Hang up."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+        self.socket.close()
+
+
+class LocalExecutor:
+    """The agent on this machine, as an executor. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        cpu_slots: str | None = None,
+        lease_s: float = 600.0,
+        warm: bool = True,
+        options: AttemptOptions | None = None,
+    ) -> None:
+        self.state_dir = state_dir.resolve()
+        self.cpu_slots = cpu_slots
+        self.lease_s = lease_s
+        self.warm = warm
+        self.options = options
+        self.lock = threading.Lock()
+        self.line: AgentConnection | None = None
+        self.waiting: AgentConnection | None = None
+
+    def apply(self, instructions: Sequence[Instruction]) -> None:
+        """Have instructions taken; they are in the agent's journal when this returns."""
+        self.ask({"do": "apply", "instructions": [wire.dump_instruction(one) for one in instructions]})
+
+    def events(self, after: int) -> tuple[Event, ...]:
+        """The events with numbers greater than `after`."""
+        return load_events(self.ask({"do": "events", "after": after}))
+
+    def wait(self, after: int, timeout_s: float = 10.0) -> tuple[Event, ...]:
+        """The events after a number, as soon as there is one; empty when the time is up. For one thread at a time."""
+        request = {"do": "events", "after": after, "wait_s": timeout_s}
+        try:
+            if self.waiting is None:
+                self.waiting = self.open()
+            return load_events(self.waiting.ask(request))
+        except OSError:
+            if self.waiting is not None:
+                self.waiting.close()
+                self.waiting = None
+            return self.events(after)
+
+    def acknowledge(self, upto: int) -> None:
+        """Let the agent forget events."""
+        self.ask({"do": "acknowledge", "upto": upto})
+
+    def running(self) -> tuple[Running, ...]:
+        """The jobs that hold devices, by name."""
+        return wire.load_running(self.ask({"do": "running"})["running"])
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of this machine, as the agent found them."""
+        listed = self.hello()["devices"]
+        return tuple(Device(**{**device, "pids": tuple(device["pids"])}) for device in listed)
+
+    def hello(self) -> dict[str, Any]:
+        """What the agent says of itself: version, pid, devices, lease."""
+        return self.ask({"do": "hello"})
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The agent's answer, from a new agent if need be. Every request may be asked twice."""
+        with self.lock:
+            until_s = time.monotonic() + START_S
+            try:
+                answer = self.try_twice(request)
+                while answer.get("again") and time.monotonic() < until_s:
+                    time.sleep(0.1)
+                    answer = self.try_twice(request)
+            except OSError as error:
+                raise ExecutorError(f"the agent of {self.state_dir} does not answer: {error!r}; end it") from error
+        if "error" in answer:
+            raise ExecutorError(f"the agent of {self.state_dir} refused {request['do']}: {answer['error']}")
+        return answer
+
+    def try_twice(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer over the line there is, or over a new one if that is broken."""
+        try:
+            return self.take_line().ask(request)
+        except OSError:
+            if self.line is not None:
+                self.line.close()
+                self.line = None
+            return self.take_line().ask(request)
+
+    def take_line(self) -> AgentConnection:
+        """The line to the agent."""
+        if self.line is None:
+            self.line = self.open()
+        return self.line
+
+    def open(self) -> AgentConnection:
+        """A new line to the agent, which is started if nobody answers."""
+        try:
+            return AgentConnection(self.state_dir / SOCKET)
+        except OSError:
+            self.start()
+            return AgentConnection(self.state_dir / SOCKET)
+
+    def start(self) -> None:
+        """Start the agent, detached from us; one that is just ending or starting is waited for."""
+        command = [
+            sys.executable,
+            "-m",
+            "springtide.executors.local.agent",
+            "--detach",
+            "--state-dir",
+            str(self.state_dir),
+        ]
+        command += ["--lease-s", str(self.lease_s)]
+        command += ["--cpu-slots", self.cpu_slots] if self.cpu_slots is not None else []
+        command += ["--warm"] if self.warm else []
+        command += ["--options", json.dumps(asdict(self.options))] if self.options is not None else []
+        until_s = time.monotonic() + START_S
+        while time.monotonic() < until_s:
+            code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+            if code == 0:
+                return
+            if code != OCCUPIED:
+                raise ExecutorError(f"the agent did not start; {self.state_dir / LOG} says why")
+            if is_answering(self.state_dir / SOCKET):
+                return
+            time.sleep(0.1)
+        raise ExecutorError(f"another agent holds {self.state_dir / LOCK} and does not answer; end it and try again")
+
+    def shutdown(self, timeout_s: float = 120.0) -> None:
+        """End the agent and every process it has started; jobs are stopped with checkpoints. No agent, no effect."""
+        try:
+            line = AgentConnection(self.state_dir / SOCKET)
+            pid = int(line.ask({"do": "hello"})["pid"])
+            process = psutil.Process(pid)
+            line.ask({"do": "leave", "reason": "shutdown"})
+            line.close()
+            process.wait(timeout_s)
+        except (OSError, psutil.NoSuchProcess):
+            pass
+        except psutil.TimeoutExpired:
+            raise ExecutorError(f"the agent (process {pid}) did not end within {timeout_s:g} s") from None
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; the agent goes on."""
+        for line in (self.line, self.waiting):
+            if line is not None:
+                line.close()
+        self.line = self.waiting = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether an agent answers, without starting one."""
+        return is_answering(self.state_dir / SOCKET)
+
+
+def load_events(answer: dict[str, Any]) -> tuple[Event, ...]:
+    """The events in an answer."""
+    return tuple(wire.load_event(data) for data in answer["events"])
+
+
+def is_answering(path: Path) -> bool:
+    """Whether somebody listens at a socket."""
+    try:
+        connect(path).close()
+    except OSError:
+        return False
+    return True

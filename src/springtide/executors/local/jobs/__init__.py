@@ -1,0 +1,1 @@
+"""One job on this machine: its runner, attempts, events, hang detection, restarts, logs."""

@@ -1,0 +1,159 @@
+"""What a worker's environment holds: a short allow-list of ours, the job's own variables and secrets, and our words.
+
+Pure but for reading the secrets file and making a job's folders. Nothing of the server's environment gets through that
+is not on the list.
+"""
+
+import json
+import pwd
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from springtide.errors import JobError
+from springtide.executors.protocol import JobSpec
+from springtide.training.settings import Settings
+
+ALLOWED = ("PATH", "HOME", "LANG")
+#: In every process of an agent, so that what outlives it can be found: the agent's name, fixed by its state folder.
+MARK = "SPRINGTIDE_AGENT"
+
+#: Variables that libraries read when they are loaded, so the fork server must have them before it imports torch.
+EARLY_PREFIXES = (
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_", "ATEN_", "TORCH_", "PYTORCH_"),
+    *("CUDA_", "CUBLAS_", "NVIDIA_", "LD_", "PYTHON", "MALLOC_"),
+)
+
+#: Iteration over sets must not differ from one start to the next; output must not wait in a buffer.
+INTERPRETER = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+
+
+def allow(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of our own environment a worker may have."""
+    return {name: environ[name] for name in ALLOWED if name in environ}
+
+
+def choose_early(spec: JobSpec) -> dict[str, str]:
+    """The job's variables that must be set before torch is imported; equal ones share a fork server."""
+    threads = {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    given = {name: value for name, value in spec.env.items() if name.startswith(EARLY_PREFIXES)}
+    return {**INTERPRETER, **threads, **given}
+
+
+def find_home(spec: JobSpec) -> dict[str, str]:
+    """The home of the user under whom a job runs, if that is another than ours."""
+    return {"HOME": pwd.getpwnam(spec.run_as).pw_dir} if spec.run_as is not None else {}
+
+
+def take_own(spec: JobSpec) -> dict[str, str]:
+    """The job's variables, but for names that are ours to give."""
+    return {name: value for name, value in spec.env.items() if not name.startswith("SPRINGTIDE_")}
+
+
+def read_secrets(spec: JobSpec) -> dict[str, str]:
+    """The job's secrets."""
+    if spec.secrets_file is None:
+        return {}
+    try:
+        secrets = json.loads(Path(spec.secrets_file).read_text())
+    except (OSError, ValueError) as error:
+        raise JobError(
+            f"secrets file {spec.secrets_file} cannot be read ({type(error).__name__}); submit again"
+        ) from None
+    return {str(name): str(value) for name, value in secrets.items()}
+
+
+def make_settings(spec: JobSpec) -> Settings:
+    """What the training runtime is told about a job, but for what differs from process to process."""
+    return Settings(
+        logical_workers=spec.logical_workers,
+        level=spec.determinism,
+        threads=spec.threads,
+        max_steps=spec.steps,
+        checkpoint_dir=Path(spec.checkpoint.dir),
+        checkpoint_every_s=spec.checkpoint.every_s,
+        checkpoint_keep=spec.checkpoint.keep,
+        allow_code_change=spec.allow_code_change,
+        output=Path(spec.output_dir),
+    )
+
+
+def write_torchrun(rank: int, size: int, store: str, restarts: int) -> dict[str, str]:
+    """The variables torchrun gives to a process of a one-machine gang; the store is served by us, as by its agent."""
+    host, _, port = store.rpartition(":")
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "GROUP_RANK": "0",
+        "ROLE_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": str(size),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
+    }
+
+
+def find_script(spec: JobSpec) -> tuple[str, tuple[str, ...]] | None:
+    """The script and arguments of `python script.py ...`; None for any other command."""
+    if len(spec.argv) < 2 or not is_python(spec.argv[0]) or spec.argv[1].startswith("-"):
+        return None
+    return spec.argv[1], spec.argv[2:]
+
+
+def is_python(word: str) -> bool:
+    """Whether a command's first word means the interpreter."""
+    return Path(word).name in ("python", "python3")
+
+
+def check_command(spec: JobSpec) -> None:
+    """Refuse a command that cannot be run."""
+    if not spec.argv:
+        raise JobError("the job's command is empty; `run` must name one, as in `run: python train.py`")
+    found = find_script(spec)
+    if found is not None and not (Path(spec.folder) / found[0]).is_file():
+        raise JobError(f"script {found[0]!r} is not in the job's folder; `run` names it relative to `workdir`")
+
+
+def make_folder(path: Path, user: str | None) -> None:
+    """Have a folder there for the user whose job will write to it; what had to be made is private."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if user is not None:
+        for folder in {path, *missing}:
+            shutil.chown(folder, user)
+
+
+def prepare(spec: JobSpec) -> tuple[str, str] | None:
+    """Look for all that a start needs, and make its folders; a code and a sentence if something is missing."""
+    try:
+        check_command(spec)
+    except JobError as error:
+        return "no_script", str(error)
+    try:
+        read_secrets(spec)
+    except JobError as error:
+        return "no_secrets", str(error)
+    try:
+        for folder in (spec.checkpoint.dir, spec.output_dir, spec.log_dir):
+            make_folder(Path(folder), spec.run_as)
+    except OSError as error:
+        return "no_folder", f"a folder of the job cannot be made ({error}); choose another checkpoint.dir"
+    return None
+
+
+def describe_missing_init(when: str) -> str:
+    """What to tell the user of a script that never called `springtide.init`."""
+    return (
+        f"the script did not call springtide.init {when}. Add these five lines:\n"
+        "  import springtide\n"
+        "  run = springtide.init(logical_workers=8, seed=0)\n"
+        "  model, optimizer, loader = run.prepare(model, optimizer, dataset, batch_size=32)\n"
+        "  for epoch in run.epochs(90):\n"
+        "      for x, y in loader:\n"
+        "or set `elastic: false` and `devices: K` to run it unchanged, as a gang of K that is never resized."
+    )

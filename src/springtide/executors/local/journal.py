@@ -1,0 +1,239 @@
+"""The agent's memory on disk: every instruction it took and every event not yet acknowledged.
+
+One append-only file of JSON lines, synced before anything in it is answered or shown. Reading it back gives the jobs
+that should run, the generations seen and the events to deliver, so an agent killed at any moment goes on from it.
+A last line cut short was never acted on and is dropped. It is rewritten when most of it is history. Only its owner can
+read it, because jobs' variables are in it.
+"""
+
+import contextlib
+import io
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from springtide.executors import wire
+from springtide.executors.local.jobs.roster_change import Workers
+from springtide.executors.local.outbox import Freshness, Outbox, SeenGenerations
+from springtide.executors.local.paths import open_private
+from springtide.executors.protocol import (
+    FINAL,
+    Cancel,
+    Event,
+    Faulted,
+    Instruction,
+    Probe,
+    Progressed,
+    Resize,
+    ScriptInfo,
+    Start,
+    Started,
+    Stop,
+)
+
+#: Lines beyond what a rewrite would leave.
+HISTORY_LIMIT = 5_000
+#: Generations are remembered for so many jobs, newest first.
+LEDGER_LIMIT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedJob:
+    """A job that should hold devices: its start, and what has become of it since."""
+
+    order: Start | Probe
+    generation: int
+    devices: tuple[str, ...]
+    ending: Stop | Cancel | None = None
+    crashes: int = 0
+    step: int = 0
+    logical_workers: int | None = None
+    #: Logical workers on each device; empty: spread evenly.
+    workers: tuple[int, ...] = ()
+
+    def find_workers(self, expected: int | None) -> Workers | None:
+        """The logical workers by the job file, as the script has said, or as expected, and where; None if unknown."""
+        total = self.order.spec.logical_workers or self.logical_workers or expected
+        asked = dict(zip(self.devices, self.workers, strict=False))
+        return None if total is None else Workers(total, asked)
+
+
+class Journal:
+    """The file and what it says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ledger = SeenGenerations()
+        self.outbox = Outbox()
+        self.jobs: dict[str, AssignedJob] = {}
+        self.written = 0
+        self.unwritten = b""
+        #: Why the last sync failed; empty if it did not.
+        self.failure = ""
+        self.load()
+        self.file = self.open()
+        self.rewrite()
+
+    def open(self) -> io.FileIO:
+        """The file, to append to."""
+        return open(self.path, "ab", buffering=0, opener=open_private)
+
+    def load(self) -> None:
+        """Read the file back."""
+        text = self.path.read_bytes() if self.path.exists() else b""
+        for line in text.splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                self.recall(json.loads(line))
+
+    def recall(self, record: dict[str, Any]) -> None:
+        """Take over one line."""
+        if "instruction" in record:
+            instruction = wire.load_instruction(record["instruction"])
+            self.ledger.enter(instruction)
+            self.note_instruction(instruction)
+        elif "event" in record:
+            event = wire.load_event(record["event"])
+            self.outbox.waiting.append(event)
+            self.outbox.last = event.seq
+            self.note_event(event)
+        elif "acknowledged" in record:
+            self.outbox.acknowledge(record["acknowledged"])
+        elif "standing" in record:
+            self.recall_standing(record["standing"])
+        elif "seen" in record:
+            self.ledger.seen = {job: (int(number), key) for job, (number, key) in record["seen"].items()}
+            self.outbox.last = record["last"]
+
+    def recall_standing(self, data: dict[str, Any]) -> None:
+        """Take over a job as a rewrite left it."""
+        order = wire.load_instruction(data["order"])
+        ending = wire.load_instruction(data["ending"]) if data["ending"] else None
+        assert isinstance(order, Start | Probe)
+        assert ending is None or isinstance(ending, Stop | Cancel)
+        self.jobs[order.job] = AssignedJob(
+            order,
+            data["generation"],
+            tuple(data["devices"]),
+            ending,
+            data["crashes"],
+            data["step"],
+            data["logical_workers"],
+            tuple(data.get("workers", ())),
+        )
+
+    def take(self, instruction: Instruction) -> Freshness:
+        """Judge an instruction, and write it down if it is new."""
+        verdict = self.ledger.judge(instruction)
+        if verdict is Freshness.NEW:
+            self.ledger.enter(instruction)
+            self.append({"instruction": wire.dump_instruction(instruction)})
+            self.note_instruction(instruction)
+        return verdict
+
+    def tell(self, event: Event, at_s: float) -> Event:
+        """Number an event and write it down. It may be shown after the next `sync`."""
+        numbered = self.outbox.add(event, at_s)
+        self.append({"event": wire.dump_event(numbered)})
+        self.note_event(numbered)
+        return numbered
+
+    def acknowledge(self, upto: int) -> None:
+        """Drop the events up to a number, and rewrite the file when most of it is history."""
+        self.outbox.acknowledge(upto)
+        self.append({"acknowledged": upto})
+        if self.written - len(self.outbox.waiting) - len(self.jobs) > HISTORY_LIMIT:
+            with contextlib.suppress(OSError):
+                self.rewrite()
+
+    def note_instruction(self, instruction: Instruction) -> None:
+        """Keep the jobs that should run up to date with an instruction."""
+        match instruction:
+            case Start() | Probe():
+                standing = AssignedJob(instruction, instruction.generation, instruction.devices)
+                workers = instruction.workers if isinstance(instruction, Start) else ()
+                self.jobs[instruction.job] = replace(standing, workers=workers)
+            case Resize(generation=generation, devices=devices, workers=workers):
+                self.change(instruction.job, generation=generation, devices=devices, workers=workers)
+            case Stop() | Cancel():
+                self.change(instruction.job, generation=instruction.generation, ending=instruction)
+
+    def note_event(self, event: Event) -> None:
+        """Keep the jobs that should run up to date with an event."""
+        match event:
+            case Progressed() | Started():
+                self.change(event.job, step=event.step)
+            case ScriptInfo():
+                self.change(event.job, logical_workers=event.logical_workers)
+            case Faulted(user_fault=True) if event.job in self.jobs:
+                self.change(event.job, crashes=self.jobs[event.job].crashes + 1)
+            case _ if isinstance(event, FINAL):
+                self.jobs.pop(event.job, None)
+
+    def change(self, job: str, **fields: Any) -> None:
+        """Replace fields of a job, if it is there."""
+        if job in self.jobs:
+            self.jobs[job] = replace(self.jobs[job], **fields)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a line, on disk after the next `sync`."""
+        self.unwritten += json.dumps(record).encode() + b"\n"
+        self.written += 1
+
+    def sync(self) -> bool:
+        """Have all lines on disk; False if the disk does not take them, which the next call tries again."""
+        if not self.unwritten:
+            return True
+        try:
+            while self.unwritten:
+                self.unwritten = self.unwritten[self.file.write(self.unwritten) or 0 :]
+            os.fsync(self.file.fileno())
+        except OSError as error:
+            self.failure = f"the journal {self.path} cannot be written: {error.strerror}"
+            return False
+        self.failure = ""
+        return True
+
+    def rewrite(self) -> None:
+        """Replace the file by one that says the same without history; a full disk leaves it as it is."""
+        if not self.sync():
+            return
+        records = self.summarise()
+        building = self.path.with_suffix(".new")
+        with open(building, "wb", opener=open_private) as file:
+            file.writelines(json.dumps(record).encode() + b"\n" for record in records)
+            file.flush()
+            os.fsync(file.fileno())
+        building.replace(self.path)
+        self.file.close()
+        self.file = self.open()
+        self.written = len(records)
+
+    def summarise(self) -> list[dict[str, Any]]:
+        """The fewest lines that say what is known now."""
+        seen = dict(list(self.ledger.seen.items())[-LEDGER_LIMIT:])
+        return [
+            *({"event": wire.dump_event(event)} for event in self.outbox.waiting),
+            *({"standing": dump_standing(standing)} for standing in self.jobs.values()),
+            {"seen": seen, "last": self.outbox.last},
+        ]
+
+    def close(self) -> None:
+        """Sync and let go of the file."""
+        self.sync()
+        self.file.close()
+
+
+def dump_standing(standing: AssignedJob) -> dict[str, Any]:
+    """A job as JSON data."""
+    return {
+        "order": wire.dump_instruction(standing.order),
+        "generation": standing.generation,
+        "devices": list(standing.devices),
+        "ending": wire.dump_instruction(standing.ending) if standing.ending else None,
+        "crashes": standing.crashes,
+        "step": standing.step,
+        "logical_workers": standing.logical_workers,
+        "workers": list(standing.workers),
+    }

@@ -1,0 +1,138 @@
+"""JSON lines over a socket that never makes its owner wait: what cannot be sent yet is kept.
+
+Also Unix sockets whose path is longer than the kernel's 108 characters, as those in deep folders are.
+"""
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Message = dict[str, Any]
+
+PATH_LIMIT = 100
+#: A peer that reads nothing while this much waits for it has lost its line.
+BACKLOG_LIMIT = 64 << 20
+#: What one call reads at most, so that a peer that never stops talking does not hold up the rest.
+TURN_BYTES = 1 << 20
+
+
+class JsonLines:
+    """Messages both ways over one socket; `open` becomes False at the stream's end."""
+
+    def __init__(self, line: socket.socket) -> None:
+        line.setblocking(False)
+        self.line = line
+        self.open = True
+        #: Whether the last read left something behind.
+        self.has_more = False
+        self.incoming = b""
+        self.outgoing = b""
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.line.fileno()
+
+    def read(self) -> list[Message]:
+        """The whole messages that have come in; what is not a JSON object ends the line."""
+        data = self.receive()
+        *whole, self.incoming = (self.incoming + data).split(b"\n")
+        if len(self.incoming) > BACKLOG_LIMIT:
+            self.open = False
+        return [message for text in whole if (message := self.parse(text)) is not None]
+
+    def receive(self) -> bytes:
+        """The bytes that are there, up to a limit."""
+        chunks: list[bytes] = []
+        self.has_more = False
+        with contextlib.suppress(BlockingIOError):
+            while self.open and len(chunks) << 16 < TURN_BYTES:
+                try:
+                    chunk = self.line.recv(1 << 16)
+                except ConnectionError:
+                    chunk = b""
+                self.open = bool(chunk)
+                chunks.append(chunk)
+            self.has_more = self.open
+        return b"".join(chunks)
+
+    def parse(self, text: bytes) -> Message | None:
+        """One message."""
+        with contextlib.suppress(ValueError):
+            message = json.loads(text)
+            if isinstance(message, dict):
+                return message
+        self.open = False
+        return None
+
+    def write(self, message: Message) -> None:
+        """Send a message as far as the peer takes it, and keep the rest for `flush`."""
+        self.outgoing += json.dumps(message).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what is kept; a peer that has gone is noticed when reading."""
+        with contextlib.suppress(OSError):
+            while self.outgoing:
+                sent = self.line.send(self.outgoing)
+                self.outgoing = self.outgoing[sent:]
+        if len(self.outgoing) > BACKLOG_LIMIT:
+            self.open = False
+
+    def close(self) -> None:
+        """Give up the line."""
+        self.open = False
+        self.line.close()
+
+
+@contextlib.contextmanager
+def shorten(path: Path) -> Iterator[str]:
+    """A name for a path that fits into a socket address, through the folder's descriptor if need be."""
+    if len(os.fsencode(path)) <= PATH_LIMIT:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening socket at a path, for its owner only (mode 0600); what was there before is replaced."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        with shorten(path) as name:
+            listener.bind(name)
+    finally:
+        os.umask(before)
+    listener.listen(128)
+    listener.setblocking(False)
+    return listener
+
+
+def connect(path: Path) -> socket.socket:
+    """A socket connected to a path; OSError if nobody listens there."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with shorten(path) as name:
+            line.connect(name)
+    except OSError:
+        line.close()
+        raise
+    return line
+
+
+def read_peer_pid(line: socket.socket) -> int | None:
+    """The process at the other end, where the system tells."""
+    if hasattr(socket, "SO_PEERCRED"):
+        raw = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int.from_bytes(raw[:4], "little")
+    with contextlib.suppress(OSError):
+        return line.getsockopt(0, 2)  # SOL_LOCAL, LOCAL_PEERPID of macOS
+    return None

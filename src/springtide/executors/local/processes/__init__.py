@@ -1,0 +1,1 @@
+"""Worker processes and the fork servers they come from."""

@@ -1,0 +1,391 @@
+"""Fork servers as the agent sees them: one per (interpreter, early environment, user), started cold, then warm.
+
+Starting one imports torch and takes seconds, so nothing here waits: `poll` moves a server on, requests are kept until
+it answers. A foreign interpreter is asked for its springtide first. A job whose script imports further packages gets a
+server of its own, forked from the first, with these imported too. What such a server does is in `nurseries`.
+"""
+
+import abc
+import contextlib
+import importlib.metadata
+import json
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TypedDict
+
+import psutil
+
+from springtide import __version__
+from springtide.executors.local.jobs.exit_causes import describe_code, is_from_outside
+from springtide.executors.local.json_lines import JsonLines, Message, connect
+from springtide.training.forking.import_scan import find_imports
+
+#: Run by a fork server as a script, never imported here: the agent has no torch.
+SERVER_SCRIPT = Path(__file__).with_name("fork_server_main.py")
+
+ASK_VERSIONS = (
+    "import importlib.metadata as m, json, springtide; "
+    "print(json.dumps({'springtide': springtide.__version__, 'torch': m.version('torch')}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ForkKey:
+    """What makes fork servers different."""
+
+    python: str
+    early: tuple[tuple[str, str], ...]
+    user: str | None = None
+
+
+class ForkLine(abc.ABC):
+    """Requests to a fork server and its answers."""
+
+    def __init__(self, key: ForkKey, folder: Path) -> None:
+        self.key = key
+        self.path = folder / "fork"
+        self.folder = folder
+        self.torch_version = ""
+        #: Why it cannot serve; empty while it may.
+        self.failure = ""
+        #: Whether somebody ended it before it could answer: another one may serve.
+        self.lost = False
+        self.lines: JsonLines | None = None
+        self.waiting: list[Message] = []
+        #: Who hears of each process, by the name it was requested under; and by its number once it has one.
+        self.by_name: dict[str, Callable[[Message], None]] = {}
+        self.by_pid: dict[int, str] = {}
+        self.used_s = 0.0
+
+    @abc.abstractmethod
+    def poll(self) -> bool:
+        """Move on if possible; True when it has just begun to answer."""
+
+    def try_connect(self) -> bool:
+        """Take up the line if the server listens, and send what has waited."""
+        try:
+            self.lines = JsonLines(connect(self.path))
+        except OSError:
+            return False
+        for message in self.waiting:
+            self.lines.write(message)
+        self.waiting.clear()
+        return True
+
+    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
+        """Ask for a process; `hear` gets its start and its end."""
+        self.by_name[message["process"]] = hear
+        if self.lines is None:
+            self.waiting.append(message)
+        else:
+            self.lines.write(message)
+
+    def withdraw(self, prefix: str) -> set[str]:
+        """Take back the requests that were not sent yet; the names of their processes."""
+        taken = [message for message in self.waiting if message["process"].startswith(prefix)]
+        for message in taken:
+            self.waiting.remove(message)
+            del self.by_name[message["process"]]
+        return {message["process"] for message in taken}
+
+    def pump(self) -> bool:
+        """Pass on what the server has said; False when it has gone."""
+        assert self.lines is not None
+        for message in self.lines.read():
+            self.pass_on(message)
+        return self.lines.open
+
+    def pass_on(self, message: Message) -> None:
+        """Tell the one who asked for a process that it has started or ended."""
+        if "pid" in message:
+            self.by_pid[message["pid"]] = message["process"]
+            self.by_name[message["process"]](message)
+        elif (name := self.by_pid.pop(message["exited"], None)) is not None:
+            self.by_name.pop(name)(message)
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether it may begin to answer at any moment."""
+        return self.lines is None and not self.failure
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has a process here."""
+        return not self.by_name
+
+    @abc.abstractmethod
+    def find_process(self) -> psutil.Process | None:
+        """The server's process, if it is there."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its process was stopped (SIGSTOP), so that it will never answer."""
+        with contextlib.suppress(psutil.Error):
+            process = self.find_process()
+            return process is not None and process.status() == psutil.STATUS_STOPPED
+        return False
+
+    def kill(self) -> None:
+        """End its process at once; its line then ends too."""
+        with contextlib.suppress(psutil.Error):
+            process = self.find_process()
+            if process is not None:
+                process.kill()
+
+    def close(self) -> None:
+        """Hang up, upon which the server ends its children and itself."""
+        if self.lines is not None:
+            self.lines.close()
+
+
+class ForkServerHandle(ForkLine):
+    """A fork server for all jobs of one kind."""
+
+    def __init__(self, key: ForkKey, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+        super().__init__(key, folder)
+        home = {"HOME": pwd.getpwnam(key.user).pw_dir} if key.user is not None else {}
+        self.environment = {**environment, **home, **dict(key.early)}
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+        self.asking: subprocess.Popen[bytes] | None = None
+        if key.python == sys.executable:
+            self.accept_versions(find_own_versions())
+        else:
+            self.asking = self.launch([key.python, "-c", ASK_VERSIONS], subprocess.PIPE)
+
+    def launch(self, command: list[str], output: int | IO[bytes]) -> subprocess.Popen[bytes] | None:
+        """Start a process of this server's kind; note the failure if there is no such interpreter."""
+        try:
+            with self.log.open("ab") as log:
+                return subprocess.Popen(
+                    command,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=log if output is not subprocess.PIPE else subprocess.STDOUT,
+                    start_new_session=True,
+                    cwd=self.folder,
+                    **choose_identity(self.key.user),
+                )
+        except OSError as error:
+            self.failure = f"python {self.key.python} cannot be run: {error.strerror}; check the job's `python`"
+            return None
+
+    def poll(self) -> bool:
+        """Move on if possible; True when it has just begun to answer."""
+        if self.asking is not None and self.asking.poll() is not None:
+            output = self.asking.communicate()[0].decode(errors="replace")
+            self.asking = None
+            self.read_versions(output)
+        if self.process is None or self.lines is not None or self.failure:
+            return False
+        code = self.process.poll()
+        if code is None:
+            return self.try_connect()
+        self.lost = is_from_outside(code)
+        self.failure = f"the fork server of {self.key.python} {describe_code(code)}"
+        return False
+
+    def read_versions(self, output: str) -> None:
+        """Judge a foreign interpreter by what it has installed."""
+        try:
+            self.accept_versions(json.loads(output))
+        except (ValueError, KeyError, TypeError):
+            last = (output.strip().splitlines() or ["it said nothing"])[-1]
+            self.failure = (
+                f"python {self.key.python} has no springtide with torch ({last}); "
+                f"install springtide[train]=={__version__} there"
+            )
+
+    def accept_versions(self, versions: Mapping[str, str]) -> None:
+        """Start the server if its springtide is ours."""
+        if versions["springtide"] != __version__:
+            self.failure = (
+                f"python {self.key.python} has springtide {versions['springtide']}, this server has {__version__}; "
+                f"install springtide=={__version__} there"
+            )
+            return
+        self.torch_version = versions["torch"]
+        if not self.torch_version:
+            self.failure = f"python {self.key.python} has no torch; install springtide[train] there"
+            return
+        command = [self.key.python, "-m", "springtide.executors.local.processes.fork_server_main", str(self.path)]
+        with self.log.open("ab") as log:
+            self.process = self.launch(command, log)
+
+    def find_process(self) -> psutil.Process | None:
+        """The server's process, if it is there."""
+        return psutil.Process(self.process.pid) if self.process is not None else None
+
+    def close(self) -> None:
+        """End the server; its children end with it, or are found by their mark."""
+        super().close()
+        for process in (self.asking, self.process):
+            if process is not None:
+                process.kill()
+                process.communicate()
+
+
+class JobServer(ForkLine):
+    """A fork server for one job, forked from another, with the job's imports done; if that fails, the other serves."""
+
+    def __init__(self, parent: ForkServerHandle, folder: Path, script: Path, modules: Sequence[str], log: Path) -> None:
+        super().__init__(parent.key, folder)
+        self.parent = parent
+        self.torch_version = parent.torch_version
+        self.pid: int | None = None
+        self.is_unfit = False
+        self.name = f"imports/{folder.name}"
+        self.order: Message = {
+            "process": self.name,
+            "script": str(SERVER_SCRIPT),
+            "arguments": [str(self.path), str(script.parent), *modules],
+            "folder": str(script.parent),
+            "stdout": str(log),
+            "stderr": str(log),
+        }
+
+    def open(self, environment: Mapping[str, str]) -> None:
+        """Have it forked, with the job's own environment, which packages may read as they are imported."""
+        self.parent.request({**self.order, "environment": dict(environment)}, self.hear_parent)
+
+    def hear_parent(self, message: Message) -> None:
+        """It has started, or ended; one that never answered leaves its requests to the parent."""
+        if "pid" in message:
+            self.pid = message["pid"]
+        elif self.lines is None:
+            self.is_unfit = True
+            for waiting in self.waiting:
+                self.parent.request(waiting, self.by_name.pop(waiting["process"]))
+            self.waiting.clear()
+
+    def poll(self) -> bool:
+        """Move on if possible; True when it has just begun to answer."""
+        self.failure = self.parent.failure
+        self.torch_version = self.parent.torch_version
+        if self.pid is None or self.lines is not None or self.is_unfit:
+            return False
+        return self.try_connect()
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether it may begin to answer at any moment."""
+        return super().is_waking and not self.is_unfit
+
+    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
+        """Ask for a process, here or of the parent."""
+        if self.is_unfit:
+            self.parent.request(message, hear)
+        else:
+            super().request(message, hear)
+
+    def withdraw(self, prefix: str) -> set[str]:
+        """Take back the requests that were not sent yet, here or to the parent."""
+        return super().withdraw(prefix) | (self.parent.withdraw(prefix) if self.is_unfit else set())
+
+    def find_process(self) -> psutil.Process | None:
+        """The server's process, if it is there."""
+        return psutil.Process(self.pid) if self.pid is not None and self.pid in self.parent.by_pid else None
+
+    def close(self) -> None:
+        """Hang up, and end it if it was still importing."""
+        super().close()
+        self.parent.withdraw(self.name)
+        self.kill()
+
+
+def find_own_versions() -> dict[str, str]:
+    """What this interpreter has installed, without importing it."""
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch = ""
+    return {"springtide": __version__, "torch": torch}
+
+
+class ForkPool:
+    """All fork servers of an agent."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+        self.folder = folder
+        self.environment = dict(environment)
+        self.log = log
+        self.servers: dict[ForkKey, ForkServerHandle] = {}
+        self.job_servers: dict[str, JobServer] = {}
+
+    def find(self, key: ForkKey) -> ForkServerHandle:
+        """The server of a key, started if there is none that may serve."""
+        server = self.servers.get(key)
+        if server is None or server.failure:
+            server = ForkServerHandle(key, self.make_folder(key), self.environment, self.log)
+            self.servers[key] = server
+        return server
+
+    def find_for_job(self, job: str, key: ForkKey, script: Path, log: Path, own: Mapping[str, str]) -> ForkLine:
+        """The server for a job: one of its own if its script imports packages, else that of the key."""
+        parent = self.find(key)
+        modules = find_imports(script)
+        if not modules:
+            return parent
+        server = self.job_servers.get(job)
+        if server is None or server.parent is not parent or server.failure:
+            server = self.job_servers[job] = JobServer(parent, self.make_folder(key), script, modules, log)
+            server.open({**parent.environment, **own})
+        return server
+
+    def make_folder(self, key: ForkKey) -> Path:
+        """A folder for a server's socket."""
+        folder = Path(tempfile.mkdtemp(prefix="f", dir=self.folder))
+        if key.user is not None:
+            give_to(folder, key.user)
+        return folder
+
+    def every(self) -> list[ForkLine]:
+        """All servers."""
+        return [*self.servers.values(), *self.job_servers.values()]
+
+    def drop(self, server: ForkLine) -> list[ForkLine]:
+        """Forget a server that has gone or is not needed, and those forked from it; all of them."""
+        dropped: list[ForkLine] = [server]
+        dropped += [one for one in self.job_servers.values() if one.parent is server]
+        self.servers = {key: one for key, one in self.servers.items() if one not in dropped}
+        self.job_servers = {job: one for job, one in self.job_servers.items() if one not in dropped}
+        for one in dropped:
+            one.close()
+        return dropped
+
+    def close(self) -> None:
+        """End all servers and their children."""
+        for server in reversed(self.every()):
+            server.close()
+        self.servers.clear()
+        self.job_servers.clear()
+
+
+class Identity(TypedDict, total=False):
+    """Under whom a process runs, as Popen takes it."""
+
+    user: int
+    group: int
+    extra_groups: Sequence[int]
+
+
+def choose_identity(user: str | None) -> Identity:
+    """A user with the user's own groups and none of ours; nothing changes for None."""
+    if user is None:
+        return {}
+    entry = pwd.getpwnam(user)
+    groups = os.getgrouplist(user, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
+
+
+def give_to(path: Path, user: str) -> None:
+    """Make a user the owner of a file or folder."""
+    entry = pwd.getpwnam(user)
+    os.chown(path, entry.pw_uid, entry.pw_gid)

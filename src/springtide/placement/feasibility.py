@@ -1,0 +1,188 @@
+"""Replaying the plans on devices before a promise is made: can every planned start and growth be placed?
+
+Plans count devices; a start may find enough of them free, but in pieces. Then others must move, and each promised
+plan holds a reserve for one move only. A rehearsal runs the plans through the same placement code and says whether
+they get by with that. It does not look for better plans.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from springtide.core.decisions import Decision, JobView, Plan, Snapshot
+from springtide.core.devices import Devices
+from springtide.core.jobs import JobId
+from springtide.placement.buddy import SMOOTH, Landing, change_shares, lay_out
+from springtide.placement.migration import IMPOSSIBLE, MoveCost
+from springtide.placement.move_costs import Move, MoveCourse, chart, promise_for
+from springtide.placement.working_copy import WorkingCopy
+
+Step = tuple[float, Mapping[JobId, Devices]]  # an instant, and the devices of each job for which it changes them
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A rehearsal that passed: the plans, and what each instant in turn gives to whom, all of them at first."""
+
+    plans: Mapping[JobId, Plan]
+    steps: tuple[Step, ...]
+
+    def covers(
+        self, now_s: float, snapshot: Snapshot, allocations: Mapping[JobId, Devices], plans: Mapping[JobId, Plan]
+    ) -> bool:
+        """Whether these plans are still those, and every job is as far and where it was: the rest would go alike."""
+        if len(plans) != len(self.plans) or any(self.plans.get(job_id) is not plan for job_id, plan in plans.items()):
+            return False
+        held: dict[JobId, tuple[float, Devices]] = {}
+        for at_s, changed in self.steps:
+            if at_s > now_s:
+                break
+            held |= {job_id: (at_s, devices) for job_id, devices in changed.items()}
+        return all(_is_as_rehearsed(snapshot.jobs[job_id], allocations, *held[job_id]) for job_id in plans)
+
+
+def _is_as_rehearsed(view: JobView, allocations: Mapping[JobId, Devices], at_s: float, devices: Devices) -> bool:
+    """Whether a job will hold these devices, and no one has corrected its progress since it got them."""
+    return view.progress.since_s <= at_s and allocations.get(view.job.id, view.devices) == devices
+
+
+@dataclass(frozen=True, slots=True)
+class Feasibility:
+    """Whether all plans can be placed, and how; if not, the first job that cannot, and when."""
+
+    ok: bool
+    job_id: JobId | None = None
+    at_s: float = inf
+    certificate: Certificate | None = field(default=None, compare=False)
+
+
+_OK = Feasibility(True)
+Changes = dict[float, dict[JobId, int]]  # instant -> new share of each job for which it changes
+
+
+def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> Feasibility:
+    """Whether the decision and then the plans of all promised jobs can be placed with the moves that are reserved.
+
+    A job is moved only as long as the pauses of its moves fit the reserve of its plan; a job without a plan makes way
+    at no cost. O(jobs) if nothing starts or grows, now or later.
+    """
+    last_s = max(map(_last_growth_s, plans.values()), default=-inf)
+    if last_s <= now_s and not decision.shares:
+        return _OK
+    board = WorkingCopy(snapshot)
+    placement = lay_out(board, now_s, snapshot, decision)
+    harmful = placement.forced or placement.unreserved
+    if harmful:
+        return Feasibility(False, harmful[0], now_s)
+    if last_s <= now_s:
+        return _OK
+    reserves = _Reserves(now_s, snapshot, decision, plans)
+    for job_id in placement.moved:
+        reserves.spend(job_id, board.shares[job_id])
+    steps: list[Step] = [(now_s, {job_id: board.held[job_id] for job_id in plans})]
+    broken = _replay(board, _list_changes(board, now_s, last_s, snapshot, plans), reserves, steps)
+    # the pause of a job that is moved now is apart from its plan today and part of it later: its price would differ
+    certificate = None if plans.keys() & placement.moved else Certificate(plans, tuple(steps))
+    return broken or Feasibility(True, certificate=certificate)
+
+
+def _replay(board: WorkingCopy, changes: Changes, reserves: "_Reserves", steps: list[Step]) -> Feasibility | None:
+    """Work the changes into the board and note what each instant gives to whom; returns the first failure."""
+    for at_s, shares in sorted(changes.items()):
+        reserves.turn_to(at_s)
+        made_room = False
+        for job_id, landing in change_shares(board, shares, reserves.price):
+            if landing is SMOOTH:
+                continue
+            if _is_broken(board, landing, shares[job_id]):
+                return Feasibility(False, job_id, at_s)
+            made_room = True
+        changed = board.changed()
+        steps.append((at_s, changed))
+        if made_room:
+            for job_id in changed:
+                if job_id not in shares:
+                    reserves.spend(job_id, board.shares[job_id])
+    return None
+
+
+def _is_broken(board: WorkingCopy, landing: Landing, share: int) -> bool:
+    """Whether a job was not placed as its plan assumes; a share that need not be compact may be scattered."""
+    return not landing.placed or landing.cost.late_s > 0 or (landing.scattered and board.must_be_compact(share))
+
+
+class _Reserves:
+    """What each planned job can still afford, given the moves rehearsed so far."""
+
+    def __init__(self, now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> None:
+        self.at_s = now_s  # the instant that is rehearsed
+        self._now_s = now_s
+        self._jobs = snapshot.jobs
+        self._decision = decision
+        self._plans = plans
+        self._courses: dict[JobId, MoveCourse] = {}
+        self._moves: dict[JobId, tuple[Move, ...]] = {}
+        self._prices: dict[tuple[JobId, int], MoveCost] = {}  # at this instant
+
+    def turn_to(self, at_s: float) -> None:
+        """Rehearse a later instant."""
+        self.at_s = at_s
+        self._prices.clear()
+
+    def price(self, job_id: JobId, share: int) -> MoveCost:
+        """What a move costs as long as the reserve covers it; out of the question after that.
+
+        Equal to the price that `place` sees when the plans are followed, so that it takes the same choices.
+        """
+        cost = self._prices.get((job_id, share))
+        if cost is None:
+            course = self._courses.get(job_id) or self._chart(job_id)
+            cost = course.price(self.at_s, share, self._moves.get(job_id, ()))
+            self._prices[job_id, share] = cost = IMPOSSIBLE if cost.unreserved else cost
+        return cost
+
+    def spend(self, job_id: JobId, share: int) -> None:
+        """Note that a job is moved at this instant."""
+        self._prices.clear()
+        if job_id in self._plans:
+            pause_s = self._jobs[job_id].job.overhead.pause_s(share)
+            self._moves[job_id] = (*self._moves.get(job_id, ()), (self.at_s, pause_s, None))
+
+    def _chart(self, job_id: JobId) -> MoveCourse:
+        view = self._jobs[job_id]
+        promise = promise_for(view, self._decision.promises.get(job_id, view.promise), self._plans[job_id])
+        self._courses[job_id] = course = chart(self._now_s, view, promise, self._decision.shares.get(job_id))
+        return course
+
+
+def _last_growth_s(plan: Plan) -> float:
+    """The last instant at which a plan asks for more devices than before."""
+    last_s, share = -inf, 0
+    for segment in plan.segments:
+        if segment.share > share:
+            last_s = segment.start_s
+        share = segment.share
+    return last_s
+
+
+def _list_changes(
+    board: WorkingCopy, now_s: float, last_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan]
+) -> Changes:
+    """The planned changes from now to the last growth; first of all every job goes to its planned share."""
+    changes: Changes = defaultdict(dict)
+    for job_id in snapshot.jobs:
+        share, plan = 0, plans.get(job_id)
+        if plan is not None:
+            for segment in plan.segments:
+                if segment.start_s <= now_s:
+                    share = segment.share
+                elif segment.start_s <= last_s:
+                    changes[segment.start_s][job_id] = segment.share
+            if plan.held_until_s <= now_s:
+                share = 0
+            elif plan.held_until_s <= last_s:
+                changes[plan.held_until_s][job_id] = 0
+        if share != board.shares[job_id]:
+            changes[now_s][job_id] = share
+    return changes

@@ -1,0 +1,1 @@
+"""What several policies share: answers without promises, gangs, and orders by deadline."""

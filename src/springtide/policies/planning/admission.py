@@ -1,0 +1,300 @@
+"""From plans to a Decision that keeps every promise, devices and pauses included.
+
+The plans in force are the certificate of the promises: they are feasible together, and placement can follow them
+(`placement.rehearsal`). A proposal may replace them only by plans that are such a certificate again. If one cannot be
+placed, growth and admission are left out; what remains is the old certificate, or all promises planned afresh.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Snapshot
+from springtide.core.jobs import JobId
+from springtide.placement.buddy import Placement, arrange
+from springtide.placement.feasibility import check_plans
+from springtide.policies.planning import filling
+from springtide.policies.planning.filling import Ints
+from springtide.policies.planning.plan_table import (
+    PlanTable,
+    active_rows,
+    copy_plans,
+    copy_roster,
+    free_capacity,
+    open_table,
+)
+from springtide.policies.planning.reservations import reserve
+
+THRIFT = 1.2  # a plan on what is left may cost this many times what the job needs alone before all are planned again
+ORDERS = 3  # orders in which all jobs are planned again before a newcomer is turned away
+
+
+class Caution(IntEnum):
+    """How much a proposal may change: each step leaves out what may have made the one before impossible to place."""
+
+    GROW = 0  # admit newcomers and hand out spare devices
+    CLOSED = 1  # only follow the plans in force
+    AFRESH = 2  # admit no one, and look for other plans
+    UNREHEARSED = 3  # follow the plans in force although they do not pass a rehearsal: a job ended early in between
+    ANYHOW = 4  # follow the plans in force, whoever must be moved
+
+
+@dataclass(slots=True)
+class Draft:
+    """What a policy wants to say beside the plans in the ledger."""
+
+    answers: dict[JobId, Answer] = field(default_factory=dict)
+    best_effort: list[JobView] = field(default_factory=list)
+    wake_at_s: float = inf
+    memory: dict[str, Any] | None = None
+    patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
+
+
+OPEN = (Caution.GROW,)  # the steps at which newcomers may be admitted: never without a rehearsal
+
+Propose: TypeAlias = Callable[[PlanTable, Snapshot, Caution], Draft]
+
+
+def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:
+    """The boldest decision among what is proposed that keeps every promise on real devices."""
+    for caution in Caution:
+        table = open_table(now_s, snapshot)
+        draft = propose(table, snapshot, caution)
+        if caution is Caution.AFRESH and not replan(table):
+            continue
+        reserved = reserve(table, snapshot)
+        decision = conclude(table, snapshot, draft, caution)
+        if decision is not None:
+            return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
+    raise AssertionError("plans are followed anyhow")
+
+
+def admit(table: PlanTable, view: JobView) -> bool:
+    """Plan a newcomer beside the promised jobs, planning all of them again if that is what it takes.
+
+    Without room it leaves no trace. First on what the plans in force leave free; if that does not do, or would cost
+    much more than the job needs, all jobs are planned in order of deadlines (ElasticFlow's admission, for one job).
+    """
+    row = table.add(view)
+    fits = filling.fill_thriftily(table.capacity, table.columns, row, THRIFT)
+    if fits == 2 or replan(table):
+        return True
+    if fits:
+        filling.occupy(table.capacity, table.columns, row, 1)
+        return True
+    table.drop(view.job.id)
+    return False
+
+
+def replan(table: PlanTable) -> bool:
+    """Plan all jobs anew by deadline, or change nothing if one of them would be late.
+
+    Filling by deadline is greedy: a job that finds no room may find it when it goes first, and the others still fit.
+    """
+    rows = active_rows(table)
+    order = rows[np.argsort(table.columns.deadline[rows], kind="stable")]
+    kept = copy_roster(table.columns)
+    for _ in range(ORDERS):
+        capacity = free_capacity(table)
+        planned = filling.fill_all(capacity, table.columns, order)
+        if planned == len(order):
+            table.capacity = capacity
+            filling.restore(capacity, table.columns, rows, table.trial)
+            return True
+        order = np.concatenate([order[planned : planned + 1], order[:planned], order[planned + 1 :]])
+    table.columns = kept
+    return False
+
+
+def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Caution) -> Decision | None:
+    """The ledger as a Decision on named devices; None if placement could not keep all its promises.
+
+    Spare devices go to one device per best-effort job in order, then to whom they cost the fewest device-seconds.
+    """
+    promised = active_rows(table)
+    if caution is Caution.GROW:
+        _make_way(table, promised, draft.best_effort)
+    guests = {view.job.id: _add_guest(table, view) for view in draft.best_effort}
+    rows = active_rows(table)
+    if guests:
+        filling.restore(table.capacity, table.columns, rows[len(promised) :], table.trial)
+    needed = table.columns
+    spare = int(table.capacity.free[0]) if caution is Caution.GROW else 0
+    if spare > 0 and len(rows):
+        needed = copy_plans(table.columns)
+        filling.grow(table.capacity, table.columns, rows, spare, draft.patience, table.trial)
+    names = [*table.rows]
+    decision, placement = _place(table, snapshot, draft, needed, names, rows)
+    for job_id in guests:
+        table.drop(job_id)
+    final = _settle_moves(table, placement, decision)
+    change_s, grows = filling.look_ahead(table.columns, promised, table.now_s)
+    rehearses = grows and caution is not Caution.UNREHEARSED
+    if caution is not Caution.ANYHOW and (
+        placement.forced or final is None or (rehearses and not _is_certified(table, snapshot, placement, final))
+    ):
+        return None
+    final = final or _postpone(table, placement, decision)
+    wake_at_s = min(draft.wake_at_s, change_s)
+    return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=draft.memory, cache=table)
+
+
+def _make_way(table: PlanTable, promised: Ints, guests: Iterable[JobView]) -> None:
+    """Take promised jobs back to the share they need, most time to spare first, until each best-effort job has room."""
+    wanted = sum(view.job.curve.levels[0] for view in guests)
+    if table.capacity.free[0] >= wanted:
+        return
+    columns = table.columns
+    for row in promised[np.argsort(columns.finish[promised] - columns.deadline[promised], kind="stable")]:
+        if table.capacity.free[0] >= wanted:
+            break
+        filling.shrink(table.capacity, columns, row, table.trial)
+
+
+def _add_guest(table: PlanTable, view: JobView) -> int:
+    """A row for a best-effort job, planned on what is left at the least share."""
+    row = table.add(view)
+    filling.fill(table.capacity, table.columns, row, 0)
+    filling.occupy(table.capacity, table.columns, row, 1)
+    return row
+
+
+def _place(
+    table: PlanTable, snapshot: Snapshot, draft: Draft, needed: filling.JobColumns, names: list[JobId], rows: Ints
+) -> tuple[Decision, Placement]:
+    """The shares of now and their devices, without the growth that would need a move."""
+    while True:
+        decision = _compose(table, draft, needed, names, rows)
+        placement = arrange(table.now_s, snapshot, decision)
+        if not placement.skipped:
+            return decision, placement
+        for job_id in placement.skipped:
+            _take_back(table, needed, table.rows[job_id])
+
+
+def _take_back(table: PlanTable, needed: filling.JobColumns, row: int) -> None:
+    """Return a job to the plan it needs."""
+    filling.occupy(table.capacity, table.columns, row, -1)
+    filling.store(
+        table.columns,
+        row,
+        needed.finish[row],
+        needed.held[row],
+        needed.segment_count[row],
+        needed.segment_times[row],
+        needed.segment_shares[row],
+    )
+    filling.occupy(table.capacity, table.columns, row, 1)
+
+
+def _compose(table: PlanTable, draft: Draft, needed: filling.JobColumns, names: list[JobId], rows: Ints) -> Decision:
+    """The shares of now as a difference; what goes beyond the needed share is optional."""
+    now_s = table.now_s
+    wanted = _within(table, rows, filling.shares_now(table.columns, rows, now_s).tolist())
+    held = table.columns.share[rows].tolist()
+    shares = {name: share for name, share, had in zip(names, wanted, held, strict=True) if share != had}
+    optional: frozenset[JobId] = frozenset()
+    if shares and needed is not table.columns:
+        least = filling.shares_now(needed, rows, now_s).tolist()
+        optional = frozenset(
+            [name for name, share, floor in zip(names, wanted, least, strict=True) if share > floor and name in shares]
+        )
+    return Decision(
+        answers=draft.answers,
+        promises=_changed_promises(table, names, rows),
+        shares=shares,
+        optional=optional,
+    )
+
+
+def _within(table: PlanTable, rows: Ints, shares: list[int]) -> list[int]:
+    """Shares that the cluster has: those with the most time to spare wait where a job still runs longer than planned.
+
+    That happens only after a move that no reserve covered.
+    """
+    excess = sum(shares) - table.devices
+    if excess <= 0:
+        return shares
+    slack = table.columns.deadline[rows] - table.columns.finish[rows]
+    for position in np.argsort(-slack, kind="stable").tolist():
+        held = int(table.columns.share[rows[position]])
+        if excess > 0 and shares[position] > held:
+            excess -= shares[position] - held
+            shares[position] = held
+    return shares
+
+
+def _changed_promises(table: PlanTable, names: Iterable[JobId], rows: Ints) -> dict[JobId, Promise]:
+    """The promises whose plan is not the one in force."""
+    promises = {}
+    for name, row, touched in zip(names, rows.tolist(), table.columns.touched[rows].tolist(), strict=True):
+        if not touched or table.views[name].job.best_effort:
+            continue
+        view = table.views[name]
+        promise = view.promise
+        if promise is None or not _is_same(table.columns, row, promise.plan):
+            promises[name] = Promise(view.job.deadline_s, table.plan(row))
+    return promises
+
+
+def _is_same(columns: filling.JobColumns, row: int, plan: Plan) -> bool:
+    """Whether a row still holds this plan; equal ends are not enough, a middle segment may have been shifted."""
+    return bool(
+        columns.finish[row] == plan.finish_s
+        and columns.held[row] == plan.held_until_s
+        and columns.segment_count[row] == len(plan.segments)
+        and all(
+            columns.segment_times[row, position] == segment.start_s
+            and columns.segment_shares[row, position] == segment.share
+            for position, segment in enumerate(plan.segments)
+        )
+    )
+
+
+def _settle_moves(table: PlanTable, placement: Placement, decision: Decision) -> Decision | None:
+    """The decision with the pauses of moved jobs in their plans; None if one of them would then be late."""
+    moved = [job_id for job_id in placement.moved if job_id in table.rows]
+    if not moved:
+        return decision
+    promises = dict(decision.promises)
+    for job_id in moved:
+        row, view = table.rows[job_id], table.views[job_id]
+        ready_s = table.columns.ready[row]
+        table.columns.ready[row] = view.job.overhead.resumes_s(table.now_s, view.share, False, ready_s)
+        if not filling.replan_paused(table.capacity, table.columns, row):
+            return None
+        promises[job_id] = Promise(view.job.deadline_s, table.plan(row))
+    return replace(decision, promises=promises)
+
+
+def _postpone(table: PlanTable, placement: Placement, decision: Decision) -> Decision:
+    """The decision with the plans of moved jobs simply held longer by their pause."""
+    promises = dict(decision.promises)
+    for job_id in placement.moved:
+        if job_id not in table.rows:
+            continue
+        row, view = table.rows[job_id], table.views[job_id]
+        pause_s = view.job.overhead.pause_s(view.share)
+        table.columns.finish[row] += pause_s
+        table.columns.held[row] += pause_s
+        promises[job_id] = Promise(view.job.deadline_s, table.plan(row))
+    return replace(decision, promises=promises)
+
+
+def _is_certified(table: PlanTable, snapshot: Snapshot, placement: Placement, decision: Decision) -> bool:
+    """Whether all that is planned can be placed as time goes on: known from before, or rehearsed."""
+    plans = {
+        name: promise.plan
+        for name, view in table.views.items()
+        if (promise := decision.promises.get(name, view.promise)) is not None
+    }
+    certificate = table.certificate
+    if certificate is not None and certificate.covers(table.now_s, snapshot, placement.allocations, plans):
+        return True
+    rehearsal = check_plans(table.now_s, snapshot, decision, plans)
+    table.certificate = rehearsal.certificate
+    return rehearsal.ok

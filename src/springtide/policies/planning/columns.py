@@ -1,0 +1,86 @@
+"""Jobs and free devices as plain arrays: what the compiled planner works on.
+
+Only the shape of the data and how to make it empty; what is done with it is in `filling`.
+"""
+
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MAX_SEGMENTS = 24  # a plan with more changes than this is no plan worth promising
+# Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
+# a plan whose computed end is the deadline itself is in time.
+
+
+class JobColumns(NamedTuple):
+    """Jobs as columns: what is left to do, what they hold, the levels worth holding, and the plan of each."""
+
+    deadline: Floats
+    work: Floats  # left now
+    ready: Floats  # when the current pause ends
+    start_s: Floats  # extra pause when starting from no devices
+    share: Ints  # held now
+    level_count: Ints
+    shares: Ints  # [job, level]
+    rates: Floats  # [job, level]
+    pauses: Floats  # [job, level]
+    segment_count: Ints
+    segment_times: Floats  # [job, segment]
+    segment_shares: Ints  # [job, segment]
+    finish: Floats
+    held: Floats  # planned until: finish plus reserve
+    touched: Ints  # whether the plan was written since the ledger was opened
+
+
+class Capacity(NamedTuple):
+    """Free devices over time: `free[k]` from `times[k]` to `times[k + 1]`, the last for ever; `size[0]` entries."""
+
+    times: Floats
+    free: Ints
+    size: Ints
+
+
+def empty_columns(jobs: int, levels: int) -> JobColumns:
+    """A roster with room for so many jobs of so many levels."""
+    return JobColumns(
+        np.full(jobs, inf),
+        np.zeros(jobs),
+        np.zeros(jobs),
+        np.zeros(jobs),
+        np.zeros(jobs, np.int64),
+        np.zeros(jobs, np.int64),
+        np.zeros((jobs, levels), np.int64),
+        np.zeros((jobs, levels)),
+        np.zeros((jobs, levels)),
+        np.zeros(jobs, np.int64),
+        np.zeros((jobs, MAX_SEGMENTS)),
+        np.zeros((jobs, MAX_SEGMENTS), np.int64),
+        np.full(jobs, inf),
+        np.full(jobs, inf),
+        np.zeros(jobs, np.int64),
+    )
+
+
+def empty_capacity(jobs: int, now_s: float, devices: int) -> Capacity:
+    """All devices free from now on, with room for the plans of so many jobs."""
+    room = 2 + jobs * (MAX_SEGMENTS + 1)
+    capacity = Capacity(np.empty(room), np.empty(room, np.int64), np.empty(1, np.int64))
+    capacity.times[0], capacity.free[0], capacity.size[0] = now_s, devices, 1
+    return capacity
+
+
+def make_samples() -> dict[Any, Any]:
+    """A value of each kind that the planner's functions take, by annotation."""
+    return {
+        Floats: np.zeros(MAX_SEGMENTS),
+        Ints: np.zeros(MAX_SEGMENTS, np.int64),
+        JobColumns: empty_columns(1, 1),
+        Capacity: empty_capacity(1, 0.0, 1),
+        int: 0,
+        float: 0.0,
+    }

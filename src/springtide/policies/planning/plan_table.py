@@ -1,0 +1,237 @@
+"""The promised jobs of a Snapshot as columns, with their plans and what those leave free.
+
+A `PlanTable` is opened at the start of a decision, changed while deciding, and closed into a Decision. It carries the
+columns from call to call in `cache`; a ledger opened without one is built from the Snapshot and decides the same.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from springtide.core.decisions import JobView, Plan, Segment, Snapshot, Status
+from springtide.core.jobs import Job, JobId
+from springtide.placement.feasibility import Certificate
+from springtide.policies.planning import filling
+from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns
+
+
+@dataclass(slots=True)
+class PlanTable:
+    """Rows of a roster by job id. `base_*` hold progress as last seen, from which `columns.work` is settled to now."""
+
+    now_s: float
+    devices: int
+    rows: dict[JobId, int]
+    spare_rows: list[int]
+    views: dict[JobId, JobView]
+    columns: JobColumns
+    base_work: Floats
+    base_rate: Floats
+    base_since: Floats
+    capacity: Capacity
+    trial: JobColumns
+    certificate: Certificate | None = None  # of the last plans that were rehearsed
+    offered: tuple[Plan, ...] = ()  # reservations of open offers: fixed, and gone when the offers are
+
+    def add(self, view: JobView) -> int:
+        """A row for a job, with its levels and progress and without a plan."""
+        if not self.spare_rows:
+            self._extend(max(32, 2 * len(self.columns.deadline)), self.columns.shares.shape[1])
+        if len(view.job.curve.levels) > self.columns.shares.shape[1]:
+            self._extend(len(self.columns.deadline), len(view.job.curve.levels))
+        row = self.spare_rows.pop()
+        write_job(self.columns, row, view.job)
+        self.rows[view.job.id] = row
+        self.see(view)
+        self.columns.work[row] = view.progress.work_left_at(self.now_s)
+        return row
+
+    def see(self, view: JobView) -> None:
+        """Take over the progress and holdings of a job, and its plan if it has one."""
+        row = self.rows[view.job.id]
+        self.views[view.job.id] = view
+        progress = view.progress
+        self.base_work[row], self.base_rate[row] = progress.work_left, progress.rate
+        self.base_since[row] = max(progress.since_s, progress.paused_until_s)
+        self.columns.ready[row] = progress.paused_until_s
+        self.columns.share[row] = view.share
+        if view.promise is not None:
+            write_plan(self.columns, row, view.promise.plan)
+
+    def drop(self, job_id: JobId) -> None:
+        """Free the row of a job."""
+        row = self.rows.pop(job_id)
+        del self.views[job_id]
+        self.columns.deadline[row] = inf
+        self.columns.segment_count[row] = 0
+        self.columns.share[row] = 0
+        self.spare_rows.append(row)
+
+    def settle(self) -> None:
+        """Bring the work left of every row to now."""
+        ran_s = np.maximum(self.now_s - self.base_since, 0.0)
+        np.maximum(self.base_work - self.base_rate * ran_s, 0.0, out=self.columns.work)
+
+    def plan(self, row: int) -> Plan:
+        """The plan in a row as a value."""
+        count = int(self.columns.segment_count[row])
+        times = self.columns.segment_times[row, :count].tolist()
+        shares = self.columns.segment_shares[row, :count].tolist()
+        return Plan(
+            tuple(Segment(time, share) for time, share in zip(times, shares, strict=True)),
+            float(self.columns.finish[row]),
+            float(self.columns.held[row]),
+        )
+
+    def _extend(self, jobs: int, levels: int) -> None:
+        old = self.columns
+        self.columns = filling.empty_columns(jobs, levels)
+        size = len(old.deadline)
+        for before, after in zip(old, self.columns, strict=True):
+            if before.ndim == 1:
+                after[:size] = before
+            else:
+                after[:size, : before.shape[1]] = before
+        self.base_work = np.concatenate([self.base_work, np.zeros(jobs - size)])
+        self.base_rate = np.concatenate([self.base_rate, np.zeros(jobs - size)])
+        self.base_since = np.concatenate([self.base_since, np.zeros(jobs - size)])
+        self.spare_rows[:0] = range(jobs - 1, size - 1, -1)
+        capacity = filling.empty_capacity(jobs, self.now_s, self.devices)
+        used = int(self.capacity.size[0])
+        capacity.times[:used], capacity.free[:used] = self.capacity.times[:used], self.capacity.free[:used]
+        capacity.size[0] = used
+        self.capacity = capacity
+        self.trial = filling.empty_columns(1, levels)
+
+
+def write_job(columns: JobColumns, row: int, job: Job) -> None:
+    """What of a job never changes: its deadline and the levels worth holding."""
+    levels = job.curve.levels
+    columns.deadline[row] = job.deadline_s
+    columns.start_s[row] = job.overhead.start_s
+    columns.level_count[row] = len(levels)
+    columns.segment_count[row] = 0
+    for level, share in enumerate(levels):
+        columns.shares[row, level] = share
+        columns.rates[row, level] = job.curve.rate(share)
+        columns.pauses[row, level] = job.overhead.pause_s(share)
+
+
+def write_plan(columns: JobColumns, row: int, plan: Plan) -> None:
+    """A plan into its row."""
+    columns.finish[row], columns.held[row] = plan.finish_s, plan.held_until_s
+    columns.segment_count[row] = len(plan.segments)
+    for position, segment in enumerate(plan.segments):
+        columns.segment_times[row, position] = segment.start_s
+        columns.segment_shares[row, position] = segment.share
+
+
+def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
+    """The promised jobs of a Snapshot, settled to now, and what their plans leave free."""
+    table = copy_table(snapshot.cache, now_s) if isinstance(snapshot.cache, PlanTable) else new_table(now_s, snapshot)
+    for job_id in [job_id for job_id in table.rows if job_id not in snapshot.jobs]:
+        table.drop(job_id)
+    offered = []
+    for job_id, view in snapshot.jobs.items():
+        if view.promise is None:
+            continue
+        if view.status is Status.OFFERED:
+            offered.append(view.promise.plan)
+            continue
+        if job_id not in table.rows:
+            table.add(view)
+        elif table.views[job_id] is not view:
+            table.see(view)
+    # in arrival order however they came in: a ledger without a cache breaks ties alike
+    table.rows = {job_id: table.rows[job_id] for job_id in snapshot.jobs if job_id in table.rows}
+    table.settle()
+    table.columns.touched[:] = 0
+    table.offered = tuple(offered)
+    table.capacity = free_capacity(table)
+    filling.occupy_all(table.capacity, table.columns, active_rows(table))
+    return table
+
+
+def is_at_rest(now_s: float, snapshot: Snapshot) -> bool:
+    """Whether there is nothing to decide: no one is new or waits, and everyone holds all it can use to its end."""
+    return not snapshot.changes.arrived and all(_holds_its_peak(now_s, view) for view in snapshot.jobs.values())
+
+
+def _holds_its_peak(now_s: float, view: JobView) -> bool:
+    if view.promise is None or view.status is not Status.ADMITTED:
+        return False
+    last = view.promise.plan.segments[-1]
+    return last.start_s <= now_s and view.share == last.share == view.job.curve.peak
+
+
+def free_capacity(table: PlanTable) -> Capacity:
+    """All devices from now on, but for those that open offers reserve."""
+    rows = len(table.columns.deadline) + len(table.offered)
+    capacity = filling.empty_capacity(rows, table.now_s, table.devices)
+    for plan in table.offered:
+        occupy_plan(table, capacity, plan, 1)
+    return capacity
+
+
+def occupy_plan(table: PlanTable, capacity: Capacity, plan: Plan, sign: int) -> None:
+    """Take a plan that has no row out of the free devices (sign 1), or give it back (sign -1)."""
+    write_plan(table.trial, 0, plan)
+    filling.occupy(capacity, table.trial, 0, sign)
+
+
+def new_table(now_s: float, snapshot: Snapshot) -> PlanTable:
+    """A ledger without jobs."""
+    size, levels = 32, 8
+    return PlanTable(
+        now_s,
+        snapshot.cluster.total,
+        {},
+        list(range(size - 1, -1, -1)),
+        {},
+        filling.empty_columns(size, levels),
+        np.zeros(size),
+        np.zeros(size),
+        np.zeros(size),
+        filling.empty_capacity(size, now_s, snapshot.cluster.total),
+        filling.empty_columns(1, levels),
+    )
+
+
+def copy_table(table: PlanTable, now_s: float) -> PlanTable:
+    """A ledger that may be changed without changing this one."""
+    return PlanTable(
+        now_s,
+        table.devices,
+        dict(table.rows),
+        list(table.spare_rows),
+        dict(table.views),
+        copy_roster(table.columns),
+        table.base_work.copy(),
+        table.base_rate.copy(),
+        table.base_since.copy(),
+        table.capacity,
+        table.trial,
+        table.certificate,
+    )
+
+
+def copy_roster(columns: JobColumns) -> JobColumns:
+    """The same columns in arrays of their own."""
+    return JobColumns._make(column.copy() for column in columns)
+
+
+def copy_plans(columns: JobColumns) -> JobColumns:
+    """The same columns, those of the plans in arrays of their own."""
+    return columns._replace(
+        segment_count=columns.segment_count.copy(),
+        segment_times=columns.segment_times.copy(),
+        segment_shares=columns.segment_shares.copy(),
+        finish=columns.finish.copy(),
+        held=columns.held.copy(),
+    )
+
+
+def active_rows(table: PlanTable) -> Ints:
+    """The rows in use: of jobs that were promised before in arrival order, then as they were added."""
+    return np.fromiter(table.rows.values(), np.int64, len(table.rows))

@@ -1,0 +1,236 @@
+"""Pools: a cluster of several device types as one small homogeneous world per type, for `springtide`.
+
+A pool has its nodes, the jobs promised there with their speeds on that type, and the planning, rehearsal and proof of
+`promises`; late_admitted stays 0 by the same argument. A job without an answer is tried in every pool its level allows,
+the fastest first. Who may change pools is settled in `transfers`, who is promised on two types at once in `spans`, what
+becomes of it all in `mixtures`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from typing import Any
+
+from springtide.core.curves import Curve
+from springtide.core.decisions import Changes, Decision, JobView, Segment, Snapshot, Status
+from springtide.core.devices import count_devices
+from springtide.core.jobs import Job, JobId
+from springtide.core.typed_curves import Mix
+from springtide.placement.type_pools import Pool, pools_of
+from springtide.policies.planning.admission import OPEN as ADMITTING
+from springtide.policies.planning.admission import Caution, Draft, Propose, admit, decide_firmly
+from springtide.policies.planning.plan_table import PlanTable
+from springtide.policies.pools.spanning_parts import PartDecision, hear, is_spanning, narrow_newcomer, narrow_part
+
+OPEN = (Status.PENDING, Status.WAITLISTED)  # the jobs that wait for an answer
+MEMORY = "pools"  # key in the policy's memory: {kind: what the pool's own planning remembers}
+
+
+@dataclass(slots=True)
+class PoolCache:
+    """What one decision leaves to the next: the ledger of each pool, and each job as a pool saw it."""
+
+    tables: dict[str, PlanTable] = field(default_factory=dict)
+    seen: dict[tuple[str, JobId], tuple[JobView, JobView]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PoolDecisions:
+    """One decision in the making."""
+
+    now_s: float
+    snapshot: Snapshot
+    cache: PoolCache
+    first: str  # the pool that is asked first: what arrives is its demand; the others get what it turns away
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    admitted: dict[JobId, str] = field(default_factory=dict)
+    moves: Mapping[JobId, str] = field(default_factory=dict)  # promised jobs that change their pool, and to which
+    spans: Mapping[JobId, Mix] = field(default_factory=dict)  # jobs that are promised on several types from now on
+    words: dict[JobId, PartDecision] = field(
+        default_factory=dict
+    )  # what the pools so far have decided about their parts
+
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        """What each pool remembers."""
+        remembered: Mapping[str, Any] = self.snapshot.memory.get(MEMORY, {})
+        return remembered
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every job that was to move or to span types has been promised that by all the pools it needs."""
+        arrived = all(job_id in self.decisions[device_type].promises for job_id, device_type in self.moves.items())
+        return arrived and all(job_id in self.admitted for job_id in self.spans)
+
+    def mix_of(self, job_id: JobId) -> Mix | None:
+        """The block of a job that is promised on several types; None if it is not."""
+        view = self.snapshot.jobs[job_id]
+        return view.mix if is_spanning(view) else self.spans.get(job_id)
+
+
+def deal(
+    now_s: float, snapshot: Snapshot, propose: Propose, moves: Mapping[JobId, str], spans: Mapping[JobId, Mix]
+) -> PoolDecisions:
+    """What the pools decide, one after the other, if some promised jobs change their pool and some newcomers span two.
+
+    A newcomer counts as admitted only if every pool of its block lets its part start now.
+    """
+    old = snapshot.cache if isinstance(snapshot.cache, PoolCache) else PoolCache()
+    pools = order_pools(snapshot)
+    pooled = PoolDecisions(
+        now_s, snapshot, PoolCache(dict(old.tables), old.seen), pools[0].device_type, moves=moves, spans=spans
+    )
+    for pool in pools:
+        pooled.decisions[pool.device_type] = decide_pool(pooled, pool, propose)
+    for job_id, mix in spans.items():
+        if all(starts_now(pooled, job_id, device_type, share) for device_type, share in mix.items()):
+            pooled.admitted[job_id] = "+".join(mix)
+    return pooled
+
+
+def starts_now(pooled: PoolDecisions, job_id: JobId, device_type: str, share: int) -> bool:
+    """Whether a pool has promised a newcomer its part from now on."""
+    promise = pooled.decisions[device_type].promises.get(job_id)
+    return promise is not None and promise.plan.segments == (Segment(pooled.now_s, share),)
+
+
+def narrow_arrival(view: JobView, device_type: str) -> JobView:
+    """A promised job as the pool it moves to sees it: it holds nothing there yet."""
+    assert view.job.typed is not None
+    own = replace(view.job, curve=view.job.typed.curves[device_type], typed=None)
+    return replace(view, job=own, devices=(), share=0, promise=None, mix=None)
+
+
+def order_pools(snapshot: Snapshot) -> list[Pool]:
+    """The pools, those first whose devices are the fastest for the jobs that wait for an answer."""
+    waiting = [view.job for view in snapshot.jobs.values() if view.status in OPEN and not view.job.best_effort]
+    return sorted(
+        pools_of(snapshot.cluster), key=lambda pool: -sum(relative_speed(job, pool.device_type) for job in waiting)
+    )
+
+
+def relative_speed(job: Job, device_type: str) -> float:
+    """The speed of one device of a type beside the job's fastest type; 0 where it cannot run."""
+    if job.typed is None or device_type not in job.typed.curves:
+        return 0.0
+    curve, best = job.typed.curves[device_type], job.typed.curves[job.typed.fastest]
+    return curve.rates[0] / curve.shares[0] / (best.rates[0] / best.shares[0])
+
+
+def decide_pool(pooled: PoolDecisions, pool: Pool, propose: Propose) -> Decision:
+    """What a pool decides on its own; candidates it admits are not shown to the pools after it."""
+    inside = look_inside(pooled, pool)
+    coming = [inside.jobs[job_id] for job_id, device_type in pooled.moves.items() if device_type == pool.device_type]
+    coming += [inside.jobs[job_id] for job_id, mix in pooled.spans.items() if pool.device_type in mix]
+    crowded = is_crowded(pooled.snapshot)
+    decision = decide_firmly(pooled.now_s, inside, partial(receive, propose, coming, crowded))
+    for job_id in decision.promises:
+        if inside.jobs[job_id].status in OPEN:
+            pooled.admitted[job_id] = pool.device_type
+        elif pooled.mix_of(job_id) and (word := hear(decision, inside.jobs, job_id)):
+            pooled.words[job_id] = word
+    assert isinstance(decision.cache, PlanTable)
+    pooled.cache.tables[pool.device_type] = decision.cache
+    return decision
+
+
+def receive(
+    propose: Propose, coming: Iterable[JobView], crowded: bool, table: PlanTable, inside: Snapshot, caution: Caution
+) -> Draft:
+    """A pool's proposal, after those who come from other pools.
+
+    Promised jobs grow into spare devices only if no best-effort job wants them.
+    """
+    if caution in ADMITTING:
+        for view in coming:
+            admit(table, view)
+    draft = propose(table, inside, caution)
+    if crowded:
+        draft.patience = inf
+    return draft
+
+
+def is_crowded(snapshot: Snapshot) -> bool:
+    """Whether there are best-effort jobs."""
+    return any(view.job.best_effort for view in snapshot.jobs.values())
+
+
+def look_inside(pooled: PoolDecisions, pool: Pool) -> Snapshot:
+    """The world as a pool sees it: its own nodes, who is promised or holds devices there, and who wants to."""
+    snapshot = pooled.snapshot
+    jobs: dict[JobId, JobView] = {}
+    for job_id, view in snapshot.jobs.items():
+        found = find_view(pooled, pool, view)
+        if found is not None:
+            jobs[job_id] = found
+    free = free_devices(pooled, pool)
+    leaving = tuple(job_id for job_id, device_type in pooled.moves.items() if device_type != pool.device_type)
+    finished = Changes((*snapshot.changes.finished, *leaving))
+    memory = pooled.memory.get(pool.device_type, {}) if pool.device_type == pooled.first else {}
+    return Snapshot(pool.cluster, jobs, free, finished, memory, pooled.cache.tables.get(pool.device_type))
+
+
+def free_devices(pooled: PoolDecisions, pool: Pool) -> tuple[int, ...]:
+    """The free devices of a pool, with those of jobs that leave it."""
+    free = [pooled.snapshot.free_masks[node] for node in pool.nodes]
+    for job_id, device_type in pooled.moves.items():
+        if device_type != pool.device_type:
+            for node, mask in pool.narrow(pooled.snapshot.jobs[job_id].devices):
+                free[node] |= mask
+    return tuple(free)
+
+
+def find_view(pooled: PoolDecisions, pool: Pool, view: JobView) -> JobView | None:
+    """A job as a pool sees it, None if it has no business there; the same object as long as nothing changes."""
+    job_id = view.job.id
+    if job_id in pooled.moves:
+        return narrow_arrival(view, pool.device_type) if pooled.moves[job_id] == pool.device_type else None
+    word = pooled.words.get(job_id)
+    if job_id in pooled.spans:
+        mix = pooled.spans[job_id]
+        return narrow_newcomer(view, mix, pool.device_type, pooled.now_s, word) if pool.device_type in mix else None
+    if not belongs(pooled, pool, view):
+        return None
+    if word is not None:
+        return narrow_part(pool, view, pooled.now_s, word)
+    key = (pool.device_type, job_id)
+    known = pooled.cache.seen.get(key)
+    if known is None or known[0] is not view:
+        part = narrow_part(pool, view, pooled.now_s, None) if is_spanning(view) else narrow_view(pool, view)
+        known = pooled.cache.seen[key] = (view, part)
+    return known[1]
+
+
+def belongs(pooled: PoolDecisions, pool: Pool, view: JobView) -> bool:
+    """Whether a job is promised in a pool, holds devices there, or waits for an answer and could get it there."""
+    job = view.job
+    if view.promise is not None and view.promise.device_type == pool.device_type:
+        return True
+    if view.mix and view.mix.get(pool.device_type):
+        return True
+    may_ask = view.status in OPEN and not job.best_effort and job.id not in pooled.admitted
+    return may_ask and job.typed is not None and pool.device_type in job.typed.curves
+
+
+def narrow_view(pool: Pool, view: JobView) -> JobView:
+    """A job inside a pool: at its speeds on that type, with the devices it holds there.
+
+    Without a promise there it is a guest: it may keep what it holds, as long as nobody needs it.
+    """
+    devices = pool.narrow(view.devices)
+    share = count_devices(devices)
+    job, promise = view.job, view.promise
+    assert job.typed is not None
+    if promise is not None and promise.device_type == pool.device_type:
+        own = replace(job, curve=job.typed.curves[pool.device_type], typed=None)
+        return replace(view, job=own, devices=devices, share=share, promise=replace(promise, device_type=""), mix=None)
+    if share:
+        own = replace(job, curve=hold_curve(share, view.progress.rate), deadline_s=inf, typed=None)
+        return replace(view, job=own, devices=devices, share=share, promise=None, mix=None)
+    return replace(view, job=replace(job, curve=job.typed.curves[pool.device_type], typed=None), answer_by_s=inf)
+
+
+def hold_curve(share: int, rate: float) -> Curve:
+    """What a guest may hold in a pool: as much as now, or one device."""
+    return Curve((1,), (rate,)) if share == 1 else Curve((1, share), (rate / share, rate))

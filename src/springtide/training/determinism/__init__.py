@@ -1,0 +1,1 @@
+"""Levels D0, D1, D2: switches, tested operators, CUDA, self-checks."""

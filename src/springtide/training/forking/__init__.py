@@ -1,0 +1,1 @@
+"""A warm process that forks training processes, and what it imports ahead."""

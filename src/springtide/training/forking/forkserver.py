@@ -1,0 +1,204 @@
+"""A process that has imported torch and forks training processes in milliseconds instead of seconds.
+
+`python -m springtide.training.forking.forkserver --socket PATH` answers JSON lines on a Unix socket: a request names
+script, arguments, environment, folder and output files; the answers are the child's pid, and later its exit. It never
+touches CUDA, runs no operator and starts no thread, so that a child is as good as a fresh process. Linux and macOS.
+"""
+
+import argparse
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch._dynamo  # what an optimizer's first call imports, for seconds
+import torch.distributed
+import torch.utils.data
+
+from springtide.errors import SpringtideError
+from springtide.training import ddp_run, elastic_run, run
+from springtide.training.determinism import cuda
+from springtide.training.forking.import_scan import find_imports
+from springtide.training.group import groups
+
+PRELOADED = (torch._dynamo, torch.distributed, torch.utils.data, elastic_run, ddp_run, run)
+
+
+class ForkServer:
+    """Forks on request, and tells each requester how its children end."""
+
+    def __init__(self, path: Path) -> None:
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
+        self.children: dict[int, socket.socket] = {}
+        self.pending: dict[socket.socket, bytes] = {}
+        self.wake_read, self.wake_write = socket.socketpair()
+        self.wake_write.setblocking(False)
+        self.selector.register(self.wake_read, selectors.EVENT_READ, self.reap)
+
+    def serve(self) -> None:
+        """Answer until the last requester has gone."""
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self.wake_write.fileno())
+        served = False
+        while self.pending or not served:
+            for key, _ in self.selector.select():
+                key.data(key.fileobj)
+            served = served or bool(self.pending)
+
+    def accept(self, listener: socket.socket) -> None:
+        """Take a new requester."""
+        line, _ = listener.accept()
+        self.pending[line] = b""
+        self.selector.register(line, selectors.EVENT_READ, self.read)
+
+    def read(self, line: socket.socket) -> None:
+        """Answer the whole requests that have come in; a requester that has gone takes its children along."""
+        data = line.recv(1 << 16)
+        if not data:
+            self.drop(line)
+            return
+        *requests, self.pending[line] = (self.pending[line] + data).split(b"\n")
+        for request in requests:
+            self.answer(line, json.loads(request))
+
+    def drop(self, line: socket.socket) -> None:
+        """End the children of a requester that has gone: nobody would."""
+        self.selector.unregister(line)
+        del self.pending[line]
+        for pid, owner in list(self.children.items()):
+            if owner is line:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        line.close()
+
+    def answer(self, line: socket.socket, request: dict[str, Any]) -> None:
+        """Fork a child for a request and send back its pid."""
+        pid = os.fork()
+        if pid == 0:
+            self.become(request)
+        self.children[pid] = line
+        send(line, {"pid": pid, "process": request["process"]})
+
+    def become(self, request: dict[str, Any]) -> None:
+        """In the child: let go of the server, and run the script to its end."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for held in (self.listener, self.wake_read, self.wake_write, *self.pending):
+            held.close()
+        self.selector.close()
+        os._exit(run_script(request))
+
+    def reap(self, wake: socket.socket) -> None:
+        """Tell requesters of children that have ended."""
+        wake.recv(1 << 12)
+        while self.children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            line = self.children.pop(pid)
+            if line in self.pending:
+                send(line, {"exited": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def send(line: socket.socket, message: dict[str, Any]) -> None:
+    """Send a JSON line; a requester that has just gone is dropped at the next read."""
+    with contextlib.suppress(OSError):
+        line.sendall(json.dumps(message).encode() + b"\n")
+
+
+def run_script(request: dict[str, Any]) -> int:
+    """Run a script as `python script arguments` would, and return its exit code."""
+    script = str(request["script"])
+    os.chdir(request["folder"])
+    redirect(request)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = [script, *request["arguments"]]
+    sys.path[0] = str(Path(script).resolve().parent)
+    code = 0
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except SpringtideError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = error.exit_code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    end_script()
+    return code
+
+
+def end_script() -> None:
+    """Wait for the script's threads and call what it registered for its end, as an interpreter does; then flush.
+
+    Only an interpreter that ends needs `groups.rest`, and this one is left by `os._exit`.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit.unregister(groups.rest)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def redirect(request: dict[str, Any]) -> None:
+    """Send standard output and error to the files of the request."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        handle = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(handle, number)
+        os.close(handle)
+
+
+def import_ahead(modules: Iterable[str]) -> bool:
+    """Import what can be imported, and return whether forking is still safe: no thread started, CUDA asleep.
+
+    What cannot be imported, the script will meet itself.
+    """
+    before = count_threads()
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"springtide: {name} was not imported ahead: {error!r}", file=sys.stderr)
+    return count_threads() <= before and not cuda.is_awake()
+
+
+def count_threads() -> int:
+    """The threads of this process, those of libraries included where the system lists them."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
+
+
+def main() -> None:
+    """Serve on the socket given on the command line; begin anew without the script's imports if they forbid forks."""
+    parser = argparse.ArgumentParser(description="Fork training processes with torch already imported.")
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--script", type=Path, help="import the installed packages that this script imports, too")
+    given = parser.parse_args()
+    if given.script is not None:
+        sys.path[0] = str(given.script.resolve().parent)
+        if not import_ahead(find_imports(given.script)):
+            os.execv(sys.executable, [sys.executable, "-m", __spec__.name, "--socket", str(given.socket)])
+    server = ForkServer(given.socket)
+    assert not cuda.is_awake(), "the fork server must not initialise CUDA"
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Processes of one run: rosters, groups, agreement at step boundaries, rescales, the line to the agent."""

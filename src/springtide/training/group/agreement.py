@@ -1,0 +1,155 @@
+"""What all processes do at a step boundary, decided by the process of rank 0 and broadcast with its buffers.
+
+The decision is one word in the header that travels with DDP's buffer broadcast, so agreeing costs no message of its
+own. Commands come from the supervisor, SIGTERM from anywhere, periodic checkpoints from the clock.
+"""
+
+import enum
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from springtide.training.group.control_channel import Channel
+from springtide.training.group.rosters import Roster, parse_roster
+from springtide.training.settings import Settings
+
+TERMINATE_KEY = "terminate"
+TERMINATE_POLL_S = 0.5
+JOINER_POLL_S = 0.005
+
+
+class Action(enum.IntFlag):
+    """What to do at a step boundary."""
+
+    NOTHING = 0
+    CHECKPOINT = 1
+    RESCALE = 2
+    TERMINATE = 4
+    STOP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RosterUpdate:
+    """A rescale asked for: the roster of a later generation."""
+
+    generation: int
+    roster: Roster
+
+
+class Agreement:
+    """The wishes of one process, and rank 0's decision over them."""
+
+    def __init__(self, settings: Settings, channel: Channel, store: dist.Store | None) -> None:
+        self.settings = settings
+        self.channel = channel
+        self.store = store
+        self.change: RosterUpdate | None = None
+        self.holds = {int(step) for step in settings.hold_at.split(",") if step}
+        self.wants_checkpoint = False
+        self.terminating = False
+        self.told = False
+        self.polled_s = 0.0
+        self.saved_s = time.monotonic()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.on_terminate)
+
+    def on_terminate(self, number: int, frame: FrameType | None) -> None:
+        """Note SIGTERM; the next step boundary acts on it. A second one ends the process at once."""
+        self.terminating = True
+        self.let_terminate()
+
+    def let_terminate(self) -> None:
+        """Give SIGTERM its usual meaning back: the run is over, or was asked to end and may be stuck."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def decide(self, roster: Roster, step: int, stopping: bool, writing: bool) -> Action:
+        """Rank 0's decision for the boundary after `step`; while a checkpoint is being written no other is begun."""
+        action = Action.STOP if stopping else Action.NOTHING
+        while (command := self.channel.take()) is not None:
+            action |= self.read_command(command)
+        if step in self.holds:
+            action |= self.hold(step, roster)
+        if self.change is not None and self.are_joiners_ready(self.change, roster):
+            action |= Action.RESCALE
+        if self.is_terminated():
+            action |= Action.TERMINATE
+        if (self.wants_checkpoint or self.is_checkpoint_due(step)) and not writing:
+            self.wants_checkpoint = False
+            action |= Action.CHECKPOINT
+        return action
+
+    def hold(self, step: int, roster: Roster) -> Action:
+        """Wait for the supervisor's `go`, and for the joiners of a rescale it asks for meanwhile."""
+        action = Action.NOTHING
+        self.channel.send("held", step=step)
+        while (command := self.channel.wait())["do"] != "go":
+            action |= self.read_command(command)
+        while self.change is not None and not self.are_joiners_ready(self.change, roster):
+            time.sleep(JOINER_POLL_S)
+        self.polled_s = 0.0  # whatever happened meanwhile is to be seen now
+        return action
+
+    def read_command(self, command: dict[str, Any]) -> Action:
+        """What a command asks for at once; a rescale waits for its joiners."""
+        if command["do"] == "rescale":
+            self.change = RosterUpdate(int(command["generation"]), parse_roster(command["roster"]))
+        return {"checkpoint": Action.CHECKPOINT, "stop": Action.STOP, "terminate": Action.TERMINATE}.get(
+            command["do"], Action.NOTHING
+        )
+
+    def are_joiners_ready(self, change: RosterUpdate, roster: Roster) -> bool:
+        """Whether every new process has run its script up to `prepare` and waits for state."""
+        joiners = [name for name in change.roster.names if name not in roster.names]
+        if not joiners:
+            return True
+        assert self.store is not None
+        return self.store.add(ready_key(change.generation), 0) >= len(joiners)
+
+    def is_terminated(self) -> bool:
+        """Whether this process or, by the store, another one was told to terminate."""
+        if self.terminating or self.store is None:
+            return self.terminating
+        now_s = time.monotonic()
+        if now_s - self.polled_s >= TERMINATE_POLL_S:
+            self.polled_s = now_s
+            self.terminating = bool(self.store.check([TERMINATE_KEY]))
+        return self.terminating
+
+    def is_checkpoint_due(self, step: int) -> bool:
+        """Whether a periodic checkpoint is due, by time or by steps."""
+        if self.settings.checkpoint_dir is None:
+            return False
+        every_steps, every_s = self.settings.checkpoint_every_steps, self.settings.checkpoint_every_s
+        if every_steps and step % every_steps == 0:
+            return True
+        return bool(every_s) and time.monotonic() - self.saved_s >= every_s
+
+    def tell_rank_0(self) -> None:
+        """Pass a SIGTERM of this process on, once."""
+        if self.terminating and not self.told and self.store is not None:
+            self.told = True
+            self.store.set(TERMINATE_KEY, "1")
+
+
+def ready_key(generation: int) -> str:
+    """The store's count of joiners of a generation that wait for state."""
+    return f"ready/{generation}"
+
+
+def write_header(header: torch.Tensor, action: Action, change: RosterUpdate | None, form: tuple[int, int]) -> None:
+    """Put the decision, and the form of the step's metrics, where the broadcast carries it."""
+    generation = change.generation if change is not None and Action.RESCALE in action else 0
+    header[:4] = torch.tensor([int(action), generation, *form])
+
+
+def read_header(header: torch.Tensor) -> tuple[Action, int, tuple[int, int]]:
+    """The decision that the broadcast brought, the generation to change to, and the form of the metrics."""
+    word, generation, *form = header[:4].tolist()
+    return Action(word), generation, (form[0], form[1])

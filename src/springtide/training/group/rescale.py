@@ -1,0 +1,130 @@
+"""A change of processes in place, at a step boundary: contexts change hands, joiners receive state, the group is new.
+
+Every old process takes part until the contexts of all logical workers are shared; then leavers end, the donor (old
+rank 0) sends the state to the joiners over a group of their own, and the new roster opens its group. Survivors keep
+their process, their parameters and their optimizer. No disk is touched.
+"""
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from springtide.errors import RescaleError
+from springtide.training.group.agreement import ready_key
+from springtide.training.group.groups import Group, open_group
+from springtide.training.group.rosters import Roster, parse_roster
+from springtide.training.group.state_transfer import send_tree, share_contexts
+from springtide.training.state import checkpointing, run_state
+
+if TYPE_CHECKING:
+    from springtide.training.elastic_run import ElasticRun
+
+PATIENCE = timedelta(days=7)  # a joiner waits for a step boundary of the others, however long their steps are
+
+
+class Left(SystemExit):
+    """Ends a process that has handed over its logical workers: the code after the user's loop is not for it."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+def roster_key(generation: int) -> str:
+    """The store's record of a generation's roster."""
+    return f"roster/{generation}"
+
+
+def handover_key(generation: int) -> str:
+    """The store's record of a generation's joiners, written when the donor is there for them."""
+    return f"handover/{generation}"
+
+
+def publish(store: dist.Store, generation: int, roster: Roster) -> None:
+    """Write down a generation's roster for the other old processes."""
+    store.set(roster_key(generation), str(roster))
+
+
+def change_roster(run: "ElasticRun", generation: int) -> None:
+    """Take part in the change to a later generation; returns only in processes that stay."""
+    began_s = time.monotonic()
+    old = run.roster
+    new = find_change(run, generation)
+    contexts = share_contexts(run)
+    joiners = [name for name in new.names if name not in old.names]
+    if run.is_main and joiners:
+        give_state(run, contexts, generation, joiners)
+    close(run)
+    if run.name not in new.names:
+        if run.checkpoints is not None:
+            checkpointing.settle(run)
+        run.channel.send("left", step=run.position.step, generation=generation)
+        raise Left
+    run.take_place(new, generation)
+    run.contexts.from_plain(contexts, run.local)
+    run.contexts.forget(run.local)
+    if run.is_main:
+        run.channel.send(
+            "resized",
+            step=run.position.step,
+            generation=generation,
+            roster=str(new),
+            pause_s=time.monotonic() - began_s,
+        )
+
+
+def find_change(run: "ElasticRun", generation: int) -> Roster:
+    """The roster of the generation that rank 0 decided on."""
+    if run.agreement.change is not None:
+        roster, run.agreement.change = run.agreement.change.roster, None
+        if run.store is not None:
+            publish(run.store, generation, roster)
+    else:
+        if run.store is None:
+            raise RescaleError(f"generation {generation} was decided on, but this process has no store to read it from")
+        roster = parse_roster(run.store.get(roster_key(generation)).decode())
+    if roster.logical_workers != run.logical_workers:
+        raise RescaleError(
+            f"roster {roster} of generation {generation} places {roster.logical_workers} logical workers; "
+            f"the job has {run.logical_workers}"
+        )
+    return roster
+
+
+def close(run: "ElasticRun") -> None:
+    """Leave the old group."""
+    if run.group is not None:
+        run.group.close()
+        run.group = None
+
+
+def give_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]], generation: int, joiners: Sequence[str]) -> None:
+    """Send the run's state to the joiners."""
+    assert run.store is not None
+    run.store.set(handover_key(generation), ",".join(joiners))
+    group = open_transfer(run, generation, 0, len(joiners) + 1)
+    send_tree(group, run_state.capture(run, contexts), 0, run.device)
+    group.close()
+
+
+def receive_state(run: "ElasticRun") -> dict[str, Any]:
+    """A joiner's part: say that it is ready, wait for the donor, and take the state."""
+    generation = run.generation
+    assert run.store is not None
+    run.store.add(ready_key(generation), 1)
+    run.channel.send("ready", generation=generation)
+    run.store.wait([handover_key(generation)], PATIENCE)
+    joiners = run.store.get(handover_key(generation)).decode().split(",")
+    group = open_transfer(run, generation, joiners.index(run.name) + 1, len(joiners) + 1)
+    state: dict[str, Any] = send_tree(group, None, 0, run.device)
+    group.close()
+    return state
+
+
+def open_transfer(run: "ElasticRun", generation: int, rank: int, size: int) -> Group:
+    """The group of the donor and the joiners."""
+    assert run.store is not None
+    timeout_s = run.settings.collective_timeout_s
+    return open_group(run.backend, run.store, rank, size, f"{generation}/transfer", timeout_s)

@@ -1,0 +1,136 @@
+"""When a run's state goes to disk and comes back: at step boundaries, at the end, and on resume.
+
+Process 0 writes and reads for all; the others only share their contexts. How a checkpoint looks is in `checkpoints`,
+what is in it in `states`.
+"""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from springtide.errors import CheckpointError
+from springtide.training.group.state_transfer import send_tree, share_contexts
+from springtide.training.settings import Settings
+from springtide.training.state import run_state
+from springtide.training.state.checkpoints import Checkpoints, Facts
+from springtide.training.state.code_hash import fingerprint_code
+
+if TYPE_CHECKING:
+    from springtide.training.elastic_run import ElasticRun
+
+
+def open_checkpoints(settings: Settings) -> Checkpoints | None:
+    """The job's checkpoint folder, if it has one."""
+    if settings.checkpoint_dir is None:
+        return None
+    return Checkpoints(settings.checkpoint_dir, settings.checkpoint_keep)
+
+
+def find_facts(run: "ElasticRun") -> Facts:
+    """What a checkpoint of this run must agree with; to be asked when the code has just been loaded."""
+    data = run.loader.sampling
+    return Facts(
+        logical_workers=run.logical_workers,
+        seed=run.seed,
+        samples=data.samples,
+        batch_size=data.batch_size,
+        accumulate=data.accumulate,
+        shuffle=data.shuffle,
+        drop_last=data.drop_last,
+        level=run.level,
+        threads=torch.get_num_threads(),
+        code=fingerprint_code(),
+    )
+
+
+def save(run: "ElasticRun", wait: bool) -> None:
+    """Write a checkpoint of this boundary, unless it was; training waits for the copy in memory, or for all of it."""
+    assert run.checkpoints is not None
+    settle(run)
+    if run.position.step == run.saved_step:
+        return
+    run.saved_step = run.position.step
+    contexts = share_contexts(run)
+    run.agreement.saved_s = time.monotonic()
+    if not run.is_main:
+        return
+    run.checkpoints.save(run_state.capture(run, contexts), run.position.step, run.facts, urgent=wait)
+    if wait:
+        settle(run)
+
+
+def settle(run: "ElasticRun") -> None:
+    """Wait for what is being written, and tell of it.
+
+    A checkpoint that could not be written (a full disk) is said; training goes on.
+    """
+    assert run.checkpoints is not None
+    try:
+        step = run.checkpoints.wait()
+    except CheckpointError as error:
+        print(f"springtide: warning: {error}; training goes on, the next one is tried in its turn", file=sys.stderr)
+        run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error))
+    else:
+        tell(run, step)
+
+
+def look(run: "ElasticRun") -> bool:
+    """Whether a checkpoint is being written; one that has just ended is told of."""
+    if run.checkpoints is None or run.checkpoints.is_busy:
+        return run.checkpoints is not None
+    settle(run)
+    return False
+
+
+def tell(run: "ElasticRun", step: int | None) -> None:
+    """Say that the checkpoint of a step is on disk."""
+    if step is not None:
+        run.channel.send("checkpointed", step=step)
+
+
+def save_result(run: "ElasticRun") -> None:
+    """Write the last checkpoint. It is the result: if it cannot be written the run says so, and fails."""
+    assert run.checkpoints is not None
+    if run.position.step != run.saved_step:
+        save(run, wait=False)
+    try:
+        tell(run, run.checkpoints.wait())
+    except CheckpointError as error:
+        run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error), is_result=True)
+        raise
+
+
+def resume(run: "ElasticRun") -> None:
+    """Continue from the newest whole checkpoint, if there is one; process 0 reads it for all."""
+    saved = load(run) if run.is_main else None
+    if run.group is not None:
+        saved = send_tree(run.group, saved, 0, run.device)
+    if saved is None:
+        return
+    if "error" in saved:
+        raise CheckpointError(saved["error"])
+    run_state.adopt(run, saved)
+    run.saved_step = run.position.step
+
+
+def load(run: "ElasticRun") -> dict[str, Any] | None:
+    """The newest whole checkpoint's state, or the error that all processes must hear of."""
+    assert run.checkpoints is not None
+    run.checkpoints.clean()
+    try:
+        saved = run.checkpoints.load(run.facts, run.settings.allow_code_change)
+    except CheckpointError as error:
+        return {"error": str(error)}
+    if saved is None:
+        return None
+    if saved.torch != torch.__version__:
+        run.channel.warn(
+            f"resumed from a checkpoint that torch {saved.torch} wrote, with torch {torch.__version__}: from step "
+            f"{saved.step} on the bits may be others than those of an undisturbed run"
+        )
+    for problem in saved.passed_over:
+        print(f"springtide: checkpoint passed over: {problem}; resumed from step {saved.step}", file=sys.stderr)
+    run.channel.send("resumed", step=saved.step, passed_over=list(saved.passed_over))
+    return saved.state

@@ -1,0 +1,315 @@
+"""Checkpoints on disk: written behind training's back, whole or not at all, and checked before they are believed.
+
+A checkpoint is a folder `step-<number>` with the weights and the rest of the state as safetensors, their shape as
+JSON, and a manifest with the hash of each file, written last. It is built under a temporary name, synced, and renamed.
+What is in a state is in `states`.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from springtide.errors import CheckpointError
+from springtide.training.state import state_tree
+from springtide.training.state.disks import is_disk_low
+from springtide.training.state.state_tree import Tensors
+
+MANIFEST = "manifest.json"
+WEIGHTS = "model.safetensors"
+REST = "state.safetensors"
+SHAPE = "state.json"
+CHUNK_BYTES = 4 << 20
+LOWEST_PRIORITY = 19
+#: How much of the code's fingerprint tells two apart in an error; the manifest holds all of it.
+SHOWN_DIGITS = 12
+
+#: torch's names of data types as safetensors writes them.
+TYPE_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.complex64: "C64",
+    torch.uint16: "U16",
+    torch.uint32: "U32",
+    torch.uint64: "U64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What must agree between the run that saved and the run that resumes; `code` may be waived."""
+
+    logical_workers: int
+    seed: int
+    samples: int
+    batch_size: int
+    accumulate: int
+    shuffle: bool
+    drop_last: bool
+    level: str
+    threads: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that was read and found whole, the torch that wrote it, and what was wrong with newer ones."""
+
+    step: int
+    torch: str
+    state: dict[str, Any]
+    passed_over: tuple[str, ...]
+
+
+class Checkpoints:
+    """The checkpoints of one job, in one folder."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = max(1, keep)
+        self.writer: threading.Thread | None = None
+        self.writing: int | None = None
+        self.failure: Exception | None = None
+        self.staging: Tensors = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def clean(self) -> None:
+        """Remove what a crashed writer left unfinished."""
+        for leftover in self.folder.glob(".writing-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self.writer is not None and self.writer.is_alive()
+
+    def save(self, state: dict[str, Any], step: int, facts: Facts, urgent: bool = False) -> None:
+        """Copy the state and write it in the background; training waits for the copy only.
+
+        The writer runs only where training leaves room, unless somebody waits for it.
+        """
+        self.wait()
+        text, tensors = state_tree.take_apart(state)
+        copies = self.stage(tensors)
+        self.writer = threading.Thread(
+            target=self.write, args=(text, copies, step, facts, urgent), name="springtide-checkpoint", daemon=False
+        )
+        self.writing = step
+        self.writer.start()
+
+    def wait(self) -> int | None:
+        """The step that is on disk now and was not before; waits for it, and raises what went wrong."""
+        if self.writer is not None:
+            self.writer.join()
+            self.writer = None
+        step, self.writing = self.writing, None
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise CheckpointError(f"checkpoint in {self.folder} could not be written: {failure}") from failure
+        return step
+
+    def stage(self, tensors: Tensors) -> Tensors:
+        """Copies of the tensors in memory that is kept from one checkpoint to the next."""
+        staging: Tensors = {}
+        for path, tensor in tensors.items():
+            place = self.staging.get(path)
+            if place is None or place.shape != tensor.shape or place.dtype != tensor.dtype:
+                place = torch.empty(tensor.shape, dtype=tensor.dtype)
+            staging[path] = place.copy_(tensor)
+        self.staging = staging
+        return staging
+
+    def write(self, text: str, tensors: Tensors, step: int, facts: Facts, urgent: bool) -> None:
+        """Write a checkpoint and drop the oldest beyond the number kept; where the disk is nearly full, drop first."""
+        building = self.folder / f".writing-{step}-{os.getpid()}"
+        try:
+            if not urgent:
+                yield_processor()
+            if is_disk_low(self.folder):
+                self.drop_beyond(1)
+            building.mkdir(exist_ok=True)
+            prefix = "/model/"
+            weights = {path.removeprefix(prefix): value for path, value in tensors.items() if path.startswith(prefix)}
+            rest = {path: value for path, value in tensors.items() if not path.startswith(prefix)}
+            files = {
+                WEIGHTS: write_tensors(building / WEIGHTS, weights),
+                REST: write_tensors(building / REST, rest),
+                SHAPE: write_bytes(building / SHAPE, [text.encode()]),
+            }
+            manifest = {"schema": 1, "step": step, "torch": torch.__version__, **asdict(facts), "files": files}
+            write_bytes(building / MANIFEST, [json.dumps(manifest, indent=1).encode()])
+            publish(building, self.folder / f"step-{step:09d}")
+            self.drop_beyond(self.keep)
+        except Exception as error:  # whatever it is, the thread that trains must hear of it
+            self.failure = error
+            shutil.rmtree(building, ignore_errors=True)  # half a checkpoint would keep the disk full
+
+    def drop_beyond(self, count: int) -> None:
+        """Remove all but the newest few."""
+        for old in self.list()[count:]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def list(self) -> list[Path]:
+        """Checkpoint folders that have a manifest, newest first."""
+        found = [path for path in self.folder.glob("step-*") if (path / MANIFEST).exists()]
+        return sorted(found, reverse=True)
+
+    def load(self, facts: Facts, allow_code_change: bool) -> Saved | None:
+        """The newest whole checkpoint, or None if there is none; a newer one that is not whole is passed over."""
+        damaged: dict[Path, str] = {}
+        for path in self.list():
+            try:
+                manifest = check_files(path)
+            except CheckpointError as error:
+                damaged[path] = str(error)
+                continue
+            check_facts(path, manifest, facts, allow_code_change)
+            saved = Saved(int(manifest["step"]), manifest["torch"], read_state(path), tuple(damaged.values()))
+            set_aside(damaged)
+            return saved
+        if damaged:
+            raise CheckpointError(
+                f"no checkpoint in {self.folder} is whole ({'; '.join(damaged.values())}); nothing was overwritten: "
+                "restore one, or start anew in another folder"
+            )
+        return None
+
+
+def set_aside(damaged: Iterable[Path]) -> None:
+    """Rename checkpoints that were passed over, so that they do not count among the newest that are kept."""
+    for path in damaged:
+        aside = path.with_name(f"damaged-{path.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+
+
+def yield_processor() -> None:
+    """Let this thread run only where training leaves room; Linux gives each thread a priority of its own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+
+
+def publish(building: Path, final: Path) -> None:
+    """Give a finished folder its name, for good even if the power fails now."""
+    sync_folder(building)
+    if final.exists():
+        shutil.rmtree(final)
+    building.rename(final)
+    sync_folder(final.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Have a folder's entries on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
+    """Write chunks to a file, synced, and return its size and hash.
+
+    Hash and write both release the interpreter lock on chunks of this size, so training runs on.
+    """
+    sign = hashlib.sha256()
+    size = 0
+    with path.open("wb") as file:
+        for chunk in chunks:
+            sign.update(chunk)
+            file.write(chunk)
+            size += len(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": size, "sha256": sign.hexdigest()}
+
+
+def write_tensors(path: Path, tensors: Tensors) -> dict[str, Any]:
+    """Write tensors as a safetensors file."""
+    return write_bytes(path, encode(tensors))
+
+
+def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
+    """The chunks of a safetensors file: header length, JSON header, raw data."""
+    header: dict[str, Any] = {}
+    offset = 0
+    for path, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        if tensor.dtype not in TYPE_NAMES:
+            raise ValueError(
+                f"state at {path} is {tensor.dtype}, which safetensors cannot hold; keep it as another type"
+            )
+        header[path] = {
+            "dtype": TYPE_NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + size],
+        }
+        offset += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for tensor in tensors.values():
+        if tensor.numel():
+            raw = memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+            for start in range(0, len(raw), CHUNK_BYTES):
+                yield raw[start : start + CHUNK_BYTES]
+
+
+def check_files(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint whose files are all there and unchanged."""
+    try:
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+        for name, expected in manifest["files"].items():
+            with (path / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if found != expected["sha256"]:
+                raise CheckpointError(f"{path.name}/{name} does not have the hash in its manifest")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path.name} is damaged: {error}") from error
+    return manifest
+
+
+def check_facts(path: Path, manifest: dict[str, Any], facts: Facts, allow_code_change: bool) -> None:
+    """Refuse a checkpoint of another job: it would resume, but not to the promised bits."""
+    for name, wanted in asdict(facts).items():
+        found = manifest.get(name, wanted)  # manifests of before a fact was written do not name it
+        if found == wanted or (name == "code" and allow_code_change):
+            continue
+        if name == "code":
+            raise CheckpointError(
+                f"{path} was written by other code ({found[:SHOWN_DIGITS]}) than this script's "
+                f"({wanted[:SHOWN_DIGITS]}); the bits would be of neither. Resume with the old code, start anew in "
+                "another folder, or if you know that it does not matter allow it: springtide submit "
+                "--allow-code-change, or SPRINGTIDE_ALLOW_CODE_CHANGE=1 for a script run by hand"
+            )
+        raise CheckpointError(
+            f"{path} has {name} {found}, this run has {wanted}; {name} is fixed for a job's life: use {found}, or "
+            "start anew in another folder"
+        )
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state in a checkpoint."""
+    weights = {f"/model/{name}": tensor for name, tensor in load_file(path / WEIGHTS).items()}
+    tensors = weights | load_file(path / REST)
+    state: dict[str, Any] = state_tree.put_together((path / SHAPE).read_text(), tensors)
+    return state

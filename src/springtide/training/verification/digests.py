@@ -1,0 +1,72 @@
+"""Digests of everything a step may change, written after each step for `springtide verify` to compare.
+
+One JSON line per step: a digest per parameter, optimizer state tensor and rank-0 buffer, and one per logical worker's
+loss. Digests are over bytes, so NaN equals itself and -0.0 differs from 0.0. Off unless a folder is asked for.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """A short hash of a tensor's type, shape and bytes."""
+    plain = tensor.detach().cpu().contiguous()
+    sign = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
+    sign.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return sign.hexdigest()[:16]
+
+
+def name_tensors(
+    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter, buffer and optimizer state tensor under a name that is the same in every run."""
+    names: dict[int, str] = {}
+    for name, parameter in model.named_parameters():
+        names[id(parameter)] = name
+        yield f"parameter {name}", parameter
+    for name, buffer in model.named_buffers():
+        yield f"buffer {name}", buffer
+    for number, optimizer in enumerate(optimizers):
+        for trained, state in optimizer.state.items():
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    yield f"optimizer {number} {key} {names.get(id(trained), '?')}", value
+
+
+class DigestTrace:
+    """The record of one process's steps."""
+
+    def __init__(self, folder: Path, process: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = (folder / f"{process}.jsonl").open("a", encoding="utf-8")
+        self.losses: dict[int, list[str]] = {}
+        self.worker: int | None = None
+        self.watch_losses()
+
+    def watch_losses(self) -> None:
+        """Note every tensor a backward starts from; only while tracing is `Tensor.backward` replaced."""
+        original: Any = torch.Tensor.backward
+
+        def backward(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+            if self.worker is not None:
+                self.losses.setdefault(self.worker, []).append(digest(tensor))
+            original(tensor, *args, **kwargs)
+
+        torch.Tensor.backward = backward  # type: ignore[method-assign, assignment]
+
+    def write(self, step: int, tensors: Iterable[tuple[str, torch.Tensor]], roster: str) -> None:
+        """Write the line of a finished step, and have it on its way before anything can kill the process."""
+        line = {
+            "step": step,
+            "roster": roster,
+            "tensors": {name: digest(tensor) for name, tensor in tensors},
+            "losses": {str(worker): losses for worker, losses in sorted(self.losses.items())},
+        }
+        self.losses = {}
+        self.file.write(json.dumps(line) + "\n")
+        self.file.flush()

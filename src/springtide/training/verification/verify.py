@@ -1,0 +1,179 @@
+"""Proof by bits: a script under stock DDP and under other sizes, rescales and kills, compared at every step.
+
+Ties `cases` (which runs), `schedules` (running them) and `records` (comparing them) together, and holds the verdict.
+"""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from springtide.errors import JobError, TrainingError
+from springtide.training.settings import Settings
+from springtide.training.verification import renumber
+from springtide.training.verification.cases import Case, plan_reference
+from springtide.training.verification.digest_compare import (
+    Difference,
+    Records,
+    check_reference,
+    find_difference,
+    read_records,
+)
+from springtide.training.verification.scripted_runs import follow
+from springtide.training.verification.supervision import ScriptedJob, connect_server, start_server
+
+Tell = Callable[[str], None]
+#: From a number of steps to the cases of a run that long.
+Plan = Callable[[int], Iterable[Case]]
+PATIENCE_S = 600.0
+CHECKPOINTS = 8  # per run that is killed, so that a kill loses an eighth of it at most
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What came of one case; `error` is the run's own when it did not reach its last step."""
+
+    name: str
+    difference: Difference | None
+    steps: int
+    error: str | None = None
+
+    @property
+    def identical(self) -> bool:
+        """Whether every process agreed with the reference by bits, at every step."""
+        return self.difference is None and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """All outcomes against one reference."""
+
+    reference: str
+    outcomes: tuple[CaseResult, ...]
+
+    @property
+    def identical(self) -> bool:
+        """Whether every case is."""
+        return all(outcome.identical for outcome in self.outcomes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as the document that `springtide verify --json` writes."""
+        return {
+            "schema": 1,
+            "identical": self.identical,
+            "reference": self.reference,
+            "cases": [outcome_to_json(outcome) for outcome in self.outcomes],
+        }
+
+
+def outcome_to_json(outcome: CaseResult) -> dict[str, Any]:
+    """One row of the document."""
+    difference = outcome.difference
+    return {
+        "name": outcome.name,
+        "identical": outcome.identical,
+        "first_difference": difference and {"step": difference.step, "tensor": difference.tensor},
+        "steps": outcome.steps,
+        "error": outcome.error,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedScript:
+    """The script to be verified, and how far."""
+
+    script: Path
+    arguments: tuple[str, ...]
+    logical_workers: int
+    steps: int
+    #: Whether a script that ends before so many steps is compared up to its end, or refused.
+    to_its_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A subject with what all its runs share: a folder, and a warm server that forks their processes."""
+
+    subject: VerifiedScript
+    folder: Path
+    fork_socket: Path
+
+
+@contextlib.contextmanager
+def open_bench(subject: VerifiedScript) -> Iterator[Bench]:
+    """A bench for as long as it is used."""
+    with tempfile.TemporaryDirectory(prefix="springtide-verify-") as name:
+        bench = Bench(subject, Path(name), Path(name) / "fork")
+        # The server ends with its last requester; leaving the inner block hangs up.
+        server = start_server(bench.fork_socket, script=subject.script)
+        with server as process, connect_server(bench.fork_socket, process):
+            yield bench
+
+
+def verify(subject: VerifiedScript, against: str, plan: Plan, tell: Tell) -> Proof:
+    """The verdict on every case that is planned for the reference's steps, each run and compared with it in turn."""
+    with open_bench(subject) as bench:
+        tell(f"reference: {against}, {subject.steps} steps")
+        reference = run_reference(bench, against)
+        outcomes = []
+        for number, case in enumerate(plan(len(reference))):
+            outcomes.append(judge(bench, case, reference, bench.folder / str(number)))
+            tell(f"case {case.name}: {'identical' if outcomes[-1].identical else 'DIFFERENT'}")
+        return Proof(against, tuple(outcomes))
+
+
+def run_reference(bench: Bench, against: str) -> Records:
+    """The records of the run that the others are compared with, checked to be whole and of one mind."""
+    traces = bench.folder / "reference"
+    run_case(bench, plan_reference(against, bench.subject.logical_workers), traces)
+    records = read_records(traces)
+    check_reference(records)
+    check_steps(records, bench.subject)
+    return records
+
+
+def check_steps(reference: Records, subject: VerifiedScript) -> None:
+    """Refuse a script that ends before the steps asked for: equality of fewer steps would prove less."""
+    if len(reference) < subject.steps and not subject.to_its_end:
+        raise JobError(
+            f"the script ended after {len(reference)} steps, but {subject.steps} were asked for; lower --steps, or "
+            "let the script train longer"
+        )
+
+
+def judge(bench: Bench, case: Case, reference: Records, traces: Path) -> CaseResult:
+    """The outcome of one case; a run that fails is an outcome too."""
+    error = None
+    try:
+        run_case(bench, case, traces)
+    except TrainingError as failure:
+        error = str(failure)
+    records = read_records(traces)
+    shutil.rmtree(traces, ignore_errors=True)  # a large model's checkpoints would fill the disk case by case
+    return CaseResult(case.name, find_difference(reference, records), len(records), error)
+
+
+def run_case(bench: Bench, case: Case, traces: Path) -> None:
+    """Run the script as the case says and leave its traces."""
+    subject = bench.subject
+    settings = Settings(
+        mode="reference" if case.stock else "elastic",
+        logical_workers=subject.logical_workers,
+        max_steps=subject.steps,
+        trace_dir=traces,
+        checkpoint_dir=traces / "checkpoints" if case.kills else None,
+        checkpoint_every_steps=max(1, subject.steps // CHECKPOINTS),
+    )
+    follow(make_job(subject, settings), case.mappings, case.kills, PATIENCE_S, bench.fork_socket)
+
+
+def make_job(subject: VerifiedScript, settings: Settings) -> ScriptedJob:
+    """The script as a job, through `renumber` unless its text says the number of logical workers wanted."""
+    script = subject.script.resolve()
+    if renumber.read_numbers(script) == {subject.logical_workers}:
+        return ScriptedJob(script, subject.arguments, settings=settings)
+    words = (str(subject.logical_workers), str(script), *subject.arguments)
+    return ScriptedJob(Path(renumber.__file__), words, settings=settings)

@@ -1,0 +1,1 @@
+"""Logical workers: contexts, turns of a global step, data, randomness, metrics."""

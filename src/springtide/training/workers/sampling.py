@@ -1,0 +1,228 @@
+"""Which samples each logical worker sees, and randomness per (epoch, sample): the same for every placement.
+
+The order is that of `DistributedSampler(num_replicas=N, rank=worker, shuffle=True, seed=seed, drop_last=True)`; a
+test compares them. Nothing here depends on processes or on DataLoader workers. Walking the batches is in `loaders`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from springtide.errors import JobError
+from springtide.training.workers import randomness
+
+
+class SampleKey(NamedTuple):
+    """A sample of an epoch: what is sent to DataLoader workers, which may be epochs old."""
+
+    epoch: int
+    place: int
+
+
+class Seeded(Dataset[Any]):
+    """A dataset whose samples draw their randomness from (seed, epoch, index), whoever loads them and when.
+
+    Python, NumPy and torch generators are seeded before each sample and put back after the batch. Seeding costs more
+    than many a sample, so until one has drawn, a batch is read under the seed of its first sample, and read again
+    only if it drew after all: a sample that draws nothing is the same under any seed.
+    """
+
+    def __init__(self, dataset: Any, seed: int = 0) -> None:
+        self.dataset = dataset
+        self.seed = seed
+        self.epoch = 0
+        self.draws = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the randomness of this epoch from now on, as `DistributedSampler.set_epoch` does for the order."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        keys = [index if isinstance(index, SampleKey) else SampleKey(self.epoch, int(index)) for index in indices]
+        before = randomness.capture()
+        try:
+            samples = [] if self.draws else self.try_quiet(keys)
+            return [self.draw(key) for key in keys] if self.draws else samples
+        finally:
+            randomness.restore(before)
+
+    def try_quiet(self, keys: Sequence[SampleKey]) -> list[Any]:
+        """The samples under one seed; notes if that is not enough, because one of them drew."""
+        self.seed_for(keys[0])
+        at_rest = randomness.capture()
+        samples = [self.dataset[key.place] for key in keys]
+        self.draws = not randomness.is_at(at_rest)
+        return samples
+
+    def draw(self, key: SampleKey) -> Any:
+        """One sample under its own seed."""
+        self.seed_for(key)
+        return self.dataset[key.place]
+
+    def seed_for(self, key: SampleKey) -> None:
+        """Seed what a dataset can draw from for one sample."""
+        randomness.seed_sample(randomness.mix(self.seed, *key))
+
+
+def seeded(dataset: Any, seed: int = 0) -> Seeded:
+    """The dataset with randomness per (epoch, sample), so that `num_workers` and placement do not matter.
+
+    `run.prepare` does this by itself; use it by hand in a plain script that must see the same augmentation.
+    """
+    return dataset if isinstance(dataset, Seeded) else Seeded(dataset, seed)
+
+
+class Tensors(Dataset[Any]):
+    """A TensorDataset, which draws nothing at random, indexed a batch at a time."""
+
+    def __init__(self, dataset: TensorDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[index.place if isinstance(index, SampleKey) else index]
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        return [self[index] for index in indices]
+
+    def batch(self, indices: torch.Tensor) -> list[torch.Tensor]:
+        """The collated batch of these samples."""
+        return [tensor[indices] for tensor in self.dataset.tensors]
+
+
+def adopt(dataset: Any, seed: int) -> Any:
+    """The dataset as the loader uses it: seeded per sample unless nothing in it can be random."""
+    if isinstance(dataset, Seeded):
+        return dataset
+    if isinstance(dataset, IterableDataset):
+        return Stream(dataset, seed)
+    if type(dataset) is TensorDataset:
+        return Tensors(dataset)
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise JobError(
+            f"dataset {type(dataset).__name__} has no __getitem__ and __len__ and is no IterableDataset; "
+            "pass a map-style or an iterable dataset"
+        )
+    return Seeded(dataset, seed)
+
+
+class Stream:
+    """An iterable dataset under its contract, read one global batch after another by every process.
+
+    The contract: iterating it in a given epoch (told by `set_epoch(epoch)`, if it has that) yields the same items in
+    the same order each time, with randomness drawn only from Python's, NumPy's and torch's global generators, which
+    are seeded here before each item; and `len(dataset)` is the number of items. Logical worker r's batch in a global
+    batch is its r-th run of batch_size items. Every process reads the whole stream and drops what is not its own, and
+    a resume reads up to its place; datasets for which that is too slow should be map-style.
+    """
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        if not hasattr(dataset, "__len__"):
+            raise JobError(
+                f"iterable dataset {type(dataset).__name__} has no __len__; the number of steps must be known, so "
+                "give it the number of items of an epoch"
+            )
+        self.dataset = dataset
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def items(self, epoch: int) -> Iterator[Any]:
+        """The items of an epoch, each drawn under its own seed."""
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+        stream = iter(self.dataset)
+        for place in range(len(self.dataset)):
+            before = randomness.capture()
+            randomness.seed_sample(randomness.mix(self.seed, epoch, place))
+            try:
+                item = next(stream)
+            except StopIteration:
+                raise JobError(f"iterable dataset ended after {place} items; its length is {len(self)}") from None
+            finally:
+                randomness.restore(before)
+            yield item
+
+    def batches(self, sampling: "Sampling", epoch: int, first_step: int, workers: Sequence[int]) -> Iterator[list[Any]]:
+        """Items of these workers' batches from a step on, in the order of their turns."""
+        items = self.items(epoch)
+        size, count = sampling.batch_size, sampling.logical_workers
+        for step in range(sampling.steps_per_epoch):
+            rounds = [[take(items, size) for _ in range(count)] for _ in range(sampling.accumulate)]
+            if step >= first_step:
+                for worker in workers:
+                    yield from (batches[worker] for batches in rounds)
+
+
+def take(items: Iterator[Any], count: int) -> list[Any]:
+    """The next items."""
+    return [next(items) for _ in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The fixed facts of a job's data order."""
+
+    samples: int
+    logical_workers: int
+    batch_size: int
+    seed: int = 0
+    shuffle: bool = True
+    drop_last: bool = True
+    #: Mini-batches per logical worker and global step (gradient accumulation).
+    accumulate: int = 1
+
+    @property
+    def samples_per_worker(self) -> int:
+        """Samples of each worker per epoch, as DistributedSampler(drop_last=True) counts them."""
+        return self.samples // self.logical_workers
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Global steps per epoch; an incomplete round of accumulation is left out."""
+        whole, rest = divmod(self.samples_per_worker, self.batch_size)
+        batches = whole + (0 if self.drop_last or not rest else 1)
+        return batches // self.accumulate
+
+
+def check_size(sampling: Sampling) -> None:
+    """Refuse a dataset that cannot fill one global batch."""
+    needed = sampling.logical_workers * sampling.batch_size * sampling.accumulate
+    if sampling.batch_size < 1 or sampling.accumulate < 1:
+        raise JobError(f"batch_size {sampling.batch_size} and accumulate {sampling.accumulate} must be at least 1")
+    if sampling.steps_per_epoch < 1:
+        raise JobError(
+            f"the dataset has {sampling.samples} samples; one global batch needs {needed} "
+            f"({sampling.logical_workers} logical workers x batch_size {sampling.batch_size} x accumulate "
+            f"{sampling.accumulate}): use more data, a smaller batch, or fewer logical workers"
+        )
+
+
+def epoch_order(sampling: Sampling, epoch: int) -> torch.Tensor:
+    """Sample indices of an epoch over all workers; worker r's are every N-th from r."""
+    if sampling.shuffle:
+        generator = torch.Generator().manual_seed(sampling.seed + epoch)
+        order = torch.randperm(sampling.samples, generator=generator)
+    else:
+        order = torch.arange(sampling.samples)
+    return order[: sampling.samples_per_worker * sampling.logical_workers]
+
+
+def batch_indices(sampling: Sampling, order: torch.Tensor, worker: int, batch: int) -> torch.Tensor:
+    """Samples of a worker's batch, by its number in the epoch."""
+    first = batch * sampling.batch_size
+    last = min(first + sampling.batch_size, sampling.samples_per_worker)
+    stride = sampling.logical_workers
+    return order[worker + first * stride : worker + (last - 1) * stride + 1 : stride]

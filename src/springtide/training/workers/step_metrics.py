@@ -1,0 +1,57 @@
+"""What logical workers log within one global step, averaged over all of them and over all processes.
+
+Logical worker 0 says which metrics a step has; rank 0 tells the others in the header of the step's broadcast, so that
+every process takes part in the sum, or none does. Where a mean goes is the run's business.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from springtide.training.group.groups import Group
+
+Metric = float | torch.Tensor
+
+
+class StepMetrics:
+    """The metrics of this process's workers in the present step."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[str, Metric]] = {}
+
+    def add(self, worker: int, metrics: Mapping[str, Metric]) -> None:
+        """Keep what a worker logs; of a tensor the value, not the graph behind it."""
+        row = self.rows.setdefault(worker, {})
+        for name, value in metrics.items():
+            row[name] = value.detach() if isinstance(value, torch.Tensor) else value
+
+    @property
+    def form(self) -> tuple[int, int]:
+        """How many metrics logical worker 0 has logged, and a number that stands for their names."""
+        return describe_names(self.rows.get(0, {}))
+
+    def average(self, form: tuple[int, int], workers: int, group: Group | None, device: torch.device) -> dict[str, Any]:
+        """Means over the workers that logged metrics of this form, added in their order; the step is then forgotten.
+
+        Only the process of logical worker 0 has use for them. Workers that logged other names are left out.
+        """
+        rows, self.rows = self.rows, {}
+        if not form[0]:
+            return {}
+        names = sorted(rows.get(0, {}))
+        table = torch.zeros(workers, form[0] + 1, dtype=torch.float64, device=device)
+        for worker, row in rows.items():
+            if describe_names(row) == form:
+                table[worker] = torch.tensor([*(float(row[name]) for name in sorted(row)), 1.0], dtype=torch.float64)
+        if group is not None:
+            group.all_reduce(table).wait()
+        logged = [row for row in table.tolist() if row[-1]]
+        return {name: sum(row[place] for row in logged) / len(logged) for place, name in enumerate(names)}
+
+
+def describe_names(names: Iterable[str]) -> tuple[int, int]:
+    """How many names there are, and a checksum of them."""
+    known = sorted(names)
+    return len(known), zlib.crc32("\0".join(known).encode())

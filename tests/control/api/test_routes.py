@@ -1,0 +1,362 @@
+"""The HTTP API of a real server, as its own client and as strangers see it."""
+
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.control.http_servers import OPTIONS, connect, run_server, write_project
+
+from springtide.client.client import Client, load_job
+from springtide.control.api.auth import is_own_origin
+from springtide.control.server import Server
+from springtide.control.storage.job_logs import read_log
+from springtide.errors import InputError, ServerError
+from springtide.executors.fake import FakeJob
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with run_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with connect(server) as client:
+        yield client
+
+
+def body(client: Client, folder: Path, **keys: Any) -> dict[str, Any]:
+    project = load_job(write_project(folder))
+    return {"job": {"run": "python train.py", **keys}, "archive": client.upload(project.pack())}
+
+
+def test_a_job_is_probed_promised_run_and_explained(client: Client, tmp_path: Path) -> None:
+    answer = client.submit(write_project(tmp_path / "a", deadline="10m", name="one"))
+    assert (answer["answer"], answer["promised"], answer["schema"]) == ("admitted", True, 1)
+    assert client.why("one")["sentence"]
+    ended = client.wait("one")
+    assert (ended["state"], ended["met"], ended["step"]) == ("succeeded", True, 100)
+    assert [event["kind"] for event in client.events("one")][-1] == "succeeded"
+    assert client.why(ended["id"])["reason"] == "finished"
+
+
+def test_an_unknown_job_is_answered_with_202_at_once(client: Client, tmp_path: Path) -> None:
+    response = client.send("POST", "/api/v1/jobs", json=body(client, tmp_path, deadline="10m", run="python train.py 7"))
+    assert response.status_code == 202
+    assert response.json()["state"] == "probing"
+    client.cancel(response.json()["id"])
+
+
+def test_a_plan_stores_nothing(client: Client, tmp_path: Path) -> None:
+    job = write_project(tmp_path / "a", deadline="10m")
+    before = len(client.jobs(all=True, limit=1000))
+    assert client.plan(write_project(tmp_path / "b", run="python train.py unseen"))["reason"] == "unknown_speed"
+    client.wait(client.submit(job)["id"])
+    told = client.plan(job)
+    assert (told["answer"], told["shares"][0]["share"]) == ("admitted", 1)
+    assert len(client.jobs(all=True, limit=1000)) == before + 1
+
+
+def test_names_and_unique_beginnings_find_jobs(client: Client, tmp_path: Path) -> None:
+    for name in ("alpha-one", "alpha-two"):
+        client.submit(write_project(tmp_path / name, name=name))
+    assert client.job("alpha-o")["name"] == "alpha-one"
+    with pytest.raises(InputError, match="stands for several jobs"):
+        client.job("alpha")
+    with pytest.raises(InputError, match="there is no job 'omega'"):
+        client.job("omega")
+
+
+def test_of_jobs_with_one_name_the_newest_is_shown_but_none_cancelled_by_it(
+    server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.engine.executor, "usual", FakeJob(speeds={1: 0.01}))
+    job = write_project(tmp_path, name="twin")
+    first, second = client.submit(job), client.submit(job)
+    assert client.job("twin")["id"] == second["id"]
+    with pytest.raises(InputError, match=f"several jobs: twin .{second['id']}., twin .{first['id']}."):
+        client.cancel("twin")
+    assert client.cancel(first["id"])["state"] == "cancelled"
+    assert client.cancel("twin")["id"] == second["id"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "remedy"),
+    [
+        ({"devices": 50}, "fewer devices"),
+        ({"device_types": ["h100"]}, "springtide nodes"),
+        ({"elastic": False, "devices": 1, "deadline": "1h"}, "add duration:"),
+    ],
+)
+def test_why_says_what_would_help(client: Client, tmp_path: Path, keys: dict[str, Any], remedy: str) -> None:
+    told = client.why(client.submit(write_project(tmp_path, **keys))["id"])
+    assert told["state"] == "declined"
+    assert remedy in told["remedy"]
+
+
+def test_every_route_but_healthz_needs_a_token(server: Server) -> None:
+    assert httpx.get(f"{server.url}/healthz").json()["status"] == "ok"
+    for path in ("/api/v1/jobs", "/metrics", "/docs", "/openapi.json", "/nowhere"):
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}):
+            response = httpx.get(server.url + path, headers=headers)
+            assert (response.status_code, response.json()["error"]["reason"]) == (401, "unauthorised")
+    with Client(server.url, "wrong") as stranger, pytest.raises(ServerError, match="no valid token"):
+        stranger.jobs()
+
+
+def test_strange_hosts_origins_and_bodies_are_refused(server: Server, client: Client) -> None:
+    def status(method: str, headers: dict[str, str], content: bytes = b"{}") -> int:
+        return client.send(method, "/api/v1/jobs", headers=headers, content=content).status_code
+
+    assert status("GET", {"host": "evil.example"}) == 421
+    assert status("GET", {"origin": "https://evil.example"}) == 403
+    assert status("GET", {"origin": "null"}) == 403
+    assert status("GET", {"origin": server.url}) == 200
+    assert status("GET", {"origin": "http://127.0.0.1:1"}) == 403
+    assert status("GET", {"origin": "ftp://" + server.url.split("//")[1]}) == 403
+    assert status("POST", {"content-type": "text/plain"}) == 415
+    assert status("POST", {"content-type": "application/x-www-form-urlencoded"}) == 415
+    assert status("POST", {"content-type": "application/json"}, b" " * 1_100_000) == 413
+
+
+def test_pages_of_other_ports_are_foreign_but_a_proxy_is_not() -> None:
+    names = frozenset({"127.0.0.1", "localhost", "::1", "train.example"})
+    assert is_own_origin("http://localhost:8410", "localhost:8410", names)
+    assert not is_own_origin("http://localhost:3000", "localhost:8410", names)
+    assert is_own_origin("https://train.example", "127.0.0.1:8410", names)
+    assert not is_own_origin("https://evil.example", "127.0.0.1:8410", names)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"deadlin": "5m"}, "unknown key 'deadlin'; did you mean 'deadline'?"),
+        ({"deadline": "2001-01-01T00:00:00Z"}, "in the past"),
+        ({"run": "python nowhere.py"}, "'nowhere.py' does not exist in workdir"),
+        ({"run": "python ../../x.py"}, "outside workdir"),
+        ({"name": "../../etc"}, "name '../../etc' must be"),
+        ({"priority": "high"}, "priority is 'high'"),
+    ],
+)
+def test_bad_jobs_are_refused_in_the_words_of_the_job_file(
+    client: Client, tmp_path: Path, keys: dict[str, Any], message: str
+) -> None:
+    response = client.send("POST", "/api/v1/jobs", json=body(client, tmp_path, **keys))
+    assert response.status_code == 422
+    assert message in response.json()["error"]["sentence"]
+
+
+def test_archives_must_be_whole_named_rightly_and_harmless(client: Client) -> None:
+    headers = {"Content-Type": "application/x-tar"}
+    response = client.send("PUT", f"/api/v1/archives/{'0' * 64}", content=b"not a tar", headers=headers)
+    assert response.status_code == 422
+    response = client.send("PUT", f"/api/v1/archives/{'0' * 64}", content=b"\0" * 10240, headers=headers)
+    assert "has the SHA-256" in response.json()["error"]["sentence"]
+    assert client.send("PUT", "/api/v1/archives/..%2f..%2fx", content=b"", headers=headers).status_code in (404, 422)
+
+
+def test_the_state_directory_is_private(server: Server) -> None:
+    home = server.settings.home
+    assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
+    beside = [home.database.with_name(home.database.name + suffix) for suffix in ("-wal", "-shm")]
+    for path in (home.token, home.database, home.address, *beside):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    token = home.token.read_text().strip()
+    assert token.encode() not in home.database.read_bytes()
+
+
+def test_users_see_and_cancel_their_own_jobs_only(server: Server, client: Client, tmp_path: Path) -> None:
+    token = client.put_user("bob", most_active=1)["token"]
+    job = write_project(tmp_path / "b", name="bobs-job", run="python train.py 1")
+    mine = client.submit(write_project(tmp_path / "a", name="admins-job"))
+    with connect(server, token) as bob:
+        own = bob.submit(job)
+        assert {one["user"] for one in bob.jobs(all=True)} == {"bob"}
+        with pytest.raises(InputError, match="there is no job"):
+            bob.cancel(mine["id"])
+        held = {device["job_name"] for device in bob.nodes()} | {str(fact) for fact in bob.why(own["id"])["facts"]}
+        assert "admins-job" not in str(held)
+        assert bob.events() == [event for event in client.events() if event["job"] == own["id"]]
+        for act in (bob.users, bob.stop, lambda: bob.put_user("eve")):
+            with pytest.raises(ServerError, match="no admin"):
+                act()
+        with pytest.raises(InputError, match="active jobs; the limit is 1"):
+            bob.submit(job)
+    assert client.cancel(own["id"])["state"] == "cancelled"
+    assert client.why(own["id"])["sentence"] == f"it was cancelled by {server.owner.name}"
+    with pytest.raises(InputError, match="own admin rights"):
+        client.put_user(server.owner.name, quota_device_s=1.0)
+    assert client.drop_user("bob") == {"schema": 1, "removed": "bob"}
+    with connect(server, token) as bob, pytest.raises(ServerError):
+        bob.jobs()
+
+
+def test_a_quota_counts_what_is_outstanding(server: Server, client: Client, tmp_path: Path) -> None:
+    job = write_project(tmp_path / "a", deadline="10m", run="python train.py quota", devices=1)
+    client.wait(client.submit(job)["id"])
+    alone_s = client.plan(job)["shares"][0]["alone_s"]
+    token = client.put_user("carl", quota_device_s=1.5 * alone_s)["token"]
+    with connect(server, token) as carl:
+        answers = [carl.submit(job) for _ in range(3)]
+        assert answers[0]["answer"] == "admitted"
+        assert (answers[-1]["answer"], answers[-1]["reason"]) == ("declined", "quota_exceeded")
+        assert "are left for user carl" in answers[-1]["sentence"]
+        for answer in answers:
+            carl.wait(answer["id"])
+        assert carl.submit(job)["answer"] == "admitted"
+
+
+def test_secrets_are_in_no_record_and_gone_at_the_end(
+    server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "hunter2-very-secret")
+    answer = client.submit(write_project(tmp_path / "a", secrets=["API_KEY"]))
+    home = server.settings.home
+    path = home.secrets_file(answer["id"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    client.wait(answer["id"])
+    assert not path.exists()
+    for file in home.root.rglob("*"):
+        if file.is_file():
+            assert b"hunter2" not in file.read_bytes(), file
+    assert "hunter2" not in str(client.job(answer["id"])) + str(client.events())
+
+
+@pytest.mark.parametrize("secrets", [{"KEY": 31337}, {"KEY": "31337" * 20_000}, "31337", ["31337"]])
+def test_a_refusal_does_not_repeat_a_secret(client: Client, tmp_path: Path, secrets: object) -> None:
+    wrong = body(client, tmp_path, secrets=["KEY"]) | {"secrets": secrets}
+    response = client.send("POST", "/api/v1/jobs", json=wrong)
+    assert response.status_code == 422
+    assert "secrets" in response.text and "31337" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("usual", "own", "message"),
+    [
+        (
+            100_000,
+            25_000,
+            r"the archive holds .* MB in 3 files; .* The largest are: large.bin .*, small.bin .*, train.py",
+        ),
+        (20_000, 20_000, r"workdir .* holds .* The largest are: large.bin .*, small.bin .*, train.py"),
+        (20_000, 200_000, ""),
+    ],
+)
+def test_the_limit_of_a_server_holds_above_and_below_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usual: int, own: int, message: str
+) -> None:
+    monkeypatch.setattr("springtide.client.client.LIMIT_BYTES", usual)
+    job = write_project(tmp_path / "work")
+    for name, size in (("large.bin", 30_000), ("small.bin", 100)):
+        (tmp_path / "work" / name).write_bytes(b"x" * size)
+    with run_server(tmp_path, replace(OPTIONS, archive_limit_bytes=own)) as server, connect(server) as client:
+        if not message:
+            assert client.submit(job)["answer"] == "admitted"
+            return
+        with pytest.raises(InputError, match=message):
+            client.submit(job)
+
+
+def test_all_events_are_told_however_many_there_are(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("springtide.client.client.PAGE_EVENTS", 2)
+    job_id = client.wait(client.submit(write_project(tmp_path / "a"))["id"])["id"]
+    events = client.events(job_id)
+    assert len(events) > 3
+    assert [events[0]["kind"], events[-1]["kind"]] == ["submitted", "succeeded"]
+    assert client.events(job_id, events[-1]["seq"]) == []
+
+
+def test_too_many_changes_per_second_are_refused(tmp_path: Path) -> None:
+    with run_server(tmp_path, replace(OPTIONS, rate_per_s=0.001, burst=3)) as server, connect(server) as client:
+        codes = [client.send("POST", "/api/v1/jobs/x/cancel", json={}).status_code for _ in range(5)]
+        assert codes == [404, 404, 404, 429, 429]
+        assert client.send("GET", "/api/v1/jobs").status_code == 200
+
+
+def test_metrics_nodes_and_schema_are_served(client: Client) -> None:
+    page = client.send("GET", "/metrics").text
+    for name in ("springtide_jobs{", "springtide_deadline_met_total", "springtide_devices", "springtide_offers_total"):
+        assert name in page
+    assert [device["type"] for device in client.nodes()] == ["fake", "fake"]
+    assert client.ask("GET", "/api/v1/schema")["required"] == ["run"]
+    assert client.server()["devices"] == 2
+
+
+def test_logs_are_paged_tailed_and_reopened_after_rotation(server: Server, client: Client, tmp_path: Path) -> None:
+    job_id = client.wait(client.submit(write_project(tmp_path / "a"))["id"])["id"]
+    folder = server.settings.home.logs(job_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "rank-0.log"
+    log.write_text("".join(f"line {n}\n" for n in range(100)) + "no end")
+    assert "".join(client.logs(job_id)) == log.read_text()
+    assert "".join(client.logs(job_id, tail=2)) == "line 99\nno end"
+    assert read_log(folder, 0, 0).text == log.read_text().removesuffix("no end"), "its line may go on"
+    (folder / "rank-1.log").write_text("a line without an end" * 20_000)
+    assert "".join(client.logs(job_id, rank=1)) == (folder / "rank-1.log").read_text()
+    page = client.ask("GET", f"/api/v1/jobs/{job_id}/logs", params={"offset": 10**6})
+    assert page["offset"] == 0
+    (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\nbroken\n{"step": 2, "loss": 1.0}\n')
+    assert [entry["step"] for entry in client.metrics(job_id)] == [1, 2]
+
+
+def test_a_hundred_submissions_at_once_are_all_stored_and_answered(
+    client: Client, server: Server, tmp_path: Path
+) -> None:
+    content = body(client, tmp_path / "a", deadline="50h")
+    client.wait(client.submit(tmp_path / "a" / "job.yaml", accept_offer=True)["id"])
+    client.wait(client.submit(write_project(tmp_path / "a", deadline="10m"))["id"])
+    states: list[str] = []
+
+    def submit() -> None:
+        with connect(server) as other:
+            for _ in range(10):
+                states.append(other.ask("POST", "/api/v1/jobs", json=content)["state"])
+
+    threads = [threading.Thread(target=submit) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(states) == 100
+    assert set(states) <= {"admitted", "running"}
+    for job in client.jobs(limit=1000):
+        client.cancel(job["id"])
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("{", "the body is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        (
+            '{"job": {"run": "x", "deadline": "9999-12-31T23:59:59Z"}, "archive": "ARCHIVE"}',
+            "more than ten years ahead",
+        ),
+        ('{"job": {"run": "python ../x.py"}, "archive": "ARCHIVE"}', "lies outside workdir"),
+        ('{"job": {"run": "x", "name": "../x"}, "archive": "ARCHIVE"}', "name '../x' must be"),
+        ('"' + "x" * (1 << 21) + '"', "larger than"),
+    ],
+)
+def test_whatever_a_body_holds_is_answered_in_a_sentence(
+    server: Server, client: Client, tmp_path: Path, body: str, sentence: str
+) -> None:
+    archive = client.upload(load_job(write_project(tmp_path / "work")).pack())
+    headers = {"Authorization": f"Bearer {server.settings.home.token.read_text().strip()}"}
+    response = httpx.post(
+        f"{server.url}/api/v1/jobs",
+        content=body.replace("ARCHIVE", archive),
+        headers={**headers, "Content-Type": "application/json"},
+    )
+    assert 400 <= response.status_code < 500
+    assert sentence in response.json()["error"]["sentence"]
+    assert (
+        httpx.get(f"{server.url}/nowhere", headers=headers).json()["error"]["sentence"].startswith("there is nothing")
+    )

@@ -1,0 +1,105 @@
+"""A control plane on clocks that are moved by hand: real store, real policy, fake processes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from springtide.control.clock import HandClocks
+from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.inventory import join_inventories, make_inventory
+from springtide.control.scheduling.operations import Operations
+from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage.archives import pack, unpack
+from springtide.control.storage.records import JobRecord
+from springtide.control.storage.state_dir import StateDir
+from springtide.control.storage.store import Store
+from springtide.core.job_file import check_job
+from springtide.executors.fake import FakeExecutor, FakeJob
+from springtide.executors.protocol import Probe, Start
+
+POLICY = "springtide"
+
+
+class ScriptedExecutor(FakeExecutor):
+    """Jobs behave as the last word of their command says, since their ids are not known beforehand."""
+
+    def __init__(self, scripts: dict[str, FakeJob]) -> None:
+        super().__init__()
+        self.scripts = scripts
+
+    def obey(self, instruction):  # type: ignore[no-untyped-def]
+        if isinstance(instruction, Start | Probe):
+            self.behaviours[instruction.job] = self.scripts.get(instruction.spec.argv[-1], FakeJob())
+        super().obey(instruction)
+
+
+@dataclass
+class HandClockServer:
+    """One server's life; `restart` begins the next one on the same state directory and executor."""
+
+    folder: Path
+    devices: int = 2
+    nodes: int = 1
+    scripts: dict[str, FakeJob] = field(default_factory=dict)
+    options: ServerOptions = field(default_factory=lambda: ServerOptions(policy=POLICY))
+    database: str | None = None
+    types: tuple[str, ...] = ("cpu",)  # the devices of each are named after it
+
+    def __post_init__(self) -> None:
+        self.source = HandClocks()
+        self.executor = ScriptedExecutor(self.scripts)
+        self.executor.now_s = self.source.wall
+        self.home = StateDir(self.folder / "home").make()
+        self.open()
+
+    def open(self) -> None:
+        """Start a server."""
+        self.store = Store(self.database or f"sqlite:///{self.home.database}")
+        site = join_inventories(
+            [
+                make_inventory(device_type, [f"{device_type}:{k}" for k in range(self.devices)], self.nodes)
+                for device_type in self.types
+            ]
+        )
+        self.reconciler = Reconciler(self.store, self.executor, site, self.home, self.source, self.options)
+        self.desk = Operations(self.reconciler)
+
+    def restart(self) -> None:
+        """What a kill -9 and a new start do: all that is not stored is gone."""
+        self.store.close()
+        self.open()
+
+    def code(self) -> str:
+        """The hash of a small unpacked working directory."""
+        workdir = self.folder / "work"
+        workdir.mkdir(exist_ok=True)
+        (workdir / "train.py").write_text("print('hello')\n")
+        archive = pack(workdir)
+        unpack(archive.data, self.home.code / archive.code_hash)
+        return archive.code_hash
+
+    def submit(self, accept_offer: bool = False, user: str = "ann", **keys: object) -> JobRecord:
+        """Submit a job and take one step; returns its record."""
+        job = check_job({"run": "python train.py", **keys}, "test")
+        future = self.reconciler.call(
+            lambda: self.desk.submit(Submission(job, self.code(), user, accept_offer=accept_offer))
+        )
+        self.reconciler.step()
+        return self.job(future.result(timeout=0))
+
+    def job(self, job_id: str) -> JobRecord:
+        """A job's record as stored."""
+        record = self.store.job(job_id)
+        assert record is not None
+        return record
+
+    def pass_s(self, seconds: float, by_s: float = 0.5) -> None:
+        """Let time pass, in small steps of the reconciler."""
+        for _ in range(round(seconds / by_s)):
+            self.source.pass_s(by_s)
+            self.executor.advance(by_s)
+            self.reconciler.step()
+
+    def event_kinds(self, job_id: str) -> list[str]:
+        """The kinds of a job's events in order."""
+        return [event.kind for event in self.store.events(job_id)]

@@ -1,0 +1,54 @@
+"""A real server over HTTP in a thread, with the fake executor: nothing but the processes of jobs is missing."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.control.hand_clock import POLICY
+
+from springtide.client.client import Client
+from springtide.control.executor_factory import ExecutorHandle, RealTimeFake
+from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.server import Listening, Server, ServerSettings
+from springtide.control.storage.state_dir import StateDir
+from springtide.executors.fake import FakeJob
+
+QUICK = FakeJob(speeds={1: 100.0}, startup_s=0.1)
+OPTIONS = ServerOptions(policy=POLICY, rate_per_s=10_000.0, burst=100_000)
+
+
+@contextmanager
+def run_server(folder: Path, options: ServerOptions = OPTIONS, devices: int = 2) -> Iterator[Server]:
+    """A listening server; stopped with everything it started at the end of the block."""
+    home = StateDir(folder / "home").make()
+    settings = ServerSettings(home, "fake", str(devices), Listening(port=0), options)
+    site = make_inventory("fake", [f"fake:{number}" for number in range(devices)])
+    server = Server(settings, ExecutorHandle(RealTimeFake(QUICK), site, lambda: None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.http.started:
+            time.sleep(0.01)
+        yield server
+    finally:
+        server.request_stop()
+        thread.join()
+
+
+def write_project(folder: Path, **keys: object) -> Path:
+    """A working directory with a script; returns the path of its job file."""
+    import json
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text("print('hello')\n")
+    path = folder / "job.yaml"
+    path.write_text(json.dumps({"run": "python train.py", **keys}))
+    return path
+
+
+def connect(server: Server, token: str | None = None) -> Client:
+    """A client of a server."""
+    return Client(server.url, token, server.settings.home.root)

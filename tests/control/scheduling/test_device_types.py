@@ -1,0 +1,182 @@
+"""A platform with devices of several types: measured on each, promised on one, mixed at D2 by the speed of each."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.control.hand_clock import HandClockServer
+
+from springtide.control.scheduling.submissions import Submission
+from springtide.control.storage.records import State
+from springtide.core.job_file import check_job
+from springtide.executors.fake import FakeJob
+from springtide.executors.protocol import Failed, Probed, Resize, Start
+
+#: A mini-batch takes twice as long on a T4; eight workers on one device: 10 and 5 steps a second.
+SECONDS = {"a100": 0.0125, "t4": 0.025}
+QUICK = FakeJob(total_steps=400, logical_workers=8, seconds=SECONDS, startup_s=0.5)
+LONG = FakeJob(total_steps=40_000, logical_workers=8, seconds=SECONDS, startup_s=0.5)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> HandClockServer:
+    return HandClockServer(tmp_path, types=("a100", "t4"), scripts={"quick": QUICK, "long": LONG})
+
+
+def sort_types(stage: HandClockServer, job_id: str) -> dict[str, int]:
+    return stage.reconciler.platform.site.count_types(stage.job(job_id).devices)
+
+
+def watch(stage: HandClockServer) -> list[Start | Resize]:
+    """The orders that give a job devices, as the executor gets them."""
+    seen: list[Start | Resize] = []
+    obey = stage.executor.obey
+
+    def listen(order: Any) -> None:
+        if isinstance(order, Start | Resize):
+            seen.append(order)
+        obey(order)  # type: ignore[no-untyped-call]
+
+    stage.executor.obey = listen  # type: ignore[method-assign]
+    return seen
+
+
+def test_a_new_job_is_measured_on_every_type_that_is_free_and_then_answered(stage: HandClockServer) -> None:
+    job = stage.submit(run="python train.py quick", deadline="10m")
+    assert job.state is State.PROBING
+    stage.pass_s(40)
+    measured = [event.sentence for event in stage.store.events(job.id) if event.kind == "probed"]
+    assert [text.split()[-1] for text in measured] == ["a100", "t4"]
+    assert stage.job(job.id).promised
+    again = stage.submit(run="python train.py quick", deadline="10m")
+    assert again.promised, "its speed is known on both types"
+
+
+def test_a_type_that_is_busy_is_not_waited_for(stage: HandClockServer) -> None:
+    known = stage.submit(run="python train.py long", deadline="10h", device_types=["t4"])
+    stage.pass_s(20)
+    assert sort_types(stage, known.id) == {"t4": 2}
+    job = stage.submit(run="python train.py quick", deadline="10m")
+    stage.pass_s(20)
+    assert stage.job(job.id).promised
+    assert stage.event_kinds(job.id).count("probed") == 1
+    assert [*sort_types(stage, job.id)] == ["a100"]
+
+
+def test_below_d2_a_job_goes_on_only_where_it_began(stage: HandClockServer) -> None:
+    job = stage.submit(run="python train.py long")
+    stage.pass_s(10)
+    home = stage.job(job.id).home
+    assert sort_types(stage, job.id) == {home: 2}
+    node = stage.reconciler.platform.site.types.index(home)
+    stage.reconciler.call(lambda: stage.desk.drain(f"node-{node}", 5.0))
+    stage.pass_s(20)
+    assert stage.job(job.id).devices == (), "the other type has idle devices, but would give other bits"
+    stage.restart()
+    stage.pass_s(5)
+    assert stage.job(job.id).devices == ()
+    stage.reconciler.call(lambda: stage.desk.undrain(f"node-{node}"))
+    stage.pass_s(5)
+    assert sort_types(stage, job.id) == {home: 2}
+
+
+def test_at_d2_a_job_moves_to_the_other_type_when_its_own_is_drained(stage: HandClockServer) -> None:
+    job = stage.submit(run="python train.py long", determinism="D2", device_types=["a100", "t4"], devices=2)
+    stage.pass_s(10)
+    (device_type,) = sort_types(stage, job.id)
+    node = stage.reconciler.platform.site.types.index(device_type)
+    stage.reconciler.call(lambda: stage.desk.drain(f"node-{node}", 5.0))
+    stage.pass_s(20)
+    (other,) = sort_types(stage, job.id)
+    assert other != device_type
+
+
+def test_at_d2_faster_devices_run_more_logical_workers(stage: HandClockServer) -> None:
+    orders = watch(stage)
+    stage.submit(run="python train.py quick", deadline="10m", determinism="D2", name="measure")
+    stage.pass_s(120)
+    orders.clear()
+    job = stage.submit(run="python train.py quick", determinism="D2")
+    stage.pass_s(3)
+    assert sort_types(stage, job.id) == {"a100": 2, "t4": 2}
+    last = [order for order in orders if order.job == job.id][-1]
+    given = dict(zip(last.devices, last.workers, strict=True))
+    assert sum(given.values()) == 8
+    assert given["a100:0"] == 3 and given["t4:0"] == 1
+
+
+def test_a_promise_on_a_type_survives_a_restart_of_the_server(stage: HandClockServer) -> None:
+    stage.submit(run="python train.py long", deadline="10h", name="measure")
+    stage.pass_s(40)
+    job = stage.submit(run="python train.py long", deadline="9h")
+    assert job.promised and job.plan is not None and job.plan.device_type in ("a100", "t4")
+    before = {name: view.promise for name, view in stage.reconciler.platform.world.jobs.items()}
+    stage.restart()
+    assert {name: view.promise for name, view in stage.reconciler.platform.world.jobs.items()} == before
+    stage.pass_s(10)
+    assert stage.job(job.id).promised and not stage.job(job.id).missed
+
+
+def test_a_type_that_is_not_here_is_named(stage: HandClockServer) -> None:
+    job = stage.submit(run="python train.py quick", device_types=["h100"])
+    assert (job.state, job.reason) == (State.DECLINED, "no_such_device")
+    assert "a100 and t4" in job.sentence
+
+
+def test_more_devices_than_any_type_has_are_refused_below_d2(stage: HandClockServer) -> None:
+    job = stage.submit(run="python train.py quick", devices=3)
+    assert (job.state, job.reason) == (State.DECLINED, "exceeds_cluster")
+    assert "2 a100, 2 t4" in job.sentence
+
+
+def test_speeds_are_learned_from_a_job_on_several_types_and_its_workers_dealt_out_anew(stage: HandClockServer) -> None:
+    stage.submit(run="python train.py quick", deadline="10m", determinism="D2", name="measure")
+    stage.pass_s(120)
+    stage.executor.scripts["quick"] = replace(LONG, seconds={**SECONDS, "a100": 0.02})
+    orders = watch(stage)
+    job = stage.submit(run="python train.py quick", determinism="D2", steps=100_000)
+    stage.pass_s(60)
+    known = stage.reconciler.platform.known(stage.job(job.id))
+    assert sort_types(stage, job.id) == {"a100": 2, "t4": 2}
+    assert known["a100"].points[1][1] == pytest.approx(1 / (8 * 0.02), rel=0.15)
+    assert known["t4"].points[1][1] == pytest.approx(5.0, rel=0.15)
+    assert [order.workers for order in orders if order.job == job.id] == [(3, 3, 1, 1), (2, 2, 2, 2)]
+    assert orders[-1].devices == orders[-2].devices, "no process is started or ended for it"
+
+
+def test_a_job_that_fails_on_one_type_is_answered_by_the_other(stage: HandClockServer) -> None:
+    job = stage.submit(run="python train.py quick", deadline="10m")
+    while stage.event_kinds(job.id).count("probed") == 0:
+        stage.pass_s(0.5)
+    record = stage.job(job.id)
+    assert sort_types(stage, job.id) == {"t4": 2}
+    failed = Failed(
+        job=job.id, generation=record.generation, step=0, exit_code=1, reason="out of memory", user_fault=True
+    )
+    stage.reconciler.dirty |= stage.reconciler.hear(failed)
+    stage.pass_s(1)
+    assert "probe_failed" in stage.event_kinds(job.id)
+    assert stage.job(job.id).promised
+    assert [*sort_types(stage, job.id)] == ["a100"]
+
+
+def test_a_job_without_a_step_fails_and_is_not_measured_for_ever(stage: HandClockServer) -> None:
+    job = stage.submit(run="python train.py quick", deadline="10m")
+    generation = stage.job(job.id).generation
+    stage.reconciler.hear(Probed(job=job.id, generation=generation, points=(), startup_s=1.0, pause_s=None))
+    record = stage.reconciler.platform.book.jobs[job.id]
+    assert (record.state, record.reason) == (State.FAILED, "no_steps")
+
+
+def test_speed_on_a_type_that_a_job_may_not_use_is_no_speed(stage: HandClockServer) -> None:
+    stage.submit(run="python train.py quick", deadline="10m", device_types=["a100"])
+    stage.submit(run="python train.py long", deadline="10h", device_types=["t4"], devices=2)
+    stage.pass_s(60)
+    stage.submit(run="python train.py long", deadline="160s", device_types=["t4"], devices=2, steps=2000)
+    planned = check_job({"run": "python train.py quick", "device_types": ["t4"], "deadline": "1h"}, "test")
+    assert stage.desk.plan(Submission(planned, stage.code(), "ann")).reason == "unknown_speed"
+    bound = stage.submit(run="python train.py quick", deadline="1h", device_types=["t4"])
+    stage.pass_s(1)
+    assert (stage.job(bound.id).state, stage.job(bound.id).reason) == (State.WAITLISTED, "no_device_for_probe")
+    assert not stage.reconciler.dirty, "nothing is to be decided until a device is free"

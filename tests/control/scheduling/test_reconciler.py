@@ -1,0 +1,411 @@
+"""The reconciler on hand-moved clocks: answers, elastic life, faults, restarts; real store and policy, fake workers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.control.hand_clock import HandClockServer
+
+from springtide.control.scheduling.reconciler import IDLE_POLL_S, LEAD_S
+from springtide.control.storage.records import State
+from springtide.errors import ExecutorError, JobError
+from springtide.executors.fake import FakeJob
+from springtide.executors.protocol import Instruction, Start
+
+FAST = {"long": FakeJob(total_steps=400, speeds={1: 10.0, 2: 18.0}), "short": FakeJob(speeds={1: 10.0, 2: 18.0})}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> HandClockServer:
+    return HandClockServer(tmp_path, scripts=FAST)
+
+
+def run_known(stage: HandClockServer, script: str = "short") -> None:
+    """Let one job run to its end, so that its speed is known afterwards."""
+    record = stage.submit(run=f"python train.py {script}", deadline="10m")
+    stage.pass_s(60)
+    assert stage.job(record.id).state is State.SUCCEEDED
+
+
+def test_an_unknown_job_is_probed_then_promised_then_kept(stage: HandClockServer) -> None:
+    record = stage.submit(run="python train.py short", deadline="5m")
+    assert (record.state, record.reason) == (State.PROBING, "unknown_speed")
+    stage.pass_s(5)
+    record = stage.job(record.id)
+    assert (record.state, record.promised, record.reason) == (State.RUNNING, True, "promised")
+    assert "25 % more time" in record.sentence
+    stage.pass_s(30)
+    record = stage.job(record.id)
+    assert (record.state, record.step, record.missed) == (State.SUCCEEDED, 100, "")
+    assert record.finished_s is not None and record.deadline_s is not None
+    assert record.finished_s < record.deadline_s
+    assert stage.event_kinds(record.id) == [
+        "submitted",
+        "probing",
+        "probed",
+        "admitted",
+        "placed",
+        "started",
+        "succeeded",
+    ]
+    assert stage.executor.running() == ()
+
+
+def test_a_known_job_is_answered_at_once_also_with_other_total_steps(stage: HandClockServer) -> None:
+    run_known(stage)
+    record = stage.submit(run="python train.py short", deadline="5m", steps=50)
+    assert (record.state, record.total_steps) == (State.ADMITTED, 50)
+    assert stage.submit(run="python train.py other", deadline="5m").reason in ("unknown_speed", "no_device_for_probe")
+
+
+def test_a_best_effort_job_is_admitted_without_a_probe_or_a_promise(stage: HandClockServer) -> None:
+    record = stage.submit(run="python train.py short")
+    assert (record.state, record.promised, record.deadline_s) == (State.ADMITTED, False, None)
+    stage.pass_s(30)
+    assert stage.job(record.id).state is State.SUCCEEDED
+
+
+def test_an_impossible_deadline_is_declined_with_offers_and_the_first_can_be_taken(stage: HandClockServer) -> None:
+    run_known(stage)
+    record = stage.submit(run="python train.py short", deadline="2s")
+    assert (record.state, record.reason) == (State.OFFERED, "deadline_too_tight")
+    offers = stage.store.offers(record.id, "open")
+    assert offers[0].kind == "deadline"
+    stage.pass_s(5)
+    stage.reconciler.call(lambda: stage.desk.accept(record.id, None))
+    stage.reconciler.step()
+    record = stage.job(record.id)
+    assert (record.state, record.promised, record.deadline_s) == (State.ADMITTED, True, offers[0].deadline_s)
+    stage.pass_s(60)
+    assert stage.job(record.id).missed == ""
+    assert stage.store.offers(record.id)[0].state == "accepted"
+
+
+def test_accept_offer_takes_the_nearest_offer_in_the_same_breath(stage: HandClockServer) -> None:
+    run_known(stage)
+    record = stage.submit(run="python train.py short", deadline="2s", accept_offer=True)
+    assert (record.state, record.promised) == (State.ADMITTED, True)
+
+
+def test_accept_offer_also_counts_after_a_probe(stage: HandClockServer) -> None:
+    record = stage.submit(run="python train.py short", deadline="2s", accept_offer=True)
+    assert record.state is State.PROBING
+    stage.pass_s(60)
+    record = stage.job(record.id)
+    assert (record.state, record.promised, record.missed) == (State.SUCCEEDED, True, "")
+
+
+def test_offers_expire_and_the_job_is_then_declined(stage: HandClockServer) -> None:
+    run_known(stage)
+    record = stage.submit(run="python train.py short", deadline="2s")
+    stage.pass_s(20)
+    assert stage.job(record.id).state is State.DECLINED
+    assert {offer.state for offer in stage.store.offers(record.id)} == {"expired"}
+    assert "offer_expired" in stage.event_kinds(record.id)
+
+
+def test_a_user_has_at_most_two_jobs_with_open_offers(stage: HandClockServer) -> None:
+    run_known(stage)
+    states = [stage.submit(run="python train.py short", deadline="2s").state for _ in range(3)]
+    assert states == [State.OFFERED, State.OFFERED, State.DECLINED]
+    assert stage.submit(user="bob", run="python train.py short", deadline="2s").state is State.OFFERED
+
+
+def test_jobs_share_devices_and_grow_again(stage: HandClockServer) -> None:
+    run_known(stage, "long")
+    first = stage.submit(run="python train.py long")
+    stage.pass_s(3)
+    assert len(stage.job(first.id).devices) == 2
+    second = stage.submit(run="python train.py long", deadline="80s", devices=1)
+    stage.pass_s(3)
+    assert len(stage.job(second.id).devices) == 1
+    assert len(stage.job(first.id).devices) == 1
+    stage.pass_s(90)
+    assert stage.job(second.id).missed == ""
+    assert {"grows", "shrinks"} & set(stage.event_kinds(first.id))
+
+
+def test_a_killed_worker_recovers_and_loses_only_what_was_not_saved(stage: HandClockServer) -> None:
+    record = stage.submit(run="python train.py long")
+    stage.pass_s(5.5)
+    stage.executor.kill(record.id)
+    stage.pass_s(0.5)
+    record = stage.job(record.id)
+    assert record.faults == 1
+    stage.pass_s(60)
+    record = stage.job(record.id)
+    assert (record.state, record.step) == (State.SUCCEEDED, 400)
+    assert 0 <= record.lost_steps <= 10
+
+
+def test_a_crashing_script_fails_after_its_retries_with_its_reason(tmp_path: Path) -> None:
+    stage = HandClockServer(tmp_path, scripts={"bad": FakeJob(crashes_at=5)})
+    record = stage.submit(run="python train.py bad", retry={"max": 2})
+    stage.pass_s(30)
+    record = stage.job(record.id)
+    assert (record.state, record.reason, record.faults, record.exit_code) == (State.FAILED, "crashed", 2, 1)
+    assert stage.executor.running() == ()
+
+
+def test_a_probe_that_crashes_fails_the_job(tmp_path: Path) -> None:
+    stage = HandClockServer(tmp_path, scripts={"bad": FakeJob(crashes_at=5)})
+    record = stage.submit(run="python train.py bad", deadline="5m", retry={"max": 0})
+    stage.pass_s(10)
+    assert stage.job(record.id).state is State.FAILED
+    assert sum(mask.bit_count() for mask in stage.reconciler.platform.world.free_masks) == 2
+
+
+def test_a_cancelled_job_gives_its_devices_back_and_can_be_resumed(stage: HandClockServer) -> None:
+    record = stage.submit(run="python train.py long")
+    stage.pass_s(5)
+    stage.reconciler.call(lambda: stage.desk.cancel(record.id, "ann"))
+    stage.reconciler.step()
+    assert stage.job(record.id).state is State.CANCELLED
+    stage.pass_s(1)
+    assert stage.executor.running() == ()
+    stage.reconciler.call(lambda: stage.desk.resume(record.id))
+    stage.pass_s(60)
+    resumed = stage.job(record.id)
+    assert (resumed.state, resumed.step) == (State.SUCCEEDED, 400)
+    starts = [event for event in stage.store.events(record.id) if event.kind == "started"]
+    assert starts[-1].data["step"] > 0
+
+
+def test_a_job_slower_than_measured_is_at_risk_early_and_missed_at_its_deadline(tmp_path: Path) -> None:
+    scripts = {"short": FakeJob(speeds={1: 10.0}, total_steps=200)}
+    stage = HandClockServer(tmp_path, scripts=scripts)
+    run_known(stage)
+    scripts["short"] = FakeJob(speeds={1: 2.0}, total_steps=200)
+    record = stage.submit(run="python train.py short", deadline="40s", devices=1)
+    assert record.promised
+    stage.pass_s(20)
+    risk = stage.job(record.id).condition("at_risk")
+    assert risk is not None and risk.reason == "slower_than_measured"
+    assert "at_risk" in stage.event_kinds(record.id)
+    stage.pass_s(25)
+    record = stage.job(record.id)
+    assert (record.missed, record.state) == ("slower_than_measured", State.RUNNING)
+    stage.pass_s(120)
+    record = stage.job(record.id)
+    assert (record.state, record.missed) == (State.SUCCEEDED, "slower_than_measured")
+
+
+def test_a_spent_budget_pauses_the_job_and_says_so(tmp_path: Path) -> None:
+    from tests.control.hand_clock import POLICY
+
+    from springtide.control.scheduling.context import ServerOptions
+
+    stage = HandClockServer(tmp_path, scripts=FAST, options=ServerOptions(policy=POLICY, price_per_device_hour=3600.0))
+    record = stage.submit(run="python train.py long", budget="10 USD", devices=1)
+    stage.pass_s(20)
+    record = stage.job(record.id)
+    assert (record.state, record.reason, record.devices) == (State.PAUSED, "budget", ())
+    assert stage.executor.running() == ()
+
+
+def test_a_budget_without_a_price_is_refused(stage: HandClockServer) -> None:
+    with pytest.raises(JobError, match="price_per_device_hour"):
+        stage.submit(budget="10 USD")
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"devices": 3}, "exceeds_cluster"),
+        ({"device_types": ["h100"]}, "no_such_device"),
+        ({"elastic": False, "devices": 1, "deadline": "1h"}, "unknown_duration"),
+    ],
+)
+def test_what_no_policy_could_grant_is_declined_with_its_reason(
+    stage: HandClockServer, keys: dict[str, Any], reason: str
+) -> None:
+    record = stage.submit(**keys)
+    assert (record.state, record.reason) == (State.DECLINED, reason)
+    assert record.sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"run": "python nowhere.py"}, "'nowhere.py' does not exist"),
+        ({"run": "python ../train.py"}, "outside workdir"),
+        ({"deadline": "2001-01-01T00:00:00Z"}, "in the past"),
+        ({"secrets": ["TOKEN"]}, "secret TOKEN has no value"),
+    ],
+)
+def test_what_cannot_be_run_is_an_error_and_leaves_nothing(
+    stage: HandClockServer, keys: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(JobError, match=message):
+        stage.submit(**keys)
+    assert stage.store.list_jobs() == []
+
+
+def test_a_jump_of_the_wall_clock_breaks_no_promise(stage: HandClockServer) -> None:
+    run_known(stage, "long")
+    record = stage.submit(run="python train.py long", deadline="2m")
+    stage.pass_s(5)
+    stage.source.wall += 3600
+    stage.pass_s(5)
+    stage.source.wall -= 7200
+    stage.restart()
+    stage.pass_s(60)
+    record = stage.job(record.id)
+    assert (record.state, record.missed) == (State.SUCCEEDED, "")
+
+
+def test_a_restarted_server_adopts_what_runs_and_starts_nothing_twice(stage: HandClockServer) -> None:
+    record = stage.submit(run="python train.py long")
+    stage.pass_s(5)
+    before = stage.job(record.id)
+    stage.restart()
+    stage.reconciler.step()
+    assert stage.job(record.id).generation == before.generation
+    stage.pass_s(60)
+    assert stage.job(record.id).state is State.SUCCEEDED
+    assert stage.event_kinds(record.id).count("started") == 1
+
+
+def test_an_end_during_the_servers_absence_counts_from_when_it_happened(stage: HandClockServer) -> None:
+    run_known(stage, "long")
+    record = stage.submit(run="python train.py long", deadline="80s")
+    stage.pass_s(5)
+    for _ in range(200):
+        stage.source.pass_s(0.5)
+        stage.executor.advance(0.5)
+    stage.restart()
+    stage.pass_s(3)
+    record = stage.job(record.id)
+    assert (record.state, record.missed) == (State.SUCCEEDED, "")
+
+
+def test_orders_that_were_stored_but_not_sent_are_sent_after_a_restart(stage: HandClockServer) -> None:
+    apply = stage.executor.apply
+    stage.executor.apply = lambda instructions: (_ for _ in ()).throw(OSError("gone"))  # type: ignore[method-assign]
+    record = stage.submit(run="python train.py short")
+    assert stage.executor.running() == ()
+    assert len(stage.store.list_orders()) == 1
+    stage.executor.apply = apply  # type: ignore[method-assign]
+    stage.restart()
+    stage.pass_s(30)
+    assert stage.job(record.id).state is State.SUCCEEDED
+    assert stage.store.list_orders() == []
+
+
+def test_an_order_that_is_refused_for_ever_fails_its_job_and_keeps_no_other_back(stage: HandClockServer) -> None:
+    apply = stage.executor.apply
+
+    def refuse(instructions: Sequence[Instruction]) -> None:
+        if any(isinstance(one, Start) and one.spec.argv[-1] == "cursed" for one in instructions):
+            raise ExecutorError("no such interpreter")
+        apply(instructions)
+
+    stage.executor.apply = refuse  # type: ignore[method-assign]
+    cursed = stage.submit(run="python train.py cursed")
+    other = stage.submit(run="python train.py short")
+    stage.pass_s(40)
+    ended = stage.job(cursed.id)
+    assert (ended.state, ended.reason, ended.devices) == (State.FAILED, "refused_by_executor", ())
+    assert "no such interpreter" in ended.sentence
+    assert "order_refused" in stage.event_kinds(cursed.id)
+    assert stage.job(other.id).state is State.SUCCEEDED
+    assert stage.store.list_orders() == []
+
+
+def test_a_job_that_the_executor_forgot_is_started_again(stage: HandClockServer) -> None:
+    record = stage.submit(run="python train.py long")
+    stage.pass_s(5)
+    stage.executor.courses.clear()
+    stage.pass_s(60)
+    record = stage.job(record.id)
+    assert (record.state, record.faults) == (State.SUCCEEDED, 1)
+    assert "lost" in stage.event_kinds(record.id)
+
+
+def test_a_stranger_on_the_devices_is_cancelled(stage: HandClockServer) -> None:
+    record = stage.submit(run="python train.py long")
+    stage.pass_s(3)
+    order = next(iter(stage.executor.courses.values())).order
+    stage.executor.apply([Start(job="stranger", generation=1, key="s", spec=order.spec, devices=("cpu:1",))])
+    stage.pass_s(6)
+    assert [one.job for one in stage.executor.running()] == [record.id]
+
+
+MOVES = st.lists(
+    st.sampled_from(["submit", "urgent", "impossible", "pass", "kill", "restart", "cancel", "unreachable"]),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=MOVES)
+def test_whatever_happens_no_job_is_lost_or_runs_twice(
+    tmp_path_factory: pytest.TempPathFactory, moves: list[str]
+) -> None:
+    stage = HandClockServer(tmp_path_factory.mktemp("stage"), scripts=dict(FAST))
+    submitted = []
+    for move in moves:
+        if move == "submit":
+            submitted.append(stage.submit(run="python train.py short").id)
+        elif move == "urgent":
+            submitted.append(stage.submit(run="python train.py long", deadline="10m").id)
+        elif move == "impossible":
+            submitted.append(stage.submit(run="python train.py short", deadline="1s").id)
+        elif move == "kill" and stage.executor.courses:
+            stage.executor.kill(sorted(stage.executor.courses)[0])
+        elif move == "restart":
+            stage.restart()
+        elif move == "cancel" and submitted:
+            stage.reconciler.call(lambda: stage.desk.cancel(submitted[0], "ann"))
+        stage.pass_s(4)
+        check_consistency(stage)
+    stage.pass_s(60 + 80 * len(submitted), by_s=1.0)
+    check_consistency(stage)
+    for job_id in submitted:
+        record = stage.job(job_id)
+        assert record.state in (State.SUCCEEDED, State.CANCELLED, State.DECLINED), (record, stage.event_kinds(job_id))
+        if record.state is State.SUCCEEDED:
+            assert record.step == record.total_steps
+            assert record.missed == ""
+    assert stage.executor.running() == ()
+
+
+def check_consistency(stage: HandClockServer) -> None:
+    """Store, world and executor agree on who holds what, and nobody shares a device."""
+    held = {record.id: record.devices for record in stage.store.active_jobs() if record.devices}
+    running = {one.job: one.devices for one in stage.executor.running()}
+    assert held == running
+    names = [name for devices in held.values() for name in devices]
+    assert len(names) == len(set(names))
+    free = sum(mask.bit_count() for mask in stage.reconciler.platform.world.free_masks)
+    assert free == stage.devices - len(names)
+
+
+def test_the_loop_rests_no_longer_than_the_policy_asked_for(stage: HandClockServer) -> None:
+    now_s = stage.reconciler.platform.clock.now_s()
+    assert stage.reconciler.rest_s() == IDLE_POLL_S
+    for asked_s, rest_s in ((0.2, 0.2), (-1.0, 0.0)):
+        stage.reconciler.wake_at_s = now_s + asked_s
+        assert stage.reconciler.rest_s() == pytest.approx(rest_s)
+
+
+def test_the_policy_is_asked_shortly_before_the_instant_it_asked_for_and_then_at_it(stage: HandClockServer) -> None:
+    reconciler = stage.reconciler
+    reconciler.set_alarm(100.0, now_s=50.0)
+    assert reconciler.wake_at_s == 100.0 - LEAD_S
+    reconciler.set_alarm(100.0, now_s=100.0 - LEAD_S)
+    assert reconciler.wake_at_s == 100.0
+
+
+def test_two_jobs_do_not_share_a_checkpoint_folder(stage: HandClockServer) -> None:
+    shared = {"dir": str(stage.folder / "shared")}
+    first = stage.submit(checkpoint=shared)
+    with pytest.raises(JobError, match=f"in use by job {first.name}"):
+        stage.submit(checkpoint={"dir": str(stage.folder / "shared") + "/"})
+    stage.pass_s(60)
+    assert stage.job(first.id).state is State.SUCCEEDED
+    assert stage.submit(checkpoint=shared).active

@@ -1,0 +1,143 @@
+"""What goes and what stays, in folders as servers leave them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from springtide.control.storage import housekeeping
+from springtide.control.storage.housekeeping import DAY_S, collect, list_garbage, list_usage
+from springtide.control.storage.records import JobRecord, State
+from springtide.control.storage.state_dir import StateDir
+from springtide.control.storage.store import Batch, Store
+
+NOW_S = 1000 * DAY_S
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> StateDir:
+    return StateDir(tmp_path / "home").make()
+
+
+@pytest.fixture
+def store(home: StateDir) -> Iterator[Store]:
+    store = Store(f"sqlite:///{home.database}")
+    yield store
+    store.close()
+
+
+def put_job(home: StateDir, store: Store, job_id: str, state: State, ended_days_ago: float | None = None) -> None:
+    """A job with three checkpoints, output, a probe, secrets and code, last touched long ago."""
+    finished_s = None if ended_days_ago is None else NOW_S - ended_days_ago * DAY_S
+    number = store.next_seq()
+    record = JobRecord(job_id, job_id, "ann", state, {}, 1.0, seq=number, archive=f"of-{job_id}", finished_s=finished_s)
+    store.write(Batch(jobs={job_id: record}))
+    for folder in (
+        *(home.checkpoints(job_id) / f"step-{step:09d}" for step in (1, 2, 3)),
+        home.output(job_id),
+        home.scratch(job_id),
+        home.code / f"of-{job_id}",
+    ):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("x" * 100)
+        os.utime(folder, (0, 0))
+    home.secrets_file(job_id).write_text("{}")
+
+
+def left(home: StateDir, job_id: str) -> list[str]:
+    """What is left of a job: its folders and checkpoints."""
+    folder = home.job_folder(job_id)
+    found = [path for path in (*folder.glob("*"), *folder.glob("checkpoints/*")) if path.name != "checkpoints"]
+    return sorted(path.name for path in found)
+
+
+ALL = ["output", "probe", "secrets.json", "step-000000001", "step-000000002", "step-000000003"]
+
+
+@pytest.mark.parametrize(
+    ("state", "days", "kept"),
+    [
+        (State.RUNNING, None, ALL),
+        (State.PAUSED, None, ALL),
+        (State.SUCCEEDED, 1, ["output", "step-000000003"]),
+        (State.SUCCEEDED, 89, ["output", "step-000000003"]),
+        (State.SUCCEEDED, 91, []),
+        (State.CANCELLED, 6, ["output", "step-000000003"]),
+        (State.CANCELLED, 8, ["output"]),
+        (State.FAILED, 8, ["output", "step-000000003"]),
+    ],
+)
+def test_a_job_keeps_what_it_may(
+    home: StateDir, store: Store, state: State, days: float | None, kept: list[str]
+) -> None:
+    put_job(home, store, "job", state, days)
+    listed = list_garbage(home, store, NOW_S)
+    assert left(home, "job") == ALL
+    assert collect(home, store, NOW_S) == listed
+    assert left(home, "job") == kept
+    assert (store.job("job") is None) == (not kept)
+    assert (home.code / "of-job").exists() == bool(kept)
+    assert list_garbage(home, store, NOW_S) == []
+
+
+def test_what_may_still_be_needed_is_left_alone_for_an_hour(home: StateDir, store: Store) -> None:
+    put_job(home, store, "job", State.CANCELLED, 0.0)
+    half = home.checkpoints("job") / ".writing-4-77"
+    uploaded, submitted = home.code / "just-uploaded", home.jobs / "just-submitted"
+    for folder in (half, uploaded, submitted):
+        folder.mkdir()
+    collect(home, store, NOW_S)
+    assert half.exists() and uploaded.exists() and submitted.exists()
+    for folder in (half, uploaded, submitted):
+        os.utime(folder, (0, 0))
+    assert {piece.path for piece in collect(home, store, NOW_S)} == {half, uploaded, submitted}
+
+
+def test_a_server_keeps_house_until_it_ends(
+    home: StateDir, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put_job(home, store, "job", State.SUCCEEDED, 91)
+    ended = Event()
+    rounds: list[float] = []
+
+    def tell_time() -> float:
+        rounds.append(NOW_S)
+        if len(rounds) == 3:
+            ended.set()
+        if len(rounds) == 1:
+            raise OSError("the disk is away")
+        return NOW_S
+
+    monkeypatch.setattr(housekeeping, "FIRST_S", 0.0)
+    monkeypatch.setattr(housekeeping, "HOUR_S", 0.001)
+    housekeeping.keep_house(home, store, tell_time, 90.0, ended)
+    assert len(rounds) == 3
+    assert not home.job_folder("job").exists()
+    assert "tried again" in caplog.text
+
+
+def test_usage_counts_every_file(home: StateDir, store: Store) -> None:
+    put_job(home, store, "job", State.SUCCEEDED, 1)
+    home.log.write_text("x" * 5000)
+    pieces = list_usage(home)
+    assert {piece.kind for piece in pieces} == {"database", "server", "code", "checkpoints", "output", "probe"}
+    on_disk = sum(path.stat().st_size for path in home.root.rglob("*") if path.is_file())
+    assert sum(piece.bytes for piece in pieces) == on_disk - home.secrets_file("job").stat().st_size
+
+
+def test_other_users_may_pass_only_while_jobs_run_as_them(home: StateDir) -> None:
+    def modes() -> set[int]:
+        return {folder.stat().st_mode & 0o777 for folder in (home.root, home.code, home.jobs)}
+
+    assert modes() == {0o700}
+    home.let_through()
+    assert modes() == {0o711}
+    home.make()  # as every command does
+    assert modes() == {0o711}
+    home.root.chmod(0o755)
+    home.make()
+    assert home.root.stat().st_mode & 0o777 == 0o700
+    home.let_through(False)
+    assert modes() == {0o700}

@@ -1,0 +1,143 @@
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from springtide.control.storage.migrations import STEPS, VERSION, back_up, migrate
+from springtide.control.storage.records import (
+    Condition,
+    EventRecord,
+    JobRecord,
+    OfferRecord,
+    OrderRecord,
+    PlanRecord,
+    SpeedRecord,
+    State,
+    UserRecord,
+)
+from springtide.control.storage.store import Batch, Store
+from springtide.errors import StateError
+
+
+def make_job(number: int, **fields: object) -> JobRecord:
+    record = JobRecord(f"id{number}", f"job-{number}", "ann", State.ADMITTED, {"run": "x"}, 1.0, seq=number)
+    return replace(record, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"sqlite:///{tmp_path / 'x.db'}")
+
+
+def test_records_come_back_as_they_were(store: Store) -> None:
+    job = make_job(
+        1,
+        deadline_s=5.0,
+        plan=PlanRecord(((1.0, 2), (3.0, 1)), 4.0, 5.0),
+        conditions=(Condition("at_risk", "late", "it is late", 2.0),),
+        devices=("cpu:0", "cpu:1"),
+        promised=True,
+    )
+    batch = Batch(jobs={"id1": job}, facts={"cursor": 7, "memory": {"a": [1, 2]}})
+    batch.events.append(EventRecord(1.0, "admitted", "yes", "id1", {"x": 1}))
+    batch.offers["o"] = OfferRecord("o", "id1", "ann", "deadline", 9.0, 10, 2.0)
+    batch.speeds["k"] = SpeedRecord("k", {1: (30, 2.5), 2: (10, 4.0)}, 1.5, 0.1, 100, 10, 4, "cpu", True)
+    batch.orders.append(OrderRecord("id1", 1, "id1.1", {"kind": "stop"}))
+    store.write(batch)
+    assert store.job("id1") == job
+    assert store.events("id1") == [replace(batch.events[0], seq=1)]
+    assert store.offers("id1") == [batch.offers["o"]]
+    assert store.speed("k") == batch.speeds["k"]
+    assert store.list_orders() == batch.orders
+    assert (store.fact("cursor"), store.fact("memory"), store.fact("none")) == (7, {"a": [1, 2]}, None)
+    store.write(Batch(sent=batch.orders))
+    assert store.list_orders() == []
+
+
+def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
+    order = OrderRecord("id1", 1, "k", {})
+    store.write(Batch(orders=[order]))
+    with pytest.raises(Exception, match="UNIQUE"):
+        store.write(Batch(jobs={"id1": make_job(1)}, orders=[order]))
+    assert store.job("id1") is None
+
+
+def test_jobs_are_found_by_id_name_and_unique_beginning(store: Store) -> None:
+    store.write(Batch(jobs={"id1": make_job(1), "id2": make_job(2, name="other", user="bob")}))
+    assert [job.id for job in store.find_jobs("oth")] == ["id2"]
+    assert [job.id for job in store.find_jobs("id")] == ["id2", "id1"]
+    assert [job.id for job in store.find_jobs("id", user="ann")] == ["id1"]
+    assert store.find_jobs("%") == []
+
+
+def test_lists_are_newest_first_and_paged(store: Store) -> None:
+    store.write(
+        Batch(jobs={f"id{n}": make_job(n, state=State.SUCCEEDED if n % 2 else State.RUNNING) for n in range(1, 7)})
+    )
+    assert [job.seq for job in store.list_jobs(limit=2)] == [6, 5]
+    assert [job.seq for job in store.list_jobs(limit=2, before=5)] == [4, 3]
+    assert [job.seq for job in store.active_jobs()] == [2, 4, 6]
+    assert store.count_jobs() == {"running": 3, "succeeded": 3}
+    assert store.next_seq() == 7
+
+
+def test_old_jobs_and_events_are_pruned_but_never_active_ones(store: Store) -> None:
+    ended = make_job(1, state=State.SUCCEEDED, finished_s=10.0)
+    store.write(Batch(jobs={"id1": ended, "id2": make_job(2, finished_s=10.0)}, events=[EventRecord(1.0, "k", "s")]))
+    assert store.prune(20.0) == (["id1"], 1)
+    assert store.job("id2") is not None
+
+
+def test_users_are_kept_and_dropped(store: Store) -> None:
+    user = UserRecord("ann", "hash", True, 10.0, 3, None)
+    store.put_user(user)
+    store.put_user(replace(user, most_active=4))
+    assert store.users() == [replace(user, most_active=4)]
+    assert store.drop_user("ann")
+    assert not store.drop_user("ann")
+
+
+def test_a_migration_backs_up_first_and_happens_whole(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    store = Store(f"sqlite:///{path}")
+
+    def add_table(connection: Connection) -> None:
+        connection.execute(text("CREATE TABLE extra (x INTEGER)"))
+
+    def fail(connection: Connection) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        migrate(store.engine, path, (*STEPS, add_table, fail))
+    migrate(store.engine, path, (*STEPS, add_table))
+    assert (tmp_path / f"x.db.before-{VERSION + 1}").exists()
+    with pytest.raises(StateError, match=f"version {VERSION + 1}, this springtide knows up to {VERSION}"):
+        Store(f"sqlite:///{path}")
+
+
+def test_a_database_of_the_first_form_is_brought_up_to_date_with_its_jobs_and_speeds(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    store = Store(f"sqlite:///{path}")
+    plan = PlanRecord(((1.0, 2),), 5.0, 6.0)
+    store.write(Batch(jobs={"id1": make_job(1, plan=plan)}, speeds={"k": SpeedRecord("k", device_type="cpu")}))
+    with store.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN home"))
+        connection.execute(text("UPDATE jobs SET plan = json_remove(plan, '$.kind')"))
+        connection.execute(text("UPDATE schema_version SET version = 1"))
+    store.close()
+    store = Store(f"sqlite:///{path}")
+    assert store.job("id1") == make_job(1, plan=plan)
+    assert store.speed("k@cpu") == SpeedRecord("k@cpu", device_type="cpu")
+    assert (tmp_path / f"x.db.before-{VERSION}").exists()
+
+
+def test_a_backup_is_a_whole_database(store: Store, tmp_path: Path) -> None:
+    store.write(Batch(jobs={"id1": make_job(1)}))
+    assert store.path is not None
+    back_up(store.path, tmp_path / "copy.db")
+    assert Store(f"sqlite:///{tmp_path / 'copy.db'}").job("id1") == make_job(1)
+    with sqlite3.connect(tmp_path / "copy.db") as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -1,0 +1,149 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from springtide import examples
+from springtide.core.job_file import JobFile, build_schema, check_job, list_devices, parse_job_text, read_job_file
+from springtide.errors import JobError
+
+
+def test_only_run_is_required_and_the_rest_is_as_designed() -> None:
+    job = parse_job_text("run: python train.py --lr 0.1", "job.yaml")
+    assert job.words == ("python", "train.py", "--lr", "0.1")
+    assert (job.workdir, job.deadline, job.determinism, job.elastic, job.priority) == (".", None, "D1", True, 0)
+    assert (job.checkpoint.every_s, job.checkpoint.keep, job.checkpoint.dir, job.retry.max) == (300.0, 2, None, 3)
+    assert job.shares(8, 4) == (1, 2, 3, 4)
+
+
+def test_every_key_of_the_design_is_read() -> None:
+    text = """
+name: digits-cnn
+run: [python, train.py]
+workdir: .
+python: null
+env: {OMP_SCHEDULE: static, N: 3}
+secrets: [WANDB_API_KEY]
+logical_workers: 8
+steps: null
+deadline: 2026-11-16T09:00:00+01:00
+budget: 50 USD
+devices: 1..8
+device_types: null
+determinism: D2
+elastic: true
+duration: null
+checkpoint: {every: 5m, keep: 2, dir: null}
+retry: {max: 3}
+priority: 0
+"""
+    job = parse_job_text(text, "job.yaml")
+    assert job.env == {"OMP_SCHEDULE": "static", "N": "3"}
+    assert job.budget_usd == 50
+    assert set(JobFile.model_fields) == {line.split(":")[0] for line in text.strip().splitlines()}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("run: x\ndeadlin: 5m", "unknown key 'deadlin'; did you mean 'deadline'?"),
+        ("run: x\ncheckpoint: {evry: 1m}", "unknown key 'checkpoint.evry'; did you mean 'every'?"),
+        ("run: x\nfrobnicate: 1", "unknown key 'frobnicate'; there are: name, run"),
+        ("name: a", "run is missing"),
+        ("run: ''", "run: it is empty"),
+        ("run: 'a \"b'", "cannot be split into words"),
+        ("run: 3", "run holds 3; it must be a text or a list of texts"),
+        ("run: x\nname: Digits", "name 'Digits' must be a lower-case letter"),
+        ("run: x\nname: ../etc", "name '../etc' must be a lower-case letter"),
+        ("run: x\ndeadline: 90", "deadline holds 90; it must be a span"),
+        ("run: x\ndeadline: 2026-11-16T09:00:00", "has no time zone"),
+        ("run: x\ndevices: 8..2", "is empty: 8 is above 2"),
+        ("run: x\ndevices: [0]", "from 1 to 65536"),
+        ("run: x\ndevices: true", "devices holds True; it must be a number"),
+        ("run: x\nbudget: 50 EUR", "'50 EUR' is not an amount"),
+        ("run: x\nelastic: false", "needs a fixed number of devices"),
+        ("run: x\nduration: 5m", "duration is only for jobs with elastic: false"),
+        ("run: x\nlogical_workers: 2\ndevices: 4", "a device holds at least one logical worker"),
+        ("run: x\nenv: {A: yes, B: true}", "B is true; quote it"),
+        ("run: x\nenv: {SPRINGTIDE_HOME: x}", "SPRINGTIDE_HOME is reserved"),
+        ("run: x\nenv: {LD_PRELOAD: x}", "LD_PRELOAD is reserved"),
+        ("run: x\nenv: {'A B': x}", "'A B' is not the name of an environment variable"),
+        ("run: x\nenv: {A: x}\nsecrets: [A]", "A is in both env and secrets"),
+        ("run: x\ncheckpoint: {dir: ../x}", "must be an absolute path"),
+        ("run: x\nrun: y", "line 2: key 'run' is given twice"),
+        ("a: &x [1]\nrun: *x", "line 2: aliases"),
+        ("- run", "holds a list"),
+        ("", "holds nothing"),
+        ("run: [", "is not YAML"),
+        ("run: " + "[" * 3000, "nested too deeply"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy(text: str, message: str) -> None:
+    with pytest.raises(JobError) as caught:
+        parse_job_text(text, "job.yaml")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("job.yaml")
+
+
+def test_everything_that_is_wrong_is_listed_at_once() -> None:
+    with pytest.raises(JobError, match=r"name .*; deadline .*; devices"):
+        parse_job_text("run: x\nname: A\ndeadline: 5x\ndevices: 0..0", "job.yaml")
+
+
+def test_ranges_are_tried_one_by_one_and_then_by_powers_of_two() -> None:
+    assert list_devices("1..4") == (1, 2, 3, 4)
+    assert list_devices(4) == (4,)
+    assert list_devices([4, 1, 2]) == (1, 2, 4)
+    assert list_devices("1..100") == (*range(1, 17), 32, 64, 100)
+
+
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 200), st.integers(1, 200))
+def test_shares_stay_within_the_wish_the_workers_and_the_cluster(a: int, b: int, workers: int, most: int) -> None:
+    low, high = sorted((a, b))
+    for share in check_job({"run": "x", "devices": f"{low}..{high}"}, "test").shares(workers, most):
+        assert low <= share <= min(high, workers, most)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    ).flatmap(lambda value: st.sampled_from(sorted(JobFile.model_fields)).map(lambda key: {"run": "x", key: value}))
+)
+def test_any_value_is_taken_or_refused_with_a_sentence(document: dict[str, Any]) -> None:
+    try:
+        check_job(document, "test")
+    except JobError as error:
+        assert str(error).startswith("test: ")
+
+
+@pytest.mark.parametrize("name", examples.NAMES)
+def test_the_examples_are_valid(name: str) -> None:
+    assert read_job_file(examples.folder(name) / "job.yaml").logical_workers == 4
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="cannot be read"):
+        read_job_file(tmp_path / "job.yaml")
+    (tmp_path / "job.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(JobError, match="not UTF-8"):
+        read_job_file(tmp_path / "job.yaml")
+    (tmp_path / "job.yaml").write_text("#" * (1 << 21))
+    with pytest.raises(JobError, match="larger than"):
+        read_job_file(tmp_path / "job.yaml")
+
+
+def test_the_schema_in_the_docs_is_the_one_that_is_checked() -> None:
+    exported = Path(__file__).parents[2] / "docs" / "job.schema.json"
+    assert json.loads(exported.read_text()) == build_schema(), "write build_schema() there again"
+
+
+def test_the_schema_names_every_key() -> None:
+    schema = build_schema()
+    assert set(schema["properties"]) == set(JobFile.model_fields)
+    assert schema["required"] == ["run"]
+    assert schema["additionalProperties"] is False

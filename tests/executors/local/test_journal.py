@@ -1,0 +1,184 @@
+"""The agent's memory survives any cut, and its logs never grow without bound."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from springtide.executors.local.jobs.worker_logs import LogBook, MetricSeries, Pipe, RotatingLog, read_tail
+from springtide.executors.local.journal import Journal
+from springtide.executors.local.outbox import Freshness
+from springtide.executors.protocol import (
+    CheckpointPolicy,
+    Event,
+    Faulted,
+    Finished,
+    Instruction,
+    JobSpec,
+    Progressed,
+    Resize,
+    ScriptInfo,
+    Start,
+    Stop,
+)
+
+SPEC = JobSpec(("python", "t.py"), "/code", CheckpointPolicy("/c"), "/o", "/l")
+
+
+def make(kind: str, job: str, number: int) -> Instruction | Event:
+    common: dict[str, Any] = {"job": job, "generation": number}
+    key = f"{job}-{number}"
+    makers: dict[str, Any] = {
+        "start": lambda: Start(**common, key=key, spec=SPEC, devices=("cpu:0",)),
+        "resize": lambda: Resize(**common, key=key, devices=("cpu:0", "cpu:1")),
+        "stop": lambda: Stop(**common, key=key),
+        "crash": lambda: Faulted(**common, cause="crashed", reason="", step=number, user_fault=True),
+        "info": lambda: ScriptInfo(
+            **common,
+            logical_workers=number,
+            total_steps=9,
+            steps_per_epoch=3,
+            device_type="cpu",
+            torch_version="2",
+            startup_s=1.0,
+        ),
+        "progress": lambda: Progressed(
+            **common, step=number, total_steps=9, epoch=0, steps_per_s=1.0, outside_s=0.0, share=1
+        ),
+        "finish": lambda: Finished(**common, step=9),
+    }
+    made: Instruction | Event = makers[kind]()
+    return made
+
+
+KINDS = ["start", "resize", "stop", "crash", "info", "progress", "finish", "acknowledge", "rewrite"]
+doings = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from("ab"), st.integers(0, 9)), max_size=30)
+
+
+def do(journal: Journal, kind: str, job: str, number: int) -> None:
+    if kind == "acknowledge":
+        journal.acknowledge(number)
+    elif kind == "rewrite":
+        journal.rewrite()
+    elif kind in ("start", "resize", "stop"):
+        journal.take(make(kind, job, number))  # type: ignore[arg-type]
+    else:
+        journal.tell(make(kind, job, number), 1.5)  # type: ignore[arg-type]
+
+
+def remember(journal: Journal) -> tuple[Any, ...]:
+    return journal.jobs, journal.outbox.waiting, journal.outbox.last, journal.ledger.seen
+
+
+@settings(max_examples=60, deadline=None)
+@given(doings, st.integers(0, 30))
+def test_a_killed_agent_remembers_everything(tmp_path_factory: Any, asked: list[Any], cut: int) -> None:
+    path = tmp_path_factory.mktemp("journal") / "journal"
+    journal = Journal(path)
+    for kind, job, number in asked:
+        do(journal, kind, job, number)
+    assert journal.sync()
+    with path.open("ab") as file:
+        file.write(b'{"event": {"kind": "finished", "job": "a", "gener'[:cut])
+    again = Journal(path)
+    third = Journal(path)
+    assert remember(again) == remember(journal) == remember(third)
+    for opened in (journal, again, third):
+        opened.close()
+
+
+def test_an_instruction_is_new_once_even_after_a_restart(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    assert journal.path.stat().st_mode & 0o077 == 0
+    start = make("start", "a", 3)
+    assert isinstance(start, Start)
+    assert journal.take(start) is Freshness.NEW
+    journal.close()
+    journal = Journal(tmp_path / "j")
+    assert journal.take(start) is Freshness.REPEATED
+    stale = make("stop", "a", 2)
+    assert isinstance(stale, Stop)
+    assert journal.take(stale) is Freshness.STALE
+    assert journal.jobs["a"].ending is None
+    journal.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.tell(make("finish", "a", 1), 0.0)  # type: ignore[arg-type]
+    real = journal.file
+    with Path("/dev/full").open("ab", buffering=0) as journal.file:
+        assert not journal.sync()
+    assert "No space left" in journal.failure
+    journal.file = real
+    assert journal.sync() and not journal.failure
+    again = Journal(tmp_path / "j")
+    assert [event.kind for event in again.outbox.waiting] == ["finished"]
+    journal.close()
+    again.close()
+
+
+def test_history_is_dropped_but_numbers_go_on(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    for number in range(6000):
+        journal.tell(make("progress", "a", number), 0.0)  # type: ignore[arg-type]
+        journal.acknowledge(journal.outbox.last)
+    journal.close()
+    assert len((tmp_path / "j").read_bytes().splitlines()) < 6000
+    again = Journal(tmp_path / "j")
+    assert again.outbox.last == 6000 and again.outbox.waiting == []
+    again.close()
+
+
+def test_a_log_keeps_the_newest_and_never_more_than_its_files(tmp_path: Path) -> None:
+    log = RotatingLog(tmp_path / "rank-0.log", files=3, file_bytes=100)
+    for number in range(100):
+        log.write(f"line {number:03d}\n".encode())
+    log.close()
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["rank-0.log", "rank-0.log.1", "rank-0.log.2"]
+    assert all(file.stat().st_size <= 100 for file in files)
+    assert read_tail(tmp_path / "rank-0.log", lines=2) == ["line 099"]
+    again = RotatingLog(tmp_path / "rank-0.log", files=3, file_bytes=100)
+    assert again.size == files[0].stat().st_size
+    again.close()
+
+
+def test_a_pipe_brings_what_was_printed_and_ends(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path / "out")
+    with pipe.path.open("w") as writer:
+        writer.write("hello\n")
+    assert pipe.read(limit=3) == b"hello\n"
+    assert pipe.read() == b"" and not pipe.open
+    pipe.close()
+
+
+def test_metrics_are_one_series_across_restarts(tmp_path: Path) -> None:
+    series = MetricSeries(tmp_path / "metrics.jsonl")
+    for step in (1, 2, 3):
+        series.write(step, {"loss": 1.0 / step}, 0.0)
+    series.write(3, {"accuracy": 0.5}, 0.0)
+    series = MetricSeries(tmp_path / "metrics.jsonl")
+    for step in (2, 3, 4):
+        series.write(step, {"loss": 1.0 / step}, 0.0)
+    series.write(3, {"accuracy": 0.5}, 0.0)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], sorted(row["metrics"])) for row in rows] == [
+        (1, ["loss"]),
+        (2, ["loss"]),
+        (3, ["loss"]),
+        (3, ["accuracy"]),
+        (4, ["loss"]),
+    ]
+
+
+def test_a_log_book_has_one_file_per_rank(tmp_path: Path) -> None:
+    book = LogBook(tmp_path / "logs")
+    book.write(0, b"zero\n")
+    book.write(1, b"one\n")
+    book.close()
+    assert [read_tail(book.path_of(rank)) for rank in (0, 1, 2)] == [["zero"], ["one"], []]

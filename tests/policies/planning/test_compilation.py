@@ -1,0 +1,72 @@
+"""Kernels that are compiled later: uncompiled until asked, and the same decisions before, during and after."""
+
+import subprocess
+import sys
+from math import inf
+from textwrap import dedent
+
+import pytest
+from tests.policies.replays import JobSketch, run
+
+from springtide.core.jobs import Overhead
+from springtide.policies import elasticflow, springtide
+from springtide.policies.planning import filling
+
+PROGRAM = dedent(
+    """
+    import sys
+    from springtide.policies.planning import compilation
+
+    compilation.postpone()
+
+    from springtide.core.curves import Curve
+    from springtide.core.devices import Cluster, NodeGroup
+    from springtide.core.jobs import Job, JobId, Overhead
+    from springtide.core.world import World
+    from springtide.policies import decide, find_policy
+    from springtide.policies.planning import columns, filling
+
+    def decide_all():
+        world, told = World(Cluster((NodeGroup(1, 4, "cpu"),))), []
+        for index in range(12):
+            now_s, deadline_s = 10.0 * index, float("inf") if index % 3 == 2 else 10.0 * index + 60.0 + 40.0 * index
+            curve = Curve((1, 2, 4), (1.0, 1.8, 3.1))
+            work = 20.0 + 13.0 * (index % 5)
+            world.arrive(Job(JobId(str(index)), index, now_s, work, curve, deadline_s, overhead=Overhead(1.0)), now_s)
+            decision = decide(find_policy("springtide"), now_s, world.snapshot())
+            told.append((dict(decision.answers), dict(decision.promises), dict(decision.allocations)))
+            world.apply(decision, now_s)
+        return told
+
+    plain = decide_all()
+    assert "numba" not in sys.modules, "nothing was to be compiled yet"
+    compiling = compilation.Compilation(filling, columns.make_samples())
+    assert compiling.start() and not compiling.start(), "it starts once"
+    meanwhile = decide_all()
+    compiling.thread.join()
+    assert hasattr(filling.fill, "py_func"), "callers meet the compiled kernels"
+    before = {name: len(getattr(filling, name).signatures) for name in compiling.names}
+    assert plain == meanwhile == decide_all()
+    assert {name: len(getattr(filling, name).signatures) for name in compiling.names} == before
+    print("equal")
+    """
+)
+
+
+def test_kernels_compiled_later_decide_as_before() -> None:
+    pytest.importorskip("numba")
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "equal", done.stderr
+
+
+def test_after_warming_up_nothing_is_left_to_compile() -> None:
+    pytest.importorskip("numba")
+    elasticflow.warm_up()
+    kernels = [kernel for kernel in vars(filling).values() if hasattr(kernel, "signatures")]
+    assert kernels and all(kernel.signatures for kernel in kernels)
+    before = [list(kernel.signatures) for kernel in kernels]
+    jobs = [
+        JobSketch(20.0, 3.0 * n, deadline_s=40.0 + 5.0 * n if n % 4 else inf, overhead=Overhead(1.0)) for n in range(9)
+    ]
+    run(springtide.springtide, jobs, "2x4:cpu")
+    assert [list(kernel.signatures) for kernel in kernels] == before

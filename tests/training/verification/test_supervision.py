@@ -1,0 +1,189 @@
+"""A job's processes from outside: signals, damage, failures, torchrun, and the supervisor as a process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.equality import SCRIPTS, WORKLOAD, EqualityRuns
+
+from springtide.errors import InputError, TrainingError
+from springtide.training.settings import Settings
+from springtide.training.state.checkpoints import MANIFEST, REST
+from springtide.training.verification.digest_compare import find_difference, read_records
+from springtide.training.verification.scripted_runs import follow
+from springtide.training.verification.supervision import ScriptedJob, Supervisor
+
+ASKED = {"model": "cnn"}
+EPOCHS = SCRIPTS / "epochs.py"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sigterm_saves_and_ends_and_the_next_run_goes_on(laboratory: EqualityRuns, rank: int) -> None:
+    folder = laboratory.new_folder()
+    options = {"trace_dir": folder / "trace", "checkpoint_dir": folder / "saved", "max_steps": 10}
+    job = laboratory.job(ASKED, hold_at="3,5", **options)
+    with Supervisor(job, fork_socket=laboratory.fork_socket) as supervisor:
+        supervisor.start((2, 2))
+        supervisor.wait_for_hold()
+        supervisor.kill(rank, signal.SIGTERM)
+        supervisor.go()
+        if supervisor.wait_for_hold() is not None:
+            supervisor.go()
+        supervisor.wait()
+        assert set(supervisor.codes.values()) == {143}
+        stopped = supervisor.step()
+    with Supervisor(laboratory.job(ASKED, **options), fork_socket=laboratory.fork_socket) as supervisor:
+        supervisor.start((3, 1))
+        supervisor.wait()
+        assert [event["step"] for event in supervisor.events if event["event"] == "resumed"] == [stopped]
+    assert find_difference(laboratory.reference(ASKED), read_records(folder / "trace")) is None
+
+
+def test_a_damaged_checkpoint_costs_steps_but_no_bits(laboratory: EqualityRuns) -> None:
+    folder = laboratory.new_folder()
+    options: dict[str, Any] = {"checkpoint_dir": folder / "saved", "checkpoint_every_steps": 2, "checkpoint_keep": 3}
+    laboratory.run(ASKED, [(0, "1")], steps=6, **options)
+    newest = max((folder / "saved").glob("step-*"))
+    (newest / REST).write_bytes((newest / REST).read_bytes()[:-1])
+    records, supervisor = laboratory.run(ASKED, [(0, "2")], steps=10, **options)
+    resumed = next(event for event in supervisor.events if event["event"] == "resumed")
+    assert resumed["step"] < 6
+    assert newest.name in resumed["passed_over"][0]
+    reference = laboratory.reference(ASKED)
+    assert find_difference({step: reference[step] for step in range(resumed["step"] + 1, 11)}, records) is None
+
+
+def test_a_checkpoint_is_told_of_when_it_is_on_disk(laboratory: EqualityRuns) -> None:
+    folder = laboratory.new_folder()
+    _, supervisor = laboratory.run(
+        ASKED, [(0, "2"), (5, "4")], steps=8, checkpoint_dir=folder, checkpoint_every_steps=3, checkpoint_keep=9
+    )
+    told = [event["step"] for event in supervisor.events if event["event"] == "checkpointed"]
+    assert told == [int(path.name.removeprefix("step-")) for path in sorted(folder.iterdir())]
+    assert told[-1] == 8
+
+
+def test_a_script_can_ask_for_a_checkpoint(laboratory: EqualityRuns) -> None:
+    folder = laboratory.new_folder()
+    asked = ASKED | {"save_in_step": 3}
+    _, supervisor = laboratory.run(asked, [(0, "2")], steps=6, checkpoint_dir=folder, checkpoint_keep=9)
+    assert [event["step"] for event in supervisor.events if event["event"] == "checkpointed"] == [4, 6]
+
+
+def test_checkpoints_of_another_run_are_refused(laboratory: EqualityRuns) -> None:
+    folder = laboratory.new_folder()
+    laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
+    with pytest.raises(TrainingError, match="logical_workers 4, this run has 3"):
+        laboratory.run(ASKED | {"workers": 3}, [(0, "2")], steps=4, checkpoint_dir=folder)
+
+
+def test_checkpoints_of_other_code_are_refused_unless_that_is_allowed(laboratory: EqualityRuns) -> None:
+    folder = laboratory.new_folder()
+    script = folder / "train.py"
+    script.write_text(WORKLOAD.read_text())
+    job = ScriptedJob(script, settings=Settings(checkpoint_dir=folder / "saved", max_steps=2))
+    follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+    script.write_text(WORKLOAD.read_text() + "# changed\n")
+    job = replace(job, settings=replace(job.settings, max_steps=4))
+    with pytest.raises(TrainingError, match=r"written by other code \([0-9a-f]{12}\) .* --allow-code-change"):
+        follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+    job = replace(job, settings=replace(job.settings, allow_code_change=True))
+    supervisor = follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+    assert [event["step"] for event in supervisor.events if event["event"] == "resumed"] == [2]
+    build = "    optimizer = build_optimizer("
+    script.write_text(WORKLOAD.read_text().replace(build, f"    model[0].bias.requires_grad_(False)\n{build}"))
+    with pytest.raises(TrainingError, match="this run has 7 trained parameters, the saved one 8"):
+        follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+
+
+def test_a_checkpoint_of_another_torch_is_taken_with_a_warning(laboratory: EqualityRuns) -> None:
+    folder = laboratory.new_folder()
+    laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
+    manifest = folder / "step-000000002" / MANIFEST
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"torch": "2.12.0"}))
+    _, supervisor = laboratory.run(ASKED, [(0, "2")], steps=4, checkpoint_dir=folder)
+    (warned,) = [event["text"] for event in supervisor.events if event["event"] == "warned"]
+    assert "that torch 2.12.0 wrote" in warned
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings", "reason"),
+    [
+        ({"model": "changing"}, {}, "forward differs between logical workers"),
+        ({"model": "forking"}, {}, "parameters without a gradient in logical worker 0: .*find_unused_parameters"),
+        ({"samples": 10}, {}, "one global batch needs 16"),
+        ({"model": "exotic"}, {"level": "D2"}, "level D2 was not tested with"),
+        ({}, {"logical_workers": 8}, "the job file says logical_workers: 8, the script says"),
+        ({"workers": 0}, {}, "logical_workers is 0"),
+    ],
+)
+def test_what_cannot_work_ends_with_a_sentence(
+    laboratory: EqualityRuns, asked: dict[str, object], settings: dict[str, object], reason: str
+) -> None:
+    with (
+        Supervisor(laboratory.job(asked, **settings), fork_socket=laboratory.fork_socket) as supervisor,
+        pytest.raises(TrainingError, match=reason),
+    ):
+        supervisor.start((4,))
+        supervisor.wait()
+    assert list(supervisor.codes.values()) == [InputError.exit_code], "starting again could not help"
+
+
+def test_torchrun_shares_the_logical_workers(laboratory: EqualityRuns) -> None:
+    trace = laboratory.new_folder()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    settings = {"SPRINGTIDE_TRACE_DIR": str(trace), "SPRINGTIDE_MAX_STEPS": "10", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **settings}
+    done = subprocess.run([*command, str(WORKLOAD), json.dumps(ASKED)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert find_difference(laboratory.reference(ASKED), read_records(trace)) is None
+
+
+def test_alone_the_script_is_a_plain_script(laboratory: EqualityRuns) -> None:
+    trace = laboratory.new_folder()
+    settings = {"SPRINGTIDE_TRACE_DIR": str(trace), "SPRINGTIDE_MAX_STEPS": "10"}
+    command = [sys.executable, str(WORKLOAD), json.dumps(ASKED | {"done": "trained"})]
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "trained"
+    assert done.stdout.startswith("step 1  loss ")
+    assert find_difference(laboratory.reference(ASKED), read_records(trace)) is None
+
+
+def test_a_forked_script_ends_as_one_by_hand_does(laboratory: EqualityRuns) -> None:
+    folder = laboratory.new_folder()
+    script = folder / "train.py"
+    late = "threading.Thread(target=lambda: (time.sleep(0.5), open('thread', 'w').close())).start()"
+    end = "atexit.register(lambda: open('end', 'w').close())"
+    script.write_text(f"import atexit, threading, time\n{end}\n{EPOCHS.read_text()}\n{late}\n")
+    follow(ScriptedJob(script, (), folder), [(0, (3, 1))], fork_socket=laboratory.fork_socket)
+    assert {"thread", "end"} <= {path.name for path in folder.iterdir()}
+
+
+def test_the_fork_server_does_not_wake_cuda(laboratory: EqualityRuns, tmp_path: Path) -> None:
+    script = tmp_path / "awake.py"
+    script.write_text(
+        "import springtide.training.determinism.cuda as d, threading\nprint(d.is_awake(), threading.active_count())"
+    )
+    with Supervisor(ScriptedJob(script, (), tmp_path), fork_socket=laboratory.fork_socket) as supervisor:
+        supervisor.start((1,))
+        with pytest.raises(TrainingError, match=r"ended without a call of springtide\.init"):
+            supervisor.wait()
+        assert (supervisor.work_dir / "p0.out").read_text() == "False 1\n"
+
+
+def test_ending_early_without_saying_so_is_a_failure(laboratory: EqualityRuns, tmp_path: Path) -> None:
+    script = tmp_path / "quitter.py"
+    script.write_text("import springtide, sys\nspringtide.init(logical_workers=2)\nsys.exit(0)\n")
+    with (
+        Supervisor(ScriptedJob(script, (), tmp_path), fork_socket=laboratory.fork_socket) as supervisor,
+        pytest.raises(TrainingError, match=r"before the last step.*run\.stop"),
+    ):
+        supervisor.start((2,))
+        supervisor.wait()

@@ -1,0 +1,154 @@
+"""`springtide verify`: its verdict, its document, and its exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from springtide.cli.app import main
+from springtide.errors import JobError
+from springtide.training.verification.digest_compare import Difference
+from springtide.training.verification.renumber import find_workers
+from springtide.training.verification.verify import CaseResult, Proof
+
+HONEST = """
+import torch, springtide
+run = springtide.init(logical_workers=4, seed=0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters())
+data = torch.utils.data.TensorDataset(torch.randn(96, 8), torch.randn(96, 1))
+model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=4)
+for epoch in run.epochs(1):
+    for x, y in loader:
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+# Scales its loss by which process it is, from the second step on: what no runtime can make equal.
+DISHONEST = HONEST.replace("import torch", "import os, torch").replace(
+    ".mean()", ".mean() * (1.0 if optimizer.state_dict()['state'] == {} else 1.0 + os.getpid() % 1009 / 1e3)"
+)
+
+
+def run_verify(words: list[str]) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["verify", *words])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(HONEST)
+    return path
+
+
+def test_the_document_is_the_one_promised() -> None:
+    same, other = CaseResult("4", None, 50), CaseResult("2", Difference(7, "parameter weight"), 50)
+    document = Proof("ddp", (same, other)).to_json()
+    assert document["identical"] is False and document["reference"] == "ddp" and document["schema"] == 1
+    first, second = document["cases"]
+    assert {key: first[key] for key in ("name", "identical", "first_difference", "steps")} == {
+        "name": "4",
+        "identical": True,
+        "first_difference": None,
+        "steps": 50,
+    }
+    assert second["first_difference"] == {"step": 7, "tensor": "parameter weight"}
+
+
+def test_a_run_that_failed_is_not_identical() -> None:
+    assert not CaseResult("kill 2", None, 50, error="process p1 was lost").identical
+
+
+@pytest.mark.parametrize(
+    ("text", "workers"),
+    [
+        (HONEST, 4),
+        ("import springtide\nspringtide.init(3)\n", 3),
+        ("import sys\nfrom springtide import init\nprint('Hi')\ninit(int(sys.argv[1]), seed=1)\n", 5),
+    ],
+)
+def test_the_number_of_logical_workers_is_read_in_the_script_or_asked_of_it(
+    script: Path, text: str, workers: int
+) -> None:
+    script.write_text(text)
+    assert find_workers(script, ["5"]) == workers
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("print(4)\nraise SystemExit('no data')\n", "no data"), ("import springtide\n", "without a call")],
+)
+def test_a_script_that_does_not_get_to_init_is_refused(script: Path, text: str, said: str) -> None:
+    script.write_text(text)
+    with pytest.raises(JobError, match=rf"did not get to springtide\.init.*{said}"):
+        find_workers(script, [])
+
+
+def test_an_honest_script_is_identical_in_every_case(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "verdict.json"
+    options = ["--sizes", "1,3+1", "--rescale", "4,1,3", "--kill", "1", "--steps", "6", "--json", str(file)]
+    assert run_verify([str(script), *options]) == 0
+    document = json.loads(file.read_text())
+    assert [case["name"] for case in document["cases"]] == ["1", "3+1", "rescale 4,1,3", "kill 1"]
+    assert document["identical"] is True
+    shown = capsys.readouterr()
+    assert "4 of 4 cases identical" in shown.out
+    assert "reference: ddp" in shown.err
+
+
+def test_another_number_of_logical_workers_can_be_tried(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--logical-workers", "3", "--sizes", "2", "--rescale", "", "--kill", "0", "--steps", "3", "-o", "json"]
+    assert run_verify([str(script), *options]) == 0
+    assert json.loads(capsys.readouterr().out)["identical"] is True
+
+
+def test_a_difference_is_named_and_fails(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text(DISHONEST)
+    options = ["--against", "self", "--sizes", "2", "--rescale", "", "--kill", "0", "--steps", "3", "--json", "-"]
+    assert run_verify([str(script), *options]) == 1
+    document = json.loads(capsys.readouterr().out)
+    difference = document["cases"][0]["first_difference"]
+    assert difference["step"] == 2
+    assert difference["tensor"].startswith("loss 0 of logical worker")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--sizes", "5"], "5 processes"),
+        (["--sizes", "3+2"], "3+2"),
+        (["--sizes", "two"], "two"),
+        (["--kill", "9", "--steps", "5"], "9 kills"),
+        (["--sizes", "", "--rescale", "", "--kill", "0"], "nothing to compare"),
+        (["--json", "nowhere/verdict.json"], "cannot write nowhere/verdict.json"),
+        (["--rescale", "4,1,3", "--steps", "2"], "3 sizes"),
+    ],
+)
+def test_bad_options_are_refused(
+    script: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_verify([str(script), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_verify([str(tmp_path / "no.py")]) == 2
+    assert "no.py does not exist" in capsys.readouterr().err
+
+
+def test_without_a_number_of_steps_a_short_script_is_compared_to_its_end(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--sizes", "1", "--rescale", "", "--kill", "0", "--against", "self", "--json", "-"]
+    assert run_verify([str(script), *options]) == 0
+    assert [case["steps"] for case in json.loads(capsys.readouterr().out)["cases"]] == [6]
+
+
+def test_a_script_that_ends_too_early_is_refused(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_verify([str(script), "--steps", "50", "--sizes", "1", "--against", "self"]) == 2
+    assert "ended after 6 steps" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Taking and putting back the state of every generator."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from springtide.errors import JobError
+from springtide.training.workers import randomness
+
+
+def draw() -> list[float]:
+    """One number of each generator; an odd number of normals leaves one cached."""
+    return [random.random(), random.gauss(0, 1), float(np.random.randn()), np.random.rand(), float(torch.randn(()))]
+
+
+def test_states_continue_where_they_were_taken() -> None:
+    randomness.seed_all(1)
+    for _ in range(3):
+        state = randomness.capture()
+        first = draw()
+        other = randomness.capture()
+        second = draw()
+        randomness.restore(state)
+        assert draw() == first
+        assert draw() == second
+        randomness.restore(other)
+        assert draw() == second
+
+
+def test_switching_between_workers_is_as_if_each_ran_alone() -> None:
+    alone = []
+    for seed in range(3):
+        randomness.seed_all(seed)
+        alone.append([draw() for _ in range(4)])
+    states = []
+    for seed in range(3):
+        randomness.seed_all(seed)
+        states.append(randomness.capture())
+    for turn in range(4):
+        for seed in range(3):
+            randomness.restore(states[seed])
+            assert draw() == alone[seed][turn]
+            states[seed] = randomness.capture()
+
+
+def test_a_cached_normal_of_one_worker_is_not_seen_by_another() -> None:
+    randomness.seed_all(1)
+    clean = randomness.capture()
+    expected = float(np.random.randn())
+    randomness.restore(clean)
+    np.random.seed(9)
+    np.random.randn()
+    randomness.restore(clean)
+    assert float(np.random.randn()) == expected
+
+
+def test_an_exchanged_bit_generator_is_followed() -> None:
+    before = np.random.mtrand.get_bit_generator()
+    np.random.mtrand.set_bit_generator(np.random.MT19937(4))
+    try:
+        state = randomness.capture()
+        first = np.random.rand()
+        randomness.restore(state)
+        assert np.random.rand() == first
+    finally:
+        np.random.mtrand.set_bit_generator(before)
+
+
+def test_a_bit_generator_of_another_kind_is_refused() -> None:
+    before = np.random.mtrand.get_bit_generator()
+    np.random.mtrand.set_bit_generator(np.random.PCG64(4))
+    try:
+        with pytest.raises(JobError, match=r"np.random draws from PCG64; .* only for MT19937"):
+            randomness.capture()
+    finally:
+        np.random.mtrand.set_bit_generator(before)
+
+
+def test_plain_form_is_complete() -> None:
+    randomness.seed_all(3)
+    draw()
+    state = randomness.capture()
+    plain = randomness.to_plain(state)
+    expected = draw()
+    randomness.restore(randomness.from_plain(plain))
+    assert draw() == expected
+
+
+def test_mixed_seeds_differ() -> None:
+    seeds = {randomness.mix(seed, epoch, index) for seed in range(3) for epoch in range(10) for index in range(200)}
+    assert len(seeds) == 6000
+    assert all(0 <= seed < 2**63 for seed in seeds)

@@ -1,0 +1,149 @@
+"""Sample order against DistributedSampler, and randomness per sample."""
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from springtide.errors import JobError
+from springtide.training.workers import sampling
+from springtide.training.workers.sampling import Sampling, Stream, Tensors, seeded
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 7), st.integers(0, 5), st.booleans(), st.booleans())
+def test_batches_equal_distributed_sampler(
+    samples: int, workers: int, batch: int, epoch: int, shuffle: bool, drop_last: bool
+) -> None:
+    if samples < workers:
+        return
+    data = TensorDataset(torch.arange(samples))
+    facts = Sampling(samples, workers, batch, seed=7, shuffle=shuffle, drop_last=drop_last)
+    order = sampling.epoch_order(facts, epoch)
+    for worker in range(workers):
+        sampler: DistributedSampler[int] = DistributedSampler(
+            data, workers, worker, shuffle=shuffle, seed=7, drop_last=True
+        )
+        sampler.set_epoch(epoch)
+        stock = [x.tolist() for (x,) in DataLoader(data, batch, sampler=sampler, drop_last=drop_last)]
+        ours = [
+            sampling.batch_indices(facts, order, worker, number).tolist() for number in range(facts.steps_per_epoch)
+        ]
+        assert ours == stock
+
+
+class Drawing(Dataset[list[float]]):
+    """Samples that are nothing but randomness."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> list[float]:
+        return [random.random(), float(np.random.randn()), float(torch.rand(()))]
+
+
+def test_randomness_depends_on_epoch_and_sample_alone() -> None:
+    data = seeded(Drawing(), seed=1)
+    alone = [data[index] for index in range(10)]
+    assert data.__getitems__([3, 1]) == [alone[3], alone[1]]
+    assert len({tuple(sample) for sample in alone}) == 10
+    data.set_epoch(1)
+    assert data[0] != alone[0]
+    assert seeded(data) is data
+
+
+def test_loading_leaves_the_generators_as_they_were() -> None:
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    np.random.randn()
+    expected = [random.Random(1).random(), torch.rand((), generator=torch.Generator().manual_seed(1)).item()]
+    twin = np.random.RandomState(1)
+    twin.randn()
+    seeded(Drawing())[4]
+    assert [random.random(), float(torch.rand(()))] == expected
+    assert float(np.random.randn()) == twin.randn()
+
+
+class Sometimes(Dataset[float]):
+    """Samples of which only some are random."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> float:
+        return index + (random.random() if index % 7 == 3 else 0.0)
+
+
+def test_samples_do_not_depend_on_what_drew_before_them() -> None:
+    fresh = [seeded(Sometimes(), seed=1)[index] for index in range(40)]
+    data = seeded(Sometimes(), seed=1)
+    assert data.__getitems__([0, 1, 2]) == fresh[:3]
+    assert not data.draws
+    assert data.__getitems__([4, 2, 3]) == [fresh[4], fresh[2], fresh[3]]
+    assert data.draws
+    assert data.__getitems__(range(40)) == fresh
+
+
+class Private(Dataset[float]):
+    """Samples that draw and then put the generator back, as if they had not."""
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> float:
+        with torch.random.fork_rng():
+            return float(torch.rand(()))
+
+
+def test_hidden_draws_depend_on_the_batch_and_not_on_the_process() -> None:
+    batches = []
+    for state in range(2):
+        torch.manual_seed(state)
+        batches.append(seeded(Private(), seed=1).__getitems__([5, 2, 7]))
+    assert batches[0] == batches[1]
+
+
+def test_small_datasets_and_strange_ones_are_refused() -> None:
+    with pytest.raises(JobError, match=r"has 30 samples; one global batch needs 32"):
+        sampling.check_size(Sampling(30, 4, 8))
+    with pytest.raises(JobError, match="no __getitem__"):
+        sampling.adopt(object(), 0)
+    assert isinstance(sampling.adopt(TensorDataset(torch.zeros(3)), 0), Tensors)
+
+
+class Counting(IterableDataset[float]):
+    """A stream with some noise."""
+
+    def __len__(self) -> int:
+        return 26
+
+    def __iter__(self) -> Iterator[float]:
+        for number in range(26):
+            yield number + random.random()
+
+
+def test_streams_give_each_worker_its_run_of_items_from_any_step() -> None:
+    facts = Sampling(26, 2, 3, accumulate=2)
+    stream = Stream(Counting(), 0)
+    whole = list(stream.batches(facts, 0, 0, [0, 1]))
+    assert [int(batch[0]) for batch in whole] == [0, 6, 3, 9, 12, 18, 15, 21]
+    assert list(stream.batches(facts, 0, 1, [1])) == whole[6:]
+
+
+class Endless(IterableDataset[int]):
+    """A stream of unknown length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+def test_streams_need_a_length() -> None:
+    with pytest.raises(JobError, match="has no __len__"):
+        Stream(Endless(), 0)
