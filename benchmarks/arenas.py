@@ -29,7 +29,6 @@ from springtide.control.server import (
     hold_lock,
     is_answering,
     set_up_logging,
-    warm_up,
 )
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.errors import SpringtideError
@@ -37,6 +36,7 @@ from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.local.jobs.environment import MARK
 from springtide.executors.local.paths import PLACE, make_mark
 from springtide.executors.local.processes.worker_processes import find_marked
+from springtide.policies import find_policy
 
 DEVICES = "2"
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
@@ -62,7 +62,7 @@ def serve(home: str, jumps: str) -> None:
     settings = ServerSettings(StateDir(Path(home)), "local", DEVICES, Listening(port=0))
     set_up_logging()
     with hold_lock(settings.home):
-        warm_up(settings.options.policy)
+        find_policy(settings.options.policy).compile()
         server = Server(settings, open_executor(settings.engine, settings.home, DEVICES))
         server.reconciler.platform.clock.source = JumpingSource(Path(jumps))
         server.run()

@@ -82,7 +82,7 @@ class JobRecord:
     generation: int = 0
     devices: tuple[str, ...] = ()
     #: The device type it first ran on; below D2 it stays there.
-    home: str = ""
+    first_device_type: str = ""
     first_start_s: float | None = None
     finished_s: float | None = None
     exit_code: int | None = None
@@ -94,6 +94,8 @@ class JobRecord:
     served: float = 0.0
     ran_s: float = 0.0
     settled_s: float = 0.0
+    #: Whether its promise lost the devices it rested on: it goes before all best-effort jobs, without a plan.
+    endangered: bool = False
     #: Why a promise was missed; empty while it was not.
     missed: str = ""
     #: Whether the nearest offer is to be taken at once if it is declined.
