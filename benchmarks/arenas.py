@@ -61,10 +61,10 @@ def serve(home: str, jumps: str) -> None:
     """The process of an arena's server: the usual one, but for the wall clock behind its Clock."""
     settings = ServerSettings(StateDir(Path(home)), "local", DEVICES, Listening(port=0))
     set_up_logging()
-    with hold_lock(settings.home):
+    with hold_lock(settings.state_dir):
         find_policy(settings.options.policy).compile()
-        server = Server(settings, open_executor(settings.engine, settings.home, DEVICES))
-        server.reconciler.platform.clock.source = JumpingSource(Path(jumps))
+        server = Server(settings, open_executor(settings.engine, settings.state_dir, DEVICES))
+        server.reconciler.context.clock.source = JumpingSource(Path(jumps))
         server.run()
 
 

@@ -27,6 +27,7 @@ from springtide.control.server import start_background
 from springtide.control.storage.records import JobRecord, State
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
+from springtide.core.job_file import JobFile
 
 OPTIONS = {"rate_per_s": 100_000.0, "burst": 1_000_000, "most_active": 1_000_000}
 SERVE = ("--engine", "fake", "--devices", "2", "--port", "0")
@@ -88,7 +89,7 @@ def fill(home: StateDir, finished: int) -> None:
     now_s = time.time()
     jobs = {
         f"old{n}": JobRecord(
-            f"old{n}", f"old-{n}", "ann", State.SUCCEEDED, {"run": "x"}, now_s, seq=n, finished_s=now_s
+            f"old{n}", f"old-{n}", "ann", State.SUCCEEDED, JobFile(run="x"), now_s, seq=n, finished_s=now_s
         )
         for n in range(1, finished + 1)
     }

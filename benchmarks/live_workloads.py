@@ -37,7 +37,7 @@ from benchmarks.live_recordings import (
     tell_apart,
 )
 from springtide.client.client import Client
-from springtide.control.scheduling.speeds import expect_curve, name_key
+from springtide.control.scheduling.speeds import expect_curve
 from springtide.control.server import start_background
 from springtide.control.storage.records import SpeedRecord
 from springtide.control.storage.state_dir import StateDir, read_address
@@ -155,7 +155,7 @@ def record_job(site: Site, arrival: Arrival) -> RecordedJob:
     told = site.client.job(arrival.job)
     with site.open_store() as store:
         record = store.job(arrival.job)
-        measured = None if record is None else store.speed(name_key(record.speed_key, "cpu"))
+        measured = None if record is None else next(iter(store.speeds(record.speed_key)), None)
         events = store.events(arrival.job)
     assert record is not None and measured is not None
     steps = record.total_steps or measured.total_steps or 1
@@ -221,7 +221,7 @@ def note_arrival(site: Site, job: str) -> Arrival:
     """What is known of a job that has just been submitted."""
     with site.open_store() as store:
         record = store.job(job)
-        speed = None if record is None else store.speed(name_key(record.speed_key, "cpu"))
+        speed = None if record is None else next(iter(store.speeds(record.speed_key)), None)
     assert speed is not None and speed.points, "every script was measured before"
     return Arrival(job, speed)
 

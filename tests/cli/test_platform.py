@@ -18,6 +18,7 @@ from springtide.control.server import Server
 from springtide.control.storage.records import JobRecord, State
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
+from springtide.core.job_file import JobFile
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def home(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.home.root))
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
     monkeypatch.delenv("SPRINGTIDE_URL", raising=False)
 
 
@@ -103,7 +104,7 @@ def test_an_unknown_job_is_measured_for_a_plan_and_does_not_run(
 ) -> None:
     job = write_project(tmp_path / "work", deadline="1h", name="only-planned")
     with run_server(tmp_path) as idle:
-        monkeypatch.setenv("SPRINGTIDE_HOME", str(idle.settings.home.root))
+        monkeypatch.setenv("SPRINGTIDE_HOME", str(idle.settings.state_dir.root))
         code, plan = run_json(capsys, "plan", job, "--probe")
         assert (code, plan["answer"], plan["probe"]) == (0, "admitted", None)
         assert plan["shares"]
@@ -245,7 +246,7 @@ def test_housekeeping_backs_up_restores_and_collects(
     copy = tmp_path / "copy.db"
     assert run("backup", copy) == 0
     assert run("restore", copy) == 0
-    orphan = server.settings.home.jobs / "orphan"
+    orphan = server.settings.state_dir.jobs / "orphan"
     (orphan / "logs").mkdir(parents=True)
     os.utime(orphan, (0, 0))
     code, document = run_json(capsys, "gc", "--dry-run")
@@ -288,7 +289,7 @@ def test_gc_keeps_what_the_server_is_told_to_keep(tmp_path: Path, monkeypatch: p
     home = StateDir(tmp_path / "home").make()
     store = Store(f"sqlite:///{home.database}")
     ended_s = time.time() - 10 * 86400
-    job = JobRecord("id1", "one", "ann", State.SUCCEEDED, {"run": "x"}, 1.0, seq=1, finished_s=ended_s)
+    job = JobRecord("id1", "one", "ann", State.SUCCEEDED, JobFile(run="x"), 1.0, seq=1, finished_s=ended_s)
     store.write(Batch(jobs={"id1": job}))
     home.output("id1").mkdir(parents=True)
     monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))

@@ -49,20 +49,20 @@ class HandClockServer:
         self.source = HandClocks()
         self.executor = ScriptedExecutor(self.scripts)
         self.executor.now_s = self.source.wall
-        self.home = StateDir(self.folder / "home").make()
+        self.state_dir = StateDir(self.folder / "home").make()
         self.open()
 
     def open(self) -> None:
         """Start a server."""
-        self.store = Store(self.database or f"sqlite:///{self.home.database}")
+        self.store = Store(self.database or f"sqlite:///{self.state_dir.database}")
         site = join_inventories(
             [
                 make_inventory(device_type, [f"{device_type}:{k}" for k in range(self.devices)], self.nodes)
                 for device_type in self.types
             ]
         )
-        self.reconciler = Reconciler(self.store, self.executor, site, self.home, self.source, self.options)
-        self.desk = Operations(self.reconciler)
+        self.reconciler = Reconciler(self.store, self.executor, site, self.state_dir, self.source, self.options)
+        self.operations = Operations(self.reconciler)
 
     def restart(self) -> None:
         """What a kill -9 and a new start do: all that is not stored is gone."""
@@ -75,14 +75,14 @@ class HandClockServer:
         workdir.mkdir(exist_ok=True)
         (workdir / "train.py").write_text("print('hello')\n")
         archive = pack(workdir)
-        unpack(archive.data, self.home.code / archive.code_hash)
+        unpack(archive.data, self.state_dir.code / archive.code_hash)
         return archive.code_hash
 
     def submit(self, accept_offer: bool = False, user: str = "ann", **keys: object) -> JobRecord:
         """Submit a job and take one step; returns its record."""
         job = check_job({"run": "python train.py", **keys}, "test")
         future = self.reconciler.call(
-            lambda: self.desk.submit(Submission(job, self.code(), user, accept_offer=accept_offer))
+            lambda: self.operations.submit(Submission(job, self.code(), user, accept_offer=accept_offer))
         )
         self.reconciler.step()
         return self.job(future.result(timeout=0))

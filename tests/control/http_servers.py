@@ -51,4 +51,4 @@ def write_project(folder: Path, **keys: object) -> Path:
 
 def connect(server: Server, token: str | None = None) -> Client:
     """A client of a server."""
-    return Client(server.url, token, server.settings.home.root)
+    return Client(server.url, token, server.settings.state_dir.root)

@@ -35,7 +35,7 @@ def test_a_drained_type_stays_known_but_takes_no_work() -> None:
 
 
 def test_an_engine_that_runs_nothing_has_devices_of_any_type(tmp_path: Path) -> None:
-    assert open_executor("fake", StateDir(tmp_path), "2:a100,1:t4").site.totals == {"a100": 2, "t4": 1}
+    assert open_executor("fake", StateDir(tmp_path), "2:a100,1:t4").inventory.totals == {"a100": 2, "t4": 1}
 
 
 def test_slots_that_cannot_be_are_refused_before_an_agent_is_started(tmp_path: Path) -> None:

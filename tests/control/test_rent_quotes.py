@@ -15,13 +15,17 @@ from springtide.client.client import Client
 from springtide.control.rent_quotes import RentQuotes, list_measured, make_case, may_rent, read_clouds, search_rent
 from springtide.control.storage.records import JobRecord, SpeedRecord, State
 from springtide.control.storage.state_dir import StateDir
+from springtide.control.storage.store import Batch, Store
+from springtide.core.job_file import JobFile
 from springtide.errors import InputError
 from springtide.executors.fake import FakeJob
 from springtide.throughput.tables.points import write_points
 
 HOUR = 3600.0
 SLOW = FakeJob(total_steps=200_000, speeds={1: 6.0}, startup_s=0.1)
-RECORD = JobRecord("one", "one", "ann", State.DECLINED, {"run": "python train.py"}, 0.0, deadline_s=4 * HOUR)
+RECORD = JobRecord(
+    "one", "one", "ann", State.DECLINED, JobFile(run="python train.py"), 0.0, deadline_s=4 * HOUR, speed_key="key"
+)
 A100 = SpeedRecord("key", {1: (50, 2.0), 2: (50, 3.8), 4: (50, 7.0)}, total_steps=100_000, logical_workers=8)
 
 
@@ -43,8 +47,15 @@ def write_profiled(folder: Path, **keys: object) -> Path:
 
 
 def find_rent(client: Client, ref: str) -> dict[str, Any]:
-    """A job once it is known what renting would cost it, however busy this machine is."""
-    return client.wait(ref, lambda document: document["rent"]["state"] != "working")
+    """A job once it is answered, with what renting would cost it."""
+    return client.wait(ref, lambda document: document["state"] != "probing")
+
+
+def make_quotes(clouds: str, folder: Path) -> RentQuotes:
+    """Quotes of a server with A100s, on which the job of `RECORD` was measured."""
+    store = Store(f"sqlite:///{folder / 'x.db'}")
+    store.write(Batch(speeds={"key": replace(A100, key="key@A100", device_type="A100")}))
+    return RentQuotes(clouds, StateDir(folder), ["A100"], store)
 
 
 def test_a_declined_job_is_told_what_renting_costs(
@@ -70,7 +81,7 @@ def test_a_submission_does_not_wait_for_it(client: Client, tmp_path: Path) -> No
     client.submit(job)
     again = client.submit(write_profiled(tmp_path / "a", deadline="8h", name="second"), wait=False)
     assert again["answer"] == "declined"
-    assert again["rent"]["state"] in ("working", "offer")
+    assert again["rent"] is None, "who reads the job is told"
     assert find_rent(client, "second")["rent"]["state"] == "offer"
 
 
@@ -135,15 +146,14 @@ def test_only_a_job_declined_for_lack_of_devices_asks(changes: dict[str, object]
 
 
 def test_a_server_told_not_to_says_nothing(tmp_path: Path) -> None:
-    rents = RentQuotes("none", StateDir(tmp_path), ["A100"], lambda key: A100)
-    assert rents.find(RECORD, 0.0, 60.0) is None
+    assert make_quotes("none", tmp_path).find(RECORD, 0.0) is None
 
 
 def test_a_broken_catalog_is_named_and_stops_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "springtide").mkdir()
     (tmp_path / "springtide" / "catalog.csv").write_text("cloud,price\n", encoding="utf-8")
-    found = RentQuotes("aws", StateDir(tmp_path), ["A100"], lambda key: A100).find(RECORD, 0.0, 60.0)
+    found = make_quotes("aws", tmp_path).find(RECORD, 0.0)
     assert found is not None
     assert found["state"] == "unknown"
     assert "missing column" in found["sentence"]

@@ -19,7 +19,7 @@ class ExecutorHandle:
     """An executor, its devices, and how to end everything it started."""
 
     executor: Executor
-    site: Inventory
+    inventory: Inventory
     close: Callable[[], None]
 
 
@@ -44,7 +44,7 @@ class RealTimeFake(FakeExecutor):
         return super().events(after)
 
 
-def open_executor(name: str, home: StateDir, devices: str | None, nodes: int = 1) -> ExecutorHandle:
+def open_executor(name: str, state_dir: StateDir, devices: str | None, nodes: int = 1) -> ExecutorHandle:
     """The engine of this name; `devices` are the CPU slots where there is no GPU, a number or numbers by type.
 
     The devices of each type are cut into so many nodes.
@@ -61,12 +61,12 @@ def open_executor(name: str, home: StateDir, devices: str | None, nodes: int = 1
 
     if devices is not None:
         make_cpu_slots(devices)  # refused here, not in the log of an agent that does not start
-    executor = LocalExecutor(home.root, devices)
+    executor = LocalExecutor(state_dir.root, devices)
     return ExecutorHandle(executor, list_inventory(executor.devices(), nodes), executor.shutdown)
 
 
 def list_inventory(found: Sequence[Device], nodes: int = 1) -> Inventory:
-    """The site of a machine's devices; those of each type are nodes of their own."""
+    """The inventory of a machine's devices; those of each type are nodes of their own."""
     names: dict[str, list[str]] = {}
     for device in found:
         names.setdefault(device.type, []).append(device.name)

@@ -1,4 +1,4 @@
-"""A plan without a server: the same desk and policy, on a world with idle devices, that leaves nothing behind.
+"""A plan without a server: the same operations and policy, on a world with idle devices, that leaves nothing behind.
 
 Works on a copy of the store in memory, so speeds that were measured are known and nothing is written. A probe runs in
 a throw-away state directory, whose agent ends with it.
@@ -32,7 +32,7 @@ PROBE_PATIENCE_S = 120.0
 
 
 def plan_offline(
-    home: StateDir,
+    state_dir: StateDir,
     job: JobFile,
     archive: Archive,
     probe: bool,
@@ -46,42 +46,43 @@ def plan_offline(
         submission = Submission(job, archive.code_hash, find_login())
         idle = ExecutorHandle(FakeExecutor(), list_inventory(discover().devices), lambda: None)
         with open_reconciler(scratch, idle, options or ServerOptions()) as reconciler:
-            copy_speeds(home, reconciler)
+            copy_speeds(state_dir, reconciler)
             told = Operations(reconciler).plan(submission)
             if told.reason == "unknown_speed" and probe:
                 tell("measuring its speed (at most 15 s after the first step)")
                 measure(reconciler, scratch, submission)
+                reconciler.read_clock()
                 told = Operations(reconciler).plan(submission)
-                keep_speeds(home, reconciler)
-            return documents.write_forecast(told, reconciler.platform.clock.now_s())
+                keep_speeds(state_dir, reconciler)
+            return documents.write_forecast(told, reconciler.context.now_s)
 
 
 @contextmanager
-def open_reconciler(home: StateDir, engine: ExecutorHandle, options: ServerOptions) -> Iterator[Reconciler]:
+def open_reconciler(state_dir: StateDir, engine: ExecutorHandle, options: ServerOptions) -> Iterator[Reconciler]:
     """A reconciler on a store of its own."""
-    store = Store(f"sqlite:///{home.database}")
+    store = Store(f"sqlite:///{state_dir.database}")
     try:
-        yield Reconciler(store, engine.executor, engine.site, home, SystemClocks(), options)
+        yield Reconciler(store, engine.executor, engine.inventory, state_dir, SystemClocks(), options)
     finally:
         store.close()
 
 
-def copy_speeds(home: StateDir, reconciler: Reconciler) -> None:
+def copy_speeds(state_dir: StateDir, reconciler: Reconciler) -> None:
     """Take over every speed that was ever measured here."""
-    if not home.database.exists():
+    if not state_dir.database.exists():
         return
-    known = Store(f"sqlite:///{home.database}")
+    known = Store(f"sqlite:///{state_dir.database}")
     try:
         for speed in known.speeds():
-            reconciler.platform.book.put_speed(speed)
+            reconciler.context.staging.put_speed(speed)
     finally:
         known.close()
 
 
-def keep_speeds(home: StateDir, reconciler: Reconciler) -> None:
+def keep_speeds(state_dir: StateDir, reconciler: Reconciler) -> None:
     """Remember what a probe has measured, so that a submission need not measure again."""
-    measured = dict(reconciler.platform.book.batch.speeds)
-    store = Store(f"sqlite:///{home.make().database}")
+    measured = dict(reconciler.context.staging.batch.speeds)
+    store = Store(f"sqlite:///{state_dir.make().database}")
     try:
         store.write(Batch(speeds=measured))
     finally:
@@ -89,15 +90,15 @@ def keep_speeds(home: StateDir, reconciler: Reconciler) -> None:
 
 
 def measure(reconciler: Reconciler, scratch: StateDir, submission: Submission) -> None:
-    """Run a probe in a throw-away agent; what it measures goes into the reconciler's book."""
+    """Run a probe in a throw-away agent; what it measures goes into the reconciler's records."""
     engine = open_executor("local", scratch, None)
     probing = StateDir(scratch.root / "probing").make()
     unpack_again(scratch, probing, submission.archive)
     try:
-        with open_reconciler(probing, engine, reconciler.platform.options) as worker:
+        with open_reconciler(probing, engine, reconciler.context.options) as worker:
             job_id = Operations(worker).measure(submission)
             until_s = time.monotonic() + PROBE_PATIENCE_S
-            while (worker.store.job(job_id) or worker.platform.book.jobs[job_id]).state is State.PROBING:
+            while (worker.store.job(job_id) or worker.context.staging.jobs[job_id]).state is State.PROBING:
                 if time.monotonic() > until_s:
                     raise JobError(f"the probe did not end within {PROBE_PATIENCE_S:g} s")
                 worker.step(0.05)
@@ -105,7 +106,7 @@ def measure(reconciler: Reconciler, scratch: StateDir, submission: Submission) -
             if record is not None and record.state is State.FAILED:
                 raise JobError(f"the probe failed: {record.sentence}")
             for speed in worker.store.speeds():
-                reconciler.platform.book.put_speed(speed)
+                reconciler.context.staging.put_speed(speed)
     finally:
         engine.close()
 

@@ -1,28 +1,23 @@
 """What renting would cost a job that was declined: the third kind of counter-offer, beside a later date and less work.
 
-Found in a thread of its own when somebody first reads the answer, so that no answer waits for it, and kept for ten
-minutes. It rests on points of the job on GPUs that can be rented: a profile that was submitted with the code
+Found when somebody reads the job, in the thread of that request, and kept for ten minutes; a submission never waits for
+it. It rests on points of the job on GPUs that can be rented: a profile that was submitted with the code
 (`*.points.csv`), or what this platform has measured on such GPUs itself. Nothing is rented, and nobody is asked online.
 """
 
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from math import ceil
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from springtide.control.scheduling import submissions
-from springtide.control.scheduling.speeds import name_key
+from springtide.control.scheduling.live_world import count_steps
 from springtide.control.storage.records import JobRecord, SpeedRecord, State
 from springtide.control.storage.state_dir import StateDir
-from springtide.core.job_file import JobFile
+from springtide.control.storage.store import Store
 from springtide.errors import CatalogError, InputError, SpringtideError
 from springtide.throughput.tables.points import Point, make_layout, read_points
 from springtide.throughput.tables.profile_notes import SUFFIX, Notes, read_notes
@@ -32,12 +27,11 @@ if TYPE_CHECKING:
     from springtide.cloud.planner import PlanSearch
 
 Document = dict[str, Any]
-FindSpeed = Callable[[str], SpeedRecord | None]
 
 CLOUDS = ("aws", "azure", "gcp")
 NOWHERE = "none"
 KEPT_S = 600.0
-MOST_KEPT = 1000
+MOST_KEPT = 256
 LARGEST_FILE_BYTES = 1 << 20
 MOST_POINTS = 400
 # Refusals that rented machines would not change.
@@ -70,64 +64,45 @@ class RentCase:
 
 
 class RentQuotes:
-    """What renting would cost each declined job, found in the background and kept for a while."""
+    """What renting would cost each declined job, found when it is read and kept a while. For several threads."""
 
-    def __init__(self, clouds: str, home: StateDir, device_types: Sequence[str], find_speed: FindSpeed) -> None:
+    def __init__(self, clouds: str, state_dir: StateDir, device_types: Sequence[str], store: Store) -> None:
         self.clouds = read_clouds(clouds)
-        self.home, self.find_speed = home, find_speed
+        self.state_dir, self.store = state_dir, store
         rented = [device_type for device_type in device_types if self.clouds and can_rent(device_type, self.clouds)]
         self.measures = bool(rented)
         #: The type on which what was measured here is compared with what clouds have.
         self.device_type = next(iter(rented), device_types[0])
-        self._found: OrderedDict[str, tuple[float, Future[Document | None]]] = OrderedDict()
-        self._asked: SimpleQueue[tuple[JobRecord, float, Future[Document | None]]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._found: OrderedDict[str, tuple[float, Document | None]] = OrderedDict()
 
-    def find(self, record: JobRecord, now_s: float, wait_s: float = 0.0) -> Document | None:
-        """What renting would cost this job, `working` while that is not known yet; None where it does not arise."""
+    def find(self, record: JobRecord, now_s: float) -> Document | None:
+        """What renting would cost this job; None where that does not arise."""
         if not self.clouds or not may_rent(record, now_s) or not self._may_know(record):
             return None
-        future = self._ask(record, now_s)
-        try:
-            return future.result(wait_s)
-        except FutureTimeoutError:
-            return {"state": "working", "sentence": "what renting would cost is being found; look again in a moment"}
+        kept = self._found.get(record.id)
+        if kept is not None and time.monotonic() - kept[0] < KEPT_S:
+            return kept[1]
+        found = self._search(record, now_s)
+        self._found[record.id] = (time.monotonic(), found)
+        if len(self._found) > MOST_KEPT:
+            self._found.popitem(last=False)
+        return found
 
     def _may_know(self, record: JobRecord) -> bool:
         """Whether points of this job on some GPU may be at hand: its own, or this platform's. Takes microseconds."""
-        return self.measures or next((self.home.code / record.archive).glob(f"*{SUFFIX}"), None) is not None
-
-    def _ask(self, record: JobRecord, now_s: float) -> "Future[Document | None]":
-        with self._lock:
-            kept = self._found.get(record.id)
-            if kept is not None and time.monotonic() - kept[0] < KEPT_S:
-                return kept[1]
-            future: Future[Document | None] = Future()
-            self._found[record.id] = (time.monotonic(), future)
-            while len(self._found) > MOST_KEPT:
-                self._found.popitem(last=False)
-            self._asked.put((record, now_s, future))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="rents", daemon=True)
-                self._thread.start()
-            return future
-
-    def _work(self) -> None:
-        while True:
-            record, now_s, future = self._asked.get()
-            try:
-                future.set_result(self._search(record, now_s))
-            except Exception as error:  # whatever a job's files hold must not end the thread
-                sentence = str(error) if isinstance(error, SpringtideError) else f"it could not be found ({error})"
-                future.set_result({"state": "unknown", "sentence": f"what renting would cost: {sentence}"})
+        return self.measures or next((self.state_dir.code / record.archive).glob(f"*{SUFFIX}"), None) is not None
 
     def _search(self, record: JobRecord, now_s: float) -> Document | None:
-        speed = self.find_speed(name_key(record.speed_key, self.device_type))
-        case = make_case(record, speed, self.home.code / record.archive, self.device_type)
-        if case is None or record.deadline_s is None:
-            return None
-        return search_rent(case, self.clouds, record.deadline_s - now_s)
+        known = {speed.device_type: speed for speed in self.store.speeds(record.speed_key)}
+        try:
+            code = self.state_dir.code / record.archive
+            case = make_case(record, known.get(self.device_type), code, self.device_type)
+            if case is None or record.deadline_s is None:
+                return None
+            return search_rent(case, self.clouds, record.deadline_s - now_s)
+        except Exception as error:  # whatever a job's files hold must not keep its owner from reading of it
+            sentence = str(error) if isinstance(error, SpringtideError) else f"it could not be found ({error})"
+            return {"state": "unknown", "sentence": f"what renting would cost: {sentence}"}
 
 
 def can_rent(device_type: str, clouds: tuple[str, ...]) -> bool:
@@ -150,8 +125,7 @@ def may_rent(record: JobRecord, now_s: float) -> bool:
 
 def make_case(record: JobRecord, speed: SpeedRecord | None, code: Path, device_type: str) -> RentCase | None:
     """The case of a job whose steps, logical workers and speed on some GPU are known; None for any other."""
-    job = JobFile.model_validate(record.spec)
-    steps = submissions.count_steps(record, job, {} if speed is None else {device_type: speed})
+    job, steps = record.spec, count_steps(record, {} if speed is None else {device_type: speed})
     points, notes = read_profile(code)
     workers = record.logical_workers or (speed.logical_workers if speed else None) or notes.logical_workers
     if not job.elastic or steps is None or workers is None:

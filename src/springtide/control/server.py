@@ -25,7 +25,8 @@ import uvicorn
 import yaml
 
 from springtide import __version__
-from springtide.control.api.auth import LOCAL_NAMES, ensure_owner
+from springtide.control.api.auth import ensure_owner
+from springtide.control.api.guard import LOCAL_NAMES
 from springtide.control.api.routes import build_app
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, open_executor
@@ -61,7 +62,7 @@ class Listening:
 class ServerSettings:
     """All that a server is told."""
 
-    home: StateDir
+    state_dir: StateDir
     engine: str = "local"
     devices: str | None = None
     listening: Listening = field(default_factory=Listening)
@@ -91,12 +92,14 @@ class Server:
     def __init__(self, settings: ServerSettings, engine: ExecutorHandle) -> None:
         self.settings = settings
         self.engine = engine
-        home = settings.home
-        self.store = Store(settings.database or f"sqlite:///{home.database}")
-        self.owner = ensure_owner(self.store, home)
-        home.let_through(any(user.run_as is not None for user in self.store.users()))
-        home.note_database(settings.database)
-        self.reconciler = Reconciler(self.store, engine.executor, engine.site, home, SystemClocks(), settings.options)
+        state_dir = settings.state_dir
+        self.store = Store(settings.database or f"sqlite:///{state_dir.database}")
+        self.owner = ensure_owner(self.store, state_dir)
+        state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
+        state_dir.note_database(settings.database)
+        self.reconciler = Reconciler(
+            self.store, engine.executor, engine.inventory, state_dir, SystemClocks(), settings.options
+        )
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
         self.app = build_app(self.reconciler, names, self.request_stop)
@@ -105,7 +108,7 @@ class Server:
         self.http = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.reconciler.run, name="reconciler")
         self.ended = threading.Event()
-        rounds = (home, self.store, self.reconciler.platform.clock.now_s, settings.options.keep_days, self.ended)
+        rounds = (state_dir, self.store, self.reconciler.context.clock.now_s, settings.options.keep_days, self.ended)
         self.housekeeper = threading.Thread(target=keep_house, args=rounds, name="housekeeper")
 
     @property
@@ -124,8 +127,8 @@ class Server:
         self.thread.start()
         self.housekeeper.start()
         address = {"url": self.url, "pid": os.getpid(), "version": __version__}
-        write_private(self.settings.home.address, json.dumps(address) + "\n")
-        logger.info("listening on %s, %d devices", self.url, self.engine.site.cluster.total)
+        write_private(self.settings.state_dir.address, json.dumps(address) + "\n")
+        logger.info("listening on %s, %d devices", self.url, self.engine.inventory.cluster.total)
         try:
             self.http.run(sockets=[self.socket])
         finally:
@@ -140,7 +143,7 @@ class Server:
                 thread.join()
         if self.stop_all:
             self.engine.close()
-        self.settings.home.address.unlink(missing_ok=True)
+        self.settings.state_dir.address.unlink(missing_ok=True)
         self.socket.close()
         self.store.close()
 
@@ -164,16 +167,16 @@ def bind(listening: Listening) -> socket.socket:
 
 
 @contextmanager
-def hold_lock(home: StateDir) -> Iterator[None]:
+def hold_lock(state_dir: StateDir) -> Iterator[None]:
     """Keep a second server off this state directory for as long as the block runs."""
-    path = home.root / "server.lock"
+    path = state_dir.root / "server.lock"
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            address = read_address(home) or {}
+            address = read_address(state_dir) or {}
             raise StateError(
-                f"a server of {str(home.root)!r} runs already ({address.get('url', 'starting')}); "
+                f"a server of {str(state_dir.root)!r} runs already ({address.get('url', 'starting')}); "
                 "stop it with: springtide stop"
             ) from None
         yield
@@ -181,16 +184,16 @@ def hold_lock(home: StateDir) -> Iterator[None]:
 
 def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     """Run a server in this process until it is stopped; `announce` hears its address."""
-    home = settings.home.make()
+    state_dir = settings.state_dir.make()
     set_up_logging()
     sys.setswitchinterval(SWITCH_S)
     compilation.postpone()
-    with hold_lock(home):
-        settings = replace(settings, options=read_config(home, settings.options))
+    with hold_lock(state_dir):
+        settings = replace(settings, options=read_config(state_dir, settings.options))
         read_clouds(settings.options.clouds)
         # an unknown policy ends here, before an agent is started for nothing
         find_policy(settings.options.policy).compile()
-        server = Server(settings, open_executor(settings.engine, home, settings.devices, settings.options.nodes))
+        server = Server(settings, open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes))
         announce(server.url)
         server.run()
 
@@ -202,45 +205,47 @@ def set_up_logging() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-def read_config(home: StateDir, options: ServerOptions) -> ServerOptions:
+def read_config(state_dir: StateDir, options: ServerOptions) -> ServerOptions:
     """The options with what `server.yaml` in the state directory says; what the command line changed stays."""
-    if not home.config.exists():
+    if not state_dir.config.exists():
         return options
     try:
-        told = yaml.safe_load(home.config.read_text())
+        told = yaml.safe_load(state_dir.config.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise InputError(f"{home.config} cannot be read ({error})") from None
+        raise InputError(f"{state_dir.config} cannot be read ({error})") from None
     known = set(ServerOptions.__dataclass_fields__)
     if not isinstance(told, dict) or not set(told) <= known:
         wrong = ", ".join(sorted(set(told) - known)) if isinstance(told, dict) else "no mapping"
-        raise InputError(f"{home.config}: {wrong} is not known; there are: {', '.join(sorted(known))}")
+        raise InputError(f"{state_dir.config}: {wrong} is not known; there are: {', '.join(sorted(known))}")
     standard = ServerOptions()
     changed = {key: value for key in known if (value := getattr(options, key)) != getattr(standard, key)}
     return replace(standard, **{**told, **changed})
 
 
-def start_background(home: StateDir, arguments: tuple[str, ...] = ()) -> str:
+def start_background(state_dir: StateDir, arguments: tuple[str, ...] = ()) -> str:
     """Start a detached server; returns its address when it answers."""
-    home.make()
-    command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(home.root), *arguments]
-    with open(home.log, "ab", opener=open_private) as log:
+    state_dir.make()
+    command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(state_dir.root), *arguments]
+    with open(state_dir.log, "ab", opener=open_private) as log:
         told = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            cwd=home.root,
+            cwd=state_dir.root,
             env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # request threads would keep a heap each
         )
     until_s = time.monotonic() + START_S
     while told.returncode == 0 and time.monotonic() < until_s:
-        address = read_address(home)
+        address = read_address(state_dir)
         if address is not None and is_answering(address["url"]):
             return str(address["url"])
         if not psutil.pid_exists(int(told.stdout)):
             break
         time.sleep(0.05)
-    raise StateError(f"the server did not start; its last words are in {home.log}: {read_last_line(home.log)}")
+    raise StateError(
+        f"the server did not start; its last words are in {state_dir.log}: {read_last_line(state_dir.log)}"
+    )
 
 
 def detach() -> None:

@@ -4,6 +4,7 @@ A `Job` never changes. Where it stands is kept beside it (`core.decisions.JobVie
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf, log2
 from typing import NewType
 
@@ -11,6 +12,13 @@ from springtide.core.curves import Curve
 from springtide.core.typed_curves import Mix, TypedCurves
 
 JobId = NewType("JobId", str)
+
+
+class Purpose(StrEnum):
+    """What a job's devices are for. Policies make no difference between the two."""
+
+    TRAIN = "train"
+    PROBE = "probe"  # to measure its speed, before it is answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,7 @@ class Job:
     user: str = ""
     priority: int = 0
     typed: TypedCurves | None = None
+    purpose: Purpose = Purpose.TRAIN
 
     @property
     def best_effort(self) -> bool:

@@ -25,7 +25,7 @@ def test_nothing_that_is_sent_breaks_the_server(tmp_path: Path) -> None:
 
 def attack(server: Server, operation: Any) -> None:
     """Send what hypothesis makes up for one operation."""
-    token = server.settings.home.token.read_text().strip()
+    token = server.settings.state_dir.token.read_text().strip()
 
     @BOUNDS
     @given(case=operation.as_strategy())

@@ -7,6 +7,7 @@ from springtide.control.api.prometheus import write_metrics
 from springtide.control.scheduling.inventory import make_inventory
 from springtide.control.storage.records import Condition, JobRecord, OfferRecord, State
 from springtide.control.storage.store import Batch, Store
+from springtide.core.job_file import JobFile
 
 
 def read_page(store: Store) -> dict[str, float]:
@@ -17,7 +18,7 @@ def read_page(store: Store) -> dict[str, float]:
 
 
 def make(number: int, state: State, **fields: Any) -> JobRecord:
-    return JobRecord(f"id{number}", "job", "ann", state, {"run": "x"}, 1.0, seq=number, **fields)
+    return JobRecord(f"id{number}", "job", "ann", state, JobFile(run="x"), 1.0, seq=number, **fields)
 
 
 def test_an_empty_server_has_every_counter_at_zero(tmp_path: Path) -> None:

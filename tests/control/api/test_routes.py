@@ -12,7 +12,7 @@ import pytest
 from tests.control.http_servers import OPTIONS, connect, run_server, write_project
 
 from springtide.client.client import Client, load_job
-from springtide.control.api.auth import is_own_origin
+from springtide.control.api.guard import is_own_origin
 from springtide.control.server import Server
 from springtide.control.storage.job_logs import read_log
 from springtide.errors import InputError, ServerError
@@ -162,7 +162,7 @@ def test_archives_must_be_whole_named_rightly_and_harmless(client: Client) -> No
 
 
 def test_the_state_directory_is_private(server: Server) -> None:
-    home = server.settings.home
+    home = server.settings.state_dir
     assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
     beside = [home.database.with_name(home.database.name + suffix) for suffix in ("-wal", "-shm")]
     for path in (home.token, home.database, home.address, *beside):
@@ -217,7 +217,7 @@ def test_secrets_are_in_no_record_and_gone_at_the_end(
 ) -> None:
     monkeypatch.setenv("API_KEY", "hunter2-very-secret")
     answer = client.submit(write_project(tmp_path / "a", secrets=["API_KEY"]))
-    home = server.settings.home
+    home = server.settings.state_dir
     path = home.secrets_file(answer["id"])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     client.wait(answer["id"])
@@ -292,7 +292,7 @@ def test_metrics_nodes_and_schema_are_served(client: Client) -> None:
 
 def test_logs_are_paged_tailed_and_reopened_after_rotation(server: Server, client: Client, tmp_path: Path) -> None:
     job_id = client.wait(client.submit(write_project(tmp_path / "a"))["id"])["id"]
-    folder = server.settings.home.logs(job_id)
+    folder = server.settings.state_dir.logs(job_id)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "rank-0.log"
     log.write_text("".join(f"line {n}\n" for n in range(100)) + "no end")
@@ -349,7 +349,7 @@ def test_whatever_a_body_holds_is_answered_in_a_sentence(
     server: Server, client: Client, tmp_path: Path, body: str, sentence: str
 ) -> None:
     archive = client.upload(load_job(write_project(tmp_path / "work")).pack())
-    headers = {"Authorization": f"Bearer {server.settings.home.token.read_text().strip()}"}
+    headers = {"Authorization": f"Bearer {server.settings.state_dir.token.read_text().strip()}"}
     response = httpx.post(
         f"{server.url}/api/v1/jobs",
         content=body.replace("ARCHIVE", archive),

@@ -25,7 +25,7 @@ def stage(tmp_path: Path) -> HandClockServer:
 
 
 def sort_types(stage: HandClockServer, job_id: str) -> dict[str, int]:
-    return stage.reconciler.platform.site.count_types(stage.job(job_id).devices)
+    return stage.reconciler.context.inventory.count_types(stage.job(job_id).devices)
 
 
 def watch(stage: HandClockServer) -> list[Start | Resize]:
@@ -69,14 +69,14 @@ def test_below_d2_a_job_goes_on_only_where_it_began(stage: HandClockServer) -> N
     stage.pass_s(10)
     home = stage.job(job.id).first_device_type
     assert sort_types(stage, job.id) == {home: 2}
-    node = stage.reconciler.platform.site.types.index(home)
-    stage.reconciler.call(lambda: stage.desk.drain(f"node-{node}", 5.0))
+    node = stage.reconciler.context.inventory.types.index(home)
+    stage.reconciler.call(lambda: stage.operations.drain(f"node-{node}", 5.0))
     stage.pass_s(20)
     assert stage.job(job.id).devices == (), "the other type has idle devices, but would give other bits"
     stage.restart()
     stage.pass_s(5)
     assert stage.job(job.id).devices == ()
-    stage.reconciler.call(lambda: stage.desk.undrain(f"node-{node}"))
+    stage.reconciler.call(lambda: stage.operations.undrain(f"node-{node}"))
     stage.pass_s(5)
     assert sort_types(stage, job.id) == {home: 2}
 
@@ -85,8 +85,8 @@ def test_at_d2_a_job_moves_to_the_other_type_when_its_own_is_drained(stage: Hand
     job = stage.submit(run="python train.py long", determinism="D2", device_types=["a100", "t4"], devices=2)
     stage.pass_s(10)
     (device_type,) = sort_types(stage, job.id)
-    node = stage.reconciler.platform.site.types.index(device_type)
-    stage.reconciler.call(lambda: stage.desk.drain(f"node-{node}", 5.0))
+    node = stage.reconciler.context.inventory.types.index(device_type)
+    stage.reconciler.call(lambda: stage.operations.drain(f"node-{node}", 5.0))
     stage.pass_s(20)
     (other,) = sort_types(stage, job.id)
     assert other != device_type
@@ -111,9 +111,9 @@ def test_a_promise_on_a_type_survives_a_restart_of_the_server(stage: HandClockSe
     stage.pass_s(40)
     job = stage.submit(run="python train.py long", deadline="9h")
     assert job.promised and job.plan is not None and job.plan.device_type in ("a100", "t4")
-    before = {name: view.promise for name, view in stage.reconciler.platform.world.jobs.items()}
+    before = {name: view.promise for name, view in stage.reconciler.context.world.jobs.items()}
     stage.restart()
-    assert {name: view.promise for name, view in stage.reconciler.platform.world.jobs.items()} == before
+    assert {name: view.promise for name, view in stage.reconciler.context.world.jobs.items()} == before
     stage.pass_s(10)
     assert stage.job(job.id).promised and not stage.job(job.id).missed
 
@@ -137,7 +137,7 @@ def test_speeds_are_learned_from_a_job_on_several_types_and_its_workers_dealt_ou
     orders = watch(stage)
     job = stage.submit(run="python train.py quick", determinism="D2", steps=100_000)
     stage.pass_s(60)
-    known = stage.reconciler.platform.known(stage.job(job.id))
+    known = stage.reconciler.context.find_known(stage.job(job.id))
     assert sort_types(stage, job.id) == {"a100": 2, "t4": 2}
     assert known["a100"].points[1][1] == pytest.approx(1 / (8 * 0.02), rel=0.15)
     assert known["t4"].points[1][1] == pytest.approx(5.0, rel=0.15)
@@ -154,7 +154,7 @@ def test_a_job_that_fails_on_one_type_is_answered_by_the_other(stage: HandClockS
     failed = Failed(
         job=job.id, generation=record.generation, step=0, exit_code=1, reason="out of memory", user_fault=True
     )
-    stage.reconciler.dirty |= stage.reconciler.hear(failed)
+    stage.reconciler.dirty |= stage.reconciler.event_handler.handle(failed)
     stage.pass_s(1)
     assert "probe_failed" in stage.event_kinds(job.id)
     assert stage.job(job.id).promised
@@ -164,8 +164,10 @@ def test_a_job_that_fails_on_one_type_is_answered_by_the_other(stage: HandClockS
 def test_a_job_without_a_step_fails_and_is_not_measured_for_ever(stage: HandClockServer) -> None:
     job = stage.submit(run="python train.py quick", deadline="10m")
     generation = stage.job(job.id).generation
-    stage.reconciler.hear(Probed(job=job.id, generation=generation, points=(), startup_s=1.0, pause_s=None))
-    record = stage.reconciler.platform.book.jobs[job.id]
+    stage.reconciler.event_handler.handle(
+        Probed(job=job.id, generation=generation, points=(), startup_s=1.0, pause_s=None)
+    )
+    record = stage.reconciler.context.staging.jobs[job.id]
     assert (record.state, record.reason) == (State.FAILED, "no_steps")
 
 
@@ -175,7 +177,7 @@ def test_speed_on_a_type_that_a_job_may_not_use_is_no_speed(stage: HandClockServ
     stage.pass_s(60)
     stage.submit(run="python train.py long", deadline="160s", device_types=["t4"], devices=2, steps=2000)
     planned = check_job({"run": "python train.py quick", "device_types": ["t4"], "deadline": "1h"}, "test")
-    assert stage.desk.plan(Submission(planned, stage.code(), "ann")).reason == "unknown_speed"
+    assert stage.operations.plan(Submission(planned, stage.code(), "ann")).reason == "unknown_speed"
     bound = stage.submit(run="python train.py quick", deadline="1h", device_types=["t4"])
     stage.pass_s(1)
     assert (stage.job(bound.id).state, stage.job(bound.id).reason) == (State.WAITLISTED, "no_device_for_probe")

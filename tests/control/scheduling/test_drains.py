@@ -23,7 +23,7 @@ def stage(tmp_path: Path) -> HandClockServer:
 
 
 def drain(stage: HandClockServer, node: str = "node-1", grace_s: float = 60.0) -> None:
-    future = stage.reconciler.call(lambda: stage.desk.drain(node, grace_s))
+    future = stage.reconciler.call(lambda: stage.operations.drain(node, grace_s))
     stage.reconciler.step()
     future.result(timeout=0)
 
@@ -59,7 +59,7 @@ def test_jobs_without_room_checkpoint_within_the_grace_and_go_on_when_the_node_i
     waiting = next(job for job in jobs if not stage.job(job).devices)
     assert stage.executor.checkpoints[waiting] > 0
     assert not held(stage) & GONE
-    future = stage.reconciler.call(lambda: stage.desk.undrain("node-1"))
+    future = stage.reconciler.call(lambda: stage.operations.undrain("node-1"))
     stage.pass_s(5)
     future.result(timeout=0)
     assert held(stage) >= GONE and stage.job(waiting).state is State.RUNNING
@@ -111,7 +111,7 @@ def test_a_restarted_server_knows_which_nodes_are_drained(stage: HandClockServer
     drain(stage)
     stage.restart()
     stage.pass_s(10)
-    assert stage.reconciler.platform.site.cluster.total == 2
+    assert stage.reconciler.context.inventory.cluster.total == 2
     assert not held(stage) & GONE and len(stage.job(job).devices) == 2
 
 
@@ -123,4 +123,4 @@ def test_what_cannot_be_drained_is_refused_and_changes_nothing(stage: HandClockS
         drain(stage)
     with pytest.raises(InputError, match=r"node-0 is the last one that takes work.*springtide stop"):
         drain(stage, "node-0")
-    assert stage.reconciler.platform.site.cluster.total == 2
+    assert stage.reconciler.context.inventory.cluster.total == 2

@@ -1,11 +1,10 @@
-"""What events mean for the book, where clocks and counters disagree."""
+"""What events mean for the records, where clocks and counters disagree."""
 
 from pathlib import Path
 
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling.speeds import name_key
 from springtide.executors.protocol import Finished, Progressed
 
 BOOTED_S = 5000.0
@@ -22,31 +21,33 @@ def stage(tmp_path: Path) -> HandClockServer:
 @pytest.mark.parametrize("jump_s", [-3600.0, 0.0, 3600.0])
 def test_a_wall_clock_that_was_set_makes_no_event_old(stage: HandClockServer, jump_s: float) -> None:
     job = stage.submit()
-    clock = stage.reconciler.platform.clock
+    clock = stage.reconciler.context.clock
     finished = Finished(job=job.id, generation=1, step=1, at_s=stage.source.wall, steady_s=stage.source.steady)
     stage.source.wall += jump_s
     stage.source.pass_s(2.0)
-    assert stage.reconciler.ear.happened_s(finished) == clock.now_s()
+    stage.reconciler.read_clock()
+    assert stage.reconciler.event_handler.find_moment(finished) == clock.now_s()
 
 
 @pytest.mark.parametrize("steady_s", [BOOTED_S, BOOTED_S + 1e6, None], ids=["same boot", "earlier boot", "no counter"])
 def test_an_event_that_waited_counts_from_when_it_happened(stage: HandClockServer, steady_s: float | None) -> None:
     job = stage.submit()
-    happened_s = stage.reconciler.platform.clock.now_s()
+    happened_s = stage.reconciler.context.clock.now_s()
     finished = Finished(job=job.id, generation=1, step=1, at_s=stage.source.wall, steady_s=steady_s)
     stage.source.pass_s(60.0)
-    assert stage.reconciler.ear.happened_s(finished) == pytest.approx(happened_s)
+    stage.reconciler.read_clock()
+    assert stage.reconciler.event_handler.find_moment(finished) == pytest.approx(happened_s)
 
 
 def test_a_jump_between_two_reports_teaches_no_speed(stage: HandClockServer) -> None:
     job = stage.submit()
     stage.pass_s(10.0)
-    book = stage.reconciler.platform.book
-    ear = stage.reconciler.ear
-    record = book.jobs[job.id]
+    staging = stage.reconciler.context.staging
+    handler = stage.reconciler.event_handler
+    record = staging.jobs[job.id]
     for number, wall_s in enumerate((0.0, 3600.0 + 4.0)):
         step = record.step + 1 + 40 * number
-        ear.hear(
+        handler.handle(
             Progressed(
                 job=job.id,
                 generation=record.generation,
@@ -60,6 +61,5 @@ def test_a_jump_between_two_reports_teaches_no_speed(stage: HandClockServer) -> 
                 steady_s=BOOTED_S + 4.0 * number,
             )
         )
-    speed = book.speed(name_key(record.speed_key, "cpu"))
-    assert speed is not None
+    speed = staging.list_speeds(record.speed_key)["cpu"]
     assert speed.points[2][1] > 1.0

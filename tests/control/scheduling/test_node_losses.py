@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling import drains
+from springtide.control.scheduling import nodes
 from springtide.control.storage.records import State
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import NodeLost
@@ -29,7 +29,7 @@ def held(stage: HandClockServer) -> set[str]:
 
 
 def node_states(stage: HandClockServer) -> dict[str, str]:
-    return drains.describe_nodes(stage.reconciler.platform.site, stage.store.fact(drains.FACT))
+    return nodes.describe_nodes(stage.reconciler.context.inventory, stage.store.fact(nodes.FACT))
 
 
 def test_a_job_on_the_node_starts_again_elsewhere_from_its_last_checkpoint(stage: HandClockServer) -> None:
@@ -55,7 +55,7 @@ def test_a_job_without_room_waits_until_the_node_is_back(stage: HandClockServer)
     stage.pass_s(5)
     (waiting,) = (job for job in jobs if not stage.job(job).devices)
     assert stage.job(waiting).state is State.ADMITTED
-    future = stage.reconciler.call(lambda: stage.desk.undrain("node-1"))
+    future = stage.reconciler.call(lambda: stage.operations.undrain("node-1"))
     stage.pass_s(5)
     future.result(timeout=0)
     assert stage.job(waiting).state is State.RUNNING and held(stage) >= set(GONE)
@@ -91,7 +91,7 @@ def test_a_node_lost_while_it_is_drained_keeps_no_job_back(stage: HandClockServe
     stage.executor.scripts["stiff"] = FakeJob(total_steps=4000, speeds={1: 10.0, 2: 18.0, 4: 30.0}, pause_s=1000.0)
     job = stage.submit(run="python train.py stiff", devices="1..4").id
     stage.pass_s(20)
-    future = stage.reconciler.call(lambda: stage.desk.drain("node-1", 600.0))
+    future = stage.reconciler.call(lambda: stage.operations.drain("node-1", 600.0))
     stage.reconciler.step()
     future.result(timeout=0)
     lose(stage)
@@ -105,7 +105,7 @@ def test_the_last_node_and_one_that_nobody_knows_change_nothing(stage: HandClock
     for node in ("node-0", "node-9"):
         stage.executor.tell(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
     stage.reconciler.step()
-    assert stage.reconciler.platform.site.cluster.total == 2
+    assert stage.reconciler.context.inventory.cluster.total == 2
     assert "no_nodes" in [event.kind for event in stage.store.events(None)]
 
 

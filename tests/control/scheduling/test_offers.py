@@ -32,13 +32,13 @@ def offer_to(stage: HandClockServer, user: str = "ann") -> tuple[JobRecord, Offe
 
 def compete(stage: HandClockServer, offer: OfferRecord) -> JobRecord:
     """Someone else's job of the same kind that must end a little after the offered deadline."""
-    left_s = offer.deadline_s - stage.reconciler.platform.clock.now_s()
+    left_s = offer.deadline_s - stage.reconciler.context.clock.now_s()
     return stage.submit(run=WIDE, devices=2, deadline=f"{left_s + 3:.0f}s", user="bob")
 
 
 def take(stage: HandClockServer, job_id: str, offer_id: str | None = None) -> JobRecord:
     """Accept an offer."""
-    future = stage.reconciler.call(lambda: stage.desk.accept(job_id, offer_id))
+    future = stage.reconciler.call(lambda: stage.operations.accept(job_id, offer_id))
     stage.reconciler.step()
     future.result(timeout=0)
     return stage.job(job_id)
@@ -57,7 +57,7 @@ def test_a_competitor_cannot_take_what_an_open_offer_reserves(stage: HandClockSe
 
 def test_without_the_offer_the_competitor_is_admitted(stage: HandClockServer) -> None:
     record, offer = offer_to(stage)
-    stage.reconciler.call(lambda: stage.desk.cancel(record.id, "ann"))
+    stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
     stage.reconciler.step()
     assert compete(stage, offer).promised
 
@@ -69,7 +69,7 @@ def test_an_expired_offer_frees_its_devices_for_who_waits(stage: HandClockServer
     stage.pass_s(12)
     assert stage.job(record.id).state is State.DECLINED
     assert stage.job(rival.id).promised
-    assert JobId(record.id) not in stage.reconciler.platform.world.jobs
+    assert JobId(record.id) not in stage.reconciler.context.world.jobs
     stage.pass_s(60)
     assert stage.job(rival.id).missed == ""
 
@@ -84,7 +84,7 @@ def test_reserved_devices_serve_best_effort_work_meanwhile(stage: HandClockServe
 def test_a_reservation_outlives_a_restart(stage: HandClockServer) -> None:
     record, offer = offer_to(stage)
     stage.restart()
-    view = stage.reconciler.platform.world.jobs[JobId(record.id)]
+    view = stage.reconciler.context.world.jobs[JobId(record.id)]
     assert (view.status, view.promise is not None, view.answer_by_s) == (Status.OFFERED, True, offer.expires_s)
     assert compete(stage, offer).state is State.WAITLISTED
     assert take(stage, record.id).promised
@@ -111,7 +111,8 @@ def test_a_reservation_counts_against_the_quota(stage: HandClockServer) -> None:
     from springtide.control.scheduling.quotas import outstanding_device_s
 
     offer_to(stage)
-    assert outstanding_device_s(stage.reconciler.platform, "ann") > 0
+    context = stage.reconciler.context
+    assert outstanding_device_s(context.world.jobs.values(), context.now_s) > 0
 
 
 def test_a_third_job_of_a_user_gets_no_offer(stage: HandClockServer) -> None:

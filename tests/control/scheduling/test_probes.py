@@ -69,13 +69,13 @@ def test_without_a_device_in_time_it_is_declined_with_its_reason(tmp_path: Path)
     stage.pass_s(60, by_s=1.0)
     record = stage.job(record.id)
     assert (record.state, record.reason) == (State.DECLINED, "no_device_for_probe")
-    assert [view for view in stage.reconciler.platform.world.jobs if view.endswith(record.id)] == []
+    assert [view for view in stage.reconciler.context.world.jobs if view.endswith(record.id)] == []
 
 
 def test_a_waiting_job_can_be_cancelled(stage: HandClockServer) -> None:
     stage.submit(run=WIDE, devices=2, deadline="30s")
     record = stage.submit(run=SHORT, deadline="5m")
-    stage.reconciler.call(lambda: stage.desk.cancel(record.id, "ann"))
+    stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
     stage.pass_s(3)
     assert stage.job(record.id).state is State.CANCELLED
 

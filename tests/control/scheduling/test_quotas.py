@@ -6,8 +6,7 @@ import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling import quotas
-from springtide.control.scheduling.operations import LimitError
-from springtide.control.scheduling.submissions import Submission
+from springtide.control.scheduling.submissions import LimitError, Submission
 from springtide.control.storage.records import JobRecord, State, UserRecord
 from springtide.core.curves import Curve
 from springtide.core.job_file import check_job
@@ -49,7 +48,7 @@ def test_jobs_that_come_together_count_together(stage: HandClockServer) -> None:
     code = stage.code()
     asked = [
         stage.reconciler.call(
-            lambda: stage.desk.submit(Submission(check_job({"run": RUN, "deadline": "1h"}, "test"), code, "ann"))
+            lambda: stage.operations.submit(Submission(check_job({"run": RUN, "deadline": "1h"}, "test"), code, "ann"))
         )
         for _ in range(4)
     ]
@@ -62,9 +61,9 @@ def test_a_plan_says_what_a_submission_would_be_told(stage: HandClockServer) -> 
     make_known(stage)
     limit(stage, 10.0)
     job = check_job({"run": RUN, "deadline": "1h"}, "test")
-    told = stage.desk.plan(Submission(job, stage.code(), "ann"))
+    told = stage.operations.plan(Submission(job, stage.code(), "ann"))
     assert (told.state, told.reason) == ("declined", "quota_exceeded")
-    assert stage.desk.plan(Submission(job, stage.code(), "bob")).state == "admitted"
+    assert stage.operations.plan(Submission(job, stage.code(), "bob")).state == "admitted"
 
 
 def test_a_job_goes_on_only_within_the_limits(stage: HandClockServer) -> None:
@@ -73,17 +72,17 @@ def test_a_job_goes_on_only_within_the_limits(stage: HandClockServer) -> None:
     cancel(stage, record)
     limit(stage, 10.0)
     with pytest.raises(LimitError, match="of the quota of 10"):
-        stage.desk.resume(record.id)
+        stage.operations.resume(record.id)
     limit(stage, most_active=0)
     with pytest.raises(LimitError, match="the limit is 0"):
-        stage.desk.resume(record.id)
+        stage.operations.resume(record.id)
     assert stage.job(record.id).state is State.CANCELLED
     limit(stage)
-    stage.desk.resume(record.id)
+    stage.operations.resume(record.id)
 
 
 def cancel(stage: HandClockServer, record: JobRecord) -> None:
-    stage.reconciler.call(lambda: stage.desk.cancel(record.id, "ann"))
+    stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
     stage.reconciler.step()
 
 

@@ -75,7 +75,7 @@ def test_an_impossible_deadline_is_declined_with_offers_and_the_first_can_be_tak
     offers = stage.store.offers(record.id, "open")
     assert offers[0].kind == "deadline"
     stage.pass_s(5)
-    stage.reconciler.call(lambda: stage.desk.accept(record.id, None))
+    stage.reconciler.call(lambda: stage.operations.accept(record.id, None))
     stage.reconciler.step()
     record = stage.job(record.id)
     assert (record.state, record.promised, record.deadline_s) == (State.ADMITTED, True, offers[0].deadline_s)
@@ -155,18 +155,18 @@ def test_a_probe_that_crashes_fails_the_job(tmp_path: Path) -> None:
     record = stage.submit(run="python train.py bad", deadline="5m", retry={"max": 0})
     stage.pass_s(10)
     assert stage.job(record.id).state is State.FAILED
-    assert sum(mask.bit_count() for mask in stage.reconciler.platform.world.free_masks) == 2
+    assert sum(mask.bit_count() for mask in stage.reconciler.context.world.free_masks) == 2
 
 
 def test_a_cancelled_job_gives_its_devices_back_and_can_be_resumed(stage: HandClockServer) -> None:
     record = stage.submit(run="python train.py long")
     stage.pass_s(5)
-    stage.reconciler.call(lambda: stage.desk.cancel(record.id, "ann"))
+    stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
     stage.reconciler.step()
     assert stage.job(record.id).state is State.CANCELLED
     stage.pass_s(1)
     assert stage.executor.running() == ()
-    stage.reconciler.call(lambda: stage.desk.resume(record.id))
+    stage.reconciler.call(lambda: stage.operations.resume(record.id))
     stage.pass_s(60)
     resumed = stage.job(record.id)
     assert (resumed.state, resumed.step) == (State.SUCCEEDED, 400)
@@ -287,12 +287,12 @@ def test_orders_that_were_stored_but_not_sent_are_sent_after_a_restart(stage: Ha
     stage.executor.apply = lambda instructions: (_ for _ in ()).throw(OSError("gone"))  # type: ignore[method-assign]
     record = stage.submit(run="python train.py short")
     assert stage.executor.running() == ()
-    assert len(stage.store.list_orders()) == 1
+    assert len(stage.store.list_instructions()) == 1
     stage.executor.apply = apply  # type: ignore[method-assign]
     stage.restart()
     stage.pass_s(30)
     assert stage.job(record.id).state is State.SUCCEEDED
-    assert stage.store.list_orders() == []
+    assert stage.store.list_instructions() == []
 
 
 def test_an_order_that_is_refused_for_ever_fails_its_job_and_keeps_no_other_back(stage: HandClockServer) -> None:
@@ -312,7 +312,7 @@ def test_an_order_that_is_refused_for_ever_fails_its_job_and_keeps_no_other_back
     assert "no such interpreter" in ended.sentence
     assert "order_refused" in stage.event_kinds(cursed.id)
     assert stage.job(other.id).state is State.SUCCEEDED
-    assert stage.store.list_orders() == []
+    assert stage.store.list_instructions() == []
 
 
 def test_a_job_that_the_executor_forgot_is_started_again(stage: HandClockServer) -> None:
@@ -360,7 +360,7 @@ def test_whatever_happens_no_job_is_lost_or_runs_twice(
         elif move == "restart":
             stage.restart()
         elif move == "cancel" and submitted:
-            stage.reconciler.call(lambda: stage.desk.cancel(submitted[0], "ann"))
+            stage.reconciler.call(lambda: stage.operations.cancel(submitted[0], "ann"))
         stage.pass_s(4)
         check_consistency(stage)
     stage.pass_s(60 + 80 * len(submitted), by_s=1.0)
@@ -381,12 +381,12 @@ def check_consistency(stage: HandClockServer) -> None:
     assert held == running
     names = [name for devices in held.values() for name in devices]
     assert len(names) == len(set(names))
-    free = sum(mask.bit_count() for mask in stage.reconciler.platform.world.free_masks)
+    free = sum(mask.bit_count() for mask in stage.reconciler.context.world.free_masks)
     assert free == stage.devices - len(names)
 
 
 def test_the_loop_rests_no_longer_than_the_policy_asked_for(stage: HandClockServer) -> None:
-    now_s = stage.reconciler.platform.clock.now_s()
+    now_s = stage.reconciler.context.clock.now_s()
     assert stage.reconciler.rest_s() == IDLE_POLL_S
     for asked_s, rest_s in ((0.2, 0.2), (-1.0, 0.0)):
         stage.reconciler.wake_at_s = now_s + asked_s

@@ -24,25 +24,25 @@ def stage(tmp_path: Path) -> HandClockServer:
 
 def submit(stage: HandClockServer, values: dict[str, str], **keys: object) -> JobRecord:
     job = check_job({"run": RUN, **keys}, "test")
-    future = stage.reconciler.call(lambda: stage.desk.submit(Submission(job, stage.code(), "ann", values)))
+    future = stage.reconciler.call(lambda: stage.operations.submit(Submission(job, stage.code(), "ann", values)))
     stage.reconciler.step()
     return stage.job(future.result(timeout=0))
 
 
 def cancel(stage: HandClockServer, record: JobRecord) -> None:
-    stage.reconciler.call(lambda: stage.desk.cancel(record.id, "ann"))
+    stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
     stage.reconciler.step()
 
 
 def resume(stage: HandClockServer, record: JobRecord, secrets: dict[str, str] | None = None) -> JobRecord:
-    future = stage.reconciler.call(lambda: stage.desk.resume(record.id, secrets))
+    future = stage.reconciler.call(lambda: stage.operations.resume(record.id, secrets))
     stage.reconciler.step()
     future.result(timeout=0)
     return stage.job(record.id)
 
 
 def put_checkpoint(stage: HandClockServer, record: JobRecord, step: int) -> None:
-    folder = stage.home.checkpoints(record.id) / f"step-{step:09d}"
+    folder = stage.state_dir.checkpoints(record.id) / f"step-{step:09d}"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text("{}")
 
@@ -106,14 +106,14 @@ def test_a_deadline_that_has_passed_is_told(stage: HandClockServer) -> None:
 
 def test_secrets_are_needed_again_after_an_end(stage: HandClockServer) -> None:
     record = submit(stage, {"KEY": "hunter2"}, secrets=["KEY"])
-    assert stage.home.secrets_file(record.id).exists()
+    assert stage.state_dir.secrets_file(record.id).exists()
     cancel(stage, record)
-    assert not stage.home.secrets_file(record.id).exists()
+    assert not stage.state_dir.secrets_file(record.id).exists()
     with pytest.raises(JobError, match="secret KEY has no value; set it in the environment you submit or resume from"):
         resume(stage, record)
     assert stage.job(record.id).state is State.CANCELLED
     assert resume(stage, record, {"KEY": "hunter3", "OTHER": "x"}).state is State.ADMITTED
-    assert stage.home.secrets_file(record.id).read_text() == '{"KEY": "hunter3"}'
+    assert stage.state_dir.secrets_file(record.id).read_text() == '{"KEY": "hunter3"}'
 
 
 def test_the_secrets_of_a_declined_job_go_when_its_offers_do(stage: HandClockServer) -> None:
@@ -121,13 +121,13 @@ def test_the_secrets_of_a_declined_job_go_when_its_offers_do(stage: HandClockSer
     stage.pass_s(100)
     at_once = submit(stage, {"KEY": "hunter2"}, secrets=["KEY"], devices=3)
     assert at_once.state is State.DECLINED
-    assert not stage.home.secrets_file(at_once.id).exists()
+    assert not stage.state_dir.secrets_file(at_once.id).exists()
     offered = submit(stage, {"KEY": "hunter2"}, secrets=["KEY"], deadline="2s", devices=1)
     assert offered.state is State.OFFERED
-    assert stage.home.secrets_file(offered.id).exists()
+    assert stage.state_dir.secrets_file(offered.id).exists()
     stage.pass_s(120, by_s=5)
     assert stage.job(offered.id).state is State.DECLINED
-    assert not stage.home.secrets_file(offered.id).exists()
+    assert not stage.state_dir.secrets_file(offered.id).exists()
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -136,8 +136,8 @@ def test_a_job_may_be_cancelled_before_any_policy_hears_of_it(tmp_path: Path, po
     job, code = check_job({"run": RUN}, "test"), stage.code()
     ids: list[str] = []
     asked = [
-        stage.reconciler.call(lambda: ids.append(stage.desk.submit(Submission(job, code, "ann")))),
-        stage.reconciler.call(lambda: stage.desk.cancel(ids[0], "ann")),
+        stage.reconciler.call(lambda: ids.append(stage.operations.submit(Submission(job, code, "ann")))),
+        stage.reconciler.call(lambda: stage.operations.cancel(ids[0], "ann")),
     ]
     stage.reconciler.step()
     for future in asked:

@@ -12,6 +12,7 @@ from springtide.control.storage.housekeeping import DAY_S, collect, list_garbage
 from springtide.control.storage.records import JobRecord, State
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
+from springtide.core.job_file import JobFile
 
 NOW_S = 1000 * DAY_S
 
@@ -32,7 +33,9 @@ def put_job(home: StateDir, store: Store, job_id: str, state: State, ended_days_
     """A job with three checkpoints, output, a probe, secrets and code, last touched long ago."""
     finished_s = None if ended_days_ago is None else NOW_S - ended_days_ago * DAY_S
     number = store.next_seq()
-    record = JobRecord(job_id, job_id, "ann", state, {}, 1.0, seq=number, archive=f"of-{job_id}", finished_s=finished_s)
+    record = JobRecord(
+        job_id, job_id, "ann", state, JobFile(run="x"), 1.0, seq=number, archive=f"of-{job_id}", finished_s=finished_s
+    )
     store.write(Batch(jobs={job_id: record}))
     for folder in (
         *(home.checkpoints(job_id) / f"step-{step:09d}" for step in (1, 2, 3)),

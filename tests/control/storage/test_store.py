@@ -10,20 +10,21 @@ from springtide.control.storage.migrations import STEPS, VERSION, back_up, migra
 from springtide.control.storage.records import (
     Condition,
     EventRecord,
+    InstructionRecord,
     JobRecord,
     OfferRecord,
-    OrderRecord,
     PlanRecord,
     SpeedRecord,
     State,
     UserRecord,
 )
 from springtide.control.storage.store import Batch, Store
+from springtide.core.job_file import JobFile
 from springtide.errors import StateError
 
 
 def make_job(number: int, **fields: object) -> JobRecord:
-    record = JobRecord(f"id{number}", f"job-{number}", "ann", State.ADMITTED, {"run": "x"}, 1.0, seq=number)
+    record = JobRecord(f"id{number}", f"job-{number}", "ann", State.ADMITTED, JobFile(run="x"), 1.0, seq=number)
     return replace(record, **fields)  # type: ignore[arg-type]
 
 
@@ -44,24 +45,24 @@ def test_records_come_back_as_they_were(store: Store) -> None:
     batch = Batch(jobs={"id1": job}, facts={"cursor": 7, "memory": {"a": [1, 2]}})
     batch.events.append(EventRecord(1.0, "admitted", "yes", "id1", {"x": 1}))
     batch.offers["o"] = OfferRecord("o", "id1", "ann", "deadline", 9.0, 10, 2.0)
-    batch.speeds["k"] = SpeedRecord("k", {1: (30, 2.5), 2: (10, 4.0)}, 1.5, 0.1, 100, 10, 4, "cpu", True)
-    batch.orders.append(OrderRecord("id1", 1, "id1.1", {"kind": "stop"}))
+    batch.speeds["k@cpu"] = SpeedRecord("k@cpu", {1: (30, 2.5), 2: (10, 4.0)}, 1.5, 0.1, 100, 10, 4, "cpu", True)
+    batch.instructions.append(InstructionRecord("id1", 1, "id1.1", {"kind": "stop"}))
     store.write(batch)
     assert store.job("id1") == job
     assert store.events("id1") == [replace(batch.events[0], seq=1)]
     assert store.offers("id1") == [batch.offers["o"]]
-    assert store.speed("k") == batch.speeds["k"]
-    assert store.list_orders() == batch.orders
+    assert store.speeds("k") == [batch.speeds["k@cpu"]]
+    assert store.list_instructions() == batch.instructions
     assert (store.fact("cursor"), store.fact("memory"), store.fact("none")) == (7, {"a": [1, 2]}, None)
-    store.write(Batch(sent=batch.orders))
-    assert store.list_orders() == []
+    store.write(Batch(sent=batch.instructions))
+    assert store.list_instructions() == []
 
 
 def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
-    order = OrderRecord("id1", 1, "k", {})
-    store.write(Batch(orders=[order]))
+    order = InstructionRecord("id1", 1, "k", {})
+    store.write(Batch(instructions=[order]))
     with pytest.raises(Exception, match="UNIQUE"):
-        store.write(Batch(jobs={"id1": make_job(1)}, orders=[order]))
+        store.write(Batch(jobs={"id1": make_job(1)}, instructions=[order]))
     assert store.job("id1") is None
 
 
@@ -131,7 +132,7 @@ def test_a_database_of_the_first_form_is_brought_up_to_date_with_its_jobs_and_sp
     store.close()
     store = Store(f"sqlite:///{path}")
     assert store.job("id1") == make_job(1, plan=plan)
-    assert store.speed("k@cpu") == SpeedRecord("k@cpu", device_type="cpu")
+    assert store.speeds("k") == [SpeedRecord("k@cpu", device_type="cpu")]
     assert (tmp_path / f"x.db.before-{VERSION}").exists()
 
 

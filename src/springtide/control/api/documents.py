@@ -6,8 +6,8 @@ Instants are RFC 3339 in UTC; every document has `"schema": 1`.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from springtide.control.scheduling.offers import tell_offer
 from springtide.control.scheduling.operations import Forecast
+from springtide.control.scheduling.sentences import tell_offer
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, State, UserRecord
 from springtide.core.durations import show_instant
 
@@ -69,7 +69,7 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
         "offers": [write_offer(offer, now_s) for offer in offers],
         "rent": None,
         "code_hash": record.archive,
-        "spec": record.spec,
+        "spec": record.spec.model_dump(mode="json", exclude_defaults=True),
     }
 
 
@@ -125,8 +125,11 @@ def write_offer(offer: OfferRecord, now_s: float) -> dict[str, Any]:
     }
 
 
-def write_event(event: EventRecord) -> dict[str, Any]:
-    """An event."""
+def write_event(event: EventRecord, reader: str | None = None) -> dict[str, Any]:
+    """An event; a job of other users than the reader's (None: an admin) is not named."""
+    data = event.data
+    if reader is not None and data.get("other_user", reader) != reader:
+        data = {name: value for name, value in data.items() if not name.startswith("other")}
     return {
         "seq": event.seq,
         "at": show_time(event.at_s),
@@ -134,7 +137,7 @@ def write_event(event: EventRecord) -> dict[str, Any]:
         "kind": event.kind,
         "job": event.job,
         "sentence": event.sentence,
-        "data": event.data,
+        "data": data,
     }
 
 
@@ -145,6 +148,7 @@ def write_forecast(forecast: Forecast, now_s: float) -> dict[str, Any]:
         "answer": forecast.state,
         "reason": forecast.reason,
         "sentence": forecast.sentence,
+        "promised": forecast.promised,
         "deadline": show_time(forecast.deadline_s),
         "predicted_finish": show_time(forecast.finish_s),
         "predicted_finish_in_s": None if forecast.finish_s is None else round_s(forecast.finish_s - now_s),

@@ -8,7 +8,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from springtide.control.api.guard import write_error
-from springtide.control.scheduling.operations import ConflictError, LimitError, MissingError
+from springtide.control.scheduling.operations import ConflictError, MissingError
+from springtide.control.scheduling.submissions import LimitError
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import explain_errors
 from springtide.errors import InputError, SpringtideError

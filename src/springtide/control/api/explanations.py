@@ -5,6 +5,7 @@ Reads records and events only; the same precedence always: ended, conditions, an
 
 from dataclasses import dataclass
 
+from springtide.control.scheduling.sentences import tell_offer
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, State
 from springtide.core.durations import show_instant, show_span
 
@@ -56,8 +57,6 @@ def explain(
 
 def explain_decline(record: JobRecord, offers: list[OfferRecord], now_s: float) -> Explanation:
     """Why a job was not taken, and what would be."""
-    from springtide.control.scheduling.offers import tell_offer
-
     open_offers = [offer for offer in offers if offer.state == "open" and offer.expires_s > now_s]
     facts = tuple(f"offer {offer.id}: {tell_offer(offer, now_s)}" for offer in open_offers)
     remedy = f"springtide accept {record.name}" if open_offers else REMEDIES.get(record.reason, LATER)
@@ -91,6 +90,9 @@ def explain_waiting(record: JobRecord, others: list[JobRecord], now_s: float) ->
         when = f"in {show_span(start_s - now_s)}" if start_s > now_s else "now"
         sentence = f"its plan starts {when} and still ends by {show_instant(record.deadline_s or 0.0)}"
         return Explanation("planned_later", sentence, "", facts)
+    if record.deadline_s is not None:
+        sentence = "nothing is promised to it, and every device serves an earlier or more urgent job now"
+        return Explanation("no_spare_device", sentence, "", facts)
     sentence = "it is best effort, and every device serves a promise or an earlier job now"
     return Explanation("no_spare_device", sentence, "give it a deadline to get a promise", facts)
 

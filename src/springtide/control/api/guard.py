@@ -1,15 +1,17 @@
-"""The gate before every route: host, origin, kind and size of the body, token, rate. A plain ASGI wrapper.
+"""The guard before every route: host, origin, kind and size of the body, token, rate. A plain ASGI wrapper.
 
 Everything but `/healthz` needs a token, on loopback too: a web page open in a browser can reach this port as well.
 """
 
 import json
+import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
-from springtide.control.api.auth import Limiter, find_user, is_own_host, is_own_origin
+from springtide.control.api.auth import find_user
 from springtide.control.storage.store import Store
 
 Scope = MutableMapping[str, Any]
@@ -18,11 +20,66 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 OPEN_PATHS = frozenset({"/healthz"})
 ARCHIVES = "/api/v1/archives/"
 MOST_JSON_BYTES = 1 << 20
 WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 ARCHIVE_KINDS = frozenset({"application/x-tar", "application/octet-stream"})
+
+
+def split_host(text: str) -> str:
+    """The name in a Host header or an origin, without its port, in lower case; empty if it is malformed."""
+    try:
+        return (urlsplit(f"//{text}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def is_own_host(header: str | None, names: frozenset[str]) -> bool:
+    """Whether a Host header names this server: a page that rebinds its own name to this address does not."""
+    return header is not None and split_host(header) in names
+
+
+def is_own_origin(header: str | None, host: str, names: frozenset[str]) -> bool:
+    """Whether a request comes from no page at all, or from one of this server's.
+
+    Other ports of this machine serve other people's pages; a name given to this server may stand for a proxy before it.
+    """
+    if header is None:
+        return True
+    scheme, _, place = header.partition("://")
+    given = names.difference(LOCAL_NAMES)
+    return scheme in ("http", "https") and (place.lower() == host.lower() or split_host(place) in given)
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """Tokens that refill at a steady rate, up to a limit."""
+
+    level: float
+    at_s: float
+
+
+@dataclass(slots=True)
+class Limiter:
+    """At most `rate_per_s` requests per second and user, `burst` of them at once."""
+
+    rate_per_s: float
+    burst: int
+    buckets: dict[str, TokenBucket] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def wait_s(self, user: str, now_s: float) -> float:
+        """0 and one request spent, or the seconds until the next one is allowed."""
+        with self.lock:
+            bucket = self.buckets.setdefault(user, TokenBucket(float(self.burst), now_s))
+            bucket.level = min(float(self.burst), bucket.level + (now_s - bucket.at_s) * self.rate_per_s)
+            bucket.at_s = now_s
+            if bucket.level >= 1:
+                bucket.level -= 1
+                return 0.0
+            return (1 - bucket.level) / self.rate_per_s
 
 
 class Refused(Exception):

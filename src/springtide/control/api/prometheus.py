@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.reconciler import FAILURES
 from springtide.control.storage.records import JobOutcome, JobRecord, State
 from springtide.control.storage.store import Store
 
@@ -15,21 +16,22 @@ from springtide.control.storage.store import Store
 class Numbers(Collector):
     """Everything about one moment."""
 
-    def __init__(self, store: Store, site: Inventory, now_s: float) -> None:
+    def __init__(self, store: Store, inventory: Inventory, now_s: float) -> None:
         self.store = store
-        self.site = site
+        self.inventory = inventory
         self.now_s = now_s
 
     def collect(self) -> list[Metric]:
         """Every metric with its value now."""
         active = self.store.active_jobs()
         ran = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
-        ended = [fate for fate in self.store.list_fates() if fate.state in ran]
+        ended = [outcome for outcome in self.store.list_outcomes() if outcome.state in ran]
         return [
             self.jobs(),
             *self.promises(active, ended),
             *self.running(active, ended),
             self.offers(),
+            self.policy_failures(),
             *self.devices(active),
         ]
 
@@ -48,7 +50,7 @@ class Numbers(Collector):
         met.add_metric([], sum(record.state is State.SUCCEEDED and not record.missed for record in promised))
         missed = CounterMetricFamily("springtide_deadline_missed", "Promises missed, by cause.", labels=["cause"])
         causes: dict[str, int] = {"faults": 0, "slower_than_measured": 0}
-        for cause in (*(fate.missed for fate in promised), *(record.missed for record in active)):
+        for cause in (*(outcome.missed for outcome in promised), *(record.missed for record in active)):
             if cause:
                 causes[cause] = causes.get(cause, 0) + 1
         for cause, count in sorted(causes.items()):
@@ -103,21 +105,27 @@ class Numbers(Collector):
             family.add_metric([state], count)
         return family
 
+    def policy_failures(self) -> Metric:
+        """Decisions that the policy could not make."""
+        family = CounterMetricFamily("springtide_policy_failures", "Decisions that the policy could not make.")
+        family.add_metric([], int(self.store.fact(FAILURES) or 0))
+        return family
+
     def devices(self, active: list[JobRecord]) -> list[Metric]:
         """Devices there are, and devices held."""
         total = GaugeMetricFamily("springtide_devices", "Devices.", labels=["type"])
         held = GaugeMetricFamily("springtide_devices_held", "Devices that jobs hold.", labels=["type"])
         ratio = GaugeMetricFamily("springtide_device_utilisation_ratio", "Held devices by devices.", labels=["type"])
-        taken = self.site.count_types(name for record in active for name in record.devices)
-        for kind, count in self.site.cluster.totals.items():
-            total.add_metric([kind], count)
-            held.add_metric([kind], taken.get(kind, 0))
-            ratio.add_metric([kind], taken.get(kind, 0) / count)
+        taken = self.inventory.count_types(name for record in active for name in record.devices)
+        for device_type, count in self.inventory.cluster.totals.items():
+            total.add_metric([device_type], count)
+            held.add_metric([device_type], taken.get(device_type, 0))
+            ratio.add_metric([device_type], taken.get(device_type, 0) / count)
         return [total, held, ratio]
 
 
-def write_metrics(store: Store, site: Inventory, now_s: float) -> str:
+def write_metrics(store: Store, inventory: Inventory, now_s: float) -> str:
     """The metrics page."""
     registry = CollectorRegistry()
-    registry.register(Numbers(store, site, now_s))
+    registry.register(Numbers(store, inventory, now_s))
     return generate_latest(registry).decode()

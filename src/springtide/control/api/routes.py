@@ -1,12 +1,13 @@
-"""The HTTP API: routes that check who asks, hand the work to the desk, and answer with documents.
+"""The HTTP API: routes that check who asks, hand the work to the operations, and answer with documents.
 
 Reading comes straight from the store; whatever changes something goes through the reconciler and is answered when it is
-stored. The gate in front (`gates`) has checked host, origin, body and token.
+stored. The guard in front has checked host, origin, body and token.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request
@@ -14,9 +15,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from springtide import __version__
 from springtide.control.api import documents, explanations
-from springtide.control.api.auth import Limiter, check_run_as, hash_token, make_token
+from springtide.control.api.auth import check_run_as, hash_token, make_token
 from springtide.control.api.error_replies import add_error_handlers, check_admin
-from springtide.control.api.guard import Guard
+from springtide.control.api.guard import Guard, Limiter
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.api.requests import (
     MOST_NUMBER,
@@ -32,13 +33,13 @@ from springtide.control.api.requests import (
     UserName,
 )
 from springtide.control.rent_quotes import RentQuotes
-from springtide.control.scheduling import drains
+from springtide.control.scheduling import nodes
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage import job_logs
 from springtide.control.storage.archives import check_archive, unpack
-from springtide.control.storage.records import JobRecord, State, UserRecord
+from springtide.control.storage.records import EventRecord, JobRecord, State, UserRecord
 from springtide.core.durations import parse_span
 from springtide.core.job_file import build_schema
 from springtide.errors import InputError
@@ -46,7 +47,6 @@ from springtide.errors import InputError
 T = TypeVar("T")
 Document = dict[str, Any]
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
-RENT_WAIT_S = 2.0  # a reader may wait for what renting would cost; a submission never does
 
 
 def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
@@ -60,11 +60,11 @@ class Api:
     def __init__(self, reconciler: Reconciler, request_stop: Callable[[], None]) -> None:
         self.reconciler = reconciler
         self.store = reconciler.store
-        self.platform = reconciler.platform
-        self.desk = Operations(reconciler)
+        self.context = reconciler.context
+        self.operations = Operations(reconciler)
         self.request_stop = request_stop
-        platform = self.platform
-        self.rents = RentQuotes(platform.options.clouds, platform.home, platform.site.device_types, self.store.speed)
+        context = self.context
+        self.rents = RentQuotes(context.options.clouds, context.state_dir, context.inventory.device_types, self.store)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
@@ -72,7 +72,7 @@ class Api:
 
     def now_s(self) -> float:
         """Platform time."""
-        return self.platform.clock.now_s()
+        return self.context.clock.now_s()
 
     def find_job(self, text: str, user: UserRecord, alone: bool = False) -> JobRecord:
         """The one job that a text names among those a user may see.
@@ -91,11 +91,9 @@ class Api:
             raise ConflictError(f"{text!r} stands for several jobs: {names}; give more letters, or the id")
         return found[0]
 
-    def show_job(self, record: JobRecord, wait_s: float = 0.0) -> Document:
-        """A job with its offers, and what renting would cost if it was declined, as far as that is known by then."""
-        now_s = self.now_s()
-        document = documents.write_job(record, now_s, self.store.offers(record.id))
-        return document | {"rent": self.rents.find(record, now_s, wait_s)}
+    def show_job(self, record: JobRecord) -> Document:
+        """A job with its offers; those who only read it are told what renting would cost, too."""
+        return documents.write_job(record, self.now_s(), self.store.offers(record.id))
 
     def show_answer(self, record: JobRecord, accepts: bool) -> Document:
         """A job as it was just answered; who was not declined has no offers to look up."""
@@ -103,9 +101,13 @@ class Api:
             return self.show_job(record)
         return documents.write_job(record, self.now_s())
 
+    def show_events(self, events: Iterable[EventRecord], user: UserRecord) -> Iterable[Document]:
+        """Events as a user may read them: other users' jobs, for which devices changed, are not named."""
+        return (documents.write_event(event, None if user.admin else user.name) for event in events)
+
     def describe_node(self, node: str) -> str:
         """Whether a node takes work."""
-        return drains.describe_nodes(self.platform.site, self.store.fact(drains.FACT))[node]
+        return nodes.describe_nodes(self.context.inventory, self.store.fact(nodes.FACT))[node]
 
     def reload(self, job_id: str) -> JobRecord:
         """A job as it is stored now."""
@@ -115,7 +117,7 @@ class Api:
 
 
 def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Callable[[], None]) -> Guard:
-    """The application behind its gate."""
+    """The application behind its guard."""
     app = FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
     api = Api(reconciler, request_stop)
     add_job_routes(app, api)
@@ -123,7 +125,7 @@ def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Calla
     add_platform_routes(app, api)
     add_user_routes(app, api)
     add_error_handlers(app)
-    options = reconciler.platform.options
+    options = reconciler.context.options
     limiter = Limiter(options.rate_per_s, options.burst)
     return Guard(app, reconciler.store, hosts, limiter, 2 * options.archive_limit_bytes)
 
@@ -150,7 +152,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     @app.get("/api/v1/jobs/{job}", tags=["jobs"])
     def show_job(request: Request, job: JobRef) -> Document:
         """One job."""
-        return api.show_job(api.find_job(job, request.state.user), RENT_WAIT_S)
+        record = api.find_job(job, request.state.user)
+        return api.show_job(record) | {"rent": api.rents.find(record, api.now_s())}
 
     @app.get("/api/v1/jobs/{job}/why", tags=["jobs"])
     def explain_job(request: Request, job: JobRef) -> Document:
@@ -172,7 +175,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             "sentence": told.sentence,
             "remedy": told.remedy,
             "facts": list(told.facts),
-            "rent": api.rents.find(record, api.now_s(), RENT_WAIT_S),
+            "rent": api.rents.find(record, api.now_s()),
         }
 
     @app.get("/api/v1/jobs/{job}/events", tags=["jobs"])
@@ -181,7 +184,9 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What happened to a job, oldest first."""
         record = api.find_job(job, request.state.user)
-        return documents.write_list("events", map(documents.write_event, api.store.events(record.id, after, limit)))
+        return documents.write_list(
+            "events", api.show_events(api.store.events(record.id, after, limit), request.state.user)
+        )
 
     @app.get("/api/v1/jobs/{job}/logs", tags=["jobs"])
     def read_logs(
@@ -193,7 +198,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What a rank wrote, from an offset on, or its last lines."""
         record = api.find_job(job, request.state.user)
-        page = job_logs.read_log(api.platform.home.logs(record.id), rank, offset, tail, record.active)
+        page = job_logs.read_log(api.context.state_dir.logs(record.id), rank, offset, tail, record.active)
         return {
             "schema": 1,
             "job": record.id,
@@ -209,7 +214,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     def read_metrics(request: Request, job: JobRef, after_step: Number = 0) -> Document:
         """What `run.log` recorded, one entry per step, across all resumes."""
         record = api.find_job(job, request.state.user)
-        return documents.write_list("metrics", job_logs.read_metrics(api.platform.home.logs(record.id), after_step))
+        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir.logs(record.id), after_step))
 
 
 def add_change_routes(app: FastAPI, api: Api) -> None:
@@ -220,7 +225,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         """Ask for a promise: 201 with the answer, or 202 while the speed of unknown code is measured."""
         user: UserRecord = request.state.user
         submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer)
-        job_id = await api.call(lambda: api.desk.submit(submission))
+        job_id = await api.call(partial(api.operations.submit, submission))
         record = api.reload(job_id)
         return JSONResponse(api.show_answer(record, body.accept_offer), 202 if record.state is State.PROBING else 201)
 
@@ -231,9 +236,9 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         `probe` is then the job that does so. It ends when it has; the next plan knows the speed.
         """
         submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
-        forecast = await api.call(lambda: api.desk.plan(submission))
+        forecast = await api.call(lambda: api.operations.plan(submission))
         unknown = body.probe and forecast.reason == "unknown_speed"
-        measuring = await api.call(lambda: api.desk.measure(submission)) if unknown else None
+        measuring = await api.call(lambda: api.operations.measure(submission)) if unknown else None
         return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring}
 
     @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
@@ -241,28 +246,28 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         """End a job for good; its last checkpoint stays."""
         user: UserRecord = request.state.user
         record = api.find_job(job, user, alone=True)
-        await api.call(lambda: api.desk.cancel(record.id, user.name))
+        await api.call(lambda: api.operations.cancel(record.id, user.name))
         return api.show_job(api.reload(record.id))
 
     @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
     async def resume_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
         """Let a paused, cancelled or failed job go on from its last checkpoint."""
         record = api.find_job(job, request.state.user)
-        await api.call(lambda: api.desk.resume(record.id, body.secrets if body is not None else {}))
+        await api.call(lambda: api.operations.resume(record.id, body.secrets if body is not None else {}))
         return api.show_job(api.reload(record.id))
 
     @app.post("/api/v1/jobs/{job}/accept", tags=["jobs"])
     async def accept_offer(request: Request, job: JobRef, body: AcceptBody) -> Document:
         """Take an open offer; it is checked once more."""
         record = api.find_job(job, request.state.user)
-        await api.call(lambda: api.desk.accept(record.id, body.offer))
+        await api.call(lambda: api.operations.accept(record.id, body.offer))
         return api.show_job(api.reload(record.id))
 
     @app.head("/api/v1/archives/{code_hash}", tags=["archives"])
     @app.get("/api/v1/archives/{code_hash}", tags=["archives"])
     def find_archive(code_hash: Hash) -> Document:
         """Whether an archive is here already."""
-        if not (api.platform.home.code / code_hash).is_dir():
+        if not (api.context.state_dir.code / code_hash).is_dir():
             raise MissingError(f"archive {code_hash} is not here")
         return {"schema": 1, "archive": code_hash}
 
@@ -270,11 +275,11 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
         data = await request.body()
-        limit_bytes = api.platform.options.archive_limit_bytes
+        limit_bytes = api.context.options.archive_limit_bytes
         found = check_archive(data, limit_bytes)
         if found != code_hash:
             raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
-        await asyncio.to_thread(unpack, data, api.platform.home.code / code_hash, limit_bytes)
+        await asyncio.to_thread(unpack, data, api.context.state_dir.code / code_hash, limit_bytes)
         return {"schema": 1, "archive": code_hash}
 
 
@@ -289,15 +294,15 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     def show_metrics() -> PlainTextResponse:
         """Metrics for Prometheus."""
-        return PlainTextResponse(write_metrics(api.store, api.platform.site, api.now_s()), media_type="text/plain")
+        return PlainTextResponse(write_metrics(api.store, api.context.inventory, api.now_s()), media_type="text/plain")
 
     @app.get("/api/v1/nodes", tags=["server"])
     def list_nodes(request: Request) -> Document:
         """The devices, and who holds them; of other users' jobs only that they do."""
         active = [hide_name(record, request.state.user) for record in api.store.active_jobs()]
         holders = {name: record for record in active for name in record.devices}
-        site = api.platform.site
-        states = drains.describe_nodes(site, api.store.fact(drains.FACT))
+        inventory = api.context.inventory
+        states = nodes.describe_nodes(inventory, api.store.fact(nodes.FACT))
         devices = [
             {
                 "name": name,
@@ -307,7 +312,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
                 "job": holders[name].id or None if name in holders else None,
                 "job_name": holders[name].name if name in holders else None,
             }
-            for label, node, device_type in zip(site.nodes, site.names, site.types, strict=True)
+            for label, node, device_type in zip(inventory.nodes, inventory.names, inventory.types, strict=True)
             for name in node
         ]
         return documents.write_list("devices", devices)
@@ -317,14 +322,14 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
         """Let a node take no more work; its jobs shrink, move or checkpoint within the grace."""
         check_admin(request.state.user)
         grace_s = parse_span(body.grace, "grace")
-        await api.call(lambda: api.desk.drain(node, grace_s))
+        await api.call(lambda: api.operations.drain(node, grace_s))
         return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
 
     @app.post("/api/v1/nodes/{node}/undrain", tags=["server"])
     async def undrain_node(request: Request, node: str) -> Document:
         """Let a drained node take work again."""
         check_admin(request.state.user)
-        await api.call(lambda: api.desk.undrain(node))
+        await api.call(lambda: api.operations.undrain(node))
         return {"schema": 1, "node": node, "state": api.describe_node(node)}
 
     @app.get("/api/v1/events", tags=["server"])
@@ -334,19 +339,20 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
         """What happened to all jobs a user may see, oldest first."""
         user: UserRecord = request.state.user
         events = api.store.events(None, after, limit, None if user.admin else user.name)
-        return documents.write_list("events", map(documents.write_event, events))
+        return documents.write_list("events", api.show_events(events, user))
 
     @app.get("/api/v1/server", tags=["server"])
     def show_server() -> Document:
         """What this server is, and what it holds."""
-        platform = api.platform
+        context = api.context
         return {
             "schema": 1,
             "version": __version__,
-            "policy": platform.options.policy,
-            "archive_limit_bytes": platform.options.archive_limit_bytes,
-            "devices": platform.site.cluster.total,
-            "device_type": ",".join(platform.site.device_types),
+            "policy": context.options.policy,
+            "promises": api.reconciler.policy.promises,
+            "archive_limit_bytes": context.options.archive_limit_bytes,
+            "devices": context.inventory.cluster.total,
+            "device_type": ",".join(context.inventory.device_types),
             "jobs": api.store.count_jobs(),
             "now": documents.show_time(api.now_s()),
         }
@@ -385,7 +391,7 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
         check_run_as(body.run_as)
         if body.run_as is not None:
-            api.platform.home.let_through()
+            api.context.state_dir.let_through()
         api.store.put_user(user)
         return {"schema": 1, **documents.write_user(user), "token": token}
 

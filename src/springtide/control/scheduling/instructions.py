@@ -1,38 +1,25 @@
 """From a decision to instructions: what the executor must be told when a job's devices change."""
 
+from springtide.control.scheduling.live_world import PROBE_S, PROBE_STEPS
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
-from springtide.core.job_file import JobFile
-from springtide.executors.protocol import (
-    Cancel,
-    CheckpointPolicy,
-    Instruction,
-    JobSpec,
-    Probe,
-    Resize,
-    Start,
-    Stop,
-)
-
-PROBE_STEPS = 30
-PROBE_S = 15.0
+from springtide.executors.protocol import Cancel, CheckpointPolicy, Instruction, JobSpec, Probe, Resize, Start, Stop
 
 
-def make_spec(record: JobRecord, home: StateDir, scratch: bool = False, run_as: str | None = None) -> JobSpec:
+def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratch: bool = False) -> JobSpec:
     """All that workers need to know; a probe writes to scratch of its own, so that none goes on where one ended."""
-    job = JobFile.model_validate(record.spec)
-    aside = home.scratch(record.id) / str(record.generation + 1)
-    checkpoints = aside / "checkpoints" if scratch else job.checkpoint.dir or home.checkpoints(record.id)
-    secrets = home.secrets_file(record.id)
+    job, paths = record.spec, state_dir.list_paths(record.id)
+    aside = paths.scratch / str(record.generation + 1)
+    checkpoints = aside / "checkpoints" if scratch else job.checkpoint.dir or paths.checkpoints
     return JobSpec(
         argv=job.words,
-        folder=str(home.code / record.archive),
+        folder=str(paths.code / record.archive),
         checkpoint=CheckpointPolicy(str(checkpoints), job.checkpoint.every_s, job.checkpoint.keep),
-        output_dir=str(aside / "output" if scratch else home.output(record.id)),
-        log_dir=str(aside / "logs" if scratch else home.logs(record.id)),
+        output_dir=str(aside / "output" if scratch else paths.output),
+        log_dir=str(aside / "logs" if scratch else paths.logs),
         python=job.python,
         env=job.env,
-        secrets_file=str(secrets) if job.secrets else None,
+        secrets_file=str(paths.secrets_file) if job.secrets else None,
         logical_workers=job.logical_workers,
         expected_workers=record.logical_workers,
         determinism=job.determinism,
@@ -44,26 +31,25 @@ def make_spec(record: JobRecord, home: StateDir, scratch: bool = False, run_as: 
     )
 
 
-def make_order(
+def make_change(
     record: JobRecord,
-    before: tuple[str, ...],
-    after: tuple[str, ...],
+    devices: tuple[str, ...],
     workers: tuple[int, ...],
-    home: StateDir,
-    run_as: str | None = None,
+    state_dir: StateDir,
+    run_as: str | None,
 ) -> Instruction:
-    """The instruction that takes a job from some devices to others; its generation is the record's next.
+    """The instruction that takes a job from the devices in its record to others; its generation is the next.
 
     `workers` are the logical workers of each device; empty: spread evenly.
     """
-    generation = record.generation + 1
-    key = f"{record.id}.{generation}"
-    if not after:
+    if not devices:
         return make_stop(record, "preempted")
-    if before:
-        return Resize(job=record.id, generation=generation, key=key, devices=after, workers=workers)
-    spec = make_spec(record, home, run_as=run_as)
-    return Start(job=record.id, generation=generation, key=key, spec=spec, devices=after, workers=workers)
+    job, generation = record.id, record.generation + 1
+    key = f"{job}.{generation}"
+    if record.devices:
+        return Resize(job=job, generation=generation, key=key, devices=devices, workers=workers)
+    spec = make_spec(record, state_dir, run_as)
+    return Start(job=job, generation=generation, key=key, spec=spec, devices=devices, workers=workers)
 
 
 def make_stop(record: JobRecord, reason: str, grace_s: float | None = None) -> Stop:
@@ -72,14 +58,14 @@ def make_stop(record: JobRecord, reason: str, grace_s: float | None = None) -> S
     return Stop(job=record.id, generation=generation, key=f"{record.id}.{generation}", reason=reason, grace_s=grace_s)
 
 
-def make_probe(record: JobRecord, devices: tuple[str, ...], home: StateDir, run_as: str | None = None) -> Probe:
+def make_probe(record: JobRecord, devices: tuple[str, ...], state_dir: StateDir, run_as: str | None) -> Probe:
     """The instruction that measures a job on these devices."""
     generation = record.generation + 1
     return Probe(
         job=record.id,
         generation=generation,
         key=f"{record.id}.{generation}",
-        spec=make_spec(record, home, scratch=True, run_as=run_as),
+        spec=make_spec(record, state_dir, run_as, scratch=True),
         devices=devices,
         max_steps=PROBE_STEPS,
         max_s=PROBE_S,

@@ -103,9 +103,9 @@ def make_inventory(device_type: str, names: Iterable[str], nodes: int = 1) -> In
     return Inventory(tuple(devices[first:last] for first, last in pairwise(bounds)), (device_type,) * nodes)
 
 
-def join_inventories(sites: Sequence[Inventory]) -> Inventory:
-    """All nodes of several sites."""
+def join_inventories(parts: Sequence[Inventory]) -> Inventory:
+    """All nodes of several inventories."""
     return Inventory(
-        tuple(names for site in sites for names in site.names),
-        tuple(device_type for site in sites for device_type in site.types),
+        tuple(names for part in parts for names in part.names),
+        tuple(device_type for part in parts for device_type in part.types),
     )

@@ -4,50 +4,48 @@ Outstanding is what is still planned for a user's promised jobs and reserved off
 the next decision; it comes back as jobs end. A job is measured by the fewest device-seconds on which it can be done.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import inf
 
-from springtide.control.scheduling import effects, speeds
+from springtide.control.scheduling import speeds
 from springtide.control.scheduling.context import Context
-from springtide.control.scheduling.submissions import Refusal
-from springtide.control.storage.records import JobRecord, UserRecord
+from springtide.control.storage.records import JobRecord
 from springtide.core.decisions import JobView, Plan, Status
-from springtide.core.jobs import Job, JobId
+from springtide.core.jobs import Job
 
 
-def find_user(platform: Context, name: str) -> UserRecord | None:
-    """The user of a name; None if there is none, or none any more."""
-    return next((user for user in platform.book.store.users() if user.name == name), None)
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason code and a sentence, where no policy needs to be asked."""
+
+    reason: str
+    sentence: str
 
 
-def find_limit(platform: Context, name: str) -> int:
-    """How many active jobs a user may have."""
-    user = find_user(platform, name)
-    own = user.most_active if user is not None else None
-    return own if own is not None else platform.options.most_active
-
-
-def check_active(platform: Context, name: str) -> str:
+def check_active(context: Context, name: str) -> str:
     """Why a user may have no further active job; empty if they may."""
-    most = find_limit(platform, name)
-    if len(platform.book.jobs) < most:
-        return ""
-    active = sum(record.user == name for record in platform.book.jobs.values())
-    return f"user {name} has {active} active jobs; the limit is {most}; wait for one to end" if active >= most else ""
+    user, jobs = context.find_user(name), context.staging.jobs
+    most = context.options.most_active if user is None or user.most_active is None else user.most_active
+    active = sum(record.user == name for record in jobs.values()) if len(jobs) >= most else 0
+    refused = len(jobs) >= most and active >= most
+    return f"user {name} has {active} active jobs; the limit is {most}; wait for one to end" if refused else ""
 
 
-def check_quota(platform: Context, record: JobRecord) -> Refusal | None:
+def check_quota(context: Context, record: JobRecord) -> Refusal | None:
     """Why a job cannot be promised: it would exceed the device-seconds that its user may have outstanding.
 
     Nothing is said of jobs without a deadline, nor of those whose speed nobody knows yet.
     """
-    user = find_user(platform, record.user)
+    user = context.find_user(record.user)
     if user is None or user.quota_device_s is None or record.deadline_s is None:
         return None
-    if not is_measured(platform, record):
+    if not is_measured(context, record):
         return None
-    job = platform.build_job(record)
+    job = context.build_job(record)
     wanted = least_device_s(job, job.work - record.step)
-    left = max(0.0, user.quota_device_s - outstanding_device_s(platform, user.name, but=record.id))
+    own = [view for view in context.world.jobs.values() if view.job.user == user.name and view.job.id != record.id]
+    left = max(0.0, user.quota_device_s - outstanding_device_s(own, context.now_s))
     if wanted <= left:
         return None
     return Refusal(
@@ -57,20 +55,12 @@ def check_quota(platform: Context, record: JobRecord) -> Refusal | None:
     )
 
 
-def is_measured(platform: Context, record: JobRecord) -> bool:
+def is_measured(context: Context, record: JobRecord) -> bool:
     """Whether a job's work and speed are known: measured, or told by a rigid job."""
-    if not record.spec.get("elastic", True):
-        return "duration" in record.spec
-    known = platform.known(record)
+    if not record.spec.elastic:
+        return record.spec.duration is not None
+    known = context.find_known(record)
     return speeds.is_measured(known) and speeds.find_total(known) is not None
-
-
-def enforce(platform: Context, job_id: str) -> None:
-    """Decline a job that has just been measured, if its user's quota does not cover it."""
-    refusal = check_quota(platform, platform.book.jobs[job_id])
-    if refusal is not None:
-        platform.world.finish(JobId(job_id), platform.clock.now_s())
-        effects.decline(platform, job_id, refusal.reason, refusal.sentence)
 
 
 def least_device_s(job: Job, work: float | None = None) -> float:
@@ -86,11 +76,9 @@ def most_work(job: Job, device_s: float) -> float:
     return max(0.0, *(rate * (device_s / share - job.overhead.pause_s(share, starting=True)) for share, rate in pairs))
 
 
-def outstanding_device_s(platform: Context, user: str, but: str = "") -> float:
-    """Device-seconds still planned for a user's jobs, one of them left out."""
-    now_s = platform.clock.now_s()
-    own = [view for view in platform.world.jobs.values() if view.job.user == user and view.job.id != but]
-    return sum(count_outstanding(view, now_s) for view in own)
+def outstanding_device_s(views: Iterable[JobView], now_s: float) -> float:
+    """Device-seconds still planned for jobs, or the fewest they will be promised at the next decision."""
+    return sum(count_outstanding(view, now_s) for view in views)
 
 
 def count_outstanding(view: JobView, now_s: float) -> float:

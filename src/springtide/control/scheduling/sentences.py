@@ -1,39 +1,26 @@
-"""What a user is told: the policy's answer with a sentence that names times, and offers that would be accepted.
+"""What a user is told, in words: answers with their times, changes of devices with their causes, offers, failures.
 
-Offers come from the policy where it makes them. Where it does not, they are found by asking it: the earliest deadline,
-and the most work, that the same policy would admit in the same world. Nothing is decided here.
+Pure: every sentence is made of values that were decided elsewhere.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import inf
 
-from springtide.control.storage.records import JobRecord
-from springtide.core.decisions import Answer, Cause, Offer, Plan, Reason
+from springtide.control.storage.records import JobRecord, OfferRecord, State
+from springtide.core.decisions import Answer, Cause, Plan, Reason
 from springtide.core.durations import show_instant, show_span
 from springtide.core.jobs import Job
 
-LONGEST_OFFER_FACTOR = 4096.0
-PRECISION = 0.02  # offers are found to this share of the span from now
-FEWEST_WORK_SHARE = 0.05  # less of the work than this is no offer
-# A deadline later than the earliest by this and by the time the offer stays open: it still holds when taken last.
-OFFER_MARGIN = 1.02
-MOST_EXPIRY_S = 600.0
-EXPIRY_SHARE = 0.1
-LEAST_EXPIRY_S = 10.0  # nobody reads and answers faster
-
-Admits = Callable[[Job], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class OfferDraft:
-    """An offer before it is recorded: all the work by a later deadline, or less work by the same one."""
-
-    kind: str
-    deadline_s: float
-    steps: int
-
-
+POLICY_FAILED = "policy_failed"
+PROBING = "its speed is not known yet; a probe of at most 15 s measures it"
+PROBE_NOW = "a device is free now; a probe of at most 15 s measures its speed"
+PROBE_YIELDS = "its probe gave way to a promise; it will go on"
+UNMEASURED_IN_TIME = (
+    "no device was free to measure its speed before its answer was due; submit it with a later deadline"
+)
+NO_STEPS = "its probe ended before the first step; it cannot be promised a finish, run it without a deadline"
+LOST = "the executor lost it; it starts again"
+MEASURED = "measured for a plan; submit it to have it run"
+DEALT_ANEW = "its logical workers are dealt out by what was measured"
 REASONS = {"late": "deadline_too_tight", "makes_others_late": "would_break_promises"}
 
 
@@ -47,7 +34,7 @@ def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: 
     if record.deadline_s is None:
         return "admitted as best effort: it runs on devices that no promise needs"
     if not answer.promised:
-        return f"admitted without a promise: {answer.sentence}"
+        return f"admitted without a promise: {answer.sentence or 'the policy makes none'}"
     sentence = f"promised to finish by {show_instant(record.deadline_s)} (in {show_span(record.deadline_s - now_s)})"
     if plan is not None and plan.finish_s < inf:
         sentence += f"; planned to end {show_span(max(0.0, plan.finish_s - now_s))} from now"
@@ -66,15 +53,25 @@ CAUSES = {
 }
 
 
-def tell_reason(reason: Reason, other: JobRecord | None, now_s: float) -> str:
-    """Why the devices of a job change: for itself, or for another job with its deadline."""
+def tell_reason(reason: Reason, other: JobRecord | None, user: str, now_s: float) -> str:
+    """Why the devices of a user's job change: for itself, or for another job, named only if it is that user's."""
     text = CAUSES[reason.cause]
     if reason.cause not in (Cause.YIELDS, Cause.MOVED):
         return text
-    if other is None:
-        return f"{text} another job"
+    if other is None or other.user != user:
+        return f"{text} another job" if other is None else f"{text} another user's job"
     by = "" if other.deadline_s is None else f", due in {show_span(max(0.0, other.deadline_s - now_s))}"
     return f"{text} {other.name}{by}"
+
+
+def tell_change(held: str, given: str, verb: str, why: str) -> str:
+    """How the devices of a job change, and why."""
+    because = f": {why}" if why else ""
+    if verb == "placed":
+        return f"gets {given}{because}"
+    if verb == "suspended":
+        return f"gives its devices to others for now{because}"
+    return f"{verb} from {held} to {given}{because}"
 
 
 def tell_waitlisted(answer: Answer, now_s: float) -> str:
@@ -101,50 +98,50 @@ def tell_declined(record: JobRecord, job: Job, answer: Answer, now_s: float) -> 
     return answer.sentence or "no plan ends it by its deadline without breaking a promise"
 
 
-def find_offers(job: Job, answer: Answer, now_s: float, admits: Admits) -> list[OfferDraft]:
-    """What would be accepted instead: the earliest deadline for all the work, then the most work by the deadline."""
-    if answer.offers:
-        made = [read_offer(job, offer, now_s) for offer in answer.offers]
-        return [proposal for proposal in made if proposal.steps >= max(1, int(FEWEST_WORK_SHARE * job.work))]
-    found = [find_deadline(job, now_s, admits), find_work(job, now_s, admits)]
-    return [proposal for proposal in found if proposal is not None]
+def tell_policy_failure(policy: str, error: BaseException) -> str:
+    """That the policy has failed, with its error; nothing was decided, and it is asked again."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"policy {policy} failed ({what}); nothing was decided, and it is asked again"
 
 
-def read_offer(job: Job, offer: Offer, now_s: float) -> OfferDraft:
-    """A policy's offer with room to think it over."""
-    if offer.work < job.work:
-        return OfferDraft("work", offer.deadline_s, int(offer.work / OFFER_MARGIN))
-    span_s = offer.deadline_s - now_s
-    return OfferDraft("deadline", now_s + span_s * OFFER_MARGIN + find_expiry_s(span_s), max(1, int(job.work)))
+def tell_unmeasured(free_s: float, answer_by_s: float, now_s: float) -> str:
+    """The sentence of a job that waits for a device on which to be measured; `free_s` is when one is expected."""
+    soon = "" if free_s == inf else f" (expected in {show_span(max(0.0, free_s - now_s))})"
+    return (
+        f"every device serves a promise; its speed is measured as soon as one is free{soon}; "
+        f"the answer comes by {show_instant(answer_by_s)} (in {show_span(answer_by_s - now_s)})"
+    )
 
 
-def find_deadline(job: Job, now_s: float, admits: Admits) -> OfferDraft | None:
-    """The earliest deadline for all the work, to 2 % of its span."""
-    near_s = max(job.alone_s(), job.deadline_s - now_s)
-    far_s = near_s
-    while not admits(replace(job, deadline_s=now_s + far_s)):
-        far_s *= 2
-        if far_s > LONGEST_OFFER_FACTOR * near_s:
-            return None
-    while far_s - near_s > PRECISION * far_s:
-        middle_s = (near_s + far_s) / 2
-        near_s, far_s = (near_s, middle_s) if admits(replace(job, deadline_s=now_s + middle_s)) else (middle_s, far_s)
-    span_s = far_s * OFFER_MARGIN + find_expiry_s(far_s)
-    return OfferDraft("deadline", now_s + span_s, max(1, int(job.work)))
+def tell_offer(offer: OfferRecord, now_s: float) -> str:
+    """An offer in one sentence."""
+    by = f"{show_instant(offer.deadline_s)} (in {show_span(offer.deadline_s - now_s)})"
+    if offer.kind == "deadline":
+        return f"all {offer.steps} steps could be promised by {by}"
+    return f"{offer.steps} steps could be promised by the same deadline, {by}"
 
 
-def find_work(job: Job, now_s: float, admits: Admits) -> OfferDraft | None:
-    """The most work by the same deadline, if it is worth having."""
-    least, most = FEWEST_WORK_SHARE * job.work, job.work
-    if not admits(replace(job, work=least)):
-        return None
-    while most - least > PRECISION * job.work:
-        middle = (least + most) / 2
-        least, most = (middle, most) if admits(replace(job, work=middle)) else (least, middle)
-    steps = int(least / OFFER_MARGIN)
-    return OfferDraft("work", job.deadline_s, steps) if steps >= 1 else None
+def tell_at_risk(predicted_s: float, deadline_s: float) -> str:
+    """That a promise is in danger, and by how much."""
+    return f"expected to end {show_span(predicted_s - deadline_s)} after its deadline, at {show_instant(predicted_s)}"
 
 
-def find_expiry_s(span_s: float) -> float:
-    """How long an offer stays open: ten minutes, or a tenth of the span to its deadline if that is shorter."""
-    return max(LEAST_EXPIRY_S, min(MOST_EXPIRY_S, EXPIRY_SHARE * span_s))
+def tell_missed(cause: str) -> str:
+    """That a deadline has passed."""
+    return f"its deadline passed before it ended ({cause}); it runs on as the first of the best-effort jobs"
+
+
+def tell_finish(step: int, reason: str | None) -> str:
+    """The sentence of a job that ended well."""
+    after = f" after step {step}" if step else ""  # a gang tells no steps
+    return f"finished{after}" + (f": {reason}" if reason else "")
+
+
+def tell_margin(record: JobRecord) -> str:
+    """How a finish compares with its promise."""
+    if not record.promised or record.deadline_s is None or record.finished_s is None:
+        return ""
+    if record.state is not State.SUCCEEDED:
+        return ""
+    early_s = record.deadline_s - record.finished_s
+    return f"; {show_span(early_s)} before its deadline" if early_s >= 0 else f"; {show_span(-early_s)} late"

@@ -1,99 +1,91 @@
-"""What only time brings: promises in danger or missed, offers that expire, budgets that are spent.
+"""What only time brings: promises in danger or missed, budgets spent, offers, waits for a probe and graces run out.
 
 A promise counts as missed the moment its deadline passes, not when the job ends: a job that never ends is late too.
 """
 
+from dataclasses import replace
 from math import inf
 
-from springtide.control.scheduling import effects, offers, probes
+from springtide.control.scheduling import nodes, offers, sentences, transitions
 from springtide.control.scheduling.context import Context
-from springtide.control.storage.records import JobRecord, State
-from springtide.core.decisions import Decision, Status
-from springtide.core.durations import show_instant, show_span
-from springtide.core.job_file import JobFile
-from springtide.core.jobs import Job, JobId
-
-PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing down
+from springtide.control.scheduling.effects import NO_DEVICE, is_waiting_for_probe
+from springtide.control.storage.records import EventRecord, JobRecord, State
+from springtide.control.storage.staging import Effects
+from springtide.core.jobs import JobId, Purpose
 
 
-def watch(platform: Context) -> bool:
-    """Look at every active job; returns whether something calls for a decision."""
+def check_time(context: Context) -> bool:
+    """Look at everything that is due; returns whether something calls for a decision."""
     changed = False
-    for record in platform.book.active():
-        changed |= watch_promise(platform, record)
-        changed |= watch_budget(platform, platform.book.jobs[record.id])
-        changed |= offers.watch(platform, platform.book.jobs[record.id])
-        changed |= probes.watch(platform, platform.book.jobs[record.id])
+    jobs = context.staging.jobs
+    for record in context.staging.list_active():
+        changed |= check_promise(context, record)
+        changed |= check_budget(context, jobs[record.id])
+        if record.state is State.OFFERED:
+            changed |= offers.expire(context, jobs[record.id])
+        elif is_waiting_for_probe(record):
+            changed |= check_wait_for_probe(context, jobs[record.id])
+    nodes.end_graces(context)
     return changed
 
 
-def watch_promise(platform: Context, record: JobRecord) -> bool:
+def check_promise(context: Context, record: JobRecord) -> bool:
     """Notice that a promise is in danger, out of it, or missed."""
     if not record.promised or record.missed or record.deadline_s is None:
         return False
-    now_s = platform.clock.now_s()
-    if now_s > record.deadline_s:
-        return miss(platform, record)
+    if context.now_s > record.deadline_s:
+        return miss(context, record)
     if not record.devices or record.condition("recovering") is not None:
         return False  # a job that waits for its plan cannot fall behind it
-    predicted_s = platform.predict(record.id)
-    if predicted_s is None:
+    predicted_s = context.predict(record, context.world.jobs.get(JobId(record.id)))
+    at_risk = record.condition("at_risk")
+    if predicted_s is None or (predicted_s <= record.deadline_s and at_risk is None):
         return False
     if predicted_s <= record.deadline_s:
-        if platform.book.clear_condition(record.id, "at_risk"):
-            platform.book.note("safe", "its promise is out of danger", record.id)
+        event = EventRecord(context.now_s, "safe", "its promise is out of danger", record.id)
+        context.staging.stage(Effects(record.without_condition("at_risk"), (event,)))
         return False
-    late_s = predicted_s - record.deadline_s
-    sentence = f"expected to end {show_span(late_s)} after its deadline, at {show_instant(predicted_s)}"
-    is_new = platform.book.set_condition(record.id, "at_risk", effects.tell_cause(record), sentence)
-    if is_new:
-        platform.book.note("at_risk", sentence, record.id, predicted_s=predicted_s)
-        offers.release(platform, f"the promise of {record.name} is in danger")
-    return is_new
+    sentence = sentences.tell_at_risk(predicted_s, record.deadline_s)
+    endangered = record.with_condition("at_risk", transitions.find_cause(record), sentence, context.now_s)
+    event = EventRecord(context.now_s, "at_risk", sentence, record.id, {"predicted_s": predicted_s})
+    context.staging.stage(Effects(endangered, (event,) if at_risk is None else ()))
+    if at_risk is None:
+        offers.release(context, f"the promise of {record.name} is in danger")
+    return at_risk is None
 
 
-def miss(platform: Context, record: JobRecord) -> bool:
+def miss(context: Context, record: JobRecord) -> bool:
     """Count a promise as missed; the job runs on as the first of the best-effort jobs."""
-    cause = effects.tell_cause(record)
-    sentence = f"its deadline passed before it ended ({cause}); it runs on as the first of the best-effort jobs"
-    platform.book.clear_condition(record.id, "at_risk")
-    platform.book.change(record.id, missed=cause, plan=None)
-    platform.book.note("missed", sentence, record.id, cause=cause)
-    view = platform.world.jobs.get(JobId(record.id))
+    cause = transitions.find_cause(record)
+    record = replace(record.without_condition("at_risk"), missed=cause, plan=None)
+    event = EventRecord(context.now_s, "missed", sentences.tell_missed(cause), record.id, {"cause": cause})
+    context.staging.stage(Effects(record, (event,)))
+    view = context.world.jobs.get(JobId(record.id))
     if view is None:
         return False
-    platform.world.set_promise(view.job.id, None)
-    platform.world.revise(platform.build_job(platform.book.jobs[record.id]), platform.clock.now_s())
+    context.world.set_promise(view.job.id, None)
+    context.world.revise(context.build_job(record), context.now_s)
     return True
 
 
-def watch_budget(platform: Context, record: JobRecord) -> bool:
+def check_budget(context: Context, record: JobRecord) -> bool:
     """Pause a job whose budget is spent: it checkpoints and gives its devices back."""
-    price = platform.options.price_per_device_hour
-    view = platform.world.jobs.get(JobId(record.id))
-    if price is None or view is None or "budget" not in record.spec:
+    price, budget_usd = context.options.price_per_device_hour, record.spec.budget_usd
+    view = context.world.jobs.get(JobId(record.id))
+    if price is None or budget_usd is None or view is None or view.job.purpose is Purpose.PROBE:
         return False
-    budget_usd = JobFile.model_validate(record.spec).budget_usd
-    spent_usd = view.served_at(platform.clock.now_s()) / 3600.0 * price
-    if budget_usd is None or spent_usd < budget_usd:
+    if view.served_at(context.now_s) / 3600.0 * price < budget_usd:
         return False
-    effects.pause(platform, record.id, "budget", f"its budget of {record.spec['budget']} is spent")
+    transitions.pause(context, record.id, "budget", f"its budget of {record.spec.budget} is spent")
     return True
 
 
-def is_admitted(decision: Decision, job: Job) -> bool:
-    """Whether a rehearsed decision admits a job, with a plan that meets its deadline where there is one."""
-    answer = decision.answers.get(job.id)
-    return answer is not None and answer.status is Status.ADMITTED
-
-
-def update_predictions(platform: Context, decision: Decision) -> None:
-    """Write down when each running job, and each whose plan has changed, is now expected to end."""
-    for record in platform.book.active():
-        if record.state is State.OFFERED or (not record.devices and record.id not in decision.promises):
-            continue
-        predicted_s = platform.predict(record.id)
-        if predicted_s is None or predicted_s == inf:
-            continue
-        if record.predicted_s is None or abs(predicted_s - record.predicted_s) > PREDICTION_STEP_S:
-            platform.book.change(record.id, predicted_s=predicted_s)
+def check_wait_for_probe(context: Context, record: JobRecord) -> bool:
+    """Decline a job that could not be measured by the time it was told; returns whether it was."""
+    if context.now_s < (record.answer_by_s or inf):
+        return False
+    transitions.end_probe(context, record.id)
+    record = context.staging.jobs[record.id]
+    declined = transitions.decline(record, NO_DEVICE, sentences.UNMEASURED_IN_TIME, context.now_s)
+    context.staging.stage(declined)
+    return True

@@ -43,12 +43,12 @@ def measure(path: Path) -> int:
     return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file() and not entry.is_symlink())
 
 
-def list_usage(home: StateDir) -> list[Removable]:
+def list_usage(state_dir: StateDir) -> list[Removable]:
     """What takes space: database, logs and other files of the server, code, and each job's folders, largest first."""
-    files = [path for path in home.root.iterdir() if path.is_file()] if home.root.is_dir() else []
-    pieces = [piece("database" if path.name.startswith(home.database.name) else "server", path) for path in files]
-    pieces += [piece("code", path) for path in list_folders(home.code)]
-    for job in list_folders(home.jobs):
+    files = [path for path in state_dir.root.iterdir() if path.is_file()] if state_dir.root.is_dir() else []
+    pieces = [piece("database" if path.name.startswith(state_dir.database.name) else "server", path) for path in files]
+    pieces += [piece("code", path) for path in list_folders(state_dir.code)]
+    for job in list_folders(state_dir.jobs):
         pieces += [piece(path.name, path) for path in list_folders(job)]
     return sorted(pieces, key=lambda piece: (-piece.bytes, str(piece.path)))
 
@@ -58,39 +58,41 @@ def list_folders(path: Path) -> list[Path]:
     return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
 
 
-def list_garbage(home: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
+def list_garbage(state_dir: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
     """What may go now."""
-    fates = {fate.id: fate for fate in store.list_fates()}
+    outcomes = {outcome.id: outcome for outcome in store.list_outcomes()}
     garbage: list[Removable] = []
-    for folder in list_folders(home.jobs):
-        fate = fates.get(folder.name)
-        if fate is not None:
-            garbage += list_job_garbage(home, fate, now_s, keep_days)
+    for folder in list_folders(state_dir.jobs):
+        outcome = outcomes.get(folder.name)
+        if outcome is not None:
+            garbage += list_job_garbage(state_dir, outcome, now_s, keep_days)
         elif not is_young(folder):
             garbage.append(piece("job", folder))
-    used = {fate.archive for fate in fates.values() if not is_old(fate, now_s, keep_days)}
-    unused = [folder for folder in list_folders(home.code) if folder.name not in used]
+    used = {outcome.archive for outcome in outcomes.values() if not is_old(outcome, now_s, keep_days)}
+    unused = [folder for folder in list_folders(state_dir.code) if folder.name not in used]
     return garbage + [piece("code", folder) for folder in unused if not is_young(folder)]
 
 
-def list_job_garbage(home: StateDir, fate: JobOutcome, now_s: float, keep_days: float) -> list[Removable]:
+def list_job_garbage(state_dir: StateDir, outcome: JobOutcome, now_s: float, keep_days: float) -> list[Removable]:
     """What of one job's folder may go now."""
-    if fate.active:
+    if outcome.active:
         return []
-    if is_old(fate, now_s, keep_days):
-        return [piece("job", home.job_folder(fate.id))]
+    if is_old(outcome, now_s, keep_days):
+        return [piece("job", state_dir.job_folder(outcome.id))]
     # one that is being written while a cancelled job ends has a name with a dot
-    checkpoints = [one for one in list_folders(home.checkpoints(fate.id)) if one.name[0] != "." or not is_young(one)]
-    is_past = fate.state is State.CANCELLED and is_old(fate, now_s, KEEP_CANCELLED_DAYS)
+    checkpoints = [
+        one for one in list_folders(state_dir.checkpoints(outcome.id)) if one.name[0] != "." or not is_young(one)
+    ]
+    is_past = outcome.state is State.CANCELLED and is_old(outcome, now_s, KEEP_CANCELLED_DAYS)
     found = {"checkpoint": checkpoints if is_past else checkpoints[:-1]}
-    found["probe"] = [home.scratch(fate.id)]
-    found["secrets"] = [home.secrets_file(fate.id)]
+    found["probe"] = [state_dir.scratch(outcome.id)]
+    found["secrets"] = [state_dir.secrets_file(outcome.id)]
     return [piece(kind, path) for kind, paths in found.items() for path in paths if path.exists()]
 
 
-def is_old(fate: JobOutcome, now_s: float, days: float) -> bool:
+def is_old(outcome: JobOutcome, now_s: float, days: float) -> bool:
     """Whether a job ended so long ago."""
-    return not fate.active and fate.finished_s is not None and fate.finished_s < now_s - days * DAY_S
+    return not outcome.active and outcome.finished_s is not None and outcome.finished_s < now_s - days * DAY_S
 
 
 def is_young(path: Path) -> bool:
@@ -103,9 +105,9 @@ def piece(kind: str, path: Path) -> Removable:
     return Removable(kind, path, measure(path))
 
 
-def collect(home: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
+def collect(state_dir: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
     """Remove what may go; returns what went."""
-    garbage = list_garbage(home, store, now_s, keep_days)
+    garbage = list_garbage(state_dir, store, now_s, keep_days)
     store.prune(now_s - keep_days * DAY_S)
     for one in garbage:
         if one.path.is_file():
@@ -115,13 +117,13 @@ def collect(home: StateDir, store: Store, now_s: float, keep_days: float = KEEP_
     return garbage
 
 
-def keep_house(home: StateDir, store: Store, now_s: Callable[[], float], keep_days: float, ended: Event) -> None:
+def keep_house(state_dir: StateDir, store: Store, now_s: Callable[[], float], keep_days: float, ended: Event) -> None:
     """Remove what may go, now and then, until the server has ended. What goes wrong is logged and tried again."""
     wait_s = FIRST_S
     while not ended.wait(wait_s):
         wait_s = HOUR_S
         try:
-            gone = collect(home, store, now_s(), keep_days)
+            gone = collect(state_dir, store, now_s(), keep_days)
         except (OSError, SQLAlchemyError):
             logger.exception("keeping house failed; it is tried again in an hour")
             continue

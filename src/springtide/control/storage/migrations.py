@@ -3,6 +3,7 @@
 A step is never edited once released: a change of the tables is a new step at the end of `STEPS`.
 """
 
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -38,12 +39,22 @@ def name_danger(connection: Connection) -> None:
         connection.execute(text(f"UPDATE jobs SET endangered = true WHERE {unplanned}"))
 
 
+def name_measuring(connection: Connection) -> None:
+    """Step 4: that a job is only to be measured is said in its row, no longer in a list beside it."""
+    if "measure_only" not in list_columns(connection):
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN measure_only BOOLEAN NOT NULL DEFAULT false"))
+    listed = connection.execute(text("SELECT value FROM facts WHERE name = 'plans'")).scalar_one_or_none()
+    for job_id in json.loads(listed) if isinstance(listed, str) else listed or ():
+        connection.execute(text("UPDATE jobs SET measure_only = true WHERE id = :id"), {"id": job_id})
+    connection.execute(text("DELETE FROM facts WHERE name = 'plans'"))
+
+
 def list_columns(connection: Connection) -> set[str]:
     """The columns of the table of jobs as it is."""
     return {column["name"] for column in inspect(connection).get_columns("jobs")}
 
 
-STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger)
+STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring)
 VERSION = len(STEPS)
 
 

@@ -4,9 +4,11 @@ A record says what is true and was decided; what follows from it (views, answers
 All instants are platform time, in seconds since 1970.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from springtide.core.job_file import JobFile
 
 
 class State(StrEnum):
@@ -59,7 +61,7 @@ class JobRecord:
     name: str
     user: str
     state: State
-    spec: dict[str, Any]
+    spec: JobFile
     submitted_s: float
     seq: int = 0
     archive: str = ""
@@ -102,6 +104,8 @@ class JobRecord:
     accept_offer: bool = False
     #: What was expected when it was answered, to be compared with what came.
     expected_s: float | None = None
+    #: Whether it ends once its speed is measured: somebody asked for a plan.
+    measure_only: bool = False
 
     @property
     def active(self) -> bool:
@@ -111,6 +115,18 @@ class JobRecord:
     def condition(self, kind: str) -> Condition | None:
         """The condition of a kind, if it holds."""
         return next((one for one in self.conditions if one.kind == kind), None)
+
+    def with_condition(self, kind: str, reason: str, sentence: str, now_s: float) -> "JobRecord":
+        """The record with a condition that holds, since now if it is new."""
+        old = self.condition(kind)
+        new = Condition(kind, reason, sentence, now_s if old is None else old.since_s)
+        return replace(self, conditions=(*(one for one in self.conditions if one.kind != kind), new))
+
+    def without_condition(self, kind: str) -> "JobRecord":
+        """The record without a condition; itself if that does not hold."""
+        if self.condition(kind) is None:
+            return self
+        return replace(self, conditions=tuple(one for one in self.conditions if one.kind != kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +211,7 @@ class UserRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderRecord:
+class InstructionRecord:
     """An instruction for the executor, stored before it is sent."""
 
     job: str

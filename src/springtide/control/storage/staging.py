@@ -1,94 +1,98 @@
 """The reconciler's working copy of the store: active jobs in memory, and changes staged until they are committed.
 
-Whoever decides something writes it here first; `commit` makes it durable, and only then does anyone act on it.
+Whoever decides something stages it here as `Effects`; `commit` makes it durable, and only then does anyone act on it.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide.control.clock import Clock
-from springtide.control.storage.records import Condition, EventRecord, JobRecord, OfferRecord, OrderRecord, SpeedRecord
+from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, OfferRecord, SpeedRecord
 from springtide.control.storage.store import Batch, Store
 from springtide.executors.protocol import Instruction
 from springtide.executors.wire import dump_instruction
 
 
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What follows for one job: its record from now on, what is told of it, and what the executor is to do."""
+
+    record: JobRecord
+    events: tuple[EventRecord, ...] = ()
+    instruction: Instruction | None = None
+    offers: tuple[OfferRecord, ...] = ()
+
+
 class Staging:
     """Active jobs by id in arrival order, speeds as they are asked for, and one batch of changes."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.clock = clock
         self.jobs: dict[str, JobRecord] = {record.id: record for record in store.active_jobs()}
         self.batch = Batch()
-        self._speeds: dict[str, SpeedRecord] = {}
+        self._speeds: dict[str, dict[str, SpeedRecord]] = {}
         self.next_seq = store.next_seq()
 
-    def active(self) -> list[JobRecord]:
+    def list_active(self) -> list[JobRecord]:
         """Jobs to which something is still to happen; one that ended stays in `jobs` until the commit."""
         return [record for record in self.jobs.values() if record.active]
 
-    def add(self, record: JobRecord) -> JobRecord:
+    def add(self, record: JobRecord, *events: EventRecord) -> JobRecord:
         """Stage a new job under the next number."""
         record = replace(record, seq=self.next_seq)
         self.next_seq += 1
-        self.jobs[record.id] = self.batch.jobs[record.id] = record
-        return record
+        return self.stage(Effects(record, events))
 
     def change(self, job_id: str, **fields: Any) -> JobRecord:
-        """Stage a change of a job; one that has ended leaves the working copy at the next commit."""
-        record = replace(self.jobs[job_id], **fields)
-        self.jobs[job_id] = self.batch.jobs[job_id] = record
+        """Stage a change of a job's record alone."""
+        return self.stage(Effects(replace(self.jobs[job_id], **fields)))
+
+    def stage(self, effects: Effects) -> JobRecord:
+        """Stage what follows for a job; one that has ended leaves the working copy at the next commit."""
+        record = effects.record
+        self.jobs[record.id] = self.batch.jobs[record.id] = record
+        self.batch.events += effects.events
+        self.batch.offers.update((offer.id, offer) for offer in effects.offers)
+        if effects.instruction is not None:
+            self.send(effects.instruction)
         return record
 
-    def set_condition(self, job_id: str, kind: str, reason: str, sentence: str) -> bool:
-        """Stage that a condition holds; returns whether that is new."""
-        record = self.jobs[job_id]
-        old = record.condition(kind)
-        since_s = old.since_s if old is not None else self.clock.now_s()
-        others = tuple(one for one in record.conditions if one.kind != kind)
-        self.change(job_id, conditions=(*others, Condition(kind, reason, sentence, since_s)))
-        return old is None
+    def send(self, one: Instruction) -> None:
+        """Stage an instruction."""
+        self.batch.instructions.append(InstructionRecord(one.job, one.generation, one.key, dump_instruction(one)))
 
-    def clear_condition(self, job_id: str, kind: str) -> bool:
-        """Stage that a condition holds no longer; returns whether it did."""
-        record = self.jobs[job_id]
-        if record.condition(kind) is None:
-            return False
-        self.change(job_id, conditions=tuple(one for one in record.conditions if one.kind != kind))
-        return True
-
-    def note(self, kind: str, sentence: str, job_id: str | None = None, **data: Any) -> None:
+    def add_event(self, at_s: float, kind: str, sentence: str, job_id: str | None = None, **data: Any) -> None:
         """Stage an event."""
-        self.batch.events.append(EventRecord(self.clock.now_s(), kind, sentence, job_id, data))
-
-    def put_offer(self, offer: OfferRecord) -> None:
-        """Stage an offer."""
-        self.batch.offers[offer.id] = offer
+        self.batch.events.append(EventRecord(at_s, kind, sentence, job_id, data))
 
     def put_fact(self, name: str, value: Any) -> None:
         """Stage a fact."""
         self.batch.facts[name] = value
 
-    def order(self, instruction: Instruction) -> None:
-        """Stage an instruction."""
-        body = dump_instruction(instruction)
-        self.batch.orders.append(OrderRecord(instruction.job, instruction.generation, instruction.key, body))
+    def read_fact(self, name: str) -> Any:
+        """A fact, as staged or as stored."""
+        staged = self.batch.facts.get(name)
+        return self.store.fact(name) if staged is None else staged
 
-    def speed(self, key: str) -> SpeedRecord | None:
-        """What is known of the speed of some code."""
-        if key not in self._speeds:
-            known = self.store.speed(key)
-            if known is None:
-                return None
-            self._speeds[key] = known
-        return self._speeds[key]
+    def list_open_offers(self, job_id: str) -> list[OfferRecord]:
+        """The open offers of a job, the first one first, as staged or as stored."""
+        stored = {offer.id: offer for offer in self.store.offers(job_id)}
+        staged = {offer.id: offer for offer in self.batch.offers.values() if offer.job == job_id}
+        return [offer for _, offer in sorted({**stored, **staged}.items()) if offer.state == "open"]
+
+    def list_speeds(self, speed_key: str) -> dict[str, SpeedRecord]:
+        """What is known of the speed of some code, by device type."""
+        known = self._speeds.get(speed_key)
+        if known is None:
+            known = {speed.device_type: speed for speed in self.store.speeds(speed_key)}
+            self._speeds[speed_key] = known
+        return known
 
     def put_speed(self, speed: SpeedRecord) -> None:
         """Stage what is known of a speed."""
-        self._speeds[speed.key] = self.batch.speeds[speed.key] = speed
+        self.batch.speeds[speed.key] = speed
+        self.list_speeds(speed.key.rpartition("@")[0])[speed.device_type] = speed
 
-    def commit(self) -> list[OrderRecord]:
+    def commit(self) -> list[InstructionRecord]:
         """Write everything staged in one transaction; returns the instructions that may now be carried out."""
         batch, self.batch = self.batch, Batch()
         if not batch:
@@ -100,4 +104,4 @@ class Staging:
             raise
         for job_id in [job_id for job_id in batch.jobs if not self.jobs[job_id].active]:
             del self.jobs[job_id]
-        return batch.orders
+        return batch.instructions

@@ -22,6 +22,18 @@ def find_home() -> "StateDir":
 
 
 @dataclass(frozen=True, slots=True)
+class JobPaths:
+    """Where the processes of a job read and write; `code` holds the unpacked archives of all jobs."""
+
+    code: Path
+    logs: Path
+    output: Path
+    checkpoints: Path
+    scratch: Path
+    secrets_file: Path
+
+
+@dataclass(frozen=True, slots=True)
 class StateDir:
     """Paths below one state directory."""
 
@@ -116,6 +128,11 @@ class StateDir:
         """The values of a job's secrets while it lives."""
         return self.job_folder(job_id) / "secrets.json"
 
+    def list_paths(self, job_id: str) -> JobPaths:
+        """All paths of a job."""
+        kept = self.logs(job_id), self.output(job_id), self.checkpoints(job_id)
+        return JobPaths(self.code, *kept, self.scratch(job_id), self.secrets_file(job_id))
+
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, completely or not at all."""
@@ -126,19 +143,19 @@ def write_private(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def write_secrets(home: StateDir, job_id: str, values: Mapping[str, str], owner: str | None = None) -> None:
+def write_secrets(state_dir: StateDir, job_id: str, values: Mapping[str, str], owner: str | None = None) -> None:
     """Keep the secrets of a job until it ends; the folder they lie in is that of the user whom its processes run as."""
     if not values:
         return
-    write_private(home.secrets_file(job_id), json.dumps(dict(values)))
+    write_private(state_dir.secrets_file(job_id), json.dumps(dict(values)))
     if owner is not None:
-        shutil.chown(home.job_folder(job_id), owner)
+        shutil.chown(state_dir.job_folder(job_id), owner)
 
 
-def read_address(home: StateDir) -> dict[str, Any] | None:
+def read_address(state_dir: StateDir) -> dict[str, Any] | None:
     """Where the server of this state directory said it listens; None if none did."""
     try:
-        address: dict[str, Any] = json.loads(home.address.read_text())
+        address: dict[str, Any] = json.loads(state_dir.address.read_text())
     except (OSError, ValueError):
         return None
     return address

@@ -19,20 +19,21 @@ from springtide.control.storage.records import (
     ACTIVE,
     Condition,
     EventRecord,
+    InstructionRecord,
     JobOutcome,
     JobRecord,
     OfferRecord,
-    OrderRecord,
     PlanRecord,
     SpeedRecord,
     State,
     UserRecord,
 )
-from springtide.control.storage.tables import EVENTS, FACTS, JOBS, OFFERS, ORDERS, SPEEDS, USERS
+from springtide.control.storage.tables import EVENTS, FACTS, INSTRUCTIONS, JOBS, OFFERS, SPEEDS, USERS
+from springtide.core.job_file import JobFile
 
 RECENT_JOBS = 256
-FORGET_ORDER = ORDERS.delete().where(
-    (ORDERS.c.job == bindparam("sent_job")) & (ORDERS.c.generation == bindparam("sent_generation"))
+FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
+    (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
 )
 
 
@@ -44,12 +45,14 @@ class Batch:
     events: list[EventRecord] = field(default_factory=list)
     offers: dict[str, OfferRecord] = field(default_factory=dict)
     speeds: dict[str, SpeedRecord] = field(default_factory=dict)
-    orders: list[OrderRecord] = field(default_factory=list)
-    sent: list[OrderRecord] = field(default_factory=list)  # orders that the executor has
+    instructions: list[InstructionRecord] = field(default_factory=list)
+    sent: list[InstructionRecord] = field(default_factory=list)  # instructions that the executor has
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.events or self.offers or self.speeds or self.orders or self.sent or self.facts)
+        return bool(
+            self.jobs or self.events or self.offers or self.speeds or self.instructions or self.sent or self.facts
+        )
 
 
 class Store:
@@ -80,11 +83,11 @@ class Store:
                 connection.execute(EVENTS.insert(), rows)
             upsert(connection, OFFERS, "id", [asdict(offer) for offer in batch.offers.values()])
             upsert(connection, SPEEDS, "key", [asdict(speed) for speed in batch.speeds.values()])
-            if batch.orders:
-                connection.execute(ORDERS.insert(), [asdict(order) for order in batch.orders])
+            if batch.instructions:
+                connection.execute(INSTRUCTIONS.insert(), [asdict(one) for one in batch.instructions])
             if batch.sent:
-                keys = [{"sent_job": order.job, "sent_generation": order.generation} for order in batch.sent]
-                connection.execute(FORGET_ORDER, keys)
+                keys = [{"sent_job": one.job, "sent_generation": one.generation} for one in batch.sent]
+                connection.execute(FORGET_INSTRUCTION, keys)
             upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
         self._remember(batch.jobs)
 
@@ -93,11 +96,11 @@ class Store:
         recent = {**self._recent, **jobs}
         self._recent = dict(list(recent.items())[-RECENT_JOBS:])
 
-    def list_orders(self) -> list[OrderRecord]:
+    def list_instructions(self) -> list[InstructionRecord]:
         """Instructions that may not have reached the executor, oldest first for each job."""
         with self.engine.connect() as connection:
-            rows = connection.execute(select(ORDERS).order_by(ORDERS.c.job, ORDERS.c.generation))
-            return [OrderRecord(**row._mapping) for row in rows]
+            rows = connection.execute(select(INSTRUCTIONS).order_by(INSTRUCTIONS.c.job, INSTRUCTIONS.c.generation))
+            return [InstructionRecord(**row._mapping) for row in rows]
 
     def next_seq(self) -> int:
         """The number that the next job will have."""
@@ -142,7 +145,7 @@ class Store:
         with self.engine.connect() as connection:
             return [read_job(row) for row in connection.execute(query.limit(limit) if limit else query)]
 
-    def list_fates(self) -> list[JobOutcome]:
+    def list_outcomes(self) -> list[JobOutcome]:
         """What became of every job, oldest first."""
         with self.engine.connect() as connection:
             rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq))
@@ -184,16 +187,12 @@ class Store:
         with self.engine.connect() as connection:
             return [OfferRecord(**row._mapping) for row in connection.execute(query)]
 
-    def speed(self, key: str) -> SpeedRecord | None:
-        """What is known of the speed of some code."""
+    def speeds(self, key: str | None = None) -> list[SpeedRecord]:
+        """What is known of the speed of some code on each device type, or of all code."""
+        query = select(SPEEDS).order_by(SPEEDS.c.key)
+        query = query.where(SPEEDS.c.key.startswith(f"{key}@", autoescape=True)) if key is not None else query
         with self.engine.connect() as connection:
-            row = connection.execute(select(SPEEDS).where(SPEEDS.c.key == key)).one_or_none()
-            return None if row is None else read_speed(row)
-
-    def speeds(self) -> list[SpeedRecord]:
-        """What is known of the speed of all code."""
-        with self.engine.connect() as connection:
-            return [read_speed(row) for row in connection.execute(select(SPEEDS).order_by(SPEEDS.c.key))]
+            return [read_speed(row) for row in connection.execute(query)]
 
     def users(self) -> list[UserRecord]:
         """Everyone who has a token; kept in memory, because every request asks and only this process changes them."""
@@ -273,6 +272,7 @@ def write_job(record: JobRecord) -> dict[str, Any]:
     """A job as a row."""
     row = {name: getattr(record, name) for name in JOBS.c.keys()}  # noqa: SIM118 - a column collection is no mapping
     row["state"] = str(record.state)
+    row["spec"] = record.spec.model_dump(mode="json", exclude_defaults=True)
     row["plan"] = None if record.plan is None else asdict(record.plan)
     row["conditions"] = [asdict(condition) for condition in record.conditions]
     row["devices"] = list(record.devices)
@@ -288,6 +288,7 @@ def read_job(row: Row[Any]) -> JobRecord:
         device_type = plan.get("device_type", plan.get("kind", ""))  # `kind` was written by 0.1
         fields["plan"] = PlanRecord(segments, plan["finish_s"], plan["held_until_s"], device_type)
     fields["state"] = State(fields["state"])
+    fields["spec"] = JobFile.model_validate(fields["spec"])
     fields["conditions"] = tuple(Condition(**condition) for condition in fields["conditions"])
     fields["devices"] = tuple(fields["devices"])
     return JobRecord(**fields)

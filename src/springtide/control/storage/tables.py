@@ -52,6 +52,7 @@ JOBS = Table(
     Column("endangered", Boolean, nullable=False, server_default=false()),
     Column("accept_offer", Boolean, nullable=False),
     Column("expected_s", Float),
+    Column("measure_only", Boolean, nullable=False, server_default=false()),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_name", "name"),
     Index("jobs_by_user", "user", "seq"),
@@ -108,7 +109,7 @@ USERS = Table(
     Column("run_as", String),
 )
 
-ORDERS = Table(
+INSTRUCTIONS = Table(
     "orders",
     METADATA,
     Column("job", String, primary_key=True),

@@ -1,0 +1,256 @@
+"""The turns in the life of one job: it arrives, is answered, gets or leaves devices, is paused, cancelled, or ends.
+
+Each brings the world, the record, the events and the instructions in line, all staged together. Who turns is decided
+elsewhere: by the policy (`effects`), by time (`timers`), by the executor (`events`), by its owner (`operations`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from springtide.control.scheduling import sentences, speeds
+from springtide.control.scheduling.context import Context, account
+from springtide.control.scheduling.instructions import make_cancel, make_change, make_probe, make_stop
+from springtide.control.scheduling.live_world import count_steps, fix_share, make_job, make_probe_job
+from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, State
+from springtide.control.storage.staging import Effects
+from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Status
+from springtide.core.jobs import JobId, Purpose
+from springtide.core.typed_curves import TypedCurves
+from springtide.executors.protocol import Instruction, Resize, Running, Start
+
+UNMEASURED = "unknown_speed"
+
+
+def answer_job(context: Context, view: JobView, answer: Answer, promise: Promise | None) -> Effects:
+    """What follows for a job from its answer."""
+    record, now_s = context.staging.jobs[view.job.id], context.now_s
+    reason = sentences.name_reason(answer.reason)
+    if answer.status is Status.ADMITTED:
+        plan = promise.plan if promise is not None else None
+        sentence = tell_admitted(context, record, answer, plan)
+        expected_s = plan.finish_s if plan is not None and plan.finish_s < inf else None
+        reason = "promised" if answer.promised else "best_effort" if record.deadline_s is None else reason
+        record = replace(
+            record, state=State.ADMITTED, promised=answer.promised, expected_s=expected_s, predicted_s=expected_s
+        )
+    elif answer.status is Status.WAITLISTED:
+        sentence = sentences.tell_waitlisted(answer, now_s)
+        by_s = None if answer.answer_by_s == inf else answer.answer_by_s
+        record = replace(record, state=State.WAITLISTED, answer_by_s=by_s)
+    else:
+        sentence = sentences.tell_declined(record, view.job, answer, now_s)
+        record = replace(record, state=State.DECLINED, finished_s=now_s)
+    record = replace(record, reason=reason, sentence=sentence, answered_s=now_s)
+    return Effects(record, (EventRecord(now_s, str(answer.status), sentence, record.id, {"reason": reason}),))
+
+
+def tell_admitted(context: Context, record: JobRecord, answer: Answer, plan: Plan | None) -> str:
+    """The sentence of an admitted job; only of a promise it matters how sure its speed is."""
+    margin = answer.promised and speeds.has_margin(context.find_known(record))
+    return sentences.tell_admitted(record, answer, plan, margin, context.now_s)
+
+
+def change_devices(context: Context, effects: Effects, view: JobView, why: str, data: Mapping[str, Any]) -> Effects:
+    """What follows when a job is to have the devices of its view: the instruction, the record, the event."""
+    record, inventory, now_s = effects.record, context.inventory, context.now_s
+    given, run_as = inventory.name_devices(view.devices), context.find_run_as(record.user)
+    is_probe = view.job.purpose is Purpose.PROBE
+    instruction: Instruction
+    if is_probe and given and not record.devices:
+        instruction = make_probe(record, given, context.state_dir, run_as)
+        context.world.revise(fix_share(view.job, inventory.count_types(given)), now_s)
+    else:
+        workers = speeds.deal_workers(view.job.typed, inventory, given)
+        instruction = make_change(record, given, workers, context.state_dir, run_as)
+    if is_probe:
+        sentence = f"measures its speed on {', '.join(given)}" if given else sentences.PROBE_YIELDS
+        event = EventRecord(now_s, "probing", sentence, record.id, {"devices": list(given)})
+    else:
+        record, event = tell_change(context, record, instruction, given, why, data)
+    record = replace(account(record, view, now_s), generation=instruction.generation, devices=given)
+    return Effects(record, (*effects.events, event), instruction, effects.offers)
+
+
+def tell_change(
+    context: Context,
+    record: JobRecord,
+    instruction: Instruction,
+    given: tuple[str, ...],
+    why: str,
+    data: Mapping[str, Any],
+) -> tuple[JobRecord, EventRecord]:
+    """How a job's devices change and why, as state and condition of its record and as an event."""
+    inventory, held, now_s = context.inventory, record.devices, context.now_s
+    workers = list(instruction.workers) if isinstance(instruction, Start | Resize) else []
+    facts = {"from": len(held), "to": len(given), "devices": list(given), "workers": workers, **data}
+    if held and given:
+        verb = "grows" if len(given) > len(held) else "shrinks" if len(given) < len(held) else "moves"
+        sentence = sentences.tell_change(inventory.describe(held), inventory.describe(given), verb, why)
+        record = record.with_condition("rescaling", verb, sentence, now_s)
+        record = replace(record, rescales=record.rescales + 1)
+    elif given:
+        verb, sentence = "placed", sentences.tell_change("", ", ".join(given), "placed", why)
+    else:
+        verb, sentence = "suspended", sentences.tell_change("", "", "suspended", why)
+        record = replace(record.without_condition("rescaling"), state=State.ADMITTED)
+    if given:
+        first_s = now_s if record.first_start_s is None else record.first_start_s
+        first_type = record.first_device_type or inventory.type_of(given[0])
+        record = replace(record, first_start_s=first_s, first_device_type=first_type)
+    return record, EventRecord(now_s, verb, sentence, record.id, facts)
+
+
+def deal_anew(context: Context, record: JobRecord, before: TypedCurves | None) -> None:
+    """Move single logical workers between the devices of a job, if its speeds on them call for another mapping."""
+    view = context.world.jobs[JobId(record.id)]
+    old, new = (speeds.deal_workers(typed, context.inventory, record.devices) for typed in (before, view.job.typed))
+    if new and new != old:
+        context.staging.stage(change_devices(context, Effects(record), view, sentences.DEALT_ANEW, {}))
+
+
+def arrive(context: Context, record: JobRecord) -> None:
+    """Put a job before the policy: itself if its speed is known or nothing is promised, else a probe."""
+    known = context.find_known(record)
+    steps, elastic = count_steps(record, known), record.spec.elastic
+    measured = steps is not None and speeds.is_measured(known)
+    if record.deadline_s is not None and elastic and not measured:
+        arrive_probe(context, record, speeds.list_device_types(record, context.inventory))
+        return
+    workers = record.logical_workers or speeds.find_workers(known)
+    record = context.staging.change(record.id, total_steps=steps if elastic else None, logical_workers=workers)
+    context.world.arrive(make_job(record, known, context.inventory), context.now_s)
+
+
+def arrive_probe(context: Context, record: JobRecord, where: Sequence[str]) -> None:
+    """Put the probe of a job before the policy, to be measured on one of these device types."""
+    context.staging.change(record.id, state=State.PROBING, reason=UNMEASURED, sentence=sentences.PROBING)
+    context.world.arrive(make_probe_job(record, context.inventory, where), context.now_s)
+
+
+def end_probe(context: Context, job_id: str) -> bool:
+    """Take a job's probe out of the world, with the devices it held; returns whether there was one."""
+    view = context.world.jobs.get(JobId(job_id))
+    if view is None or view.job.purpose is not Purpose.PROBE:
+        return False
+    context.world.finish(view.job.id, context.now_s)
+    context.staging.change(job_id, devices=())
+    return True
+
+
+def leave_devices(context: Context, job_id: str) -> None:
+    """A job gave its devices back by itself: correct world and record. One whose probe ended is put to the policy."""
+    staging, world = context.staging, context.world
+    if end_probe(context, job_id):
+        arrive(context, staging.jobs[job_id])
+        return
+    world.apply(Decision(allocations={JobId(job_id): ()}), context.now_s)
+    record = account(staging.jobs[job_id], world.jobs[JobId(job_id)], context.now_s)
+    staging.stage(Effects(replace(record, devices=(), state=State.ADMITTED)))
+
+
+def leave_world(context: Context, record: JobRecord) -> JobRecord:
+    """Take a job, or its probe, out of the world; returns its record with all that it has used."""
+    view = context.world.jobs.get(JobId(record.id))
+    if view is None:
+        return record
+    context.world.finish(view.job.id, context.now_s)
+    return account(record, view, context.now_s)
+
+
+def end_job(context: Context, job_id: str, state: State, reason: str, sentence: str, at_s: float) -> None:
+    """Take a job out of the world and close its record."""
+    record = leave_world(context, context.staging.jobs[job_id])
+    context.staging.stage(close(record, state, reason, sentence, at_s, context.now_s))
+
+
+def close(record: JobRecord, state: State, reason: str, sentence: str, at_s: float, now_s: float) -> Effects:
+    """What follows when a job has ended; one that ends after its deadline has missed its promise."""
+    missed = record.missed
+    if record.promised and not missed and (record.deadline_s or inf) < at_s:
+        missed = find_cause(record)
+    record = replace(
+        record,
+        state=state,
+        reason=reason,
+        sentence=sentence,
+        finished_s=at_s,
+        devices=(),
+        conditions=(),
+        missed=missed,
+        predicted_s=None,
+    )
+    told = sentence + sentences.tell_margin(record)
+    return Effects(record, (EventRecord(now_s, str(state), told, record.id, {"reason": reason}),))
+
+
+def find_cause(record: JobRecord) -> str:
+    """Why a promise was missed, in a word: lost capacity, faults, or a job slower than it was measured."""
+    risk = record.condition("at_risk")
+    if risk is not None and risk.reason == "lost_capacity":
+        return risk.reason
+    return "faults" if record.faults else "slower_than_measured"
+
+
+def decline(record: JobRecord, reason: str, sentence: str, now_s: float) -> Effects:
+    """What follows when a job is declined without asking a policy."""
+    declined = replace(
+        record, state=State.DECLINED, reason=reason, sentence=sentence, answered_s=now_s, finished_s=now_s
+    )
+    return Effects(declined, (EventRecord(now_s, "declined", sentence, record.id, {"reason": reason}),))
+
+
+def cancel(context: Context, job_id: str, sentence: str) -> None:
+    """End a job because its owner said so."""
+    record = context.staging.jobs[job_id]
+    if record.generation:
+        instruction = make_cancel(job_id, record.generation + 1, "cancelled")
+        context.staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
+    end_job(context, job_id, State.CANCELLED, "cancelled", sentence, context.now_s)
+
+
+def pause(context: Context, job_id: str, reason: str, sentence: str) -> None:
+    """Checkpoint a job and take it out of the world until it is resumed."""
+    record = leave_world(context, context.staging.jobs[job_id])
+    stop = make_stop(record, reason) if record.devices else None
+    generation = record.generation if stop is None else stop.generation
+    record = replace(record, state=State.PAUSED, reason=reason, sentence=sentence, predicted_s=None)
+    event = EventRecord(context.now_s, "paused", sentence, job_id, {"reason": reason})
+    context.staging.stage(Effects(replace(record, generation=generation, devices=()), (event,), stop))
+
+
+def start_again(context: Context, job_id: str) -> None:
+    """Start what should be running under a new generation, from its last checkpoint, on the same devices."""
+    record = context.staging.jobs[job_id]
+    run_as = context.find_run_as(record.user)
+    instruction: Instruction
+    if record.state is State.PROBING:
+        instruction = make_probe(record, record.devices, context.state_dir, run_as)
+    else:
+        view = context.world.jobs.get(JobId(job_id))
+        typed = view.job.typed if view is not None else None
+        workers = speeds.deal_workers(typed, context.inventory, record.devices)
+        instruction = make_change(replace(record, devices=()), record.devices, workers, context.state_dir, run_as)
+        record = record.with_condition("recovering", "lost", sentences.LOST, context.now_s)
+        record = replace(record, faults=record.faults + 1)
+    context.staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
+
+
+def end_stray(context: Context, name: str, running: Running) -> None:
+    """Cancel what runs although it has ended or was never ours."""
+    if name in context.staging.jobs or running.state == "stopping":
+        return
+    known = context.staging.store.job(name)
+    if known is None or not known.active:
+        generation = max(running.generation, 0 if known is None else known.generation) + 1
+        context.staging.send(make_cancel(name, generation, "stray"))
+
+
+def give_up(context: Context, refused: InstructionRecord, why: str) -> None:
+    """An instruction is refused again and again: its job fails with the executor's words, its devices are free."""
+    sentence = f"the executor refuses to {refused.body.get('kind', 'obey')} it: {why}"
+    context.staging.add_event(context.now_s, "order_refused", sentence, refused.job, generation=refused.generation)
+    record = context.staging.jobs.get(refused.job)
+    if record is not None and record.active and record.devices:
+        end_job(context, refused.job, State.FAILED, "refused_by_executor", sentence, context.now_s)
