@@ -6,7 +6,7 @@ compilation of a policy's inner loops happen before.
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, process_time
 
@@ -50,15 +50,7 @@ def simulate(trace: Trace, policy: str, cluster: Cluster, watchers: Sequence[Obs
     """The report of a trace under the policy of that name."""
     entry = find_policy(policy)
     warm_up(entry)
-    jobs = trace.jobs if entry.typed else forget_types(trace.jobs)
-    return replay(ReplayRun(trace.name, policy, jobs, cluster), partial(decide, entry), watchers)
-
-
-def forget_types(jobs: Sequence[Job]) -> Sequence[Job]:
-    """The jobs as a policy without types must take them: on any device as fast as on the slowest type."""
-    if all(job.typed is None for job in jobs):
-        return jobs
-    return [job if job.typed is None else replace(job, curve=job.typed.slowest, typed=None) for job in jobs]
+    return replay(ReplayRun(trace.name, policy, trace.jobs, cluster), partial(decide, entry), watchers)
 
 
 def warm_up(policy: PolicyEntry) -> float:

@@ -16,17 +16,13 @@ from springtide.placement.type_pools import pools_of
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED
 from springtide.policies.planning.admission import Propose
 from springtide.policies.pools.best_effort import share_out
-from springtide.policies.pools.pool_decisions import MEMORY, PoolCache, PoolDecisions, deal
+from springtide.policies.pools.partition import MEMORY, PoolCache, join_refusals, refuse_types
+from springtide.policies.pools.pool_decisions import PoolDecisions, deal
 from springtide.policies.pools.spanning import bridge
 from springtide.policies.pools.spanning_parts import widen_promise
 from springtide.policies.pools.transfers import list_pressing, make_way
 
 ASKERS = 2  # jobs for which others are asked to change their pool, per decision
-
-
-def is_mixed(snapshot: Snapshot) -> bool:
-    """Whether all jobs have speeds by device type; there may be devices of one type only, while others are drained."""
-    return bool(snapshot.jobs) and all(view.job.typed is not None for view in snapshot.jobs.values())
 
 
 def decide_pools(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:
@@ -90,8 +86,15 @@ def answer_all(pooled: PoolDecisions) -> dict[JobId, Answer]:
     for job_id, view in pooled.snapshot.jobs.items():
         if view.status is Status.PENDING and view.job.best_effort:
             answers[job_id] = BEST_EFFORT
+        elif view.status is Status.PENDING and job_id not in answers and not runs_in(pooled, view):
+            answers[job_id] = refuse_types(view, pooled.snapshot.cluster)
     answers |= dict.fromkeys(pooled.spans, PROMISED)
     return {job_id: answer for job_id, answer in answers.items() if answer is not None}
+
+
+def runs_in(pooled: PoolDecisions, view: JobView) -> bool:
+    """Whether there is a pool that a job can run in."""
+    return view.job.typed is not None and any(device_type in view.job.typed.curves for device_type in pooled.decisions)
 
 
 def join_answers(pooled: PoolDecisions, job_id: JobId, given: list[Answer]) -> Answer | None:
@@ -108,17 +111,6 @@ def join_answers(pooled: PoolDecisions, job_id: JobId, given: list[Answer]) -> A
     if len(given) < asked:
         return None  # one of them lets it wait on
     return join_refusals(given)
-
-
-def join_refusals(given: list[Answer]) -> Answer:
-    """A refusal for want of room if room was what one pool lacked, with the best offers of all."""
-    told = next((answer for answer in given if answer.reason == "no_room"), given[0])
-    offers = [offer for answer in given for offer in answer.offers]
-    best = [
-        *sorted(offers, key=lambda offer: (-offer.work, offer.deadline_s))[:1],
-        *sorted(offers, key=lambda offer: (offer.deadline_s, -offer.work))[:1],
-    ]
-    return replace(told, offers=tuple(dict.fromkeys(best)))
 
 
 def allocate(pooled: PoolDecisions, answers: Mapping[JobId, Answer]) -> dict[JobId, Devices]:

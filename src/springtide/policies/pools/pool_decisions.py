@@ -21,18 +21,10 @@ from springtide.placement.type_pools import Pool, pools_of
 from springtide.policies.planning.admission import OPEN as ADMITTING
 from springtide.policies.planning.admission import Caution, Draft, Propose, admit, decide_firmly
 from springtide.policies.planning.plan_table import PlanTable
+from springtide.policies.pools.partition import MEMORY, PoolCache
 from springtide.policies.pools.spanning_parts import PartDecision, hear, is_spanning, narrow_newcomer, narrow_part
 
 OPEN = (Status.PENDING, Status.WAITLISTED)  # the jobs that wait for an answer
-MEMORY = "pools"  # key in the policy's memory: {kind: what the pool's own planning remembers}
-
-
-@dataclass(slots=True)
-class PoolCache:
-    """What one decision leaves to the next: the ledger of each pool, and each job as a pool saw it."""
-
-    tables: dict[str, PlanTable] = field(default_factory=dict)
-    seen: dict[tuple[str, JobId], tuple[JobView, JobView]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -79,7 +71,7 @@ def deal(
     old = snapshot.cache if isinstance(snapshot.cache, PoolCache) else PoolCache()
     pools = order_pools(snapshot)
     pooled = PoolDecisions(
-        now_s, snapshot, PoolCache(dict(old.tables), old.seen), pools[0].device_type, moves=moves, spans=spans
+        now_s, snapshot, PoolCache(dict(old.pools), old.seen), pools[0].device_type, moves=moves, spans=spans
     )
     for pool in pools:
         pooled.decisions[pool.device_type] = decide_pool(pooled, pool, propose)
@@ -131,7 +123,7 @@ def decide_pool(pooled: PoolDecisions, pool: Pool, propose: Propose) -> Decision
         elif pooled.mix_of(job_id) and (word := hear(decision, inside.jobs, job_id)):
             pooled.words[job_id] = word
     assert isinstance(decision.cache, PlanTable)
-    pooled.cache.tables[pool.device_type] = decision.cache
+    pooled.cache.pools[pool.device_type] = decision.cache
     return decision
 
 
@@ -168,7 +160,7 @@ def look_inside(pooled: PoolDecisions, pool: Pool) -> Snapshot:
     leaving = tuple(job_id for job_id, device_type in pooled.moves.items() if device_type != pool.device_type)
     finished = Changes((*snapshot.changes.finished, *leaving))
     memory = pooled.memory.get(pool.device_type, {}) if pool.device_type == pooled.first else {}
-    return Snapshot(pool.cluster, jobs, free, finished, memory, pooled.cache.tables.get(pool.device_type))
+    return Snapshot(pool.cluster, jobs, free, finished, memory, pooled.cache.pools.get(pool.device_type))
 
 
 def free_devices(pooled: PoolDecisions, pool: Pool) -> tuple[int, ...]:
