@@ -37,13 +37,12 @@ def conclude(pooled: PoolDecisions) -> Decision:
     """All pools' decisions as one, with devices for the best-effort jobs."""
     answers = answer_all(pooled)
     allocations = allocate(pooled, answers)
-    reasons = {job_id: text for decision in pooled.decisions.values() for job_id, text in decision.reasons.items()}
     wake_at_s = min(decision.wake_at_s for decision in pooled.decisions.values())
     return Decision(
         answers=answers,
         promises=join_promises(pooled),
         allocations=allocations,
-        reasons=reasons,
+        optional=frozenset().union(*[decision.optional for decision in pooled.decisions.values()]),
         wake_at_s=wake_at_s,
         memory=remember(pooled),
         cache=forget(pooled.cache, pooled.snapshot),

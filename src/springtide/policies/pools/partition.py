@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from springtide.core.checks import check_decision
 from springtide.core.decisions import Answer, Changes, Decision, JobView, Promise, Snapshot, Status
 from springtide.core.devices import Cluster, Devices, count_devices
 from springtide.core.jobs import JobId
@@ -45,15 +44,12 @@ def is_partitioned(snapshot: Snapshot) -> bool:
 
 
 def decide_apart(policy: Decide, now_s: float, snapshot: Snapshot) -> Decision:
-    """What a policy decides for the devices of each type alone; `policy` names the devices, too."""
+    """What a policy decides for the devices of each type alone; `policy` places and checks what it decides."""
     partition = open_partition(now_s, snapshot)
     pending = set(partition.pools)
     while pending:
         for device_type in [name for name in partition.pools if name in pending]:
-            inside = partition.narrow(device_type)
-            decision = policy(now_s, inside)
-            check_decision(now_s, inside, decision)
-            partition.decisions[device_type] = decision
+            partition.decisions[device_type] = policy(now_s, partition.narrow(device_type))
         pending = partition.pass_on_declined(pending)
     return join_decisions(partition)
 
