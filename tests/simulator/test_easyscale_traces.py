@@ -8,8 +8,8 @@ import pytest
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Overhead
 from springtide.errors import InputError, ProfileError, TraceError
+from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
-from springtide.simulator.runs import simulate
 from springtide.simulator.scenarios import Scenario, load_scenario
 from springtide.simulator.traces import Trace, read_trace
 

@@ -12,12 +12,12 @@ from springtide.placement.buddy import place
 from springtide.placement.type_pools import place_mixes
 from springtide.policies.common.reasons import complete_reasons
 from springtide.policies.pools.partition import decide_apart, is_partitioned
-from springtide.policies.registry import Policy, PolicyEntry, enter
+from springtide.policies.registry import Policy, PolicyEntry, find_policy
 
 
 def decide(policy: Policy | PolicyEntry, now_s: float, snapshot: Snapshot) -> Decision:
     """What a policy decides, with devices and reasons; raises PolicyError where it cannot be carried out."""
-    entry = enter("", policy)
+    entry = find_policy(policy)
     if entry.typed or not is_partitioned(snapshot):
         return decide_whole(entry, now_s, snapshot)
     return complete(entry, now_s, snapshot, decide_apart(partial(decide_whole, entry), now_s, snapshot))
