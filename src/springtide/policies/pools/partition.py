@@ -107,7 +107,9 @@ class Partition:
         key = (pool.device_type, view.job.id)
         known = self.cache.seen.get(key)
         if known is None or known[0] is not view:
-            known = self.cache.seen[key] = (view, narrow_member(pool, view, self.now_s))
+            # one that is spread over several types starts in its pool anew
+            whole = reallocate(view, (), self.now_s) if is_spread(view) else view
+            known = self.cache.seen[key] = (view, narrow_member(pool, whole))
         return known[1]
 
 
@@ -116,17 +118,15 @@ def is_spread(view: JobView) -> bool:
     return view.mix is not None and len(view.mix) > 1
 
 
-def narrow_member(pool: Pool, view: JobView, now_s: float) -> JobView:
-    """A job with its speeds, devices and promise in its pool; one that is spread over several starts there anew."""
+def narrow_member(pool: Pool, view: JobView) -> JobView:
+    """A job with its speeds, devices and promise in a pool, as on a cluster of one type."""
     assert view.job.typed is not None
     job = replace(view.job, curve=view.job.typed.curves[pool.device_type], typed=None)
-    kept = reallocate(view, (), now_s) if is_spread(view) else view
-    promise = view.promise and (
-        replace(view.promise, device_type="") if view.promise.device_type in ("", pool.device_type) else None
-    )
-    devices = pool.narrow(kept.devices)
+    devices, promise = pool.narrow(view.devices), view.promise
+    if promise is not None and promise.device_type:
+        promise = replace(promise, device_type="") if promise.device_type == pool.device_type else None
     return replace(
-        kept, job=job, devices=devices, share=count_devices(devices), promise=promise, mix=None, first_device_type=""
+        view, job=job, devices=devices, share=count_devices(devices), promise=promise, mix=None, first_device_type=""
     )
 
 
