@@ -16,9 +16,9 @@ from rich.table import Table
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data, shrink
 from springtide.core.devices import parse_cluster
+from springtide.simulator.front import simulate
 from springtide.simulator.mute_stdout import mute_solvers
 from springtide.simulator.reports import SimulationReport
-from springtide.simulator.runs import simulate
 
 POLICIES = ("elasticflow", "springtide")
 LOADED = 0.02  # a cluster counts as loaded where elasticflow is this far under the alone bound

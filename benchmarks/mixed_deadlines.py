@@ -21,8 +21,8 @@ from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import Job
 from springtide.core.typed_curves import TypedCurves
 from springtide.simulator.csv_cells import read_rows
+from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
-from springtide.simulator.runs import simulate
 from springtide.simulator.traces import Trace
 from springtide.throughput.blends import mix_curves
 

@@ -20,9 +20,9 @@ from rich.table import Table
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
 from springtide.core.devices import Cluster, NodeGroup, parse_cluster
 from springtide.core.jobs import Job
+from springtide.simulator.front import simulate
 from springtide.simulator.mute_stdout import mute_solvers
 from springtide.simulator.optimum import Bound, upper_bound
-from springtide.simulator.runs import simulate
 from springtide.simulator.traces import Trace
 from springtide.throughput.overheads import parse_overhead
 

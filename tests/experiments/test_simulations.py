@@ -7,7 +7,7 @@ from experiments.caches import Cache
 from experiments.simulations import Plan, Scene, load_scene, make_plan_key, run_plan, run_plans
 
 from experiments import simulations
-from springtide.simulator.runs import simulate
+from springtide.simulator.front import simulate
 
 SCENE = Scene("1x8:a100", synthetic="jobs=12,gap=600,seed=3", first=10)
 

@@ -8,8 +8,8 @@ import pytest
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Overhead
 from springtide.errors import InputError, ProfileError, TraceError
+from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
-from springtide.simulator.runs import forget_types, simulate
 from springtide.simulator.scenarios import Scenario, load_scenario
 from springtide.simulator.traces import Trace, read_trace
 
@@ -114,10 +114,8 @@ def test_a_type_without_a_speed_and_a_table_that_is_not_there(profiles: Path, tm
         build(profiles, time_scale=0.0)
 
 
-def test_policies_without_types_count_every_device_as_the_slowest(profiles: Path, tmp_path: Path) -> None:
+def test_policies_without_types_run_each_job_on_one_type(profiles: Path, tmp_path: Path) -> None:
     trace = read(build(profiles), tmp_path, *ROWS)
-    (first, *_) = forget_types(trace.jobs)
-    assert first.typed is None and first.curve.rate(4) == pytest.approx(1.0)
     assert simulate(trace, "tiresias", parse_cluster(MIXED)).finished == 3
 
 

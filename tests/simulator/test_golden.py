@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from springtide.core.devices import parse_cluster
-from springtide.simulator.runs import simulate
+from springtide.simulator.front import simulate
 from springtide.simulator.scenarios import Scenario
 from springtide.simulator.traces import read_trace
 from springtide.throughput.overheads import parse_overhead

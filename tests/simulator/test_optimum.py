@@ -10,9 +10,9 @@ from springtide.core.curves import Curve
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.simulator.fixed_schedules import follow, merge
+from springtide.simulator.front import simulate
 from springtide.simulator.optimum import hull, upper_bound
 from springtide.simulator.optimum_packing import ENOUGH, pack
-from springtide.simulator.runs import simulate
 from springtide.simulator.traces import Trace
 
 LINEAR = Curve((1, 2, 4), (1.0, 2.0, 4.0))

@@ -11,8 +11,8 @@ from springtide.core.devices import parse_cluster
 from springtide.errors import PolicyError
 from springtide.policies import POLICIES, PolicyEntry, find_policy
 from springtide.simulator.batches import SimulationTask, run_tasks
+from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
-from springtide.simulator.runs import simulate
 from springtide.simulator.scenarios import Scenario
 from springtide.simulator.traces import Trace
 from springtide.simulator.workloads import Workload, draw_trace

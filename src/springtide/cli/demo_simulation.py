@@ -17,7 +17,7 @@ POLICIES = ("fifo", "edf", "tiresias", "elasticflow", "springtide")
 def simulate_demo() -> list["SimulationReport"]:
     """The reports of the built-in workload under every policy of the comparison."""
     from springtide.core.devices import parse_cluster
-    from springtide.simulator.runs import simulate
+    from springtide.simulator.front import simulate
     from springtide.simulator.scenarios import Scenario
     from springtide.simulator.workloads import draw_trace, parse_workload
     from springtide.throughput.overheads import parse_overhead

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.outputs import check_picture
-from springtide.errors import InputError, PolicyError
+from springtide.errors import InputError
 
 if TYPE_CHECKING:
     from springtide.core.devices import Cluster
@@ -37,7 +37,9 @@ class SimulateOutput(StrEnum):
 
 def run(
     traces: list[Path] = typer.Argument(None, metavar="TRACE...", help="Trace files (CSV)."),
-    policy: str = typer.Option(DEFAULT_POLICIES, help="Policies, joined by commas, or [bold]all[/]."),
+    policy: str = typer.Option(
+        DEFAULT_POLICIES, help="Policies, joined by commas: names, MODULE:FUNCTION, or [bold]all[/]."
+    ),
     cluster: str = typer.Option(DEFAULT_CLUSTER, help="NODESxGPUS:TYPE, several joined by commas."),
     profiles: Path = typer.Option(
         None, metavar="DIR", help="Speeds: a folder per device type, or a table of mini-batch seconds."
@@ -96,6 +98,7 @@ def run(
     if any(job):
         raise InputError("options of rented machines, such as --points and --deadline, need --cloud")
     from springtide.core.devices import parse_cluster
+    from springtide.simulator.front import choose_policies
     from springtide.simulator.mute_stdout import mute_solvers
 
     borrowing = colocation is not None
@@ -121,19 +124,6 @@ def run(
     write_document(document, json_file, output)
     if output is SimulateOutput.TABLE and json_file != "-":
         print_table([outcome.report for outcome in outcomes], bounds)
-
-
-def choose_policies(text: str) -> list[str]:
-    """The policies that a list of names, or `all`, stands for."""
-    from springtide.policies import POLICIES
-
-    if text.strip() == "all":
-        return list(POLICIES)
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in POLICIES:
-            raise PolicyError(f"unknown policy {name!r}; there are: {', '.join(POLICIES)}, or all")
-    return list(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True)

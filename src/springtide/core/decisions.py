@@ -123,11 +123,13 @@ class Cause(StrEnum):
     YIELDS = "yields"  # `other` needs the devices
     MOVED = "moved"  # it makes room, so that `other` fits on neighbouring devices
     NEEDLESS = "needless"  # it ends in time, or as soon, with fewer
+    DROPPED = "dropped"  # it can no longer be in time, and nothing is promised
+    CLAIMED = "claimed"  # the devices' owner wants them back
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why the devices of a job change: a cause, and the job it is for, if it is for another."""
+    """Why the devices of a job change: a cause, and the job it is for, which gains devices in the same decision."""
 
     cause: Cause
     other: JobId | None = None

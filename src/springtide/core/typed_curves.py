@@ -130,14 +130,6 @@ class TypedCurves:
                 yield devices, rate
                 best = max(best, rate)
 
-    @cached_property
-    def slowest(self) -> Curve:
-        """The least speed among the types, share by share: what a policy that knows of no types can count on."""
-        shared = set.intersection(*(set(curve.shares) for curve in self.curves.values()))
-        shares = tuple(sorted(shared)) or self.curves[self.fastest].shares[:1]
-        known = [curve for curve in self.curves.values() if set(shares) <= set(curve.shares)]
-        return Curve(shares, tuple(min(curve.rate(share) for curve in known) for share in shares))
-
     def climb(self, totals: Mix) -> Iterator[Mix]:
         """The best mix of every size within `totals`: one type, or the fastest devices first where types may mix."""
         for device_type, curve in self.curves.items():

@@ -4,6 +4,8 @@ A new policy costs one file, one test file and one line in `POLICIES`. Outside t
 the group `springtide.policies`, or nothing: wherever a name is taken, `module:function` is taken too.
 """
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -80,17 +82,19 @@ OURS = (
 POLICIES: Mapping[str, PolicyEntry] = {entry.name: entry for entry in OURS}
 
 
-def find_policy(name: str) -> PolicyEntry:
-    """The policy of this name: one of ours, one of an installed package, or `module:function`."""
-    if name in POLICIES:
-        return POLICIES[name]
-    if ":" in name:
-        return enter(name, import_target(name))
+def find_policy(policy: "str | Policy | PolicyEntry") -> PolicyEntry:
+    """The entry of a policy: by name one of ours or of an installed package, by `module:function`, or of a function."""
+    if not isinstance(policy, str):
+        return enter("", policy)
+    if policy in POLICIES:
+        return POLICIES[policy]
+    if ":" in policy:
+        return enter(policy, import_target(policy))
     found = list_installed()
-    if name not in found:
+    if policy not in found:
         known = ", ".join([*POLICIES, *found])
-        raise PolicyError(f"unknown policy {name!r}; there are: {known}, or module:function")
-    return enter(name, found[name].load())
+        raise PolicyError(f"unknown policy {policy!r}; there are: {known}, or module:function")
+    return enter(policy, found[policy].load())
 
 
 @cache
@@ -100,8 +104,10 @@ def list_installed() -> dict[str, EntryPoint]:
 
 
 def import_target(target: str) -> Policy:
-    """What `module:function` names."""
+    """What `module:function` names; a module in the working directory is found, too."""
     module, _, function = target.partition(":")
+    if module.partition(".")[0] != __package__.partition(".")[0] and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         found: Policy = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
@@ -114,7 +120,7 @@ def enter(name: str, found: Policy | PolicyEntry) -> PolicyEntry:
     if isinstance(found, PolicyEntry):
         return found
     if not callable(found):
-        raise PolicyError(f"policy {name!r} is a {type(found).__name__}; it must be a function (now_s, snapshot)")
+        raise PolicyError(f"policy {name or found!r} must be a function (now_s, snapshot), not {type(found).__name__}")
     target = f"{getattr(found, '__module__', '')}:{getattr(found, '__name__', '')}"
     ours = next((entry for entry in OURS if entry.target == target), None)
-    return ours if ours is not None else PolicyEntry(name, function=found)
+    return ours if ours is not None else PolicyEntry(name or target, function=found)

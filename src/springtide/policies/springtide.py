@@ -20,7 +20,8 @@ from springtide.policies.planning import filling
 from springtide.policies.planning.admission import OPEN, Caution, Draft, admit, decide_firmly
 from springtide.policies.planning.forecast import Demand, Past, alone_cost, remember, survey
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
-from springtide.policies.pools.joining import decide_pools, is_mixed
+from springtide.policies.pools.joining import decide_pools
+from springtide.policies.pools.partition import is_mixed
 
 PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself
 TRIES = 5  # failed plans of jobs that could still wait, per decision

@@ -1,5 +1,6 @@
 """Runs many (trace, policy) pairs, one after the other or in several processes, always reported in the same order."""
 
+import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,10 +12,12 @@ from time import perf_counter
 from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
+from springtide.errors import PolicyError
+from springtide.policies import Policy, PolicyEntry, find_policy
 from springtide.simulator.engine import Observer
+from springtide.simulator.front import simulate
 from springtide.simulator.recordings import Recording
 from springtide.simulator.reports import SimulationReport
-from springtide.simulator.runs import simulate
 from springtide.simulator.traces import Trace
 
 REFRESH_S = 0.25
@@ -24,10 +27,10 @@ Tell = Callable[[str, float], None]  # (what is running, share of all runs that 
 
 @dataclass(frozen=True, slots=True)
 class SimulationTask:
-    """One run to do; `record` keeps what is needed to draw it."""
+    """One run to do; `record` keeps what is needed to draw it. To run apart, a policy must be a name or picklable."""
 
     trace: Trace
-    policy: str
+    policy: str | Policy | PolicyEntry
     cluster: Cluster
     record: bool = False
 
@@ -62,12 +65,24 @@ def _run_here(tasks: Sequence[SimulationTask], tell: Tell | None) -> Iterator[Ta
 
 
 def _run_apart(tasks: Sequence[SimulationTask], processes: int, tell: Tell | None) -> Iterator[TaskResult]:
+    for policy in {id(task.policy): task.policy for task in tasks}.values():
+        _check_picklable(policy)
     with _open_pool(min(processes, len(tasks))) as pool:
         futures = [pool.submit(run_task, task) for task in tasks]
         for number, (task, future) in enumerate(zip(tasks, futures, strict=True)):
             if tell:
                 tell(_name(task), number / len(tasks))
             yield future.result()
+
+
+def _check_picklable(policy: str | Policy | PolicyEntry) -> None:
+    try:
+        pickle.dumps(policy)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise PolicyError(
+            f"policy {find_policy(policy).name} cannot be sent to another process: {error}; define it at the top level "
+            "of a module, or run in one process"
+        ) from None
 
 
 @contextmanager
@@ -86,7 +101,7 @@ def _end_on_interrupt() -> None:
 
 
 def _name(task: SimulationTask) -> str:
-    return f"{task.trace.name} {task.policy}"
+    return f"{task.trace.name} {find_policy(task.policy).name}"
 
 
 @dataclass(slots=True)

@@ -6,17 +6,14 @@ compilation of a policy's inner loops happen before.
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from time import perf_counter, process_time
 
 from springtide.core.decisions import Answer, JobView
-from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
-from springtide.policies import PolicyEntry, decide, find_policy
+from springtide.policies import PolicyEntry
 from springtide.simulator.engine import Decide, EventLoop, Observer
 from springtide.simulator.reports import MetricsObserver, ReplayRun, SimulationReport, Timing, sum_up
-from springtide.simulator.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +41,6 @@ class Watchers:
         """Pass on a finish."""
         for observer in self.observers:
             observer.finished(last, final, now_s)
-
-
-def simulate(trace: Trace, policy: str, cluster: Cluster, watchers: Sequence[Observer] = ()) -> SimulationReport:
-    """The report of a trace under the policy of that name."""
-    entry = find_policy(policy)
-    warm_up(entry)
-    jobs = trace.jobs if entry.typed else forget_types(trace.jobs)
-    return replay(ReplayRun(trace.name, policy, jobs, cluster), partial(decide, entry), watchers)
-
-
-def forget_types(jobs: Sequence[Job]) -> Sequence[Job]:
-    """The jobs as a policy without types must take them: on any device as fast as on the slowest type."""
-    if all(job.typed is None for job in jobs):
-        return jobs
-    return [job if job.typed is None else replace(job, curve=job.typed.slowest, typed=None) for job in jobs]
 
 
 def warm_up(policy: PolicyEntry) -> float:

@@ -96,10 +96,10 @@ def read_trace(path: Path, setting: Scenario, skip_bad_rows: bool = False, last_
     if not jobs:
         raise TraceError(f"trace {path} holds no usable job; it needs a header and at least one row")
     notes = tuple(f"trace {path}, line {lines_by_id[job_id]}: {text}" for job_id, text in unmet.items() if text)
-    return Trace(path.stem, _order(list(jobs.values())), tuple(skipped), notes)
+    return Trace(path.stem, order_jobs(list(jobs.values())), tuple(skipped), notes)
 
 
-def _order(jobs: Sequence[Job]) -> tuple[Job, ...]:
+def order_jobs(jobs: Sequence[Job]) -> tuple[Job, ...]:
     """Jobs in order of submission, ties by row, numbered through."""
     ordered = sorted(jobs, key=attrgetter("submit_s"))
     return tuple(job if job.index == index else replace(job, index=index) for index, job in enumerate(ordered))

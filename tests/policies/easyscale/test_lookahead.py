@@ -11,7 +11,7 @@ from springtide.core.decisions import Decision, JobView, Progress, Snapshot, Sta
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.typed_curves import Mix
-from springtide.policies import decide
+from springtide.policies import PolicyEntry, decide
 from springtide.policies.easyscale.easyscale import place
 from springtide.policies.easyscale.lookahead import LATER, choose_round, list_biases, play_out
 from springtide.policies.easyscale.proposals import DraftAllocation, meet
@@ -79,7 +79,7 @@ jobs_drawn = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 12), st.bool
 @given(jobs_drawn)
 def test_what_is_foreseen_is_what_the_simulator_sees(jobs: list[Job]) -> None:
     replay = Replay()
-    EventLoop(CLUSTER, partial(decide, follow), replay).run(jobs)
+    EventLoop(CLUSTER, partial(decide, PolicyEntry("follow", typed=True, function=follow)), replay).run(jobs)
     foreseen_s = measure(set_desk(*(make_view(job, {}) for job in jobs)), LATER)
     assert foreseen_s == pytest.approx(sum(replay.finishes.values()))
 

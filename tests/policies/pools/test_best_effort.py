@@ -9,7 +9,7 @@ from springtide.core.decisions import JobView, Progress, Status
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.typed_curves import Mix
-from springtide.policies.pools.best_effort import share_out
+from springtide.policies.pools.joining import share_out
 from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers
 
 CLUSTER = parse_cluster("1x4:fast,1x4:slow")

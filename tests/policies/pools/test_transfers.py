@@ -5,14 +5,14 @@ from math import inf
 import pytest
 
 from springtide.core.curves import Curve
-from springtide.core.decisions import Snapshot
+from springtide.core.decisions import JobView, Plan, Progress, Promise, Segment, Snapshot, Status
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.core.world import World
 from springtide.placement.type_pools import pools_of
 from springtide.policies import decide
 from springtide.policies.planning import forecast
-from springtide.policies.pools.pool_decisions import PoolDecisions, deal
+from springtide.policies.pools.pool_decisions import PoolDecisions, decide_in_turn
 from springtide.policies.pools.transfers import list_pressing, make_way, rank_donors
 from springtide.policies.springtide import propose, springtide
 from springtide.throughput.blends import mix_curves
@@ -58,7 +58,7 @@ def live(*jobs: Job) -> tuple[World, Snapshot]:
 def set_table(*jobs: Job) -> PoolDecisions:
     """What the pools decide when the last of these jobs comes, if nobody makes way."""
     _, snapshot = live(*jobs)
-    return deal(jobs[-1].submit_s, snapshot, propose, {}, {})
+    return decide_in_turn(jobs[-1].submit_s, snapshot, propose, {})
 
 
 def list_donors(pooled: PoolDecisions, cost: float) -> set[tuple[str, str]]:
@@ -121,3 +121,14 @@ def test_a_move_that_would_cost_another_its_answer_is_not_made() -> None:
         for view in world.jobs.values()
         if view.share and view.job.deadline_s < inf
     )
+
+
+@pytest.mark.parametrize("promised_on", ["a100+t4", "h100", ""])
+def test_a_job_promised_on_a_type_that_is_no_pool_is_promised_in_one(promised_on: str) -> None:
+    """As a server finds it that has other devices than before, or a promise on two types that version 0.1 made."""
+    job = make_job("a", 20, 0, 20, movable=True)
+    plan = Plan((Segment(0.0, 2),), 12.0, 12.0)
+    view = JobView(job, Progress(20.0), Status.ADMITTED, promise=Promise(20.0, plan, promised_on))
+    decision = decide(springtide, 1.0, Snapshot(CLUSTER, {job.id: view}, (0b1111, 0b1111)))
+    assert decision.promises[job.id].device_type == "a100"
+    assert decision.promises[job.id].plan.finish_s <= 20.0 and decision.allocations[job.id]

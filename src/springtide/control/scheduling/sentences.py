@@ -48,6 +48,8 @@ CAUSES = {
     Cause.SPARE: "nobody needs these devices now",
     Cause.TURN: "it is its turn",
     Cause.NEEDLESS: "it ends as soon with fewer",
+    Cause.DROPPED: "it can no longer end in time",
+    Cause.CLAIMED: "their owner wants them back",
     Cause.YIELDS: "they are needed by",
     Cause.MOVED: "it makes room on neighbouring devices for",
 }

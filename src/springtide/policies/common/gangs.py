@@ -61,18 +61,19 @@ def list_gangs(view: JobView) -> list[Gang]:
         return [Gang("", view.share or gang_share(view.job))]
     only = view.first_device_type or typed.preferred
     if only:
-        return [Gang(only, _round_share(typed.curves[only], requested))]
-    gangs = [Gang(device_type, _round_share(curve, requested)) for device_type, curve in typed.curves.items()]
+        return [Gang(only, round_share(typed.curves[only], requested))]
+    gangs = [Gang(device_type, round_share(curve, requested)) for device_type, curve in typed.curves.items()]
     return sorted(gangs, key=lambda gang: -typed.curves[gang.device_type].rate(gang.share))
 
 
-def _round_share(curve: Curve, requested: int) -> int:
+def round_share(curve: Curve, requested: int) -> int:
+    """The permitted share nearest to the requested one: below it, else the smallest."""
     return curve.share_within(requested) or curve.shares[0]
 
 
 def gang_share(job: Job) -> int:
     """The share a rigid policy gives: the requested one, else the nearest permitted one below it, else the smallest."""
-    return _round_share(job.curve, job.requested)
+    return round_share(job.curve, job.requested)
 
 
 def answer_gangs(snapshot: Snapshot) -> dict[JobId, Answer]:

@@ -1,39 +1,40 @@
 """`springtide` on clusters of several device types: what the pools promise, and the rest for best-effort jobs.
 
 Puts the decisions of the pools together into one: answers, promises with their type, and devices. What promises leave
-over is shared out among best-effort jobs over all types (`guests`). On a cluster of one type it has no part.
+over is shared out among best-effort jobs over all types as EasyScale does it: one device for each by priority and in
+order of arrival, then growth, in the round that lets them all end soonest. Unlike there, a job that keeps to one type
+may start on any; devices that promised jobs need are given up at once. On a cluster of one type it has no part.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from springtide.core.decisions import Answer, Decision, JobView, Promise, Snapshot, Status
+from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
 from springtide.core.devices import Devices
 from springtide.core.jobs import JobId
+from springtide.core.typed_curves import Mix, TypedCurves
 from springtide.placement.scattered import hold_loosely
 from springtide.placement.type_pools import pools_of
-from springtide.policies.elasticflow import BEST_EFFORT, PROMISED
+from springtide.policies.easyscale.lookahead import choose_round
+from springtide.policies.easyscale.proposals import DraftAllocation, meet
+from springtide.policies.elasticflow import BEST_EFFORT
 from springtide.policies.planning.admission import Propose
-from springtide.policies.pools.best_effort import share_out
-from springtide.policies.pools.pool_decisions import MEMORY, PoolCache, PoolDecisions, deal
-from springtide.policies.pools.spanning import bridge
-from springtide.policies.pools.spanning_parts import widen_promise
-from springtide.policies.pools.transfers import list_pressing, make_way
+from springtide.policies.pools.partition import MEMORY, PoolCache, join_refusals, refuse_types
+from springtide.policies.pools.pool_decisions import PoolDecisions, decide_in_turn
+from springtide.policies.pools.transfers import find_homeless, list_pressing, make_way
 
 ASKERS = 2  # jobs for which others are asked to change their pool, per decision
 
 
-def is_mixed(snapshot: Snapshot) -> bool:
-    """Whether all jobs have speeds by device type; there may be devices of one type only, while others are drained."""
-    return bool(snapshot.jobs) and all(view.job.typed is not None for view in snapshot.jobs.values())
-
-
 def decide_pools(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:
     """Promises within the pools, then best-effort jobs over all of them."""
-    pooled = deal(now_s, snapshot, propose, {}, {})
+    moves = find_homeless(snapshot)
+    pooled = decide_in_turn(now_s, snapshot, propose, moves)
+    if not pooled.has_moved:
+        pooled = decide_in_turn(now_s, snapshot, propose, {})
     for job_id in list_pressing(pooled)[:ASKERS]:
-        pooled = make_way(pooled, job_id, propose) or bridge(pooled, job_id, propose) or pooled
+        pooled = make_way(pooled, job_id, propose) or pooled
     return conclude(pooled)
 
 
@@ -41,30 +42,20 @@ def conclude(pooled: PoolDecisions) -> Decision:
     """All pools' decisions as one, with devices for the best-effort jobs."""
     answers = answer_all(pooled)
     allocations = allocate(pooled, answers)
-    reasons = {job_id: text for decision in pooled.decisions.values() for job_id, text in decision.reasons.items()}
     wake_at_s = min(decision.wake_at_s for decision in pooled.decisions.values())
     return Decision(
         answers=answers,
-        promises=join_promises(pooled),
+        promises={
+            job_id: replace(promise, device_type=device_type)
+            for device_type, decision in pooled.decisions.items()
+            for job_id, promise in decision.promises.items()
+        },
         allocations=allocations,
-        reasons=reasons,
+        optional=frozenset().union(*[decision.optional for decision in pooled.decisions.values()]),
         wake_at_s=wake_at_s,
         memory=remember(pooled),
         cache=forget(pooled.cache, pooled.snapshot),
     )
-
-
-def join_promises(pooled: PoolDecisions) -> dict[JobId, Promise]:
-    """All pools' promises, each with its type; of one that spans types the plan of the pool that decided last."""
-    promises = {}
-    for device_type, decision in pooled.decisions.items():
-        for job_id, promise in decision.promises.items():
-            mix = pooled.mix_of(job_id)
-            job = pooled.snapshot.jobs[job_id].job
-            promises[job_id] = (
-                replace(promise, device_type=device_type) if mix is None else widen_promise(job, mix, promise)
-            )
-    return promises
 
 
 def remember(pooled: PoolDecisions) -> dict[str, Any] | None:
@@ -90,8 +81,14 @@ def answer_all(pooled: PoolDecisions) -> dict[JobId, Answer]:
     for job_id, view in pooled.snapshot.jobs.items():
         if view.status is Status.PENDING and view.job.best_effort:
             answers[job_id] = BEST_EFFORT
-    answers |= dict.fromkeys(pooled.spans, PROMISED)
+        elif view.status is Status.PENDING and job_id not in answers and not runs_in(pooled, view):
+            answers[job_id] = refuse_types(view, pooled.snapshot.cluster)
     return {job_id: answer for job_id, answer in answers.items() if answer is not None}
+
+
+def runs_in(pooled: PoolDecisions, view: JobView) -> bool:
+    """Whether there is a pool that a job can run in."""
+    return view.job.typed is not None and any(device_type in view.job.typed.curves for device_type in pooled.decisions)
 
 
 def join_answers(pooled: PoolDecisions, job_id: JobId, given: list[Answer]) -> Answer | None:
@@ -110,17 +107,6 @@ def join_answers(pooled: PoolDecisions, job_id: JobId, given: list[Answer]) -> A
     return join_refusals(given)
 
 
-def join_refusals(given: list[Answer]) -> Answer:
-    """A refusal for want of room if room was what one pool lacked, with the best offers of all."""
-    told = next((answer for answer in given if answer.reason == "no_room"), given[0])
-    offers = [offer for answer in given for offer in answer.offers]
-    best = [
-        *sorted(offers, key=lambda offer: (-offer.work, offer.deadline_s))[:1],
-        *sorted(offers, key=lambda offer: (offer.deadline_s, -offer.work))[:1],
-    ]
-    return replace(told, offers=tuple(dict.fromkeys(best)))
-
-
 def allocate(pooled: PoolDecisions, answers: Mapping[JobId, Answer]) -> dict[JobId, Devices]:
     """The devices of every job for which they change: as the pools decided, and best-effort jobs on what is left."""
     snapshot = pooled.snapshot
@@ -136,9 +122,9 @@ def allocate(pooled: PoolDecisions, answers: Mapping[JobId, Answer]) -> dict[Job
     for job_id in {job_id: None for part in parts.values() for job_id in part}:
         pieces = [part.get(job_id, _part(snapshot, job_id, device_type)) for device_type, part in parts.items()]
         held[job_id] = tuple(sorted(piece for devices in pieces for piece in devices))
-    guests = [view for view in list_guests(snapshot) if answers.get(view.job.id, BEST_EFFORT).status is Status.ADMITTED]
-    if guests:
-        held |= seat_guests(pooled, guests, held)
+    left_over = [view for view in list_best_effort(snapshot) if is_admitted(view, answers)]
+    if left_over:
+        held |= place_best_effort(pooled, left_over, held)
     return {job_id: devices for job_id, devices in held.items() if devices != snapshot.jobs[job_id].devices}
 
 
@@ -147,25 +133,30 @@ def _part(snapshot: Snapshot, job_id: JobId, device_type: str) -> Devices:
     return tuple(piece for piece in snapshot.jobs[job_id].devices if types[piece.node] == device_type)
 
 
-def list_guests(snapshot: Snapshot) -> list[JobView]:
+def list_best_effort(snapshot: Snapshot) -> list[JobView]:
     """The best-effort jobs, by priority, then in arrival order."""
     views = [view for view in snapshot.jobs.values() if view.job.best_effort and view.job.typed is not None]
     return sorted(views, key=lambda view: (-view.job.priority, view.job.index))
 
 
-def seat_guests(
-    pooled: PoolDecisions, guests: Iterable[JobView], held: Mapping[JobId, Devices]
+def is_admitted(view: JobView, answers: Mapping[JobId, Answer]) -> bool:
+    """Whether a best-effort job may run."""
+    return answers.get(view.job.id, BEST_EFFORT).status is Status.ADMITTED
+
+
+def place_best_effort(
+    pooled: PoolDecisions, views: Sequence[JobView], held: Mapping[JobId, Devices]
 ) -> dict[JobId, Devices]:
     """Devices for the best-effort jobs, of what the promised jobs do not hold; nobody else is moved for them."""
     snapshot = pooled.snapshot
-    cluster, guests = snapshot.cluster, list(guests)
+    cluster = snapshot.cluster
     free = list(cluster.full_masks)
-    names = {view.job.id for view in guests}
+    names = {view.job.id for view in views}
     for job_id, view in snapshot.jobs.items():
         if job_id not in names:
             for node, mask in held.get(job_id, view.devices):
                 free[node] &= ~mask
-    mixes = share_out(pooled.now_s, guests, count_free(free, cluster.node_types))
+    mixes = share_out(pooled.now_s, views, count_free(free, cluster.node_types))
     own = {job_id: held.get(job_id, snapshot.jobs[job_id].devices) for job_id in mixes}
     return hold_loosely(cluster, free, own, mixes)
 
@@ -176,3 +167,34 @@ def count_free(free: Iterable[int], node_types: Iterable[str]) -> dict[str, int]
     for mask, device_type in zip(free, node_types, strict=True):
         counts[device_type] = counts.get(device_type, 0) + mask.bit_count()
     return counts
+
+
+def share_out(now_s: float, views: Iterable[JobView], free: Mix) -> dict[JobId, Mix]:
+    """The mix of each best-effort job, by priority, then in arrival order; `free` counts what they hold, too."""
+    draft = DraftAllocation({}, dict(free))
+    for view in views:
+        if view.job.typed is not None:
+            device_types = tuple(
+                device_type for device_type in list_device_types(view, view.job.typed) if device_type in free
+            )
+            draft.seat(meet(now_s, view, view.job.typed, device_types, view.job.typed.blend is not None))
+    for device_type in draft.free:
+        yield_devices(draft, device_type)
+    return choose_round(now_s, draft, {}, weighs=True).list_mixes()
+
+
+def list_device_types(view: JobView, typed: TypedCurves) -> tuple[str, ...]:
+    """The types a job may run on now; one that may not change its type keeps to the first."""
+    return (view.first_device_type,) if view.first_device_type and not typed.movable else typed.types
+
+
+def yield_devices(draft: DraftAllocation, device_type: str) -> None:
+    """Take back devices of a type that others need: where it costs the least speed, all of the last job's if needed."""
+    while draft.free[device_type] < 0:
+        holders = [member for member in draft.entries.values() if device_type in member.mix]
+        cuts = [(cut, member) for member in holders for cut in draft.propose_cuts(member, 1, {device_type: 1})]
+        if cuts:
+            cut, victim = min(cuts, key=lambda entry: entry[0])
+            draft.give(victim, device_type, -cut.devices)
+        else:
+            draft.clear(holders[-1])

@@ -1,9 +1,8 @@
-"""Pools: a cluster of several device types as one small homogeneous world per type, for `springtide`.
+"""Promises on clusters of several device types, for `springtide`: each type is a pool, and each pool plans its own.
 
-A pool has its nodes, the jobs promised there with their speeds on that type, and the planning, rehearsal and proof of
-`promises`; late_admitted stays 0 by the same argument. A job without an answer is tried in every pool its level allows,
-the fastest first. Who may change pools is settled in `transfers`, who is promised on two types at once in `spans`, what
-becomes of it all in `mixtures`.
+A pool has its nodes, the jobs promised there with their speeds on that type, and the planning and the check on devices
+of `planning.admission`; so no promise is broken, by the same argument. A job without an answer is tried in every pool
+its level allows, the fastest first. `transfers` says who may change pools; `joining` makes one decision of all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,26 +12,15 @@ from math import inf
 from typing import Any
 
 from springtide.core.curves import Curve
-from springtide.core.decisions import Changes, Decision, JobView, Segment, Snapshot, Status
-from springtide.core.devices import count_devices
+from springtide.core.decisions import Changes, Decision, JobView, Snapshot, Status
 from springtide.core.jobs import Job, JobId
-from springtide.core.typed_curves import Mix
 from springtide.placement.type_pools import Pool, pools_of
 from springtide.policies.planning.admission import OPEN as ADMITTING
 from springtide.policies.planning.admission import Caution, Draft, Propose, admit, decide_firmly
 from springtide.policies.planning.plan_table import PlanTable
-from springtide.policies.pools.spanning_parts import PartDecision, hear, is_spanning, narrow_newcomer, narrow_part
+from springtide.policies.pools.partition import MEMORY, PoolCache, narrow_member
 
 OPEN = (Status.PENDING, Status.WAITLISTED)  # the jobs that wait for an answer
-MEMORY = "pools"  # key in the policy's memory: {kind: what the pool's own planning remembers}
-
-
-@dataclass(slots=True)
-class PoolCache:
-    """What one decision leaves to the next: the ledger of each pool, and each job as a pool saw it."""
-
-    tables: dict[str, PlanTable] = field(default_factory=dict)
-    seen: dict[tuple[str, JobId], tuple[JobView, JobView]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -46,10 +34,6 @@ class PoolDecisions:
     decisions: dict[str, Decision] = field(default_factory=dict)
     admitted: dict[JobId, str] = field(default_factory=dict)
     moves: Mapping[JobId, str] = field(default_factory=dict)  # promised jobs that change their pool, and to which
-    spans: Mapping[JobId, Mix] = field(default_factory=dict)  # jobs that are promised on several types from now on
-    words: dict[JobId, PartDecision] = field(
-        default_factory=dict
-    )  # what the pools so far have decided about their parts
 
     @property
     def memory(self) -> Mapping[str, Any]:
@@ -58,41 +42,19 @@ class PoolDecisions:
         return remembered
 
     @property
-    def is_settled(self) -> bool:
-        """Whether every job that was to move or to span types has been promised that by all the pools it needs."""
-        arrived = all(job_id in self.decisions[device_type].promises for job_id, device_type in self.moves.items())
-        return arrived and all(job_id in self.admitted for job_id in self.spans)
-
-    def mix_of(self, job_id: JobId) -> Mix | None:
-        """The block of a job that is promised on several types; None if it is not."""
-        view = self.snapshot.jobs[job_id]
-        return view.mix if is_spanning(view) else self.spans.get(job_id)
+    def has_moved(self) -> bool:
+        """Whether every job that was to change its pool has been promised its finish there."""
+        return all(job_id in self.decisions[device_type].promises for job_id, device_type in self.moves.items())
 
 
-def deal(
-    now_s: float, snapshot: Snapshot, propose: Propose, moves: Mapping[JobId, str], spans: Mapping[JobId, Mix]
-) -> PoolDecisions:
-    """What the pools decide, one after the other, if some promised jobs change their pool and some newcomers span two.
-
-    A newcomer counts as admitted only if every pool of its block lets its part start now.
-    """
+def decide_in_turn(now_s: float, snapshot: Snapshot, propose: Propose, moves: Mapping[JobId, str]) -> PoolDecisions:
+    """What the pools decide, one after the other, if some promised jobs change their pool."""
     old = snapshot.cache if isinstance(snapshot.cache, PoolCache) else PoolCache()
     pools = order_pools(snapshot)
-    pooled = PoolDecisions(
-        now_s, snapshot, PoolCache(dict(old.tables), old.seen), pools[0].device_type, moves=moves, spans=spans
-    )
+    pooled = PoolDecisions(now_s, snapshot, PoolCache(dict(old.pools), old.seen), pools[0].device_type, moves=moves)
     for pool in pools:
         pooled.decisions[pool.device_type] = decide_pool(pooled, pool, propose)
-    for job_id, mix in spans.items():
-        if all(starts_now(pooled, job_id, device_type, share) for device_type, share in mix.items()):
-            pooled.admitted[job_id] = "+".join(mix)
     return pooled
-
-
-def starts_now(pooled: PoolDecisions, job_id: JobId, device_type: str, share: int) -> bool:
-    """Whether a pool has promised a newcomer its part from now on."""
-    promise = pooled.decisions[device_type].promises.get(job_id)
-    return promise is not None and promise.plan.segments == (Segment(pooled.now_s, share),)
 
 
 def narrow_arrival(view: JobView, device_type: str) -> JobView:
@@ -120,18 +82,14 @@ def relative_speed(job: Job, device_type: str) -> float:
 
 def decide_pool(pooled: PoolDecisions, pool: Pool, propose: Propose) -> Decision:
     """What a pool decides on its own; candidates it admits are not shown to the pools after it."""
-    inside = look_inside(pooled, pool)
+    inside = show_pool(pooled, pool)
     coming = [inside.jobs[job_id] for job_id, device_type in pooled.moves.items() if device_type == pool.device_type]
-    coming += [inside.jobs[job_id] for job_id, mix in pooled.spans.items() if pool.device_type in mix]
-    crowded = is_crowded(pooled.snapshot)
-    decision = decide_firmly(pooled.now_s, inside, partial(receive, propose, coming, crowded))
+    decision = decide_firmly(pooled.now_s, inside, partial(receive, propose, coming, is_crowded(pooled.snapshot)))
     for job_id in decision.promises:
         if inside.jobs[job_id].status in OPEN:
             pooled.admitted[job_id] = pool.device_type
-        elif pooled.mix_of(job_id) and (word := hear(decision, inside.jobs, job_id)):
-            pooled.words[job_id] = word
     assert isinstance(decision.cache, PlanTable)
-    pooled.cache.tables[pool.device_type] = decision.cache
+    pooled.cache.pools[pool.device_type] = decision.cache
     return decision
 
 
@@ -156,7 +114,7 @@ def is_crowded(snapshot: Snapshot) -> bool:
     return any(view.job.best_effort for view in snapshot.jobs.values())
 
 
-def look_inside(pooled: PoolDecisions, pool: Pool) -> Snapshot:
+def show_pool(pooled: PoolDecisions, pool: Pool) -> Snapshot:
     """The world as a pool sees it: its own nodes, who is promised or holds devices there, and who wants to."""
     snapshot = pooled.snapshot
     jobs: dict[JobId, JobView] = {}
@@ -168,7 +126,7 @@ def look_inside(pooled: PoolDecisions, pool: Pool) -> Snapshot:
     leaving = tuple(job_id for job_id, device_type in pooled.moves.items() if device_type != pool.device_type)
     finished = Changes((*snapshot.changes.finished, *leaving))
     memory = pooled.memory.get(pool.device_type, {}) if pool.device_type == pooled.first else {}
-    return Snapshot(pool.cluster, jobs, free, finished, memory, pooled.cache.tables.get(pool.device_type))
+    return Snapshot(pool.cluster, jobs, free, finished, memory, pooled.cache.pools.get(pool.device_type))
 
 
 def free_devices(pooled: PoolDecisions, pool: Pool) -> tuple[int, ...]:
@@ -186,19 +144,12 @@ def find_view(pooled: PoolDecisions, pool: Pool, view: JobView) -> JobView | Non
     job_id = view.job.id
     if job_id in pooled.moves:
         return narrow_arrival(view, pool.device_type) if pooled.moves[job_id] == pool.device_type else None
-    word = pooled.words.get(job_id)
-    if job_id in pooled.spans:
-        mix = pooled.spans[job_id]
-        return narrow_newcomer(view, mix, pool.device_type, pooled.now_s, word) if pool.device_type in mix else None
     if not belongs(pooled, pool, view):
         return None
-    if word is not None:
-        return narrow_part(pool, view, pooled.now_s, word)
     key = (pool.device_type, job_id)
     known = pooled.cache.seen.get(key)
     if known is None or known[0] is not view:
-        part = narrow_part(pool, view, pooled.now_s, None) if is_spanning(view) else narrow_view(pool, view)
-        known = pooled.cache.seen[key] = (view, part)
+        known = pooled.cache.seen[key] = (view, narrow_view(pool, view))
     return known[1]
 
 
@@ -216,21 +167,18 @@ def belongs(pooled: PoolDecisions, pool: Pool, view: JobView) -> bool:
 def narrow_view(pool: Pool, view: JobView) -> JobView:
     """A job inside a pool: at its speeds on that type, with the devices it holds there.
 
-    Without a promise there it is a guest: it may keep what it holds, as long as nobody needs it.
+    One that holds some without a promise there may keep them as long as nobody needs them: it is shown as a best-effort
+    job of the share it has.
     """
-    devices = pool.narrow(view.devices)
-    share = count_devices(devices)
-    job, promise = view.job, view.promise
-    assert job.typed is not None
-    if promise is not None and promise.device_type == pool.device_type:
-        own = replace(job, curve=job.typed.curves[pool.device_type], typed=None)
-        return replace(view, job=own, devices=devices, share=share, promise=replace(promise, device_type=""), mix=None)
-    if share:
-        own = replace(job, curve=hold_curve(share, view.progress.rate), deadline_s=inf, typed=None)
-        return replace(view, job=own, devices=devices, share=share, promise=None, mix=None)
-    return replace(view, job=replace(job, curve=job.typed.curves[pool.device_type], typed=None), answer_by_s=inf)
+    own = narrow_member(pool, view)
+    if own.promise is not None:
+        return own
+    if not own.share:
+        return replace(own, answer_by_s=inf)
+    job = replace(own.job, curve=hold_curve(own.share, view.progress.rate), deadline_s=inf)
+    return replace(own, job=job)
 
 
 def hold_curve(share: int, rate: float) -> Curve:
-    """What a guest may hold in a pool: as much as now, or one device."""
+    """What a job without a promise may hold in a pool: as much as now, or one device."""
     return Curve((1,), (rate,)) if share == 1 else Curve((1, share), (rate / share, rate))

@@ -14,9 +14,26 @@ from springtide.placement.type_pools import Pool, pools_of
 from springtide.policies.planning.admission import Propose, admit
 from springtide.policies.planning.forecast import alone_cost
 from springtide.policies.planning.plan_table import open_table
-from springtide.policies.pools.pool_decisions import OPEN, PoolDecisions, deal, look_inside, narrow_arrival
+from springtide.policies.pools.partition import can_run
+from springtide.policies.pools.pool_decisions import OPEN, PoolDecisions, decide_in_turn, narrow_arrival, show_pool
 
 DONORS = 4  # promised jobs that are asked to make way for one asker
+
+
+def find_homeless(snapshot: Snapshot) -> dict[JobId, str]:
+    """The jobs promised on a type that is no pool, and the fastest pool they may change to.
+
+    That is so after the devices of a server have changed, and of promises on two types, which version 0.1 made.
+    """
+    types, found = snapshot.cluster.device_types, {}
+    for job_id, view in snapshot.jobs.items():
+        typed, promise = view.job.typed, view.promise
+        if promise is None or promise.device_type in types or view.status is not Status.ADMITTED or typed is None:
+            continue
+        able = [device_type for device_type in types if can_run(view, device_type)]
+        if able and not (promise.device_type == "" and view.mix):
+            found[job_id] = max(able, key=lambda device_type: typed.curves[device_type].rates[-1])
+    return found
 
 
 def list_pressing(pooled: PoolDecisions) -> list[JobId]:
@@ -33,12 +50,12 @@ def list_pressing(pooled: PoolDecisions) -> list[JobId]:
 def make_way(pooled: PoolDecisions, asker: JobId, propose: Propose) -> PoolDecisions | None:
     """The decisions with one promised job planned in another pool, so that the asker is admitted; None if none helps.
 
-    A rough look at the ledgers finds who could make way; what counts is that all pools then decide as hoped, and that
+    The plan tables say roughly who could make way; what counts is that all pools then decide as hoped, and that
     nobody admitted before is lost.
     """
     for moves in find_moves(pooled, asker):
-        tried = deal(pooled.now_s, pooled.snapshot, propose, {**pooled.moves, **moves}, pooled.spans)
-        if tried.is_settled and tried.admitted.keys() >= {*pooled.admitted, asker}:
+        tried = decide_in_turn(pooled.now_s, pooled.snapshot, propose, {**pooled.moves, **moves})
+        if tried.has_moved and tried.admitted.keys() >= {*pooled.admitted, asker}:
             return tried
     return None
 
@@ -46,7 +63,7 @@ def make_way(pooled: PoolDecisions, asker: JobId, propose: Propose) -> PoolDecis
 def find_moves(pooled: PoolDecisions, asker: JobId) -> Iterator[dict[JobId, str]]:
     """Promised jobs whose move to another pool seems to make room for the asker, the cheapest moves first."""
     pools = pools_of(pooled.snapshot.cluster)
-    inside = {pool.device_type: look_inside(pooled, pool) for pool in pools}
+    inside = {pool.device_type: show_pool(pooled, pool) for pool in pools}
     for pool in pools:
         view = inside[pool.device_type].jobs.get(asker)
         if view is None:
@@ -66,7 +83,7 @@ def rank_donors(
 ) -> list[tuple[float, JobId, str]]:
     """(price, job, new pool) of the jobs promised in a pool that may run in another: its part there over its part here.
 
-    Only jobs that need more than `cost` device-seconds: nobody makes way for a dearer job. A job that must keep the
+    Only jobs that need more than `cost` device-seconds: nobody makes way for a costlier job. A job that must keep the
     type it runs on may still change it before it has started.
     """
     donors = []

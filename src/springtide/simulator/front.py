@@ -1,0 +1,94 @@
+"""The simulator as a function: a trace, a policy and a cluster in, a report out.
+
+What comes as text, path or function is turned into values here; `runs` replays them, `batches` does many.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from springtide.core.devices import Cluster, parse_cluster
+from springtide.core.jobs import Job, Overhead
+from springtide.errors import TraceError
+from springtide.policies import POLICIES, Policy, PolicyEntry, decide, find_policy
+from springtide.simulator.engine import Observer
+from springtide.simulator.reports import ReplayRun, SimulationReport
+from springtide.simulator.runs import replay, warm_up
+from springtide.simulator.scenarios import Scenario, load_scenario
+from springtide.simulator.traces import Trace, order_jobs, read_trace
+from springtide.simulator.workloads import draw_trace, parse_workload
+from springtide.throughput.overheads import parse_overhead
+
+
+def simulate(
+    trace: Trace | Path | str | Sequence[Job],
+    policy: str | Policy | PolicyEntry = "springtide",
+    cluster: Cluster | str = "16x8:a100",
+    watchers: Sequence[Observer] = (),
+    *,
+    profiles: Path | str | None = None,
+    overhead: Overhead | str = "elasticflow",
+    time_scale: float = 1.0,
+) -> SimulationReport:
+    """The report of a trace under a policy on a cluster.
+
+    `trace` is a CSV file, a workload to draw (`jobs=1000,gap=1500,seed=0`), or jobs; `policy` is a name, an entry,
+    `module:function` or a function `(now_s, snapshot) -> Decision`; `watchers` are told what happens. `profiles` (a
+    folder of speeds; those of the package if none is given), `overhead` (the cost of a change of devices) and
+    `time_scale` say how the jobs of a file or a workload run; jobs that are given know it themselves.
+
+    >>> from springtide.core.decisions import Answer, Decision, Status
+    >>> def largest_first(now_s, snapshot):
+    ...     free = sum(mask.bit_count() for mask in snapshot.free_masks)
+    ...     shares = {}
+    ...     waiting = [view.job for view in snapshot.jobs.values() if not view.share]
+    ...     for job in sorted(waiting, key=lambda job: -job.work):
+    ...         share = job.curve.level_within(free)
+    ...         if share:
+    ...             shares[job.id] = share
+    ...             free -= share
+    ...     answers = dict.fromkeys(snapshot.changes.arrived, Answer(Status.ADMITTED))
+    ...     return Decision(answers=answers, shares=shares)
+    >>> mine = simulate("jobs=60,gap=900,seed=1", largest_first, "2x8:a100")
+    >>> ours = simulate("jobs=60,gap=900,seed=1", "springtide", "2x8:a100")
+    >>> mine.finished, mine.dsr < ours.dsr, ours.late_admitted
+    (60, True, 0)
+    """
+    machines = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    pause = parse_overhead(overhead, machines.total) if isinstance(overhead, str) else overhead
+    if isinstance(trace, (str, Path)):
+        scenario = load_scenario(machines, None if profiles is None else Path(profiles), pause, time_scale)
+        jobs = load_trace(trace, scenario)
+    else:
+        jobs = trace if isinstance(trace, Trace) else gather_jobs(trace)
+    entry = find_policy(policy)
+    warm_up(entry)
+    return replay(ReplayRun(jobs.name, entry.name, jobs.jobs, machines), partial(decide, entry), watchers)
+
+
+def load_trace(source: Path | str, scenario: Scenario) -> Trace:
+    """The jobs of a file, or those that a workload such as `jobs=1000,gap=1500` draws."""
+    if isinstance(source, str) and "=" in source and not Path(source).exists():
+        return draw_trace(parse_workload(source), scenario)
+    return read_trace(Path(source), scenario)
+
+
+def gather_jobs(jobs: Sequence[Job]) -> Trace:
+    """Jobs made by hand as a trace: in order of submission, numbered through."""
+    if not jobs:
+        raise TraceError("there are no jobs to simulate; give at least one")
+    (name, count), *_ = Counter(job.id for job in jobs).most_common(1)
+    if count > 1:
+        raise TraceError(f"job id {name!r} is used {count} times; every job needs its own")
+    return Trace("jobs", order_jobs(jobs))
+
+
+def choose_policies(text: str) -> list[str]:
+    """The policies that a list of names stands for, each one that can be run; `all` are those of the package."""
+    if text.strip() == "all":
+        return list(POLICIES)
+    names = dict.fromkeys(name.strip() for name in text.split(","))
+    for name in names:
+        find_policy(name)
+    return list(names)
