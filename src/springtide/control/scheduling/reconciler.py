@@ -44,6 +44,7 @@ AUDIT_S = 2.0  # between comparisons of what should run with what does
 MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
 MOST_REFUSALS = 5  # of one instruction by an executor that answers
 TIMERS_S = 0.5  # between looks at deadlines, offers and budgets
+MOST_LAG_S = 2.0  # of a step's time behind the clock
 LEAD_S = 0.1  # before an instant that the policy asked for, it is asked too
 SLOW_DECISION_S = 0.02  # of CPU: with so much to plan, compiled kernels are worth their memory
 SLOW_DECISIONS = 5
@@ -185,8 +186,15 @@ class Reconciler:
             return answered
 
     def read_clock(self) -> None:
-        """Let the time be what it is now, for all that a step does; it never goes back."""
-        self.context.now_s = max(self.context.now_s, self.context.clock.now_s())
+        """Let the time be what it is now, for all that a step does; it never goes back.
+
+        The first step after the instant that the policy asked for is taken as of that instant, as in the simulator:
+        policies that work in rounds know their boundaries by it.
+        """
+        now_s = self.context.clock.now_s()
+        if self.context.now_s < self.wake_at_s <= now_s <= self.wake_at_s + MOST_LAG_S:
+            now_s = self.wake_at_s
+        self.context.now_s = max(self.context.now_s, now_s)
 
     def run_call(self, function: Callable[[], Any]) -> Any:
         """The value of a function, or the error it raised."""

@@ -43,7 +43,7 @@ def chronus(now_s: float, snapshot: Snapshot) -> Decision:
     views = {view.job.id: view for view in remaining_views(snapshot, answers)}
     lease_s = stretch_round_s(views.values(), LEASE_S)
     boundary_s = ceil(now_s / lease_s) * lease_s
-    accepted = [job_id for job_id in snapshot.memory.get("accepted", ()) if job_id in views]
+    accepted = [job_id for job_id in snapshot.memory.get("accepted", ()) if is_slo(views, job_id)]
     started = accept_arrivals(now_s, snapshot, views, accepted, (boundary_s, lease_s))
     if now_s == boundary_s:
         chosen = choose_lease(now_s, views, accepted, lease_s, snapshot.cluster.total)
@@ -102,8 +102,14 @@ def accept_arrivals(
             continue
         view = views[job_id]
         starts_s = now_s if gang_share(view.job) <= free else boundary_s
-        claim = claim_leases(view, starts_s + needed_s(view, now_s), *grid)
-        if claim.feasible and fill_backwards([*claims, claim], snapshot.cluster.total) is not None:
+        finish_s = starts_s + needed_s(view, now_s)
+        claim = claim_leases(view, finish_s, *grid)
+        # one that would end before the next boundary needs no lease, yet may be late
+        if (
+            claim.feasible
+            and finish_s <= view.job.deadline_s
+            and fill_backwards([*claims, claim], snapshot.cluster.total) is not None
+        ):
             accepted.append(job_id)
             claims.append(claim)
             if claim.gang <= free:
