@@ -14,8 +14,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from springtide.control.scheduling.live_jobs import plan_overhead
 from springtide.control.scheduling.live_world import LiveWorld
-from springtide.control.scheduling.speeds import expect_curve, plan_curve, plan_overhead
+from springtide.control.scheduling.speeds import expect_curve, plan_curve
 from springtide.control.storage.records import EventRecord, SpeedRecord
 from springtide.core.curves import Curve
 from springtide.core.decisions import Decision, Progress, Snapshot

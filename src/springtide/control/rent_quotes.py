@@ -14,7 +14,6 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from springtide.control.scheduling.live_world import count_steps
 from springtide.control.storage.records import JobRecord, SpeedRecord, State
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
@@ -125,7 +124,9 @@ def may_rent(record: JobRecord, now_s: float) -> bool:
 
 def make_case(record: JobRecord, speed: SpeedRecord | None, code: Path, device_type: str) -> RentCase | None:
     """The case of a job whose steps, logical workers and speed on some GPU are known; None for any other."""
-    job, steps = record.spec, count_steps(record, {} if speed is None else {device_type: speed})
+    job, steps = record.spec, record.total_steps or (speed.total_steps if speed else None)
+    if job.steps is not None:
+        steps = job.steps if steps is None else min(job.steps, steps)
     points, notes = read_profile(code)
     workers = record.logical_workers or (speed.logical_workers if speed else None) or notes.logical_workers
     if not job.elastic or steps is None or workers is None:

@@ -137,7 +137,7 @@ def test_speeds_are_learned_from_a_job_on_several_types_and_its_workers_dealt_ou
     orders = watch(stage)
     job = stage.submit(run="python train.py quick", determinism="D2", steps=100_000)
     stage.pass_s(60)
-    known = stage.reconciler.context.find_known(stage.job(job.id))
+    known = stage.reconciler.context.find_facts(stage.job(job.id)).speeds
     assert sort_types(stage, job.id) == {"a100": 2, "t4": 2}
     assert known["a100"].points[1][1] == pytest.approx(1 / (8 * 0.02), rel=0.15)
     assert known["t4"].points[1][1] == pytest.approx(5.0, rel=0.15)

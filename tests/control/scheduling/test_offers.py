@@ -108,11 +108,11 @@ def test_a_later_offer_is_checked_when_it_is_taken(stage: HandClockServer) -> No
 
 
 def test_a_reservation_counts_against_the_quota(stage: HandClockServer) -> None:
-    from springtide.control.scheduling.quotas import outstanding_device_s
+    from springtide.control.scheduling.submissions import count_outstanding
 
     offer_to(stage)
     context = stage.reconciler.context
-    assert outstanding_device_s(context.world.jobs.values(), context.now_s) > 0
+    assert sum(count_outstanding(view, context.now_s) for view in context.world.jobs.values()) > 0
 
 
 def test_a_third_job_of_a_user_gets_no_offer(stage: HandClockServer) -> None:

@@ -3,13 +3,13 @@
 Instants are RFC 3339 in UTC; every document has `"schema": 1`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from springtide.control.scheduling.operations import Forecast
 from springtide.control.scheduling.sentences import tell_offer
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, State, UserRecord
-from springtide.core.durations import show_instant
+from springtide.core.durations import show_instant, show_instants
 
 SCHEMA = 1
 
@@ -26,6 +26,15 @@ def round_s(seconds: float) -> float:
 
 def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = ()) -> dict[str, Any]:
     """A job, all of it but its secrets (whose values are in no record)."""
+    instants = show_instants(
+        submitted_at=record.submitted_s,
+        answered_at=record.answered_s,
+        answer_by=record.answer_by_s,
+        deadline=record.deadline_s,
+        predicted_finish=record.predicted_s,
+        started_at=record.first_start_s,
+        finished_at=record.finished_s,
+    )
     return {
         "schema": SCHEMA,
         "id": record.id,
@@ -35,19 +44,13 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
         "answer": find_answer(record),
         "reason": record.reason,
         "sentence": record.sentence,
-        "submitted_at": show_time(record.submitted_s),
-        "answered_at": show_time(record.answered_s),
-        "answer_by": show_time(record.answer_by_s),
-        "deadline": show_time(record.deadline_s),
+        **instants,
         "deadline_in_s": None if record.deadline_s is None else round_s(record.deadline_s - now_s),
         "best_effort": record.deadline_s is None,
         "promised": record.promised,
-        "promised_finish": show_time(record.deadline_s) if record.promised else None,
-        "predicted_finish": show_time(record.predicted_s),
+        "promised_finish": instants["deadline"] if record.promised else None,
         "predicted_finish_in_s": None if record.predicted_s is None else round_s(record.predicted_s - now_s),
         "slack_s": find_slack(record),
-        "started_at": show_time(record.first_start_s),
-        "finished_at": show_time(record.finished_s),
         "met": find_met(record),
         "missed": record.missed or None,
         "step": record.step,
@@ -65,7 +68,7 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
             {"kind": one.kind, "reason": one.reason, "sentence": one.sentence, "since": show_time(one.since_s)}
             for one in record.conditions
         ],
-        "plan": write_plan(record, now_s),
+        "plan": [] if record.finished_s is not None else write_plan(record.plan.segments if record.plan else (), now_s),
         "offers": [write_offer(offer, now_s) for offer in offers],
         "rent": None,
         "code_hash": record.archive,
@@ -100,13 +103,12 @@ def find_served(record: JobRecord, now_s: float) -> float:
     return record.served + (len(record.devices) * (now_s - record.settled_s) if record.devices else 0.0)
 
 
-def write_plan(record: JobRecord, now_s: float) -> list[dict[str, Any]]:
-    """The plan behind a promise."""
-    if record.plan is None or record.finished_s is not None:
-        return []
+def write_plan(segments: Sequence[tuple[float, int]], now_s: float) -> list[dict[str, Any]]:
+    """The plan behind a promise: shares from instants on."""
+    starts = show_instants(**{str(start_s): start_s for start_s, _ in segments})
     return [
-        {"from": show_time(start_s), "from_in_s": round_s(start_s - now_s), "share": share}
-        for start_s, share in record.plan.segments
+        {"from": starts[str(start_s)], "from_in_s": round_s(start_s - now_s), "share": share}
+        for start_s, share in segments
     ]
 
 
@@ -163,10 +165,7 @@ def write_forecast(forecast: Forecast, now_s: float) -> dict[str, Any]:
             }
             for share, fast, slow, s in forecast.shares
         ],
-        "plan": [
-            {"from": show_time(start_s), "from_in_s": round_s(start_s - now_s), "share": share}
-            for start_s, share in forecast.plan
-        ],
+        "plan": write_plan(forecast.plan, now_s),
         "offers": [
             {
                 "kind": offer.kind,

@@ -5,14 +5,15 @@ Also what every part asks: what is known of a job's speed, the job as policies s
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import inf, isclose
+from math import isclose
 from typing import TypeAlias
 
 from springtide.control.clock import Clock
-from springtide.control.scheduling import speeds
 from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_world import LiveWorld, find_rate, make_job, predict_finish
-from springtide.control.storage.records import JobRecord, SpeedRecord, UserRecord
+from springtide.control.scheduling.live_jobs import JobFacts, find_held, look_up, make_job, predict
+from springtide.control.scheduling.live_world import LiveWorld, find_rate
+from springtide.control.scheduling.speeds import find_torch_version
+from springtide.control.storage.records import JobRecord, SpeedRecord
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.curves import Curve
@@ -55,28 +56,19 @@ class Context:
     clock: Clock
     options: ServerOptions
     now_s: float
-    torch_version: str = field(default_factory=speeds.find_torch_version)
+    torch_version: str = field(default_factory=find_torch_version)
 
-    def find_user(self, name: str) -> UserRecord | None:
-        """The user of a name; None if there is none, or none any more."""
-        return next((user for user in self.staging.store.users() if user.name == name), None)
-
-    def find_run_as(self, user: str) -> str | None:
-        """The system user that a user's jobs run as; None: the server's own."""
-        found = self.find_user(user)
-        return None if found is None else found.run_as
-
-    def find_known(self, record: JobRecord) -> dict[str, SpeedRecord]:
-        """What is known of a job's speed on the device types it may use."""
-        return speeds.find_known(record, self.staging.list_speeds(record.speed_key), self.inventory)
+    def find_facts(self, record: JobRecord) -> JobFacts:
+        """What is known of a job's speed, work and logical workers."""
+        return look_up(record, self.staging.list_speeds(record.speed_key), self.inventory)
 
     def find_held_speed(self, record: JobRecord) -> SpeedRecord:
         """What is known of a job's speed on the devices it holds."""
-        return speeds.find_held(record, self.staging.list_speeds(record.speed_key), self.inventory)
+        return find_held(record, self.staging.list_speeds(record.speed_key), self.inventory)
 
     def build_job(self, record: JobRecord) -> Job:
         """The job as policies see it, with what is known now."""
-        return make_job(record, self.find_known(record), self.inventory)
+        return make_job(record, self.find_facts(record), self.inventory)
 
     def refresh(self, job_id: str) -> bool:
         """Rebuild a job from what is known now; returns whether that changes anything worth a decision."""
@@ -94,16 +86,7 @@ class Context:
 
     def predict(self, record: JobRecord, view: JobView | None) -> float | None:
         """When a job is expected to end, or None while nobody can say."""
-        if view is None or view.job.purpose is Purpose.PROBE or record.total_steps is None:
-            return None
-        held, planned = speeds.expect(self.find_known(record), view)
-        finish_s = predict_finish(view, held, planned, self.now_s)
-        return None if finish_s == inf else finish_s
-
-
-def account(record: JobRecord, view: JobView, now_s: float) -> JobRecord:
-    """A record with what its job has used up to now."""
-    return replace(record, served=view.served_at(now_s), ran_s=view.ran_at(now_s), settled_s=now_s)
+        return None if view is None else predict(record, view, self.find_facts(record), self.now_s)
 
 
 def is_same(old: Job, new: Job) -> bool:

@@ -8,14 +8,15 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from springtide.control.scheduling import nodes, offers, quotas, sentences, speeds, transitions
+from springtide.control.scheduling import nodes, offers, sentences, transitions
 from springtide.control.scheduling.context import Context
-from springtide.control.scheduling.live_world import PROBE_S, PROBE_START_S, write_plan
+from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
 from springtide.control.scheduling.offer_search import Admits
+from springtide.control.scheduling.submissions import check_quota
 from springtide.control.storage.records import EventRecord, JobRecord, State
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Decision, JobView, Reason, Status
-from springtide.core.jobs import JobId, Purpose
+from springtide.core.jobs import Job, JobId, Purpose
 
 NO_DEVICE = "no_device_for_probe"
 PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing down
@@ -33,14 +34,17 @@ def follow_decision(
 
     `asked` are the jobs it answers as they were before, `moved` those that it gives devices, before and after.
     """
+    views = context.world.jobs
     stage_changes(context, decision, asked, moved)
-    again = offers.follow_decision(context, decision)
-    again |= follow_probes(context)
+    offered = [view for view in views.values() if view.status is Status.OFFERED]
+    again = bool(offered) and offers.follow_decision(context, offered, decision)
+    again |= follow_probes(context, [view.job for view in views.values() if view.job.purpose is Purpose.PROBE])
     for job_id, answer in decision.answers.items():
         if answer.status is Status.DECLINED and asked[job_id].job.purpose is Purpose.TRAIN:
             again |= offers.propose(context, asked[job_id], answer, admits)
-    nodes.follow_decision(context)
-    update_predictions(context, decision)
+    if context.inventory.drained:
+        nodes.follow_decision(context)
+    update_predictions(context, views, decision)
     return again
 
 
@@ -53,7 +57,7 @@ def stage_changes(context: Context, decision: Decision, asked: Mapping[JobId, Jo
             changes[job_id] = transitions.answer_job(context, asked[job_id], answer, decision.promises.get(job_id))
     for job_id, promise in decision.promises.items():
         effects = changes.get(job_id) or Effects(staging.jobs[job_id])
-        plan = write_plan(promise)
+        plan = transitions.write_plan(promise)
         if effects.record.plan != plan:
             changes[job_id] = replace(effects, record=replace(effects.record, plan=plan))
     for before, after in moved:
@@ -77,18 +81,17 @@ def tell_reason(context: Context, record: JobRecord, reason: Reason | None) -> t
     return why, {"cause": str(reason.cause), "why": why, **named}
 
 
-def follow_probes(context: Context) -> bool:
+def follow_probes(context: Context, probes: Sequence[Job]) -> bool:
     """Waitlist the jobs whose probes hold no device, and take back those whose probes do.
 
     Returns whether jobs that are measured well enough now wait for an answer.
     """
     measured = False
-    probes = [view for view in context.world.jobs.values() if view.job.purpose is Purpose.PROBE]
-    for record in [context.staging.jobs[view.job.id] for view in probes]:
+    for record in [context.staging.jobs[job.id] for job in probes]:
         if record.devices and record.state is State.WAITLISTED:
             change = {"state": State.PROBING, "reason": transitions.UNMEASURED, "sentence": sentences.PROBE_NOW}
             context.staging.change(record.id, **change)
-        elif not record.devices and record.state is State.PROBING and speeds.is_measured(context.find_known(record)):
+        elif not record.devices and record.state is State.PROBING and context.find_facts(record).measured:
             transitions.leave_devices(context, record.id)  # measured on one type; another is not waited for
             judge_measured(context, record.id)
             measured = True
@@ -105,7 +108,7 @@ def judge_measured(context: Context, job_id: str) -> None:
         now_s = context.now_s
         transitions.end_job(context, job_id, State.CANCELLED, "measured", sentences.MEASURED, now_s)
         return
-    refusal = quotas.check_quota(context, record)
+    refusal = check_quota(context, record, context.staging.store.find_user(record.user))
     if refusal is not None:
         context.world.finish(JobId(job_id), context.now_s)
         context.staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, context.now_s))
@@ -142,14 +145,16 @@ def is_waiting_for_probe(record: JobRecord) -> bool:
     return record.state is State.WAITLISTED and record.reason == NO_DEVICE
 
 
-def update_predictions(context: Context, decision: Decision) -> None:
+def update_predictions(context: Context, views: Mapping[JobId, JobView], decision: Decision) -> None:
     """Write down when each running job, and each whose plan has changed, is now expected to end."""
-    jobs = context.world.jobs
-    for record in context.staging.list_active():
-        if record.state is State.OFFERED or (not record.devices and record.id not in decision.promises):
+    staging = context.staging
+    for view in views.values():
+        if view.status is Status.OFFERED or (not view.share and view.job.id not in decision.promises):
             continue
-        predicted_s = context.predict(record, jobs.get(JobId(record.id)))
+        record = staging.jobs[view.job.id]
+        facts = look_up(record, staging.list_speeds(record.speed_key), context.inventory)
+        predicted_s = predict(record, view, facts, context.now_s)
         if predicted_s is None:
             continue
         if record.predicted_s is None or abs(predicted_s - record.predicted_s) > PREDICTION_STEP_S:
-            context.staging.change(record.id, predicted_s=predicted_s)
+            staging.change(record.id, predicted_s=predicted_s)

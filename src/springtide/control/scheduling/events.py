@@ -6,7 +6,7 @@ Events may come late, twice, or from a generation that is over; each handler say
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from springtide.control.scheduling import effects, nodes, sentences, speeds, transitions
+from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
 from springtide.control.scheduling.context import Context, Decide
 from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord, State
 from springtide.control.storage.staging import Effects
@@ -167,10 +167,10 @@ class EventHandler:
         mix = self.context.inventory.count_types(record.devices)
         if len(mix) == 1:
             return [speeds.learn_point(self.context.find_held_speed(record), lap.share, steps, seconds)]
-        known = speeds.list_measured(self.context.find_known(record))
+        known = self.context.find_facts(record).measured
         if sum(mix.values()) != lap.share or not mix.keys() <= known.keys():
             return []  # a type that was never measured alone cannot be told from the others
-        return list(speeds.learn_mix(known, record.logical_workers or lap.share, mix, steps, seconds).values())
+        return list(live_jobs.learn_mix(known, record.logical_workers or lap.share, mix, steps, seconds).values())
 
     def resized(self, record: JobRecord, event: Resized) -> bool:
         """It goes on with other devices."""
@@ -260,7 +260,7 @@ class EventHandler:
 
     def fail_probe(self, record: JobRecord, why: str) -> bool:
         """A probe has failed: a job that was measured on another device type is answered by that; returns whether."""
-        if record.state is not State.PROBING or not speeds.is_measured(self.context.find_known(record)):
+        if record.state is not State.PROBING or not self.context.find_facts(record).measured:
             return False
         where = " and ".join(self.context.inventory.count_types(record.devices)) or "its devices"
         self.stage(record, "probe_failed", f"could not be measured on {where}: {why}")
@@ -305,7 +305,7 @@ class EventHandler:
 
 def list_unmeasured(context: Context, record: JobRecord) -> tuple[str, ...]:
     """The device types that a job may use, on which it was not measured, and of which a device is free."""
-    measured, world = speeds.list_measured(context.find_known(record)), context.world
+    measured, world = context.find_facts(record).measured, context.world
     free = {device_type for device_type, mask in zip(world.cluster.node_types, world.free_masks, strict=True) if mask}
-    allowed = speeds.list_device_types(record, context.inventory)
+    allowed = live_jobs.list_device_types(record, context.inventory)
     return tuple(device_type for device_type in allowed if device_type in free and device_type not in measured)

@@ -1,6 +1,6 @@
 """From a decision to instructions: what the executor must be told when a job's devices change."""
 
-from springtide.control.scheduling.live_world import PROBE_S, PROBE_STEPS
+from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_STEPS
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.executors.protocol import Cancel, CheckpointPolicy, Instruction, JobSpec, Probe, Resize, Start, Stop

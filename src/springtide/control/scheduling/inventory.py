@@ -34,7 +34,7 @@ class Inventory:
         """Types in order of first appearance, drained nodes included."""
         return tuple(dict.fromkeys(self.types))
 
-    @property
+    @cached_property
     def is_mixed(self) -> bool:
         """Whether there are devices of several types, so that a job's speed and bits depend on which it holds."""
         return len(self.device_types) > 1
@@ -64,16 +64,13 @@ class Inventory:
         )
 
     @cached_property
-    def _types(self) -> dict[str, str]:
+    def types_by_name(self) -> dict[str, str]:
+        """The type of each device."""
         return {name: device_type for names, device_type in zip(self.names, self.types, strict=True) for name in names}
-
-    def type_of(self, name: str) -> str:
-        """The type of a device."""
-        return self._types[name]
 
     def count_types(self, names: Iterable[str]) -> dict[str, int]:
         """How many of these devices there are of each type, in order of first appearance."""
-        return dict(Counter(self._types[name] for name in names if name in self._types))
+        return dict(Counter(self.types_by_name[name] for name in names if name in self.types_by_name))
 
     def describe(self, names: Sequence[str]) -> str:
         """So many devices, by type where there are several."""

@@ -1,32 +1,20 @@
 """The shared book-keeping, kept live: what `core.world` does for the simulator, plus what only reality needs.
 
 Reality tells how far a job really is, how fast it really goes, and that a server may start in the middle of things.
-Here records become the jobs and views that policies see, and plans become records; nothing is decided.
+Here records become the views that policies see; nothing is decided.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
-from springtide.control.scheduling import speeds
-from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.speeds import Known
 from springtide.control.storage.records import JobRecord, PlanRecord, State
-from springtide.core.curves import Curve
 from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Status
 from springtide.core.devices import Cluster, Devices, count_devices
-from springtide.core.jobs import Job, JobId, Overhead, Purpose
-from springtide.core.typed_curves import Mix, TypedCurves
+from springtide.core.jobs import Job, JobId
+from springtide.core.typed_curves import Mix
 from springtide.core.world import World, reallocate, take
-
-# Probes go before every best-effort job; a job that missed its promise comes next.
-PROBE_PRIORITY = 1_000_002
-MISSED_PRIORITY = 1_000_001
-PROBE_START_S = 10.0
-PROBE_STEPS = 30
-PROBE_S = 15.0
-RIGID_GUESS_S = 3600.0
 
 
 class LiveWorld(World):
@@ -121,72 +109,6 @@ class LiveWorld(World):
         return twin
 
 
-def find_workers(record: JobRecord, known: Known) -> int:
-    """Logical workers by the job file, by the script, or as many as anyone could want."""
-    return record.logical_workers or speeds.find_workers(known) or speeds.UNCOUNTED
-
-
-def count_steps(record: JobRecord, known: Known) -> int | None:
-    """The total work of a job, as far as anybody knows."""
-    total = record.total_steps or speeds.find_total(known)
-    asked = record.spec.steps
-    if asked is None:
-        return total
-    return asked if total is None else min(asked, total)
-
-
-def make_job(record: JobRecord, known: Known, inventory: Inventory) -> Job:
-    """The job as policies see it: at the speeds that a promise may count on."""
-    file, workers = record.spec, find_workers(record, known)
-    curve, typed = speeds.find_speeds(record, known, workers, inventory)
-    is_late = record.endangered or bool(record.missed)
-    if is_late or record.deadline_s is None:
-        deadline_s, priority = inf, MISSED_PRIORITY if is_late else file.priority
-    else:
-        deadline_s, priority = record.deadline_s, 0
-    work = float(count_steps(record, known) or speeds.GUESSED_STEPS) if file.elastic else file.duration_s
-    return Job(
-        JobId(record.id),
-        record.seq,
-        record.submitted_s,
-        work or RIGID_GUESS_S,
-        curve,
-        deadline_s,
-        requested=curve.shares[0],
-        overhead=speeds.plan_overhead(known),
-        user=record.user,
-        priority=priority,
-        typed=typed,
-    )
-
-
-def make_probe_job(record: JobRecord, inventory: Inventory, where: Sequence[str]) -> Job:
-    """A probe as a small best-effort job on one of these types: at most start-up and fifteen seconds, on one or two.
-
-    It stands in the world under the id of the job that it measures.
-    """
-    curves = {device_type: Curve((1, 2), (1.0, 1.01)).capped(inventory.totals[device_type]) for device_type in where}
-    return Job(
-        JobId(record.id),
-        record.seq,
-        record.submitted_s,
-        PROBE_S,
-        next(iter(curves.values())),
-        overhead=Overhead(start_s=PROBE_START_S),
-        user=record.user,
-        priority=PROBE_PRIORITY,
-        typed=TypedCurves(curves) if inventory.is_mixed else None,
-        purpose=Purpose.PROBE,
-    )
-
-
-def fix_share(job: Job, mix: Mix) -> Job:
-    """A probe that has started: it keeps its devices, all of one type, or loses them all."""
-    ((device_type, share),) = mix.items()
-    curve = Curve((share,), (1.0,))
-    return replace(job, curve=curve, typed=None if job.typed is None else TypedCurves({device_type: curve}))
-
-
 def find_rate(job: Job, share: int, mix: Mix | None) -> float:
     """The rate at which plans see a job go on what it holds; 0 if it should not hold that."""
     if job.typed is not None:
@@ -213,39 +135,7 @@ def rebuild_view(record: JobRecord, job: Job, devices: Devices, mix: Mix, now_s:
     )
 
 
-def write_plan(promise: Promise) -> PlanRecord:
-    """The plan of a promise as it is stored."""
-    plan = promise.plan
-    segments = tuple((segment.start_s, segment.share) for segment in plan.segments)
-    return PlanRecord(segments, plan.finish_s, plan.held_until_s, promise.device_type)
-
-
 def read_promise(plan: PlanRecord, deadline_s: float) -> Promise:
     """A promise as policies see it."""
     segments = tuple(Segment(start_s, share) for start_s, share in plan.segments)
     return Promise(deadline_s, Plan(segments, plan.finish_s, plan.held_until_s), plan.device_type)
-
-
-def predict_finish(view: JobView, held: float, rates: Mapping[int, float], now_s: float) -> float:
-    """When a job ends: at the speed of what it `held`, or of what its plan holds ready (by share) if that is sooner."""
-    left = view.progress.work_left_at(now_s)
-    ready_s = max(now_s, view.progress.paused_until_s)
-    alone_s = ready_s + left / held if held > 0 else inf
-    return min(alone_s, _follow(view.promise.plan, rates, left, ready_s) if view.promise else inf)
-
-
-def _follow(plan: Plan, rates: Mapping[int, float], left: float, now_s: float) -> float:
-    """When so much work ends if the plan is followed; its last share is kept for as long as it takes."""
-    changes = [segment for segment in plan.segments if segment.start_s > now_s]
-    for start_s, share, end_s in _stretches(plan.share_at(now_s), changes, now_s):
-        rate = rates.get(share, 0.0)
-        if rate > 0 and left <= rate * (end_s - start_s):
-            return start_s + left / rate
-        left -= rate * (end_s - start_s) if end_s < inf else 0.0
-    return inf
-
-
-def _stretches(share: int, changes: list[Segment], now_s: float) -> Iterable[tuple[float, int, float]]:
-    starts = [now_s, *(segment.start_s for segment in changes)]
-    shares = [share, *(segment.share for segment in changes)]
-    return zip(starts, shares, [*starts[1:], inf], strict=True)

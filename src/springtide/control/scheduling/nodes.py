@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from springtide.control.scheduling import offers, transitions
-from springtide.control.scheduling.context import Context, Decide, account
+from springtide.control.scheduling.context import Context, Decide
 from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import LiveWorld, find_rate
@@ -159,7 +159,9 @@ def stop_after_node_loss(context: Context, record: JobRecord, node: str) -> None
     world.observe(job_id, Progress(guess_left(record, view, now_s), 0.0, now_s, now_s), now_s)
     state = record.state if record.state is State.PROBING else State.ADMITTED
     sentence = f"node {node} is gone with processes of it; it goes on from its last checkpoint"
-    record = account(record, world.jobs[job_id], now_s).with_condition("recovering", NODE_LOST, sentence, now_s)
+    record = transitions.account(record, world.jobs[job_id], now_s).with_condition(
+        "recovering", NODE_LOST, sentence, now_s
+    )
     record = replace(record, generation=stop.generation, devices=(), state=state, faults=record.faults + 1)
     data = {"cause": NODE_LOST, "step": record.step, "user_fault": False}
     event = EventRecord(now_s, "faulted", f"fault ({NODE_LOST}): {sentence}", record.id, data)
@@ -229,8 +231,6 @@ def endanger(context: Context, record: JobRecord, why: str) -> None:
 
 def follow_decision(context: Context) -> None:
     """Tell every job that is still on a drained node to leave, unless the decision has told it."""
-    if not context.inventory.drained:
-        return
     for one in list_drains(context).values():
         untold = [job_id for job_id, generation in one.jobs.items() if not generation]
         if not untold:

@@ -6,6 +6,7 @@ themselves, are checked once more when taken. A user has at most two jobs with o
 `offer_search`.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from springtide.control.scheduling import sentences, transitions
@@ -59,12 +60,11 @@ def reserve(context: Context, view: JobView, offer: OfferRecord) -> None:
     context.world.restore(JobView(job, progress, Status.OFFERED, answer_by_s=offer.expires_s))
 
 
-def follow_decision(context: Context, decision: Decision) -> bool:
+def follow_decision(context: Context, offered: Iterable[JobView], decision: Decision) -> bool:
     """Say which open offers are reserved by a decision and which are not; whether one was taken at once."""
     taken = False
-    for job_id, view in list(context.world.jobs.items()):
-        if view.status is not Status.OFFERED:
-            continue
+    for view in offered:
+        job_id = view.job.id
         if job_id in decision.promises:
             confirm(context, view, decision.promises[job_id])
             taken |= announce(context, job_id)

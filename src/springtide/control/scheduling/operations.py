@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
-from springtide.control.scheduling import nodes, offers, quotas, sentences, speeds, submissions, transitions
-from springtide.control.scheduling.live_world import count_steps, make_job
+from springtide.control.scheduling import nodes, offers, sentences, submissions, transitions
+from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import LimitError, Submission
@@ -66,12 +66,14 @@ class Operations:
     def submit(self, submission: Submission) -> str:
         """Take in a job; returns its id. The answer is in its record once the present step is over."""
         context = self.reconciler.context
-        submissions.check_limits(context, submission.user, submission.job)
+        user = context.staging.store.find_user(submission.user)
+        submissions.check_limits(context, submission.user, user, submission.job)
         record = submissions.make_record(context, submission)
-        submissions.keep_secrets(context, record, submission.secrets)
+        if record.spec.secrets:
+            submissions.keep_secrets(context, record, submission.secrets)
         sentence = f"{record.user} submitted {record.name}"
         record = context.staging.add(record, EventRecord(context.now_s, "submitted", sentence, record.id))
-        refusal = submissions.refuse(context, record)
+        refusal = submissions.refuse(context, record, user)
         if refusal is not None:
             context.staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, context.now_s))
             return record.id
@@ -99,17 +101,19 @@ class Operations:
         if record is None or record.state not in (State.PAUSED, State.CANCELLED, State.FAILED):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
+        user = context.staging.store.find_user(record.user)
         if not record.active:
-            submissions.check_limits(context, record.user, record.spec)
+            submissions.check_limits(context, record.user, user, record.spec)
         is_late = record.deadline_s is not None and record.deadline_s <= context.now_s
         step = submissions.find_checkpoint(record, context.state_dir)
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
         if record.reason == "budget":
             record = replace(record, served=0.0)
-        refusal = quotas.check_quota(context, record)
+        refusal = submissions.check_quota(context, record, user)
         if refusal is not None:
             raise LimitError(refusal.sentence)
-        submissions.keep_secrets(context, record, secrets or {})
+        if record.spec.secrets:
+            submissions.keep_secrets(context, record, secrets or {})
         context.staging.jobs[job_id] = record
         record = context.staging.change(
             job_id,
@@ -145,7 +149,7 @@ class Operations:
 
     def measure(self, submission: Submission) -> str:
         """Have unknown code measured for a plan; returns the id of the job that does so, and ends when it has."""
-        name = f"plan-{submissions.make_name(submission.job)}"[:63]
+        name = f"plan-{submissions.make_name(submission.job, submission.job.script)}"[:63]
         own = submission.job.checkpoint.model_copy(update={"dir": None})
         far = submission.job.model_copy(update={"deadline": FAR, "name": name, "budget": None, "checkpoint": own})
         return self.submit(replace(submission, job=far, accept_offer=False, measure_only=True))
@@ -154,15 +158,15 @@ class Operations:
         """What a submission would be told now; stores and reserves nothing."""
         context = self.reconciler.context
         record = replace(submissions.make_record(context, submission), seq=context.staging.next_seq)
-        refusal = submissions.refuse(context, record)
+        refusal = submissions.refuse(context, record, context.staging.store.find_user(record.user))
         if refusal is not None:
             return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
-        known = context.find_known(record)
-        if record.spec.elastic and not (speeds.is_measured(known) and count_steps(record, known)):
+        facts = context.find_facts(record)
+        if record.spec.elastic and not (facts.measured and facts.steps):
             return Forecast("unknown", transitions.UNMEASURED, UNKNOWN, record.deadline_s)
-        return self.forecast(record, make_job(record, known, context.inventory), known)
+        return self.forecast(record, make_job(record, facts, context.inventory), facts)
 
-    def forecast(self, record: JobRecord, job: Job, known: speeds.Known) -> Forecast:
+    def forecast(self, record: JobRecord, job: Job, facts: JobFacts) -> Forecast:
         """What the policy would say to a job whose speed is known."""
         context, now_s = self.reconciler.context, self.reconciler.context.now_s
         try:
@@ -183,26 +187,26 @@ class Operations:
         price = context.options.price_per_device_hour
         return Forecast(
             str(answer.status),
-            sentences.name_reason(answer.reason),
+            sentences.REASONS.get(answer.reason, answer.reason),
             sentence,
             record.deadline_s,
             plan.finish_s if plan is not None and plan.finish_s < inf else None,
             int(job.work) if record.spec.elastic else None,
-            list_shares(job, known),
+            list_shares(job, facts),
             tuple(find_offers(job, answer, now_s, self.reconciler.admits)) if declined else (),
             tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
-            None if price is None else price * quotas.least_device_s(job) / 3600.0,
+            None if price is None else price * submissions.least_device_s(job) / 3600.0,
             answer.promised,
         )
 
 
-def list_shares(job: Job, known: speeds.Known) -> tuple[tuple[int, float, float, float], ...]:
+def list_shares(job: Job, facts: JobFacts) -> tuple[tuple[int, float, float, float], ...]:
     """How each share would do: expected speed, the speed that plans count on, seconds alone from start to end.
 
     Where there are several device types, on the fastest.
     """
-    speed = next(iter(known.values()), None) if job.typed is None else known.get(job.typed.fastest)
-    rates = speeds.expect_rates(speed, job.curve)
+    speed = next(iter(facts.speeds.values()), None) if job.typed is None else facts.speeds.get(job.typed.fastest)
+    rates = expect_rates(speed, job.curve)
     return tuple(
         (share, rates[share], slow, job.overhead.pause_s(share, starting=True) + job.work / slow)
         for share, slow in zip(job.curve.shares, job.curve.rates, strict=True)

@@ -22,8 +22,9 @@ from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision, is_waiting_for_probe
 from springtide.control.scheduling.events import EventHandler
 from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_world import LiveWorld, fix_share, make_probe_job, rebuild_view
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, State
+from springtide.control.scheduling.live_jobs import fix_share, make_probe_job
+from springtide.control.scheduling.live_world import LiveWorld, rebuild_view
+from springtide.control.storage.records import ENDED, EventRecord, InstructionRecord, JobRecord, State
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
@@ -86,6 +87,7 @@ class Reconciler:
         self._next_audit_s = self._next_timers_s = -inf
         self._stopping = threading.Event()
         self._unreachable = False
+        self._acknowledged = 0
         self.recover()
 
     def recover(self) -> None:
@@ -144,8 +146,11 @@ class Reconciler:
     def rest_s(self) -> float:
         """How long nothing needs to be looked at; never beyond the instant that the policy has asked for."""
         busy = any(record.devices for record in self.context.staging.jobs.values()) or self.unsent
-        asleep_s = max(0.0, min(self.wake_at_s, self.retry_at_s) - self.context.clock.now_s())
-        return min(POLL_S if busy else IDLE_POLL_S, asleep_s)
+        rest_s = POLL_S if busy else IDLE_POLL_S
+        due_s = min(self.wake_at_s, self.retry_at_s)
+        if due_s > self.context.now_s + MOST_LAG_S:
+            return rest_s
+        return min(rest_s, max(0.0, due_s - self.context.clock.now_s()))
 
     def step(self, wait_s: float = 0.0) -> None:
         """Take what was handed in and what happened, decide once if that calls for it, commit, act, answer."""
@@ -262,7 +267,7 @@ class Reconciler:
         started_s = time.thread_time()
         try:
             decision = self.decide(now_s, snapshot)
-            asked = {job_id: world.jobs[job_id] for job_id in decision.answers}
+            asked = {job_id: snapshot.jobs[job_id] for job_id in decision.answers}
             moved = world.apply(decision, now_s)
         except Exception as error:  # a policy may be anybody's code
             world.put_back(snapshot.changes)
@@ -317,13 +322,15 @@ class Reconciler:
     def flush(self) -> None:
         """Commit what was staged, then act on it; the secrets of a job that ended, in whatever way, go."""
         staging = self.context.staging
-        ended = [record.id for record in staging.batch.jobs.values() if not record.active]
+        ended = [record.id for record in staging.batch.jobs.values() if record.state in ENDED]
         self.unsent += staging.commit()
         for job_id in ended:
             self.context.state_dir.secrets_file(job_id).unlink(missing_ok=True)
         try:
             self.send()
-            self.executor.acknowledge(self.cursor)
+            if self.cursor > self._acknowledged:
+                self.executor.acknowledge(self.cursor)
+                self._acknowledged = self.cursor
         except (OSError, SpringtideError) as error:
             self.lose_executor(error)
 

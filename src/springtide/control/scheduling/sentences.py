@@ -7,7 +7,7 @@ from math import inf
 
 from springtide.control.storage.records import JobRecord, OfferRecord, State
 from springtide.core.decisions import Answer, Cause, Plan, Reason
-from springtide.core.durations import show_instant, show_span
+from springtide.core.durations import show_both, show_instant, show_span
 from springtide.core.jobs import Job
 
 POLICY_FAILED = "policy_failed"
@@ -21,12 +21,8 @@ NO_STEPS = "its probe ended before the first step; it cannot be promised a finis
 LOST = "the executor lost it; it starts again"
 MEASURED = "measured for a plan; submit it to have it run"
 DEALT_ANEW = "its logical workers are dealt out by what was measured"
+#: The platform's reason codes for those of policies, where they differ.
 REASONS = {"late": "deadline_too_tight", "makes_others_late": "would_break_promises"}
-
-
-def name_reason(reason: str) -> str:
-    """The platform's reason code for a policy's."""
-    return REASONS.get(reason, reason)
 
 
 def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: bool, now_s: float) -> str:
@@ -35,7 +31,7 @@ def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: 
         return "admitted as best effort: it runs on devices that no promise needs"
     if not answer.promised:
         return f"admitted without a promise: {answer.sentence or 'the policy makes none'}"
-    sentence = f"promised to finish by {show_instant(record.deadline_s)} (in {show_span(record.deadline_s - now_s)})"
+    sentence = f"promised to finish by {show_both(record.deadline_s, now_s)}"
     if plan is not None and plan.finish_s < inf:
         sentence += f"; planned to end {show_span(max(0.0, plan.finish_s - now_s))} from now"
     if margin:
@@ -66,21 +62,10 @@ def tell_reason(reason: Reason, other: JobRecord | None, user: str, now_s: float
     return f"{text} {other.name}{by}"
 
 
-def tell_change(held: str, given: str, verb: str, why: str) -> str:
-    """How the devices of a job change, and why."""
-    because = f": {why}" if why else ""
-    if verb == "placed":
-        return f"gets {given}{because}"
-    if verb == "suspended":
-        return f"gives its devices to others for now{because}"
-    return f"{verb} from {held} to {given}{because}"
-
-
 def tell_waitlisted(answer: Answer, now_s: float) -> str:
     """The sentence of a job whose answer comes later."""
-    when = "" if answer.answer_by_s == inf else f"; the answer comes by {show_instant(answer.answer_by_s)}"
-    wait = "" if answer.answer_by_s == inf else f" (in {show_span(max(0.0, answer.answer_by_s - now_s))})"
-    return f"{answer.sentence or 'no promise can be made yet'}{when}{wait}"
+    when = "" if answer.answer_by_s == inf else f"; the answer comes by {show_both(answer.answer_by_s, now_s)}"
+    return f"{answer.sentence or 'no promise can be made yet'}{when}"
 
 
 def tell_declined(record: JobRecord, job: Job, answer: Answer, now_s: float) -> str:
@@ -111,13 +96,13 @@ def tell_unmeasured(free_s: float, answer_by_s: float, now_s: float) -> str:
     soon = "" if free_s == inf else f" (expected in {show_span(max(0.0, free_s - now_s))})"
     return (
         f"every device serves a promise; its speed is measured as soon as one is free{soon}; "
-        f"the answer comes by {show_instant(answer_by_s)} (in {show_span(answer_by_s - now_s)})"
+        f"the answer comes by {show_both(answer_by_s, now_s)}"
     )
 
 
 def tell_offer(offer: OfferRecord, now_s: float) -> str:
     """An offer in one sentence."""
-    by = f"{show_instant(offer.deadline_s)} (in {show_span(offer.deadline_s - now_s)})"
+    by = show_both(offer.deadline_s, now_s)
     if offer.kind == "deadline":
         return f"all {offer.steps} steps could be promised by {by}"
     return f"{offer.steps} steps could be promised by the same deadline, {by}"

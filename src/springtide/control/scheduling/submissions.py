@@ -1,22 +1,29 @@
-"""From a submission to the record of a job: names, deadlines, secrets, and what is refused before a policy is asked."""
+"""From a submission to the record of a job: names, deadlines, secrets, and what is refused before a policy is asked.
+
+A user has limits: active jobs, and the device-seconds that may be outstanding. Outstanding is what is still planned for
+a user's promised jobs and reserved offers, and what those need that wait for the next decision; it comes back as jobs
+end. A job is measured by the fewest device-seconds on which it can be done.
+"""
 
 import re
 import secrets
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path, PurePosixPath
 
 from springtide.control.clock import Clock
-from springtide.control.scheduling import speeds
 from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_world import find_workers
-from springtide.control.scheduling.quotas import Refusal, check_active, check_quota
-from springtide.control.storage.records import JobRecord, State
+from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares, make_job
+from springtide.control.scheduling.speeds import make_key
+from springtide.control.storage.records import JobRecord, State, UserRecord
 from springtide.control.storage.state_dir import StateDir, write_secrets
+from springtide.core.decisions import JobView, Plan, Status
 from springtide.core.durations import LONGEST_S, is_instant, parse_instant, parse_span, show_instant
 from springtide.core.job_file import JobFile
+from springtide.core.jobs import Job
 from springtide.errors import InputError, JobError
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 
@@ -37,11 +44,19 @@ class Submission:
     measure_only: bool = False  # for a plan; it ends when its speed is known
 
 
-def make_name(job: JobFile) -> str:
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason code and a sentence, where no policy needs to be asked."""
+
+    reason: str
+    sentence: str
+
+
+def make_name(job: JobFile, script: str) -> str:
     """The name a job gives itself, or its script's name plus four letters."""
     if job.name is not None:
         return job.name
-    stem = re.sub(r"[^a-z0-9-]+", "-", job.script.rsplit("/", 1)[-1].removesuffix(".py").lower()).strip("-")
+    stem = re.sub(r"[^a-z0-9-]+", "-", script.rsplit("/", 1)[-1].removesuffix(".py").lower()).strip("-")
     stem = stem if stem[:1].isalpha() else f"job-{stem}".rstrip("-")
     return f"{stem[:58]}-{''.join(secrets.choice(string.ascii_lowercase) for _ in range(4))}"
 
@@ -63,19 +78,19 @@ def resolve_deadline(text: str | None, now_s: float, clock: Clock) -> float | No
 
 def make_record(context: Context, submission: Submission) -> JobRecord:
     """The record of a new job, not yet answered, if its code is here and its budget can be counted."""
-    job, now_s = submission.job, context.now_s
-    check_code(job, submission.archive, context.state_dir)
+    job, now_s, script = submission.job, context.now_s, submission.job.script
+    check_code(script, submission.archive, context.state_dir)
     check_budget(job, context.options.price_per_device_hour)
     return JobRecord(
         id=secrets.token_hex(4),  # nobody guesses it and everybody can type it
-        name=make_name(job),
+        name=make_name(job, script),
         user=submission.user,
         state=State.WAITLISTED,
         spec=job,
         submitted_s=now_s,
         settled_s=now_s,
         archive=submission.archive,
-        speed_key=speeds.make_key(job, submission.archive, context.torch_version),
+        speed_key=make_key(job, submission.archive, context.torch_version),
         deadline_s=resolve_deadline(job.deadline, now_s, context.clock),
         logical_workers=job.logical_workers,
         accept_offer=submission.accept_offer,
@@ -83,21 +98,21 @@ def make_record(context: Context, submission: Submission) -> JobRecord:
     )
 
 
-def refuse(context: Context, record: JobRecord) -> Refusal | None:
+def refuse(context: Context, record: JobRecord, user: UserRecord | None) -> Refusal | None:
     """Why a job is declined without asking a policy: nothing here could run it, or its user's quota is spent."""
-    return refuse_early(record, context.inventory) or check_quota(context, record)
+    return refuse_early(record, context.inventory) or check_quota(context, record, user)
 
 
 def refuse_early(record: JobRecord, inventory: Inventory) -> Refusal | None:
     """What no policy could change: too many devices, the wrong type, an unknown duration of a rigid job."""
-    job, workers, total = record.spec, find_workers(record, {}), inventory.cluster.total
+    job, workers, total = record.spec, record.logical_workers or UNCOUNTED, inventory.cluster.total
     if not job.shares(workers, total):
         return Refusal("exceeds_cluster", f"it asks for {job.devices} devices; there are {total}")
-    allowed = speeds.list_device_types(record, inventory)
+    allowed = list_device_types(record, inventory)
     if not allowed:
         wanted, here = " or ".join(job.device_types or ()), " and ".join(inventory.device_types)
         return Refusal("no_such_device", f"it asks for {wanted}; the devices here are {here}")
-    if inventory.is_mixed and not speeds.list_shares(job, allowed, workers, inventory):
+    if inventory.is_mixed and not list_shares(job, allowed, workers, inventory):
         there = ", ".join(f"{inventory.totals[device_type]} {device_type}" for device_type in allowed)
         sentence = f"it asks for {job.devices} devices of one type; of those it may use there are {there}"
         return Refusal("exceeds_cluster", sentence)
@@ -107,18 +122,16 @@ def refuse_early(record: JobRecord, inventory: Inventory) -> Refusal | None:
     return None
 
 
-def check_limits(context: Context, user: str, job: JobFile) -> None:
+def check_limits(context: Context, name: str, user: UserRecord | None, job: JobFile) -> None:
     """Refuse a user who has too many active jobs, and a checkpoint folder that another of them uses."""
-    refusal = check_active(context, user)
-    if refusal:
-        raise LimitError(refusal)
+    check_active(context, name, user)
     if job.checkpoint.dir is not None:
         check_folder(job.checkpoint.dir, context.staging.list_active())
 
 
-def check_code(job: JobFile, archive: str, state_dir: StateDir) -> None:
+def check_code(command: str, archive: str, state_dir: StateDir) -> None:
     """Refuse a job whose code was not uploaded, or whose script is not in it."""
-    folder, script = state_dir.code / archive, PurePosixPath(job.script)
+    folder, script = state_dir.code / archive, PurePosixPath(command)
     if ".." in script.parts:
         raise JobError(f"script {str(script)!r} lies outside workdir; set workdir to a folder that holds it")
     is_inside = script.suffix == ".py" and not script.is_absolute()
@@ -152,9 +165,9 @@ def keep_secrets(context: Context, record: JobRecord, given: Mapping[str, str]) 
     missing = [name for name in names if name not in given]
     if missing and not context.state_dir.secrets_file(record.id).exists():
         raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit or resume from")
-    if names and not missing:
+    if not missing:
         own = {name: given[name] for name in names}
-        write_secrets(context.state_dir, record.id, own, context.find_run_as(record.user))
+        write_secrets(context.state_dir, record.id, own, context.staging.store.find_run_as(record.user))
 
 
 def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
@@ -164,3 +177,66 @@ def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
         return 0
     folder = Path(job.checkpoint.dir) if job.checkpoint.dir is not None else state_dir.checkpoints(record.id)
     return max(0, CheckpointFolder(folder).seen)
+
+
+def check_active(context: Context, name: str, user: UserRecord | None) -> None:
+    """Refuse a user who has as many active jobs as they may."""
+    jobs = context.staging.jobs
+    most = context.options.most_active if user is None or user.most_active is None else user.most_active
+    active = sum(record.user == name for record in jobs.values()) if len(jobs) >= most else 0
+    if len(jobs) >= most and active >= most:
+        raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
+
+
+def check_quota(context: Context, record: JobRecord, user: UserRecord | None) -> Refusal | None:
+    """Why a job cannot be promised: it would exceed the device-seconds that its user may have outstanding.
+
+    Nothing is said of jobs without a deadline, nor of those whose speed nobody knows yet.
+    """
+    if user is None or user.quota_device_s is None or record.deadline_s is None:
+        return None
+    facts = context.find_facts(record)
+    known = facts.measured and facts.steps is not None if record.spec.elastic else record.spec.duration is not None
+    if not known:
+        return None
+    job = make_job(record, facts, context.inventory)
+    wanted = least_device_s(job, job.work - record.step)
+    own = [view for view in context.world.jobs.values() if view.job.user == user.name and view.job.id != record.id]
+    left = max(0.0, user.quota_device_s - sum(count_outstanding(view, context.now_s) for view in own))
+    if wanted <= left:
+        return None
+    return Refusal(
+        "quota_exceeded",
+        f"it needs at least {wanted:.0f} device-seconds; of the quota of {user.quota_device_s:.0f}, "
+        f"{left:.0f} are left for user {user.name}, which is enough for {most_work(job, left) / job.work:.0%} of it",
+    )
+
+
+def least_device_s(job: Job, work: float | None = None) -> float:
+    """The fewest device-seconds on which a job, or so much of it, can be done."""
+    left = job.work if work is None else work
+    pairs = zip(job.curve.shares, job.curve.rates, strict=True)
+    return min(share * (job.overhead.pause_s(share, starting=True) + left / rate) for share, rate in pairs)
+
+
+def most_work(job: Job, device_s: float) -> float:
+    """The most work that can be done on so many device-seconds."""
+    pairs = zip(job.curve.shares, job.curve.rates, strict=True)
+    return max(0.0, *(rate * (device_s / share - job.overhead.pause_s(share, starting=True)) for share, rate in pairs))
+
+
+def count_outstanding(view: JobView, now_s: float) -> float:
+    """Device-seconds still planned for a job, or the fewest it will be promised at the next decision."""
+    if view.promise is not None:
+        return planned_device_s(view.promise.plan, now_s)
+    is_next = view.status is Status.PENDING and view.job.deadline_s < inf
+    return least_device_s(view.job, view.progress.work_left) if is_next else 0.0
+
+
+def planned_device_s(plan: Plan, now_s: float) -> float:
+    """Device-seconds of a plan from now on."""
+    ends = [*(segment.start_s for segment in plan.segments[1:]), plan.finish_s]
+    return sum(
+        segment.share * max(0.0, min(end_s, plan.finish_s) - max(segment.start_s, now_s))
+        for segment, end_s in zip(plan.segments, ends, strict=True)
+    )

@@ -9,11 +9,19 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from springtide.control.scheduling import sentences, speeds
-from springtide.control.scheduling.context import Context, account
+from springtide.control.scheduling import sentences
+from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.instructions import make_cancel, make_change, make_probe, make_stop
-from springtide.control.scheduling.live_world import count_steps, fix_share, make_job, make_probe_job
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, State
+from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.live_jobs import (
+    deal_workers,
+    fix_share,
+    list_device_types,
+    look_up,
+    make_job,
+    make_probe_job,
+)
+from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, PlanRecord, State
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Status
 from springtide.core.jobs import JobId, Purpose
@@ -26,7 +34,7 @@ UNMEASURED = "unknown_speed"
 def answer_job(context: Context, view: JobView, answer: Answer, promise: Promise | None) -> Effects:
     """What follows for a job from its answer."""
     record, now_s = context.staging.jobs[view.job.id], context.now_s
-    reason = sentences.name_reason(answer.reason)
+    reason = sentences.REASONS.get(answer.reason, answer.reason)
     if answer.status is Status.ADMITTED:
         plan = promise.plan if promise is not None else None
         sentence = tell_admitted(context, record, answer, plan)
@@ -46,58 +54,67 @@ def answer_job(context: Context, view: JobView, answer: Answer, promise: Promise
     return Effects(record, (EventRecord(now_s, str(answer.status), sentence, record.id, {"reason": reason}),))
 
 
+def write_plan(promise: Promise) -> PlanRecord:
+    """The plan of a promise as it is stored."""
+    plan = promise.plan
+    segments = tuple((segment.start_s, segment.share) for segment in plan.segments)
+    return PlanRecord(segments, plan.finish_s, plan.held_until_s, promise.device_type)
+
+
 def tell_admitted(context: Context, record: JobRecord, answer: Answer, plan: Plan | None) -> str:
     """The sentence of an admitted job; only of a promise it matters how sure its speed is."""
-    margin = answer.promised and speeds.has_margin(context.find_known(record))
+    margin = answer.promised and context.find_facts(record).has_margin
     return sentences.tell_admitted(record, answer, plan, margin, context.now_s)
 
 
 def change_devices(context: Context, effects: Effects, view: JobView, why: str, data: Mapping[str, Any]) -> Effects:
     """What follows when a job is to have the devices of its view: the instruction, the record, the event."""
     record, inventory, now_s = effects.record, context.inventory, context.now_s
-    given, run_as = inventory.name_devices(view.devices), context.find_run_as(record.user)
+    given = inventory.name_devices(view.devices)
+    run_as = context.staging.store.find_run_as(record.user) if given and not record.devices else None
     is_probe = view.job.purpose is Purpose.PROBE
     instruction: Instruction
     if is_probe and given and not record.devices:
         instruction = make_probe(record, given, context.state_dir, run_as)
         context.world.revise(fix_share(view.job, inventory.count_types(given)), now_s)
     else:
-        workers = speeds.deal_workers(view.job.typed, inventory, given)
+        workers = () if view.job.typed is None else deal_workers(view.job.typed, inventory, given)
         instruction = make_change(record, given, workers, context.state_dir, run_as)
     if is_probe:
         sentence = f"measures its speed on {', '.join(given)}" if given else sentences.PROBE_YIELDS
         event = EventRecord(now_s, "probing", sentence, record.id, {"devices": list(given)})
     else:
-        record, event = tell_change(context, record, instruction, given, why, data)
+        record, event = tell_change(record, instruction, given, inventory, why, data, now_s)
     record = replace(account(record, view, now_s), generation=instruction.generation, devices=given)
     return Effects(record, (*effects.events, event), instruction, effects.offers)
 
 
 def tell_change(
-    context: Context,
     record: JobRecord,
     instruction: Instruction,
     given: tuple[str, ...],
+    inventory: Inventory,
     why: str,
     data: Mapping[str, Any],
+    now_s: float,
 ) -> tuple[JobRecord, EventRecord]:
     """How a job's devices change and why, as state and condition of its record and as an event."""
-    inventory, held, now_s = context.inventory, record.devices, context.now_s
+    held, because = record.devices, f": {why}" if why else ""
     workers = list(instruction.workers) if isinstance(instruction, Start | Resize) else []
     facts = {"from": len(held), "to": len(given), "devices": list(given), "workers": workers, **data}
     if held and given:
         verb = "grows" if len(given) > len(held) else "shrinks" if len(given) < len(held) else "moves"
-        sentence = sentences.tell_change(inventory.describe(held), inventory.describe(given), verb, why)
+        sentence = f"{verb} from {inventory.describe(held)} to {inventory.describe(given)}{because}"
         record = record.with_condition("rescaling", verb, sentence, now_s)
         record = replace(record, rescales=record.rescales + 1)
     elif given:
-        verb, sentence = "placed", sentences.tell_change("", ", ".join(given), "placed", why)
+        verb, sentence = "placed", f"gets {', '.join(given)}{because}"
     else:
-        verb, sentence = "suspended", sentences.tell_change("", "", "suspended", why)
+        verb, sentence = "suspended", f"gives its devices to others for now{because}"
         record = replace(record.without_condition("rescaling"), state=State.ADMITTED)
     if given:
         first_s = now_s if record.first_start_s is None else record.first_start_s
-        first_type = record.first_device_type or inventory.type_of(given[0])
+        first_type = record.first_device_type or inventory.types_by_name[given[0]]
         record = replace(record, first_start_s=first_s, first_device_type=first_type)
     return record, EventRecord(now_s, verb, sentence, record.id, facts)
 
@@ -105,28 +122,32 @@ def tell_change(
 def deal_anew(context: Context, record: JobRecord, before: TypedCurves | None) -> None:
     """Move single logical workers between the devices of a job, if its speeds on them call for another mapping."""
     view = context.world.jobs[JobId(record.id)]
-    old, new = (speeds.deal_workers(typed, context.inventory, record.devices) for typed in (before, view.job.typed))
+    old, new = (deal_workers(typed, context.inventory, record.devices) for typed in (before, view.job.typed))
     if new and new != old:
         context.staging.stage(change_devices(context, Effects(record), view, sentences.DEALT_ANEW, {}))
 
 
 def arrive(context: Context, record: JobRecord) -> None:
     """Put a job before the policy: itself if its speed is known or nothing is promised, else a probe."""
-    known = context.find_known(record)
-    steps, elastic = count_steps(record, known), record.spec.elastic
-    measured = steps is not None and speeds.is_measured(known)
+    facts = look_up(record, context.staging.list_speeds(record.speed_key), context.inventory)
+    elastic, measured = record.spec.elastic, facts.steps is not None and bool(facts.measured)
     if record.deadline_s is not None and elastic and not measured:
-        arrive_probe(context, record, speeds.list_device_types(record, context.inventory))
+        arrive_probe(context, record, list_device_types(record, context.inventory))
         return
-    workers = record.logical_workers or speeds.find_workers(known)
-    record = context.staging.change(record.id, total_steps=steps if elastic else None, logical_workers=workers)
-    context.world.arrive(make_job(record, known, context.inventory), context.now_s)
+    steps = facts.steps if elastic else None
+    record = context.staging.change(record.id, total_steps=steps, logical_workers=facts.workers)
+    context.world.arrive(make_job(record, facts, context.inventory), context.now_s)
 
 
 def arrive_probe(context: Context, record: JobRecord, where: Sequence[str]) -> None:
     """Put the probe of a job before the policy, to be measured on one of these device types."""
     context.staging.change(record.id, state=State.PROBING, reason=UNMEASURED, sentence=sentences.PROBING)
     context.world.arrive(make_probe_job(record, context.inventory, where), context.now_s)
+
+
+def account(record: JobRecord, view: JobView, now_s: float) -> JobRecord:
+    """A record with what its job has used up to now."""
+    return replace(record, served=view.served_at(now_s), ran_s=view.ran_at(now_s), settled_s=now_s)
 
 
 def end_probe(context: Context, job_id: str) -> bool:
@@ -223,14 +244,14 @@ def pause(context: Context, job_id: str, reason: str, sentence: str) -> None:
 def start_again(context: Context, job_id: str) -> None:
     """Start what should be running under a new generation, from its last checkpoint, on the same devices."""
     record = context.staging.jobs[job_id]
-    run_as = context.find_run_as(record.user)
+    run_as = context.staging.store.find_run_as(record.user)
     instruction: Instruction
     if record.state is State.PROBING:
         instruction = make_probe(record, record.devices, context.state_dir, run_as)
     else:
         view = context.world.jobs.get(JobId(job_id))
         typed = view.job.typed if view is not None else None
-        workers = speeds.deal_workers(typed, context.inventory, record.devices)
+        workers = deal_workers(typed, context.inventory, record.devices)
         instruction = make_change(replace(record, devices=()), record.devices, workers, context.state_dir, run_as)
         record = record.with_condition("recovering", "lost", sentences.LOST, context.now_s)
         record = replace(record, faults=record.faults + 1)

@@ -6,7 +6,14 @@ Whoever decides something stages it here as `Effects`; `commit` makes it durable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, OfferRecord, SpeedRecord
+from springtide.control.storage.records import (
+    ENDED,
+    EventRecord,
+    InstructionRecord,
+    JobRecord,
+    OfferRecord,
+    SpeedRecord,
+)
 from springtide.control.storage.store import Batch, Store
 from springtide.executors.protocol import Instruction
 from springtide.executors.wire import dump_instruction
@@ -95,13 +102,11 @@ class Staging:
     def commit(self) -> list[InstructionRecord]:
         """Write everything staged in one transaction; returns the instructions that may now be carried out."""
         batch, self.batch = self.batch, Batch()
-        if not batch:
-            return []
         try:
             self.store.write(batch)
         except BaseException:
             self.batch = batch
             raise
-        for job_id in [job_id for job_id in batch.jobs if not self.jobs[job_id].active]:
+        for job_id in [job_id for job_id in batch.jobs if self.jobs[job_id].state in ENDED]:
             del self.jobs[job_id]
         return batch.instructions

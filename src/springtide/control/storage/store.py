@@ -76,6 +76,8 @@ class Store:
 
     def write(self, batch: Batch) -> None:
         """Write all changes of a batch, or none."""
+        if not batch:
+            return
         with self.engine.begin() as connection:
             upsert(connection, JOBS, "id", [write_job(record) for record in batch.jobs.values()])
             if batch.events:
@@ -201,6 +203,14 @@ class Store:
                 rows = connection.execute(select(USERS).order_by(USERS.c.name))
                 self._users = [UserRecord(**row._mapping) for row in rows]
         return self._users
+
+    def find_user(self, name: str) -> UserRecord | None:
+        """The user of a name; None if there is none, or none any more."""
+        return next((user for user in self.users() if user.name == name), None)
+
+    def find_run_as(self, name: str) -> str | None:
+        """The system user that a user's jobs run as; None: the server's own."""
+        return next((user.run_as for user in self.users() if user.name == name), None)
 
     def put_user(self, user: UserRecord) -> None:
         """Add a user, or change one."""

@@ -1,0 +1,347 @@
+"""The job as policies see it: what it may run on, how fast it goes there, how much work it has, when it will end.
+
+Where there are several device types: below D2 the bits depend on the type, so a job stays with the one it first ran on.
+At D2 it may change types and hold several at once; its logical workers are then dealt out by the speed of each device.
+On a platform of one type none of this has a part: jobs have one curve. A probe is a small job that stands for the one
+it measures. What was measured, and how curves are made of it, is in `speeds`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.speeds import expect_curve, learn_point, name_key, plan_curve
+from springtide.control.storage.records import JobRecord, SpeedRecord
+from springtide.core.curves import Curve
+from springtide.core.decisions import JobView, Plan, Segment
+from springtide.core.job_file import JobFile
+from springtide.core.jobs import Job, JobId, Overhead, Purpose
+from springtide.core.typed_curves import Mix, TypedCurves
+from springtide.throughput.heterogeneous import LogicalWorkers, fit_workers
+
+MIXING = "D2"  # the level at which a job may change device types
+UNCOUNTED = 1 << 16  # logical workers of a script that has not said how many: as many as anyone could want
+# Probes go before every best-effort job; a job that missed its promise comes next.
+PROBE_PRIORITY = 1_000_002
+MISSED_PRIORITY = 1_000_001
+PROBE_START_S = 10.0
+PROBE_STEPS = 30
+PROBE_S = 15.0
+# What an unmeasured best-effort job is taken to be, until it has run: ten minutes of steps of a second.
+GUESSED_STEPS = 600
+GUESSED_RATE = 1.0
+RIGID_GUESS_S = 3600.0
+USUAL_STARTUP_S = 5.0
+USUAL_PAUSE_S = 1.0
+STARTUP_MARGIN = 1.5
+
+Speeds = Mapping[str, SpeedRecord]  # by device type
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known of a job: its speed on the device types it may use, its total work, its logical workers."""
+
+    speeds: Speeds
+    #: The types on which a speed was measured.
+    measured: Speeds
+    steps: int | None
+    workers: int | None
+
+    @property
+    def has_margin(self) -> bool:
+        """Whether plans add a margin, because somewhere no whole epoch has been seen."""
+        return any(not speed.whole_epoch for speed in self.measured.values())
+
+
+def look_up(record: JobRecord, speeds: Speeds, inventory: Inventory) -> JobFacts:
+    """What is known of a job, by its record and by the speeds of its code."""
+    known = {one: speeds[one] for one in list_device_types(record, inventory) if one in speeds}
+    steps, asked, workers = record.total_steps, record.spec.steps, record.logical_workers
+    for speed in known.values():
+        steps, workers = steps or speed.total_steps, workers or speed.logical_workers
+    if asked is not None:
+        steps = asked if steps is None else min(asked, steps)
+    return JobFacts(known, {one: speed for one, speed in known.items() if speed.points}, steps, workers)
+
+
+def find_held(record: JobRecord, speeds: Speeds, inventory: Inventory) -> SpeedRecord:
+    """What is known of a job's speed on the devices it holds (if they are of several types, on the first)."""
+    held = next(iter(inventory.count_types(record.devices)), record.first_device_type or inventory.device_types[0])
+    known = speeds.get(held)
+    return known if known is not None else SpeedRecord(name_key(record.speed_key, held), device_type=held)
+
+
+def list_device_types(record: JobRecord, inventory: Inventory) -> tuple[str, ...]:
+    """The types a job may run on: those it names, of those there are; below D2 the one it first ran on."""
+    if record.first_device_type and record.spec.determinism != MIXING:
+        return (record.first_device_type,)
+    named = record.spec.device_types
+    if named is None:
+        return inventory.device_types
+    wanted = {device_type.lower() for device_type in named}
+    return tuple(device_type for device_type in inventory.device_types if device_type in wanted)
+
+
+def list_shares(
+    job: JobFile, device_types: Sequence[str], workers: int, inventory: Inventory
+) -> dict[str, tuple[int, ...]]:
+    """The numbers of devices of each type that a job may hold alone; types that have too few are left out."""
+    found = {device_type: job.shares(workers, inventory.totals.get(device_type, 0)) for device_type in device_types}
+    return {device_type: shares for device_type, shares in found.items() if shares}
+
+
+def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
+    """The job as policies see it: at the speeds that a promise may count on."""
+    file, workers = record.spec, facts.workers or UNCOUNTED
+    if inventory.is_mixed:
+        typed: TypedCurves | None = type_job(record, facts, workers, inventory)
+        curve = typed.curves[typed.fastest] if typed is not None else Curve((1,), (1.0,))
+    else:
+        typed, (device_type,) = None, inventory.device_types
+        shares = {device_type: file.shares(workers, inventory.cluster.total) or (1,)}
+        curve = find_curves(file, shares, facts.measured, promised=True)[device_type]
+    is_late = record.endangered or bool(record.missed)
+    if is_late or record.deadline_s is None:
+        deadline_s, priority = inf, MISSED_PRIORITY if is_late else file.priority
+    else:
+        deadline_s, priority = record.deadline_s, 0
+    work = float(facts.steps or GUESSED_STEPS) if file.elastic else file.duration_s
+    return Job(
+        JobId(record.id),
+        record.seq,
+        record.submitted_s,
+        work or RIGID_GUESS_S,
+        curve,
+        deadline_s,
+        requested=curve.shares[0],
+        overhead=plan_overhead(facts.measured),
+        user=record.user,
+        priority=priority,
+        typed=typed,
+    )
+
+
+def make_probe_job(record: JobRecord, inventory: Inventory, where: Sequence[str]) -> Job:
+    """A probe as a small best-effort job on one of these types: at most start-up and fifteen seconds, on one or two.
+
+    It stands in the world under the id of the job that it measures.
+    """
+    curves = {device_type: Curve((1, 2), (1.0, 1.01)).capped(inventory.totals[device_type]) for device_type in where}
+    return Job(
+        JobId(record.id),
+        record.seq,
+        record.submitted_s,
+        PROBE_S,
+        next(iter(curves.values())),
+        overhead=Overhead(start_s=PROBE_START_S),
+        user=record.user,
+        priority=PROBE_PRIORITY,
+        typed=TypedCurves(curves) if inventory.is_mixed else None,
+        purpose=Purpose.PROBE,
+    )
+
+
+def fix_share(job: Job, mix: Mix) -> Job:
+    """A probe that has started: it keeps its devices, all of one type, or loses them all."""
+    ((device_type, share),) = mix.items()
+    curve = Curve((share,), (1.0,))
+    return replace(job, curve=curve, typed=None if job.typed is None else TypedCurves({device_type: curve}))
+
+
+def plan_overhead(speeds: Speeds) -> Overhead:
+    """Seconds that a start and a change of devices cost a plan: the most on any type."""
+    measured = speeds.values()
+    if not measured:
+        return Overhead(base_s=USUAL_PAUSE_S, start_s=USUAL_STARTUP_S)
+    pause_s = max(USUAL_PAUSE_S if speed.pause_s is None else speed.pause_s for speed in measured)
+    startup_s = max(speed.startup_s for speed in measured)
+    return Overhead(base_s=pause_s * STARTUP_MARGIN, start_s=startup_s * STARTUP_MARGIN)
+
+
+def find_curves(
+    job: JobFile, shares: Mapping[str, tuple[int, ...]], measured: Speeds, promised: bool
+) -> dict[str, Curve]:
+    """The speeds that a plan may count on, by type.
+
+    Where nothing is promised, they are those expected (how sure each is must not decide between types), and an
+    unmeasured type is guessed at.
+    """
+    if not job.elastic:
+        return {device_type: Curve(some[-1:], (1.0,)) for device_type, some in shares.items()}
+    read = plan_curve if promised else expect_curve
+    curves = {
+        device_type: read(measured[device_type], some)
+        for device_type, some in shares.items()
+        if device_type in measured
+    }
+    if promised and curves:
+        return curves
+    return {
+        device_type: curves.get(device_type) or borrow_curve(some, measured.values())
+        for device_type, some in shares.items()
+    }
+
+
+def borrow_curve(shares: tuple[int, ...], measured: Iterable[SpeedRecord]) -> Curve:
+    """Speeds on a type that nobody has measured: those of the slowest type that was."""
+    others = [expect_curve(speed, shares) for speed in measured]
+    return min(others, key=lambda curve: curve.rates[0]) if others else guess_curve(shares)
+
+
+def guess_curve(shares: tuple[int, ...]) -> Curve:
+    """Speeds of a job nobody has measured: only their order matters."""
+    return Curve(shares, tuple(GUESSED_RATE * share**0.8 for share in shares))
+
+
+def type_job(record: JobRecord, facts: JobFacts, workers: int, inventory: Inventory) -> TypedCurves:
+    """A job's speeds by type, on several at once where its level allows that and its logical workers are counted."""
+    job, promised = record.spec, record.deadline_s is not None
+    device_types = list_device_types(record, inventory)
+    shares = list_shares(job, device_types, workers, inventory) or dict.fromkeys(
+        device_types or inventory.device_types[:1], (1,)
+    )
+    curves = find_curves(job, shares, facts.measured, promised)
+    moves = job.determinism == MIXING and job.elastic
+    counted = workers < UNCOUNTED
+    if not moves or not counted or len(curves) == 1:
+        return TypedCurves(curves, movable=moves)
+    asked = job.shares(workers, sum(inventory.totals[device_type] for device_type in curves))
+    return TypedCurves(curves, blend_types(curves, facts.speeds, workers, asked), movable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBlend:
+    """The speed of logical workers on several types, for the numbers of devices that a job asked for.
+
+    `model` is what is expected; plans count on as much less as they do on the least certain of the types.
+    """
+
+    model: LogicalWorkers
+    margin: float
+    shares: tuple[int, ...]
+
+    @property
+    def most(self) -> int:
+        """The largest number of devices it can hold."""
+        return self.shares[-1]
+
+    def rate(self, mix: Mix) -> float:
+        """Steps per second on a mix; 0 on a number of devices that was not asked for."""
+        return self.model.rate(mix) / self.margin if sum(mix.values()) in self.shares else 0.0
+
+
+def blend_types(curves: Mapping[str, Curve], known: Speeds, workers: int, asked: tuple[int, ...]) -> AskedBlend:
+    """The speed on several types at once, of a job with these speeds on each alone."""
+    expected = {device_type: expect_along(known.get(device_type), curve) for device_type, curve in curves.items()}
+    margins = [
+        fast / slow
+        for device_type, curve in curves.items()
+        for fast, slow in zip(expected[device_type].rates, curve.rates, strict=True)
+    ]
+    return AskedBlend(fit_workers(workers, expected), max(margins), asked)
+
+
+def deal_workers(typed: TypedCurves | None, inventory: Inventory, names: Sequence[str]) -> tuple[int, ...]:
+    """The logical workers of each of these devices, more on faster ones; empty where they are to be spread evenly."""
+    mix = inventory.count_types(names)
+    is_whole = sum(mix.values()) == len(names)  # a device may have left the machine while the server was away
+    if len(mix) == 1 or not is_whole or typed is None or not isinstance(typed.blend, AskedBlend):
+        return ()
+    deal = typed.blend.model.deal(mix)
+    if deal is None:
+        return ()
+    left = {device_type: list(counts) for device_type, counts in deal.spread().items()}
+    return tuple(left[inventory.types_by_name[name]].pop(0) for name in names)
+
+
+def learn_mix(known: Speeds, workers: int, mix: Mix, steps: int, seconds: float) -> dict[str, SpeedRecord]:
+    """The records of those types of a mix whose speed explains why its steps took as long as they did.
+
+    What one device of the type would take for all workers is noted like a measurement of share 1.
+    """
+    curves = {
+        device_type: expect_curve(known[device_type], (1, mix[device_type])[: mix[device_type]]) for device_type in mix
+    }
+    before = fit_workers(workers, curves)
+    after = before.learn(mix, seconds / steps)
+    wrong = [device_type for device_type in mix if after.speeds[device_type] != before.speeds[device_type]]
+    return {
+        device_type: learn_point(known[device_type], 1, steps, steps * workers * after.speeds[device_type].seconds)
+        for device_type in wrong
+    }
+
+
+def expect_along(speed: SpeedRecord | None, curve: Curve) -> Curve:
+    """Expected steps per second at the shares of a curve that plans count on; its own where nothing was measured."""
+    return curve if speed is None or not speed.points else expect_curve(speed, curve.shares)
+
+
+def expect_rates(speed: SpeedRecord | None, curve: Curve) -> dict[int, float]:
+    """The same, by share."""
+    expected = expect_along(speed, curve)
+    return dict(zip(expected.shares, expected.rates, strict=True))
+
+
+def expect_mix(known: Speeds, typed: TypedCurves, mix: Mix) -> float:
+    """Expected steps per second on devices of one type or several."""
+    if len(mix) == 1:
+        ((device_type, share),) = mix.items()
+        return (
+            expect_rates(known.get(device_type), typed.curves[device_type]).get(share, 0.0)
+            if device_type in typed.curves
+            else 0.0
+        )
+    return typed.blend.model.rate(mix) if mix and isinstance(typed.blend, AskedBlend) else 0.0
+
+
+def predict(record: JobRecord, view: JobView, facts: JobFacts, now_s: float) -> float | None:
+    """When a job is expected to end, at the speeds that were seen; None while nobody can say."""
+    if view.job.purpose is Purpose.PROBE or record.total_steps is None:
+        return None
+    held, planned = expect(facts.speeds, view)
+    finish_s = predict_finish(view, held, planned, now_s)
+    return None if finish_s == inf else finish_s
+
+
+def expect(known: Speeds, view: JobView) -> tuple[float, dict[int, float]]:
+    """Expected steps per second on what a job holds, and by share of what its plan holds ready.
+
+    That is what was seen, not what a plan dares to count on.
+    """
+    typed = view.job.typed
+    if typed is None:
+        (speed,) = known.values() or (None,)
+        rates = expect_rates(speed, view.job.curve)
+        return rates.get(view.share, 0.0), rates
+    held = expect_mix(known, typed, view.mix or {})
+    planned = view.promise.device_type if view.promise is not None else ""
+    if planned not in typed.curves:  # a block of several types, held to the end
+        return held, {view.share: held}
+    return held, expect_rates(known.get(planned), typed.curves[planned])
+
+
+def predict_finish(view: JobView, held: float, rates: Mapping[int, float], now_s: float) -> float:
+    """When a job ends: at the speed of what it `held`, or of what its plan holds ready (by share) if that is sooner."""
+    left = view.progress.work_left_at(now_s)
+    ready_s = max(now_s, view.progress.paused_until_s)
+    alone_s = ready_s + left / held if held > 0 else inf
+    return min(alone_s, _follow(view.promise.plan, rates, left, ready_s) if view.promise else inf)
+
+
+def _follow(plan: Plan, rates: Mapping[int, float], left: float, now_s: float) -> float:
+    """When so much work ends if the plan is followed; its last share is kept for as long as it takes."""
+    changes = [segment for segment in plan.segments if segment.start_s > now_s]
+    for start_s, share, end_s in _stretches(plan.share_at(now_s), changes, now_s):
+        rate = rates.get(share, 0.0)
+        if rate > 0 and left <= rate * (end_s - start_s):
+            return start_s + left / rate
+        left -= rate * (end_s - start_s) if end_s < inf else 0.0
+    return inf
+
+
+def _stretches(share: int, changes: list[Segment], now_s: float) -> Iterable[tuple[float, int, float]]:
+    starts = [now_s, *(segment.start_s for segment in changes)]
+    shares = [share, *(segment.share for segment in changes)]
+    return zip(starts, shares, [*starts[1:], inf], strict=True)
