@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.control.api import documents
-from springtide.control.api.auth import find_login
+from springtide.control.api.guard import find_login
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, list_inventory, open_executor
 from springtide.control.scheduling.context import ServerOptions

@@ -25,8 +25,7 @@ import uvicorn
 import yaml
 
 from springtide import __version__
-from springtide.control.api.auth import ensure_owner
-from springtide.control.api.guard import LOCAL_NAMES
+from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
 from springtide.control.api.routes import build_app
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, open_executor

@@ -1,9 +1,16 @@
 """The guard before every route: host, origin, kind and size of the body, token, rate. A plain ASGI wrapper.
 
-Everything but `/healthz` needs a token, on loopback too: a web page open in a browser can reach this port as well.
+Everything but `/healthz` needs a token, on loopback too: a web page open in a browser can reach this port as well. A
+token is 256 random bits, so its plain SHA-256 is safe at rest. Comparison takes the same time wherever it fails.
 """
 
+import getpass
+import hashlib
+import hmac
 import json
+import os
+import pwd
+import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -11,8 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from springtide.control.api.auth import find_user
+from springtide.control.storage.records import UserRecord
+from springtide.control.storage.state_dir import StateDir, write_private
 from springtide.control.storage.store import Store
+from springtide.errors import InputError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -26,6 +35,58 @@ ARCHIVES = "/api/v1/archives/"
 MOST_JSON_BYTES = 1 << 20
 WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 ARCHIVE_KINDS = frozenset({"application/x-tar", "application/octet-stream"})
+
+
+def make_token() -> str:
+    """A new token."""
+    return secrets.token_urlsafe(32)
+
+
+def hash_token(token: str) -> str:
+    """What is stored of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def find_user(store: Store, token: str) -> UserRecord | None:
+    """The user a token belongs to."""
+    wanted = hash_token(token)
+    found = None
+    for user in store.users():
+        if hmac.compare_digest(user.token_hash, wanted):
+            found = user
+    return found
+
+
+def ensure_owner(store: Store, state_dir: StateDir) -> UserRecord:
+    """The owner of the state directory as an admin, with a token in a file that only they can read."""
+    if not state_dir.token.exists():
+        write_private(state_dir.token, make_token() + "\n")
+    state_dir.token.chmod(0o600)
+    owner = find_user(store, state_dir.token.read_text().strip())
+    if owner is None:
+        owner = UserRecord(find_login(), hash_token(state_dir.token.read_text().strip()), admin=True)
+        store.put_user(owner)
+    return owner
+
+
+def check_run_as(name: str | None) -> None:
+    """Refuse a system user that jobs cannot run as: there is none of that name, or this server is not root."""
+    if name is None:
+        return
+    if os.geteuid() != 0:
+        raise InputError(f"run_as {name!r} needs a server that runs as root; start it as root, or leave run_as out")
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        raise InputError(f"run_as {name!r} is no user of this system; add it, or name another") from None
+
+
+def find_login() -> str:
+    """The name of the user who runs this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "owner"
 
 
 def split_host(text: str) -> str:

@@ -15,9 +15,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from springtide import __version__
 from springtide.control.api import documents, explanations
-from springtide.control.api.auth import check_run_as, hash_token, make_token
 from springtide.control.api.error_replies import add_error_handlers, check_admin
-from springtide.control.api.guard import Guard, Limiter
+from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.api.requests import (
     MOST_NUMBER,
@@ -99,7 +98,7 @@ class Api:
         """A job as it was just answered; who was not declined has no offers to look up."""
         if accepts or record.state in (State.OFFERED, State.DECLINED):
             return self.show_job(record)
-        return documents.write_job(record, self.now_s())
+        return documents.write_job(record, self.now_s() if record.answered_s is None else record.answered_s)
 
     def show_events(self, events: Iterable[EventRecord], user: UserRecord) -> Iterable[Document]:
         """Events as a user may read them: other users' jobs, for which devices changed, are not named."""

@@ -6,7 +6,6 @@ Everything is staged as records, events and instructions; nothing is done until 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 from springtide.control.scheduling import nodes, offers, sentences, transitions
 from springtide.control.scheduling.context import Context
@@ -15,7 +14,7 @@ from springtide.control.scheduling.offer_search import Admits
 from springtide.control.scheduling.submissions import check_quota
 from springtide.control.storage.records import EventRecord, JobRecord, State
 from springtide.control.storage.staging import Effects
-from springtide.core.decisions import Decision, JobView, Reason, Status
+from springtide.core.decisions import Decision, JobView, Status
 from springtide.core.jobs import Job, JobId, Purpose
 
 NO_DEVICE = "no_device_for_probe"
@@ -24,18 +23,16 @@ PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing
 LONGEST_PROBE_S = PROBE_START_S + PROBE_S
 MOST_WAIT_S = 600.0
 
-Moved = Sequence[tuple[JobView, JobView]]
-
 
 def follow_decision(
-    context: Context, decision: Decision, asked: Mapping[JobId, JobView], moved: Moved, admits: Admits
+    context: Context, decision: Decision, asked: Mapping[JobId, JobView], moved: transitions.Moved, admits: Admits
 ) -> bool:
     """Stage what follows from a decision that the world has taken in; returns whether another one is called for.
 
     `asked` are the jobs it answers as they were before, `moved` those that it gives devices, before and after.
     """
     views = context.world.jobs
-    stage_changes(context, decision, asked, moved)
+    transitions.stage_changes(context, decision, asked, moved)
     offered = [view for view in views.values() if view.status is Status.OFFERED]
     again = bool(offered) and offers.follow_decision(context, offered, decision)
     again |= follow_probes(context, [view.job for view in views.values() if view.job.purpose is Purpose.PROBE])
@@ -46,39 +43,6 @@ def follow_decision(
         nodes.follow_decision(context)
     update_predictions(context, views, decision)
     return again
-
-
-def stage_changes(context: Context, decision: Decision, asked: Mapping[JobId, JobView], moved: Moved) -> None:
-    """Stage answers, promises and devices: one change for each job, those that move in the order of the decision."""
-    staging = context.staging
-    changes: dict[str, Effects] = {}
-    for job_id, answer in decision.answers.items():
-        if asked[job_id].job.purpose is Purpose.TRAIN:
-            changes[job_id] = transitions.answer_job(context, asked[job_id], answer, decision.promises.get(job_id))
-    for job_id, promise in decision.promises.items():
-        effects = changes.get(job_id) or Effects(staging.jobs[job_id])
-        plan = transitions.write_plan(promise)
-        if effects.record.plan != plan:
-            changes[job_id] = replace(effects, record=replace(effects.record, plan=plan))
-    for before, after in moved:
-        if after is not before:
-            effects = changes.pop(before.job.id, Effects(staging.jobs[before.job.id]))
-            why, data = tell_reason(context, effects.record, decision.reasons.get(before.job.id))
-            changes[before.job.id] = transitions.change_devices(context, effects, after, why, data)
-    for effects in changes.values():
-        staging.stage(effects)
-    if decision.memory is not None:
-        staging.put_fact("memory", dict(decision.memory))
-
-
-def tell_reason(context: Context, record: JobRecord, reason: Reason | None) -> tuple[str, dict[str, Any]]:
-    """Why the devices of a job change, in words and as data; `other` is the job they change for."""
-    if reason is None:
-        return "", {}
-    other = None if reason.other is None else context.staging.jobs.get(str(reason.other))
-    why = sentences.tell_reason(reason, other, record.user, context.now_s)
-    named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.user}
-    return why, {"cause": str(reason.cause), "why": why, **named}
 
 
 def follow_probes(context: Context, probes: Sequence[Job]) -> bool:

@@ -48,11 +48,8 @@ class JobFacts:
     measured: Speeds
     steps: int | None
     workers: int | None
-
-    @property
-    def has_margin(self) -> bool:
-        """Whether plans add a margin, because somewhere no whole epoch has been seen."""
-        return any(not speed.whole_epoch for speed in self.measured.values())
+    #: Whether plans add a margin, because somewhere no whole epoch has been seen.
+    has_margin: bool
 
 
 def look_up(record: JobRecord, speeds: Speeds, inventory: Inventory) -> JobFacts:
@@ -63,7 +60,9 @@ def look_up(record: JobRecord, speeds: Speeds, inventory: Inventory) -> JobFacts
         steps, workers = steps or speed.total_steps, workers or speed.logical_workers
     if asked is not None:
         steps = asked if steps is None else min(asked, steps)
-    return JobFacts(known, {one: speed for one, speed in known.items() if speed.points}, steps, workers)
+    measured = {device_type: speed for device_type, speed in known.items() if speed.points}
+    has_margin = not all(speed.whole_epoch for speed in measured.values())
+    return JobFacts(known, measured, steps, workers, has_margin)
 
 
 def find_held(record: JobRecord, speeds: Speeds, inventory: Inventory) -> SpeedRecord:

@@ -67,8 +67,7 @@ class Operations:
         """Take in a job; returns its id. The answer is in its record once the present step is over."""
         context = self.reconciler.context
         user = context.staging.store.find_user(submission.user)
-        submissions.check_limits(context, submission.user, user, submission.job)
-        record = submissions.make_record(context, submission)
+        record = submissions.open_record(context, submission, user)
         if record.spec.secrets:
             submissions.keep_secrets(context, record, submission.secrets)
         sentence = f"{record.user} submitted {record.name}"

@@ -76,6 +76,12 @@ def resolve_deadline(text: str | None, now_s: float, clock: Clock) -> float | No
     return now_s + ahead_s
 
 
+def open_record(context: Context, submission: Submission, user: UserRecord | None) -> JobRecord:
+    """The record of a new job within its user's limits."""
+    check_limits(context, submission.user, user, submission.job)
+    return make_record(context, submission)
+
+
 def make_record(context: Context, submission: Submission) -> JobRecord:
     """The record of a new job, not yet answered, if its code is here and its budget can be counted."""
     job, now_s, script = submission.job, context.now_s, submission.job.script

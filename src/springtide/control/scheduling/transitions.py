@@ -23,12 +23,37 @@ from springtide.control.scheduling.live_jobs import (
 )
 from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, PlanRecord, State
 from springtide.control.storage.staging import Effects
-from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Status
+from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Reason, Status
 from springtide.core.jobs import JobId, Purpose
 from springtide.core.typed_curves import TypedCurves
 from springtide.executors.protocol import Instruction, Resize, Running, Start
 
 UNMEASURED = "unknown_speed"
+
+Moved = Sequence[tuple[JobView, JobView]]
+
+
+def stage_changes(context: Context, decision: Decision, asked: Mapping[JobId, JobView], moved: Moved) -> None:
+    """Stage answers, promises and devices: one change for each job, those that move in the order of the decision."""
+    staging = context.staging
+    changes: dict[str, Effects] = {}
+    for job_id, answer in decision.answers.items():
+        if asked[job_id].job.purpose is Purpose.TRAIN:
+            changes[job_id] = answer_job(context, asked[job_id], answer, decision.promises.get(job_id))
+    for job_id, promise in decision.promises.items():
+        effects = changes.get(job_id) or Effects(staging.jobs[job_id])
+        plan = write_plan(promise)
+        if effects.record.plan != plan:
+            changes[job_id] = replace(effects, record=replace(effects.record, plan=plan))
+    for before, after in moved:
+        if after is not before:
+            effects = changes.pop(before.job.id, Effects(staging.jobs[before.job.id]))
+            why, data = tell_reason(context, effects.record, decision.reasons.get(before.job.id))
+            changes[before.job.id] = change_devices(context, effects, after, why, data)
+    for effects in changes.values():
+        staging.stage(effects)
+    if decision.memory is not None:
+        staging.put_fact("memory", dict(decision.memory))
 
 
 def answer_job(context: Context, view: JobView, answer: Answer, promise: Promise | None) -> Effects:
@@ -63,8 +88,19 @@ def write_plan(promise: Promise) -> PlanRecord:
 
 def tell_admitted(context: Context, record: JobRecord, answer: Answer, plan: Plan | None) -> str:
     """The sentence of an admitted job; only of a promise it matters how sure its speed is."""
-    margin = answer.promised and context.find_facts(record).has_margin
+    facts = look_up(record, context.staging.list_speeds(record.speed_key), context.inventory)
+    margin = answer.promised and facts.has_margin
     return sentences.tell_admitted(record, answer, plan, margin, context.now_s)
+
+
+def tell_reason(context: Context, record: JobRecord, reason: Reason | None) -> tuple[str, dict[str, Any]]:
+    """Why the devices of a job change, in words and as data; `other` is the job they change for."""
+    if reason is None:
+        return "", {}
+    other = None if reason.other is None else context.staging.jobs.get(str(reason.other))
+    why = sentences.tell_reason(reason, other, record.user, context.now_s)
+    named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.user}
+    return why, {"cause": str(reason.cause), "why": why, **named}
 
 
 def change_devices(context: Context, effects: Effects, view: JobView, why: str, data: Mapping[str, Any]) -> Effects:
