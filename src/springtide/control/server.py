@@ -38,7 +38,6 @@ from springtide.control.storage.store import Store
 from springtide.errors import InputError, StateError
 from springtide.executors.local.paths import open_private
 from springtide.policies import find_policy
-from springtide.policies.planning import compilation
 
 USUAL_PORT = 8410
 START_S = 60.0
@@ -184,12 +183,11 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     home = settings.home.make()
     set_up_logging()
     sys.setswitchinterval(SWITCH_S)
-    compilation.postpone()
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))
         read_clouds(settings.options.clouds)
         # an unknown policy ends here, before an agent is started for nothing
-        find_policy(settings.options.policy).compile()
+        find_policy(settings.options.policy).load()
         server = Server(settings, open_executor(settings.engine, home, settings.devices, settings.options.nodes))
         announce(server.url)
         server.run()

@@ -321,6 +321,14 @@ def test_no_smaller_level_would_have_done(drawn: Want, devices: int) -> None:
         assert all(walk_plainly(drawn, [(0.0, share)]) > drawn.deadline_s - 1e-6 for share in smaller)
 
 
+def test_infinite_patience_grows_no_one_even_where_changes_are_free() -> None:
+    """Uncompiled this was an invalid product of infinity and no pause."""
+    columns, capacity = enrol(want(40.0)), filling.empty_capacity(1, 0.0, 4)
+    hold(columns, 0, 40.0, (0.0, 1))
+    try_growth = getattr(filling.try_growth, "py_func", filling.try_growth)
+    assert try_growth(capacity, columns, 0, 2, 4, inf, filling.empty_columns(1, 4)) == inf
+
+
 def simulate_in_a_process(disable_jit: bool) -> list[dict[str, Any]]:
     """The report of a small simulation, without its times."""
     options = ["--synthetic", "jobs=40,gap=300,seed=1", "--cluster", "1x8:a100", "--json", "-"]

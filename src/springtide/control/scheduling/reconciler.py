@@ -32,7 +32,7 @@ from springtide.errors import SpringtideError
 from springtide.executors.protocol import Event, Executor, Failed, NodeLost, Probed, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
-from springtide.policies.planning.compilation import Compilation
+from springtide.policies.planning.compilation import start_compiling
 
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")
@@ -278,7 +278,10 @@ class Reconciler:
         if cpu_s <= SLOW_DECISION_S:
             return
         self.slow_decisions += 1
-        if self.slow_decisions == SLOW_DECISIONS and start_compiling():
+        if self.slow_decisions == SLOW_DECISIONS:
+            from springtide.policies.planning import columns, filling  # with numpy: not before they are needed
+
+            start_compiling(filling, columns.make_samples())
             logger.info("decisions take more than %g ms: loading the compiled planner", 1000 * SLOW_DECISION_S)
 
     def admits(self, job: Job) -> bool:
@@ -326,16 +329,6 @@ class Reconciler:
                 effects.give_up(self.platform, order, str(error))
                 self.dirty = True
             self.platform.book.batch.sent.append(order)
-
-
-def start_compiling() -> bool:
-    """Compile the planner in the background, if that was postponed; returns whether this call began it."""
-    from springtide.policies.planning import (  # not before the server has said whether to compile at once
-        columns,
-        filling,
-    )
-
-    return Compilation(filling, columns.make_samples()).start()
 
 
 def restore_clock(store: Store, source: ClockSource) -> Clock:

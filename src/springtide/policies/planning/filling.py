@@ -3,7 +3,7 @@
 A job's plan is a share for each stretch of time. `fill` finds the smallest level j such that holding
 min(j, free(t)) devices, rescale pauses included, finishes the work by the deadline. Free capacity is a step function
 (times, free); plans are subtracted from it. All of it works on plain arrays, one row per job, so that numba can compile
-it (`compilation`); uncompiled the same functions run as Python and give the same floats.
+it (`compilation`); until then the same functions run as Python and give the same floats.
 """
 
 from math import inf
@@ -17,13 +17,13 @@ from springtide.policies.planning.columns import Ints as Ints
 from springtide.policies.planning.columns import JobColumns as JobColumns
 from springtide.policies.planning.columns import empty_capacity as empty_capacity
 from springtide.policies.planning.columns import empty_columns as empty_columns
-from springtide.policies.planning.compilation import compiled
+from springtide.policies.planning.compilation import kernel
 
 GUARD_S = 5e-7
 HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried
 
 
-@compiled
+@kernel
 def find(times: Floats, size: int, time_s: float) -> int:
     """The last entry that starts at or before a time."""
     low, high = 0, size
@@ -36,7 +36,7 @@ def find(times: Floats, size: int, time_s: float) -> int:
     return low
 
 
-@compiled
+@kernel
 def cut(capacity: Capacity, time_s: float) -> int:
     """The entry that starts exactly at a time, inserted if there is none."""
     times, free, size = capacity.times, capacity.free, capacity.size[0]
@@ -50,7 +50,7 @@ def cut(capacity: Capacity, time_s: float) -> int:
     return position + 1
 
 
-@compiled
+@kernel
 def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None:
     """Take the plan of a job out of the free devices (sign 1), or give it back (sign -1), from now on."""
     now_s = capacity.times[0]
@@ -67,7 +67,7 @@ def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None
             capacity.free[k] -= sign * share
 
 
-@compiled
+@kernel
 def resume(columns: JobColumns, job: int, level: int, held: int, now_s: float, ready: float) -> float:
     """When a job that changes from `held` devices to a level makes steps again: `Overhead.resumes_s` on columns."""
     resumes_s: float = now_s + columns.pauses[job, level]
@@ -78,7 +78,7 @@ def resume(columns: JobColumns, job: int, level: int, held: int, now_s: float, r
     return resumes_s
 
 
-@compiled
+@kernel
 def walk(
     capacity: Capacity, columns: JobColumns, job: int, cap: int, reserve: float, times: Floats, shares: Ints
 ) -> tuple[float, float, int, int]:
@@ -126,7 +126,7 @@ def walk(
     return finish, inf, count, short
 
 
-@compiled
+@kernel
 def store(columns: JobColumns, job: int, finish: float, held: float, count: int, times: Floats, shares: Ints) -> None:
     """Make what `walk` wrote the plan of a job."""
     columns.touched[job] = 1
@@ -138,7 +138,7 @@ def store(columns: JobColumns, job: int, finish: float, held: float, count: int,
         columns.segment_shares[job, s] = shares[s]
 
 
-@compiled
+@kernel
 def fill(capacity: Capacity, columns: JobColumns, job: int, lowest: int) -> bool:
     """Plan a job at the smallest level from `lowest` on that meets its deadline, with a reserve if one can be had.
 
@@ -160,7 +160,7 @@ def fill(capacity: Capacity, columns: JobColumns, job: int, lowest: int) -> bool
     return False
 
 
-@compiled
+@kernel
 def fill_all(capacity: Capacity, columns: JobColumns, order: Ints) -> int:
     """Plan jobs in this order on what is free; returns how many could be, stopping at the first that could not."""
     for position in range(len(order)):
@@ -171,7 +171,7 @@ def fill_all(capacity: Capacity, columns: JobColumns, order: Ints) -> int:
     return len(order)
 
 
-@compiled
+@kernel
 def device_seconds(columns: JobColumns, job: int, now_s: float) -> float:
     """Device-seconds that the plan of a job still takes up to its finish."""
     total = 0.0
@@ -184,7 +184,7 @@ def device_seconds(columns: JobColumns, job: int, now_s: float) -> float:
     return total
 
 
-@compiled
+@kernel
 def share_now(columns: JobColumns, job: int, now_s: float) -> int:
     """The share that the plan of a job holds now."""
     share = 0
@@ -195,7 +195,7 @@ def share_now(columns: JobColumns, job: int, now_s: float) -> int:
     return share
 
 
-@compiled
+@kernel
 def level_above(columns: JobColumns, job: int, share: int) -> int:
     """The lowest level above a share; -1 at the peak."""
     for level in range(columns.level_count[job]):
@@ -204,7 +204,7 @@ def level_above(columns: JobColumns, job: int, share: int) -> int:
     return -1
 
 
-@compiled
+@kernel
 def try_growth(
     capacity: Capacity, columns: JobColumns, job: int, level: int, spare: int, gain: float, trial: JobColumns
 ) -> float:
@@ -227,7 +227,9 @@ def try_growth(
     finish, until, count, short = walk(capacity, columns, job, level, reserve, times, shares)
     if until > limit or until == inf:
         until, count = finish + GUARD_S, short
-    margin = gain * columns.pauses[job, level] if columns.shares[job, level] != columns.share[job] else 0.0
+    margin = 0.0
+    if columns.shares[job, level] != columns.share[job]:
+        margin = gain * columns.pauses[job, level] if gain < inf else inf
     if until <= limit and shares[0] == columns.shares[job, level] and finish < columns.finish[job] - margin:
         trial.finish[0], trial.held[0], trial.segment_count[0] = finish, until, count
         best = (device_seconds(trial, 0, now_s) - old) / extra
@@ -235,7 +237,7 @@ def try_growth(
     return best
 
 
-@compiled
+@kernel
 def adopt(columns: JobColumns, job: int, trial: JobColumns) -> None:
     """Make the plan in row 0 of `trial` the plan of a job."""
     store(
@@ -249,7 +251,7 @@ def adopt(columns: JobColumns, job: int, trial: JobColumns) -> None:
     )
 
 
-@compiled
+@kernel
 def grow(capacity: Capacity, columns: JobColumns, jobs: Ints, spare: int, gain: float, trial: JobColumns) -> int:
     """Hand `spare` devices to jobs, each time to the one whose device-seconds grow least per device; returns the rest.
 
@@ -281,14 +283,14 @@ def grow(capacity: Capacity, columns: JobColumns, jobs: Ints, spare: int, gain: 
     return spare
 
 
-@compiled
+@kernel
 def occupy_all(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
     """Take the plans of all these rows out of the free devices."""
     for row in rows:
         occupy(capacity, columns, row, 1)
 
 
-@compiled
+@kernel
 def write_shares_now(columns: JobColumns, rows: Ints, now_s: float, shares: Ints) -> None:
     """The share that each of these plans holds now, into `shares`: an array that comes back from a kernel is dear."""
     for i in range(len(rows)):
@@ -302,7 +304,7 @@ def shares_now(columns: JobColumns, rows: Ints, now_s: float) -> Ints:
     return shares
 
 
-@compiled
+@kernel
 def look_ahead(columns: JobColumns, rows: Ints, now_s: float) -> tuple[float, bool]:
     """The next instant after now at which one of these plans changes, and whether one starts or grows after now."""
     soonest, grows = inf, False
@@ -317,7 +319,7 @@ def look_ahead(columns: JobColumns, rows: Ints, now_s: float) -> tuple[float, bo
     return soonest, grows
 
 
-@compiled
+@kernel
 def restore(capacity: Capacity, columns: JobColumns, rows: Ints, trial: JobColumns) -> None:
     """Let jobs keep the share they hold where there is room: a share that stays costs no pause."""
     for row in rows:
@@ -333,7 +335,7 @@ def restore(capacity: Capacity, columns: JobColumns, rows: Ints, trial: JobColum
                 occupy(capacity, columns, row, 1)
 
 
-@compiled
+@kernel
 def shrink(capacity: Capacity, columns: JobColumns, row: int, trial: JobColumns) -> None:
     """Plan a job at the smallest share that is in time, if that is less than it would hold now."""
     held = share_now(columns, row, capacity.times[0])
@@ -346,7 +348,7 @@ def shrink(capacity: Capacity, columns: JobColumns, row: int, trial: JobColumns)
     occupy(capacity, columns, row, 1)
 
 
-@compiled
+@kernel
 def replan_paused(capacity: Capacity, columns: JobColumns, row: int) -> bool:
     """Plan a job again at the highest share of its plan, after a pause that the plan did not have; in time or not."""
     occupy(capacity, columns, row, -1)
@@ -361,7 +363,7 @@ def replan_paused(capacity: Capacity, columns: JobColumns, row: int) -> bool:
     return kept
 
 
-@compiled
+@kernel
 def least_cost(columns: JobColumns, row: int, now_s: float) -> float:
     """Device-seconds of a job alone at the smallest level that is in time; at the peak if none is."""
     cost = inf
@@ -377,7 +379,7 @@ def least_cost(columns: JobColumns, row: int, now_s: float) -> float:
     return cost
 
 
-@compiled
+@kernel
 def fill_thriftily(capacity: Capacity, columns: JobColumns, job: int, thrift: float) -> int:
     """Plan a job on what is free: 2 if it is planned and takes no more than `thrift` times what it needs alone.
 
@@ -392,7 +394,7 @@ def fill_thriftily(capacity: Capacity, columns: JobColumns, job: int, thrift: fl
     return 2
 
 
-@compiled
+@kernel
 def write_least_costs(columns: JobColumns, rows: Ints, now_s: float, costs: Floats) -> None:
     """`least_cost` of each of these jobs, into `costs`."""
     for i in range(len(rows)):
@@ -406,7 +408,7 @@ def least_costs(columns: JobColumns, rows: Ints, now_s: float) -> Floats:
     return costs
 
 
-@compiled
+@kernel
 def highest_need(spans: Floats, needs: Floats, ends: Floats, costs: Floats, span_s: float, cost: float) -> float:
     """The most devices needed on average up to any deadline from `span_s` on: by all that end by then, and `cost`.
 
@@ -428,7 +430,7 @@ def highest_need(spans: Floats, needs: Floats, ends: Floats, costs: Floats, span
     return highest
 
 
-@compiled
+@kernel
 def earliest_end(capacity: Capacity, columns: JobColumns, row: int) -> float:
     """The earliest end that could be promised to a job on what is free, with a reserve."""
     times = np.zeros(MAX_SEGMENTS)
@@ -440,7 +442,7 @@ def earliest_end(capacity: Capacity, columns: JobColumns, row: int) -> float:
     return best
 
 
-@compiled
+@kernel
 def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
     """The most work of a job that could be promised by its deadline on what is free, with a reserve."""
     wanted = columns.work[row]
@@ -463,7 +465,7 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
     return float(wanted * low)
 
 
-@compiled
+@kernel
 def select(capacity: Capacity, columns: JobColumns, order: Ints, now_s: float) -> Ints:
     """Plan jobs in this order, dropping the dearest whenever one cannot be in time; returns those kept."""
     kept = np.zeros(len(order), np.int64)
