@@ -5,14 +5,13 @@ from dataclasses import replace
 
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from tests.placement.small_clusters import SmallCluster, build_cluster, build_job, check_books
+from tests.placement.small_clusters import SmallCluster, build_cluster, build_job, check_books, reserve_for
 
 from springtide.core.decisions import Decision, Plan, Promise, Segment
 from springtide.core.devices import NodeSlice
 from springtide.core.jobs import FREE, JobId, Overhead
 from springtide.placement.buddy import arrange
 from springtide.placement.feasibility import Certificate, Feasibility, check_plans
-from springtide.placement.move_costs import reserve_for
 
 PAUSE_S = 10.0
 

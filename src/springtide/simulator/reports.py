@@ -1,7 +1,7 @@
-"""Counts what happened in a run and sums it up as a Report; the definitions are in docs/concepts/metrics.md.
+"""Counts what happened in a run and sums it up as a report; the definitions are in docs/concepts/metrics.md.
 
-A `Metrics` watches the engine and does a constant amount of work per event. It judges nothing by itself: an answer
-is what the policy said, a finish is what the engine saw.
+A `MetricsObserver` does a constant amount of work per event. It judges nothing by itself: an answer is what the policy
+said, a finish is what the engine saw.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from statistics import fmean, median
 from springtide.core.decisions import Answer, JobView, Status
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
+from springtide.simulator.engine import Observer
 
 TOLERANCE_S = 1e-6  # a finish this much after the deadline still meets it: rounding of sums of seconds
 
@@ -62,7 +63,7 @@ class Timing:
 
 
 @dataclass(slots=True)
-class MetricsObserver:
+class MetricsObserver(Observer):
     """An Observer that keeps running sums.
 
     `device_s` are the device-seconds held; `single_s` the seconds one device would need for the work done.

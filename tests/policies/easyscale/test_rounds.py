@@ -5,7 +5,7 @@ from dataclasses import replace
 from springtide.core.decisions import JobView, Progress, Status
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.core.typed_curves import Mix
-from springtide.policies.easyscale.proposals import DraftAllocation, meet
+from springtide.policies.easyscale.proposals import DraftAllocation, draft_job
 from springtide.policies.easyscale.rounds import USUAL, Bias, hold_round
 from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers
 
@@ -21,7 +21,7 @@ def seat(
     job = Job(NAMES[index], index, 0.0, steps, typed.curves["gpu"], overhead=overhead, priority=priority, typed=typed)
     mix: Mix = {"gpu": held} if held else {}
     view = JobView(job, Progress(steps, typed.rate(mix)), Status.ADMITTED, share=held, mix=mix)
-    draft.seat(meet(0.0, view, typed, typed.types, False))
+    draft.enter(draft_job(0.0, view, typed, typed.types, False))
 
 
 def deal(draft: DraftAllocation, bias: Bias = USUAL) -> dict[str, int]:

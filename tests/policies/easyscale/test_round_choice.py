@@ -13,9 +13,8 @@ from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.typed_curves import Mix
 from springtide.policies import PolicyEntry, decide
 from springtide.policies.easyscale.easyscale import place
-from springtide.policies.easyscale.lookahead import LATER, choose_round, list_biases, play_out
-from springtide.policies.easyscale.proposals import DraftAllocation, meet
-from springtide.policies.easyscale.rounds import USUAL, Bias, hold_round
+from springtide.policies.easyscale.proposals import DraftAllocation, draft_job
+from springtide.policies.easyscale.rounds import LATER, USUAL, Bias, choose_round, hold_round, list_biases, play_out
 from springtide.policies.elasticflow import BEST_EFFORT
 from springtide.simulator.engine import EventLoop
 from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers
@@ -45,7 +44,7 @@ def set_desk(*views: JobView) -> DraftAllocation:
     for view in views:
         typed = view.job.typed
         assert typed is not None
-        draft.seat(meet(0.0, view, typed, typed.types, typed.blend is not None))
+        draft.enter(draft_job(0.0, view, typed, typed.types, typed.blend is not None))
     return draft
 
 
@@ -62,7 +61,7 @@ def follow(now_s: float, snapshot: Snapshot) -> Decision:
     for view in snapshot.jobs.values():
         typed = view.job.typed
         assert typed is not None
-        draft.seat(meet(now_s, view, typed, typed.types, typed.blend is not None))
+        draft.enter(draft_job(now_s, view, typed, typed.types, typed.blend is not None))
     hold_round(draft, {}, LATER)
     changes = {job_id: dict(entry.mix) for job_id, entry in draft.entries.items() if entry.is_changing}
     answers = {job_id: BEST_EFFORT for job_id, view in snapshot.jobs.items() if view.status is Status.PENDING}
