@@ -58,7 +58,7 @@ def enroll(now_s: float, views: Sequence[JobView]) -> JobColumns:
 def plan_all(capacity: Capacity, columns: JobColumns) -> None:
     """Plan jobs in the order of the rows, then those that cannot be in time or have no deadline on what is left.
 
-    Their deadlines in the roster become infinite.
+    Their deadlines in the columns become infinite.
     """
     behind = []
     for row in range(len(columns.deadline)):

@@ -25,7 +25,7 @@ def elasticflow(now_s: float, snapshot: Snapshot) -> Decision:
 
 
 def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
-    """Answers for the newcomers, with the plans of those admitted in the ledger."""
+    """Answers for the newcomers, with the plans of those admitted in the plan table."""
     draft = Draft(best_effort=list_best_effort(snapshot))
     for job_id in snapshot.changes.arrived:
         view = snapshot.jobs[job_id]

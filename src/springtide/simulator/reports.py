@@ -139,7 +139,7 @@ def count_feasible_alone(jobs: Sequence[Job], cluster: Cluster) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRun:
-    """What a Report is about: a trace's name and jobs, the policy that was tried, the cluster."""
+    """What a report is about: a trace's name and jobs, the policy that was tried, the cluster."""
 
     trace: str
     policy: str
@@ -148,7 +148,7 @@ class ReplayRun:
 
 
 def sum_up(run: ReplayRun, metrics: MetricsObserver, timing: Timing) -> SimulationReport:
-    """The Report of a finished run."""
+    """The report of a finished run."""
     promised = [job for job in run.jobs if not job.best_effort]
     finishes = metrics.finishes_s
     in_time = [job for job in promised if job.id in finishes and meets(job, finishes[job.id])]

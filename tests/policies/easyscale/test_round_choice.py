@@ -39,7 +39,7 @@ def make_view(job: Job, mix: Mix) -> JobView:
     return JobView(job, progress, Status.ADMITTED, share=sum(mix.values()), mix=mix)
 
 
-def set_desk(*views: JobView) -> DraftAllocation:
+def make_draft(*views: JobView) -> DraftAllocation:
     draft = DraftAllocation({}, dict(CLUSTER.totals))
     for view in views:
         typed = view.job.typed
@@ -49,7 +49,7 @@ def set_desk(*views: JobView) -> DraftAllocation:
 
 
 def measure(draft: DraftAllocation, bias: Bias) -> float:
-    """The outlook after a round."""
+    """The sum of finishes after a round."""
     tried = draft.fork()
     hold_round(tried, {}, bias)
     return play_out(0.0, tried, {}, INF)
@@ -79,7 +79,7 @@ jobs_drawn = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 12), st.bool
 def test_what_is_foreseen_is_what_the_simulator_sees(jobs: list[Job]) -> None:
     replay = Replay()
     EventLoop(CLUSTER, partial(decide, PolicyEntry("follow", typed=True, function=follow)), replay).run(jobs)
-    foreseen_s = measure(set_desk(*(make_view(job, {}) for job in jobs)), LATER)
+    foreseen_s = measure(make_draft(*(make_view(job, {}) for job in jobs)), LATER)
     assert foreseen_s == pytest.approx(sum(replay.finishes.values()))
 
 
@@ -91,7 +91,7 @@ def test_the_round_chosen_is_the_best_of_all_neighbours(jobs: list[Job], held: l
         mix = {device_type: 1} if device_type and left[device_type] else {}
         left = {name: count - mix.get(name, 0) for name, count in left.items()}
         views.append(make_view(job, mix))
-    draft = set_desk(*views)
+    draft = make_draft(*views)
     before = draft.list_mixes()
     chosen = choose_round(0.0, draft, {}, weighs=True)
     assert draft.list_mixes() == before  # only tried
@@ -105,7 +105,7 @@ def test_the_round_chosen_is_the_best_of_all_neighbours(jobs: list[Job], held: l
 
 
 def test_a_bound_ends_a_play_that_cannot_win() -> None:
-    draft = set_desk(make_view(make_job(0, 100), {}), make_view(make_job(1, 50), {}))
+    draft = make_draft(make_view(make_job(0, 100), {}), make_view(make_job(1, 50), {}))
     total_s = measure(draft, USUAL)
     hold_round(draft, {})
     assert play_out(0.0, draft.fork(), {}, total_s + 1.0) == pytest.approx(total_s)
@@ -116,16 +116,16 @@ def test_a_short_job_is_not_left_on_the_few_devices_it_starts_on() -> None:
     """The usual round takes two devices from the long job; one more ends the short one a minute earlier."""
     only = {"fast": 4}
     long, short = make_view(make_job(0, 2000, 4, totals=only), only), make_view(make_job(1, 60, 8, totals=only), {})
-    usual = set_desk(long, short)
+    usual = make_draft(long, short)
     hold_round(usual, {})
-    chosen = choose_round(0.0, set_desk(long, short), {}, weighs=True)
+    chosen = choose_round(0.0, make_draft(long, short), {}, weighs=True)
     assert chosen.entries[JobId("j1")].rate > usual.entries[JobId("j1")].rate
     assert chosen.entries[JobId("j0")].mix
 
 
 def test_a_guarantee_holds_in_every_round() -> None:
     owed = make_view(make_job(1, 100, 4, mixes=False, guaranteed=4), {})
-    draft = set_desk(make_view(make_job(0, 500, 4), {"fast": 2}), owed, make_view(make_job(2, 50, 4), {"fast": 2}))
+    draft = make_draft(make_view(make_job(0, 500, 4), {"fast": 2}), owed, make_view(make_job(2, 50, 4), {"fast": 2}))
     for bias in list_biases(draft):
         tried = draft.fork()
         hold_round(tried, {}, bias)

@@ -42,7 +42,7 @@ def want(work: float, deadline_s: float = inf, speeds: Mapping[int, float] = LIN
 
 
 def enrol(*wants: Want) -> JobColumns:
-    """A roster with a row for each job, none planned."""
+    """Columns with a row for each job, none planned."""
     columns = filling.empty_columns(len(wants), 4)
     for row, wanted in enumerate(wants):
         shares, rates = zip(*wanted.speeds, strict=True)

@@ -3,7 +3,7 @@
 `easyscale-homo` keeps a job on the type it prefers, `easyscale-heter` lets jobs that may (D2) use any types at once.
 Growth that did not help is returned, then a round deals out the devices (`rounds`). Unlike the published simulator it
 scales down, preempts, returns devices, and counts the pause of every change: growth that does not pay for it is not
-done, and where changes cost something the round is the best of several, each played out to the end (`outlooks`).
+done, and where changes cost something the round is the best of several, each played out to the end (`rounds`).
 """
 
 from collections.abc import Callable, Iterable, Mapping

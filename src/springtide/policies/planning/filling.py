@@ -88,6 +88,8 @@ def walk(
     segments up to the finish); the first two are infinite if the work never ends, or after more than MAX_SEGMENTS
     changes.
     """
+    # Invariant at entry k: `work` is what is left at bounds[k] after holding the shares written so far, no step is made
+    # before `ready`, and the segments written are what is held up to bounds[k].
     free, size = capacity.free, capacity.size[0]
     bounds = capacity.times
     share = columns.share[job]
@@ -103,20 +105,24 @@ def walk(
         while level >= 0 and columns.shares[job, level] > free[k]:
             level -= 1
         held = columns.shares[job, level] if level >= 0 else 0
+        # a share that stays costs no pause, however often the free devices around it change; the first entry is written
+        # even so: a plan says what is held from now on
         if held != share or k == 0:
             if held != share and held > 0:
                 ready = resume(columns, job, level, share, start_s, ready)
             share = held
             if count == MAX_SEGMENTS:
-                break
+                break  # too many changes: infinite, as if the work never ended
             times[count], shares[count] = start_s, held
             count += 1
         if held == 0:
             continue
         begin = max(start_s, ready)
         if begin >= end_s:
-            continue
+            continue  # all of this entry is pause
         rate = columns.rates[job, level]
+        # the finish is taken once, where the work itself ends; the walk goes on through the reserve, which may end some
+        # entries later and at other shares. `short` is where a plan without a reserve may be cut off.
         if finish == inf and begin + work / rate <= end_s:
             finish, short = begin + work / rate, count
         total = work + reserve
@@ -292,7 +298,7 @@ def occupy_all(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
 
 @kernel
 def write_shares_now(columns: JobColumns, rows: Ints, now_s: float, shares: Ints) -> None:
-    """The share that each of these plans holds now, into `shares`: an array that comes back from a kernel is dear."""
+    """The share that each of these plans holds now, into `shares`: an array that comes back from a kernel is costly."""
     for i in range(len(rows)):
         shares[i] = share_now(columns, rows[i], now_s)
 
@@ -467,7 +473,7 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
 
 @kernel
 def select(capacity: Capacity, columns: JobColumns, order: Ints, now_s: float) -> Ints:
-    """Plan jobs in this order, dropping the dearest whenever one cannot be in time; returns those kept."""
+    """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept."""
     kept = np.zeros(len(order), np.int64)
     count = 0
     for row in order:
@@ -476,25 +482,25 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, now_s: float) -
             kept[count] = row
             count += 1
             continue
-        dearest, cost = -1, least_cost(columns, row, now_s)
+        costliest, cost = -1, least_cost(columns, row, now_s)
         for position in range(count):
             other = least_cost(columns, kept[position], now_s)
             if other > cost:
-                dearest, cost = position, other
-        if dearest < 0:
+                costliest, cost = position, other
+        if costliest < 0:
             columns.segment_count[row] = 0
             continue
-        for position in range(dearest, count):
+        for position in range(costliest, count):
             occupy(capacity, columns, kept[position], -1)
-        columns.segment_count[kept[dearest]] = 0
+        columns.segment_count[kept[costliest]] = 0
         again = 0
-        for position in range(dearest + 1, count + 1):
+        for position in range(costliest + 1, count + 1):
             other_row = kept[position] if position < count else row
             if fill(capacity, columns, other_row, 0):
                 occupy(capacity, columns, other_row, 1)
-                kept[dearest + again] = other_row
+                kept[costliest + again] = other_row
                 again += 1
             else:
                 columns.segment_count[other_row] = 0
-        count = dearest + again
+        count = costliest + again
     return kept[:count]
