@@ -24,15 +24,19 @@ class Observer(Protocol):
 
     def arrived(self, job: Job, now_s: float) -> None:
         """A job was submitted."""
+        return
 
     def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None:
         """A job got an answer."""
+        return
 
     def reallocated(self, before: JobView, after: JobView, now_s: float) -> None:
         """A job's devices changed."""
+        return
 
     def finished(self, last: JobView, final: JobView, now_s: float) -> None:
         """A job ended; `last` still holds its devices, `final` none."""
+        return
 
 
 class Lending(NamedTuple):
