@@ -62,7 +62,7 @@ def serve(home: str, jumps: str) -> None:
     settings = ServerSettings(StateDir(Path(home)), "local", DEVICES, Listening(port=0))
     set_up_logging()
     with hold_lock(settings.state_dir):
-        find_policy(settings.options.policy).compile()
+        find_policy(settings.options.policy).load()
         server = Server(settings, open_executor(settings.engine, settings.state_dir, DEVICES))
         server.reconciler.context.clock.source = JumpingSource(Path(jumps))
         server.run()

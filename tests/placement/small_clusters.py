@@ -99,3 +99,13 @@ def check_books(yard: SmallCluster) -> None:
             assert not left[node] & mask
             left[node] |= mask
     assert tuple(left) == yard.cluster.full_masks
+
+
+def reserve_for(job: Job, shares: Iterable[int]) -> float:
+    """Seconds that a plan of these shares, in order, must keep at its end to afford one move at any time.
+
+    reserve = max over its shares g of pause(g) * T(g) / T(g_last).
+    """
+    held = [share for share in shares if share]
+    rate = job.curve.rate
+    return max((job.overhead.pause_s(share) * rate(share) / rate(held[-1]) for share in held), default=0.0)

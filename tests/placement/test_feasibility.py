@@ -5,14 +5,13 @@ from dataclasses import replace
 
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from tests.placement.small_clusters import SmallCluster, build_cluster, build_job, check_books
+from tests.placement.small_clusters import SmallCluster, build_cluster, build_job, check_books, reserve_for
 
 from springtide.core.decisions import Decision, Plan, Promise, Segment
 from springtide.core.devices import NodeSlice
 from springtide.core.jobs import FREE, JobId, Overhead
 from springtide.placement.buddy import arrange
 from springtide.placement.feasibility import Certificate, Feasibility, check_plans
-from springtide.placement.move_costs import reserve_for
 
 PAUSE_S = 10.0
 
@@ -21,9 +20,7 @@ def plan_of(*segments: tuple[float, int], finish_s: float = 1000.0, reserve_s: f
     return Plan(tuple(Segment(start_s, share) for start_s, share in segments), finish_s, finish_s + reserve_s)
 
 
-def rehearse_on(
-    yard: SmallCluster, plans: Mapping[JobId, Plan], shares: Mapping[JobId, int] | None = None
-) -> Feasibility:
+def check_on(yard: SmallCluster, plans: Mapping[JobId, Plan], shares: Mapping[JobId, int] | None = None) -> Feasibility:
     promises = {job_id: Promise(1e9, plan) for job_id, plan in plans.items()}
     decision = Decision(shares=shares or {}, promises=promises)
     return check_plans(yard.now_s, yard.world.snapshot(), decision, plans)
@@ -40,13 +37,13 @@ def crowded(second_finish_s: float = 1000.0) -> tuple[SmallCluster, JobId, JobId
 def test_plans_without_a_start_or_growth_to_come_are_fine() -> None:
     yard, first, second, _ = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1))}
-    assert rehearse_on(yard, plans) == Feasibility(True)
+    assert check_on(yard, plans) == Feasibility(True)
 
 
 def test_a_start_that_needs_a_move_no_one_has_reserved_fails() -> None:
     yard, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1)), new: plan_of((50.0, 2))}
-    assert rehearse_on(yard, plans) == Feasibility(False, new, 50.0)
+    assert check_on(yard, plans) == Feasibility(False, new, 50.0)
 
 
 def test_a_reserve_pays_for_the_move() -> None:
@@ -56,7 +53,7 @@ def test_a_reserve_pays_for_the_move() -> None:
         second: plan_of((0.0, 1), reserve_s=PAUSE_S),
         new: plan_of((50.0, 2)),
     }
-    assert rehearse_on(yard, plans).ok
+    assert check_on(yard, plans).ok
 
 
 def test_a_reserve_pays_only_once() -> None:
@@ -68,16 +65,16 @@ def test_a_reserve_pays_only_once() -> None:
         pair: plan_of((50.0, 2), finish_s=100.0),
         other: plan_of((150.0, 2), finish_s=180.0),  # the mover and the stayer still sit together: fits
     }
-    assert rehearse_on(yard, plans).ok
+    assert check_on(yard, plans).ok
     # two singles then fill the free node, the stayer and one of them end, and a pair needs the mover once more
     singles = [yard.arrive(5), yard.arrive(6)]
     plans |= {
         single: plan_of((185.0, 1), finish_s=finish_s) for single, finish_s in zip(singles, (190.0, 900.0), strict=True)
     }
     plans[later] = plan_of((200.0, 2))
-    assert rehearse_on(yard, plans) == Feasibility(False, later, 200.0)
+    assert check_on(yard, plans) == Feasibility(False, later, 200.0)
     plans[mover] = plan_of((0.0, 1), reserve_s=2 * PAUSE_S)
-    assert rehearse_on(yard, plans).ok
+    assert check_on(yard, plans).ok
 
 
 def test_a_move_in_the_decision_itself_spends_the_reserve() -> None:
@@ -87,9 +84,9 @@ def test_a_move_in_the_decision_itself_spends_the_reserve() -> None:
         second: plan_of((0.0, 1)),
         new: plan_of((0.0, 2)),
     }
-    assert rehearse_on(yard, plans, {new: 2}).ok
+    assert check_on(yard, plans, {new: 2}).ok
     plans[first] = plan_of((0.0, 1))
-    assert rehearse_on(yard, plans, {new: 2}) == Feasibility(False, new, 0.0)  # in time, but beyond its reserve
+    assert check_on(yard, plans, {new: 2}) == Feasibility(False, new, 0.0)  # in time, but beyond its reserve
     promises = {first: Promise(1000.0, plans[first]), second: Promise(1000.0, plans[second])}
     decision = Decision(shares={new: 2}, promises=promises)
     assert check_plans(0.0, yard.world.snapshot(), decision, plans) == Feasibility(False, new, 0.0)
@@ -97,7 +94,7 @@ def test_a_move_in_the_decision_itself_spends_the_reserve() -> None:
 
 def test_jobs_without_a_plan_make_way() -> None:
     yard, first, _, new = crowded()
-    assert rehearse_on(yard, {first: plan_of((0.0, 1)), new: plan_of((50.0, 2))}).ok
+    assert check_on(yard, {first: plan_of((0.0, 1)), new: plan_of((50.0, 2))}).ok
 
 
 def test_a_move_costs_nothing_where_pauses_are_free() -> None:
@@ -111,28 +108,28 @@ def test_a_move_costs_nothing_where_pauses_are_free() -> None:
     ids = list(plans)
     yard.place({ids[0]: 2, ids[1]: 1})
     yard.place({ids[0]: 1})  # one on each node
-    assert rehearse_on(yard, plans | {new: plan_of((50.0, 2))}).ok
+    assert check_on(yard, plans | {new: plan_of((50.0, 2))}).ok
 
 
 def test_devices_are_held_for_the_reserve() -> None:
     yard = SmallCluster(build_cluster("1x2:a100"))
     job, new = yard.hold(0, (0, 0b11), work=100.0), yard.arrive(1)
     plans = {job: plan_of((0.0, 2), finish_s=50.0, reserve_s=PAUSE_S), new: plan_of((55.0, 2))}
-    assert rehearse_on(yard, plans) == Feasibility(False, new, 55.0)
-    assert rehearse_on(yard, plans | {new: plan_of((60.0, 2))}).ok
+    assert check_on(yard, plans) == Feasibility(False, new, 55.0)
+    assert check_on(yard, plans | {new: plan_of((60.0, 2))}).ok
 
 
 def test_a_job_grown_into_spare_devices_goes_back_to_its_planned_share() -> None:
     yard = SmallCluster(build_cluster("1x4:a100"))
     job, new = yard.hold(0, (0, 0xF), work=100.0), yard.arrive(1)
-    assert rehearse_on(yard, {job: plan_of((0.0, 2)), new: plan_of((50.0, 2))}).ok
+    assert check_on(yard, {job: plan_of((0.0, 2)), new: plan_of((50.0, 2))}).ok
 
 
 # --- certificates ---------------------------------------------------------------------------------------------------
 
 
 def certify(yard: SmallCluster, plans: Mapping[JobId, Plan]) -> Certificate:
-    certificate = rehearse_on(yard, plans).certificate
+    certificate = check_on(yard, plans).certificate
     assert certificate is not None
     return certificate
 
@@ -184,15 +181,15 @@ def test_nothing_is_certified_while_a_promised_job_is_moved() -> None:
     yard, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1), reserve_s=PAUSE_S), second: plan_of((0.0, 1)), new: plan_of((0.0, 2))}
     plans[yard.arrive(3)] = plan_of((1100.0, 2), finish_s=2000.0)
-    rehearsal = rehearse_on(yard, plans, {new: 2})
-    assert (rehearsal.ok, rehearsal.certificate) == (True, None)
+    found = check_on(yard, plans, {new: 2})
+    assert (found.ok, found.certificate) == (True, None)
 
 
 def test_nothing_is_certified_where_nothing_starts_or_fails() -> None:
     yard, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1))}
-    assert rehearse_on(yard, plans).certificate is None
-    assert rehearse_on(yard, plans | {new: plan_of((50.0, 2))}).certificate is None
+    assert check_on(yard, plans).certificate is None
+    assert check_on(yard, plans | {new: plan_of((50.0, 2))}).certificate is None
 
 
 # --- plans that passed can be followed --------------------------------------------------------------------------
@@ -240,7 +237,7 @@ def draft_all(courses: list[tuple[int, list[Leg]]], yard: SmallCluster, reserve_
 def follow(yard: SmallCluster, plans: Mapping[JobId, Plan], certificate: Certificate | None) -> None:
     """Carry out the plans to the letter: at each instant its ends, then the decision that the plans imply.
 
-    As long as the certificate covers the state, the plans pass another rehearsal.
+    As long as the certificate covers the state, the plans pass another check.
     """
     promises = {job_id: Promise(plan.held_until_s, plan) for job_id, plan in plans.items()}
     yard.world.apply(Decision(promises=promises), 0.0)
@@ -272,10 +269,10 @@ def test_plans_that_passed_are_kept_when_followed(
     yard = SmallCluster(build_cluster(cluster))
     plans = draft_all(courses, yard, reserve_s)
     assume(len(plans) > 1)
-    rehearsal = check_plans(-1.0, yard.world.snapshot(), Decision(), plans)
-    event(f"passed: {rehearsal.ok}")
-    if rehearsal.ok:
-        follow(yard, plans, rehearsal.certificate)
+    found = check_plans(-1.0, yard.world.snapshot(), Decision(), plans)
+    event(f"passed: {found.ok}")
+    if found.ok:
+        follow(yard, plans, found.certificate)
 
 
 @settings(deadline=None)

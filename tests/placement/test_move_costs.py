@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.placement.small_clusters import build_job, promise_until
+from tests.placement.small_clusters import build_job, promise_until, reserve_for
 
 from springtide.core.decisions import JobView, Plan, Progress, Promise, Segment
 from springtide.core.jobs import Overhead
 from springtide.placement.migration import MoveCost
-from springtide.placement.move_costs import chart, reserve_for
+from springtide.placement.move_costs import chart
 
 PAUSE_S = 10.0
 
@@ -76,14 +76,6 @@ def test_more_slack_is_less_strain() -> None:
         price(view_of(500.0, 1), promise_until(500.0 + slack_s, 500.0)).strain for slack_s in (20.0, 50.0, 900.0)
     ]
     assert strains == sorted(strains, reverse=True)
-
-
-def test_a_reserve_covers_the_dearest_move() -> None:
-    job = build_job(0, overhead=Overhead(base_s=PAUSE_S))
-    assert reserve_for(job, [2]) == PAUSE_S
-    assert reserve_for(job, [4, 0, 1]) == 4 * PAUSE_S
-    assert reserve_for(job, [1, 4]) == PAUSE_S
-    assert reserve_for(job, []) == 0.0
 
 
 @settings(deadline=None)

@@ -5,7 +5,8 @@ from tests.policies.replays import JobSketch, run
 
 from springtide.core.decisions import Plan, Segment, Status
 from springtide.core.jobs import Overhead
-from springtide.policies.edf_admission import Timeline, edf_admission
+from springtide.core.timelines import Timeline
+from springtide.policies.edf_admission import edf_admission
 
 
 def test_a_newcomer_that_makes_an_admitted_job_late_is_declined() -> None:

@@ -49,25 +49,25 @@ def test_a_waiting_job_is_admitted_as_soon_as_there_is_room() -> None:
 
 def test_the_cheapest_waiting_job_is_tried_first() -> None:
     busy = JobSketch(40, 0, deadline_s=14, overhead=PAUSE)
-    dear = JobSketch(20, 1, deadline_s=20, overhead=PAUSE)
+    costly = JobSketch(20, 1, deadline_s=20, overhead=PAUSE)
     cheap = JobSketch(16, 2, deadline_s=19, overhead=PAUSE)
-    replay = run(springtide, [busy, dear, cheap])
+    replay = run(springtide, [busy, costly, cheap])
     assert replay.answers["c"].status is Status.ADMITTED
     assert replay.answers["b"].status is Status.DECLINED
     assert set(replay.finishes) == {"a", "c"}
 
 
 def test_on_a_busy_cluster_a_job_is_promised_when_a_device_is_free_for_it() -> None:
-    busy, dear, cheap = (
+    busy, costly, cheap = (
         JobSketch(40, 0, deadline_s=10),
         JobSketch(40, 1, deadline_s=25),
         JobSketch(20, 5, deadline_s=17),
     )
-    replay = run(springtide, [busy, dear])
+    replay = run(springtide, [busy, costly])
     assert [(at_s, answer.reason) for at_s, answer in replay.told["b"]] == [(1.0, "no_device_yet"), (10.0, "promised")]
     assert replay.told["b"][0][1].answer_by_s == 15.0
-    pressed = run(springtide, [busy, dear, cheap, replace(cheap, submit_s=6, deadline_s=20)])
-    assert set(pressed.finishes) == {"a", "c", "d"}  # for one dear job two cheap ones that came later
+    pressed = run(springtide, [busy, costly, cheap, replace(cheap, submit_s=6, deadline_s=20)])
+    assert set(pressed.finishes) == {"a", "c", "d"}  # for one costly job two cheap ones that came later
 
 
 def test_while_little_is_promised_a_job_is_promised_at_once() -> None:

@@ -12,6 +12,6 @@ def test_jobs_run_one_by_one_at_the_turn_of_a_minute() -> None:
 
 
 def test_a_start_that_costs_anyway_is_not_paid_twice() -> None:
-    dear, cheap = Overhead(base_s=30.0), Overhead(base_s=5.0)
+    costly, cheap = Overhead(base_s=30.0), Overhead(base_s=5.0)
     assert run(yarn_cs, [JobSketch(10, 0, overhead=cheap)]).finishes == {"a": 30.0}
-    assert run(yarn_cs, [JobSketch(10, 0, overhead=dear)]).finishes == {"a": 40.0}
+    assert run(yarn_cs, [JobSketch(10, 0, overhead=costly)]).finishes == {"a": 40.0}

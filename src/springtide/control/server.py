@@ -38,7 +38,6 @@ from springtide.control.storage.store import Store
 from springtide.errors import InputError, StateError
 from springtide.executors.local.paths import open_private
 from springtide.policies import find_policy
-from springtide.policies.planning import compilation
 
 USUAL_PORT = 8410
 START_S = 60.0
@@ -186,12 +185,11 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     state_dir = settings.state_dir.make()
     set_up_logging()
     sys.setswitchinterval(SWITCH_S)
-    compilation.postpone()
     with hold_lock(state_dir):
         settings = replace(settings, options=read_config(state_dir, settings.options))
         read_clouds(settings.options.clouds)
         # an unknown policy ends here, before an agent is started for nothing
-        find_policy(settings.options.policy).compile()
+        find_policy(settings.options.policy).load()
         server = Server(settings, open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes))
         announce(server.url)
         server.run()

@@ -2,7 +2,7 @@
 
 A block is 2^k devices that start at a multiple of 2^k. A mask of free devices falls apart into maximal blocks, and
 two free halves are one block again because nothing is stored: merging is the union of masks. Knows one node at a
-time; which node to take is the business of `fits`.
+time; which node to take is the business of `best_fit`.
 """
 
 from functools import lru_cache

@@ -59,18 +59,18 @@ def arrange(now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
     return lay_out(WorkingCopy(snapshot), now_s, snapshot, decision) if decision.shares else Placement({})
 
 
-def lay_out(board: WorkingCopy, now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
-    """Work a decision into a board that stands as the Snapshot does."""
+def lay_out(working: WorkingCopy, now_s: float, snapshot: Snapshot, decision: Decision) -> Placement:
+    """Carry out a decision on a working copy that stands as the Snapshot does."""
     growth = _list_growth(snapshot, decision)
     required = {job_id: share for job_id, share in decision.shares.items() if job_id not in growth}
     price = price_moves(now_s, snapshot, decision.promises)
-    rough = [(job_id, landing) for job_id, landing in change_shares(board, required, price) if landing is not SMOOTH]
+    rough = [(job_id, landing) for job_id, landing in change_shares(working, required, price) if landing is not SMOOTH]
     for job_id, landing in rough:
         if not landing.placed:
             raise _overdrawn(snapshot, decision, job_id)
-    skipped = tuple([job_id for job_id, share in growth.items() if not _grow_freely(board, job_id, share)])
-    changed = board.changed()
-    moved = tuple([job_id for job_id in changed if board.shares[job_id] == snapshot.jobs[job_id].share])
+    skipped = tuple([job_id for job_id, share in growth.items() if not _grow_freely(working, job_id, share)])
+    changed = working.changed()
+    moved = tuple([job_id for job_id in changed if working.shares[job_id] == snapshot.jobs[job_id].share])
     if not rough:
         return Placement(changed, moved, skipped)
     return Placement(
@@ -94,76 +94,76 @@ def _list_growth(snapshot: Snapshot, decision: Decision) -> dict[JobId, int]:
     }
 
 
-def change_shares(board: WorkingCopy, shares: Mapping[JobId, int], price: Price) -> Iterable[tuple[JobId, Landing]]:
+def change_shares(working: WorkingCopy, shares: Mapping[JobId, int], price: Price) -> Iterable[tuple[JobId, Landing]]:
     """Carry out changes of share that must happen, and yield how each job that needs devices was placed."""
-    board.begin({job_id for job_id, share in shares.items() if share != board.shares[job_id]})
-    queue = _free_devices(board, shares)
-    board.waiting = {job_id for _, _, job_id in queue}
+    working.begin({job_id for job_id, share in shares.items() if share != working.shares[job_id]})
+    queue = _free_devices(working, shares)
+    working.waiting = {job_id for _, _, job_id in queue}
     for minus_share, _, job_id in queue:
-        board.waiting.discard(job_id)
-        yield job_id, _land(board, job_id, -minus_share, price)
+        working.waiting.discard(job_id)
+        yield job_id, _land(working, job_id, -minus_share, price)
 
 
-def _free_devices(board: WorkingCopy, shares: Mapping[JobId, int]) -> list[tuple[int, int, JobId]]:
+def _free_devices(working: WorkingCopy, shares: Mapping[JobId, int]) -> list[tuple[int, int, JobId]]:
     """Release what jobs give up; returns who is still to be placed: (-share, arrival index, job), in order."""
     queue: list[tuple[int, int, JobId]] = []
     shrinking: list[tuple[int, JobId]] = []
     for job_id, share in shares.items():
-        held = board.shares[job_id]
+        held = working.shares[job_id]
         if share == 0 and held:
-            board.assign(job_id, ())
+            working.assign(job_id, ())
         elif share < held:
-            shrinking.append((board.index_of(job_id), job_id))
+            shrinking.append((working.index_of(job_id), job_id))
         elif share > held:
-            queue.append((-share, board.index_of(job_id), job_id))
+            queue.append((-share, working.index_of(job_id), job_id))
     for index, job_id in sorted(shrinking):
-        part = keep_part(board.topology, board.free, board.held[job_id], shares[job_id])
+        part = keep_part(working.topology, working.free, working.held[job_id], shares[job_id])
         if part is None:
             queue.append((-shares[job_id], index, job_id))
-        board.assign(job_id, part or ())
+        working.assign(job_id, part or ())
     queue.sort()
     return queue
 
 
-def _land(board: WorkingCopy, job_id: JobId, share: int, price: Price) -> Landing:
+def _land(working: WorkingCopy, job_id: JobId, share: int, price: Price) -> Landing:
     """Place one job that must be: in place, where it fits, where room can be made, or wherever devices are."""
-    own = board.held[job_id]
-    board.assign(job_id, ())
-    fit = _fit(board, own, share)
+    own = working.held[job_id]
+    working.assign(job_id, ())
+    fit = _fit(working, own, share)
     if fit is not None:
-        board.assign(job_id, fit)
+        working.assign(job_id, fit)
         return SMOOTH
-    mark = board.mark()
-    cost = make_room(board, job_id, share, price)
-    if cost is not None and (not cost.late_s or board.must_be_compact(share)):
+    mark = working.mark()
+    cost = make_room(working, job_id, share, price)
+    if cost is not None and (not cost.late_s or working.must_be_compact(share)):
         return Landing(cost=cost)
     # beyond powers of two compactness is a wish, and not worth a promise
-    board.undo(mark)
-    if share > sum(mask.bit_count() for mask in board.free):
+    working.undo(mark)
+    if share > sum(mask.bit_count() for mask in working.free):
         return Landing(placed=False)
-    board.assign(job_id, gather(board.free, share))
+    working.assign(job_id, gather(working.free, share))
     return Landing(scattered=True)
 
 
-def _grow_freely(board: WorkingCopy, job_id: JobId, share: int) -> bool:
+def _grow_freely(working: WorkingCopy, job_id: JobId, share: int) -> bool:
     """Place a job where it fits without moving another; leaves it as it is and returns False if it fits nowhere."""
-    own = board.held[job_id]
-    mark = board.mark()
-    board.assign(job_id, ())
-    fit = _fit(board, own, share)
+    own = working.held[job_id]
+    mark = working.mark()
+    working.assign(job_id, ())
+    fit = _fit(working, own, share)
     if fit is None:
-        board.undo(mark)
+        working.undo(mark)
         return False
-    board.assign(job_id, fit)
+    working.assign(job_id, fit)
     return True
 
 
-def _fit(board: WorkingCopy, own: Devices, share: int) -> Devices | None:
+def _fit(working: WorkingCopy, own: Devices, share: int) -> Devices | None:
     """A compact place for a job that held `own` devices and holds none now: around them if possible."""
     if not own:
-        return find_fit(board.topology, board.free, share)
-    grown = extend(board.topology, board.free, own, share)
-    return grown or find_fit(board.topology, board.free, share, frozenset(piece.node for piece in own))
+        return find_fit(working.topology, working.free, share)
+    grown = extend(working.topology, working.free, own, share)
+    return grown or find_fit(working.topology, working.free, share, frozenset(piece.node for piece in own))
 
 
 def _overdrawn(snapshot: Snapshot, decision: Decision, job_id: JobId) -> PolicyError:

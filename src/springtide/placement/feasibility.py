@@ -1,7 +1,7 @@
 """Replaying the plans on devices before a promise is made: can every planned start and growth be placed?
 
 Plans count devices; a start may find enough of them free, but in pieces. Then others must move, and each promised
-plan holds a reserve for one move only. A rehearsal runs the plans through the same placement code and says whether
+plan holds a reserve for one move only. `check_plans` runs the plans through the same placement code and says whether
 they get by with that. It does not look for better plans.
 """
 
@@ -23,7 +23,7 @@ Step = tuple[float, Mapping[JobId, Devices]]  # an instant, and the devices of e
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A rehearsal that passed: the plans, and what each instant in turn gives to whom, all of them at first."""
+    """A check that passed: the plans, and what each instant in turn gives to whom, all of them at first."""
 
     plans: Mapping[JobId, Plan]
     steps: tuple[Step, ...]
@@ -39,10 +39,10 @@ class Certificate:
             if at_s > now_s:
                 break
             held |= {job_id: (at_s, devices) for job_id, devices in changed.items()}
-        return all(_is_as_rehearsed(snapshot.jobs[job_id], allocations, *held[job_id]) for job_id in plans)
+        return all(_is_as_checked(snapshot.jobs[job_id], allocations, *held[job_id]) for job_id in plans)
 
 
-def _is_as_rehearsed(view: JobView, allocations: Mapping[JobId, Devices], at_s: float, devices: Devices) -> bool:
+def _is_as_checked(view: JobView, allocations: Mapping[JobId, Devices], at_s: float, devices: Devices) -> bool:
     """Whether a job will hold these devices, and no one has corrected its progress since it got them."""
     return view.progress.since_s <= at_s and allocations.get(view.job.id, view.devices) == devices
 
@@ -70,53 +70,56 @@ def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Map
     last_s = max(map(_last_growth_s, plans.values()), default=-inf)
     if last_s <= now_s and not decision.shares:
         return _OK
-    board = WorkingCopy(snapshot)
-    placement = lay_out(board, now_s, snapshot, decision)
+    working = WorkingCopy(snapshot)
+    placement = lay_out(working, now_s, snapshot, decision)
     harmful = placement.forced or placement.unreserved
     if harmful:
         return Feasibility(False, harmful[0], now_s)
     if last_s <= now_s:
         return _OK
+    # From here on the future: every planned start and growth is placed in turn by the code that will place it then, so
+    # what passes today happens tomorrow. After the last growth devices only come free, and nothing can fail any more.
     reserves = _Reserves(now_s, snapshot, decision, plans)
     for job_id in placement.moved:
-        reserves.spend(job_id, board.shares[job_id])
-    steps: list[Step] = [(now_s, {job_id: board.held[job_id] for job_id in plans})]
-    broken = _replay(board, _list_changes(board, now_s, last_s, snapshot, plans), reserves, steps)
+        reserves.spend(job_id, working.shares[job_id])
+    steps: list[Step] = [(now_s, {job_id: working.held[job_id] for job_id in plans})]
+    broken = _replay(working, _list_changes(working, now_s, last_s, snapshot, plans), reserves, steps)
     # the pause of a job that is moved now is apart from its plan today and part of it later: its price would differ
     certificate = None if plans.keys() & placement.moved else Certificate(plans, tuple(steps))
     return broken or Feasibility(True, certificate=certificate)
 
 
-def _replay(board: WorkingCopy, changes: Changes, reserves: "_Reserves", steps: list[Step]) -> Feasibility | None:
-    """Work the changes into the board and note what each instant gives to whom; returns the first failure."""
+def _replay(working: WorkingCopy, changes: Changes, reserves: "_Reserves", steps: list[Step]) -> Feasibility | None:
+    """Carry the changes out on the working copy, and keep what each instant gives whom; returns the first failure."""
     for at_s, shares in sorted(changes.items()):
         reserves.turn_to(at_s)
         made_room = False
-        for job_id, landing in change_shares(board, shares, reserves.price):
+        for job_id, landing in change_shares(working, shares, reserves.price):
             if landing is SMOOTH:
                 continue
-            if _is_broken(board, landing, shares[job_id]):
+            if _is_broken(working, landing, shares[job_id]):
                 return Feasibility(False, job_id, at_s)
             made_room = True
-        changed = board.changed()
+        changed = working.changed()
+        # whoever changed devices without a planned change of share was moved, and its reserve has paid for that
         steps.append((at_s, changed))
         if made_room:
             for job_id in changed:
                 if job_id not in shares:
-                    reserves.spend(job_id, board.shares[job_id])
+                    reserves.spend(job_id, working.shares[job_id])
     return None
 
 
-def _is_broken(board: WorkingCopy, landing: Landing, share: int) -> bool:
+def _is_broken(working: WorkingCopy, landing: Landing, share: int) -> bool:
     """Whether a job was not placed as its plan assumes; a share that need not be compact may be scattered."""
-    return not landing.placed or landing.cost.late_s > 0 or (landing.scattered and board.must_be_compact(share))
+    return not landing.placed or landing.cost.late_s > 0 or (landing.scattered and working.must_be_compact(share))
 
 
 class _Reserves:
-    """What each planned job can still afford, given the moves rehearsed so far."""
+    """What each planned job can still afford, given the moves of the replay so far."""
 
     def __init__(self, now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> None:
-        self.at_s = now_s  # the instant that is rehearsed
+        self.at_s = now_s  # the instant that is replayed
         self._now_s = now_s
         self._jobs = snapshot.jobs
         self._decision = decision
@@ -126,7 +129,7 @@ class _Reserves:
         self._prices: dict[tuple[JobId, int], MoveCost] = {}  # at this instant
 
     def turn_to(self, at_s: float) -> None:
-        """Rehearse a later instant."""
+        """Go on to a later instant."""
         self.at_s = at_s
         self._prices.clear()
 
@@ -167,7 +170,7 @@ def _last_growth_s(plan: Plan) -> float:
 
 
 def _list_changes(
-    board: WorkingCopy, now_s: float, last_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan]
+    working: WorkingCopy, now_s: float, last_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan]
 ) -> Changes:
     """The planned changes from now to the last growth; first of all every job goes to its planned share."""
     changes: Changes = defaultdict(dict)
@@ -183,6 +186,6 @@ def _list_changes(
                 share = 0
             elif plan.held_until_s <= last_s:
                 changes[plan.held_until_s][job_id] = 0
-        if share != board.shares[job_id]:
+        if share != working.shares[job_id]:
             changes[now_s][job_id] = share
     return changes

@@ -69,53 +69,56 @@ class Target(NamedTuple):
 _MOVES = itemgetter(0)  # of a Target
 
 
-def make_room(board: WorkingCopy, job_id: JobId, share: int, price: Price) -> MoveCost | None:
+def make_room(working: WorkingCopy, job_id: JobId, share: int, price: Price) -> MoveCost | None:
     """Give a job `share` devices where none are free in one place, by moving smaller jobs.
 
-    Returns the cost of the cheapest way found; None if there is none, and the board is as before.
+    Returns the cost of the cheapest way found; None if there is none, and the working is as before.
     """
-    return _Search(board, price).make_room(job_id, share, 0)
+    return _Search(working, price).make_room(job_id, share, 0)
 
 
 class _Search:
-    """One search for room: tries ways on the board, takes them back, and keeps the cheapest."""
+    """One search for room: tries ways on the working copy, takes them back, and keeps the cheapest."""
 
-    def __init__(self, board: WorkingCopy, price: Price) -> None:
-        self.board = board
+    def __init__(self, working: WorkingCopy, price: Price) -> None:
+        self.working = working
         self.price = price
         self.tries = _TRIES
 
     def make_room(self, job_id: JobId, share: int, depth: int) -> MoveCost | None:
         """Give a job `share` more devices; depth 0 is the job that asks, 1 those it evicts, and so on."""
-        board = self.board
+        working = self.working
         best: MoveCost | None = None
         steps: list[Step] = []
         for targets in self._list_targets(share):
             for bound, target in islice(self._sort_by_cost(targets), _BREADTH[min(depth, 2)]):
+                # targets come by rising bound: once it reaches the best way found, no later one can be better
                 if bound.late_s == inf or (best is not None and (best <= bound or self.tries <= 0)):
                     break
-                mark = board.mark()
+                mark = working.mark()
                 cost = self._clear(job_id, target, depth)
                 if cost is not None and (best is None or bound.plus(cost) < best):
-                    best, steps = bound.plus(cost), board.steps_since(mark)
+                    # kept as steps, not as a place: the trail is undone to try the next target from the same state
+                    best, steps = bound.plus(cost), working.steps_since(mark)
                     if cost == NOTHING and not best.late_s:
                         return best  # every other way has a bound that is no lower
-                board.undo(mark)
+                working.undo(mark)
             if self.tries <= 0 or (best is not None and not best.late_s):
                 break
-        board.replay(steps)
+        working.replay(steps)
         return best
 
     def _clear(self, job_id: JobId, target: Target, depth: int) -> MoveCost | None:
         """Give a job the target's devices and place who held them again, largest first; returns what that adds."""
-        board = self.board
+        working = self.working
         self.tries -= 1
         for _, _, victim in target.victims:
-            board.assign(victim, ())
+            working.assign(victim, ())
         self._add(job_id, target.pieces)
-        queue = [entry for entry in target.victims if entry[2] not in board.waiting]
+        # who waits for its own placement at this instant anyway is evicted for nothing, and placed when its turn comes
+        queue = [entry for entry in target.victims if entry[2] not in working.waiting]
         if target.rest:
-            queue.append((-target.rest, board.index_of(job_id), job_id))
+            queue.append((-target.rest, working.index_of(job_id), job_id))
             queue.sort()
         cost = NOTHING
         for minus_share, _, evicted in queue:
@@ -127,31 +130,31 @@ class _Search:
 
     def _settle(self, job_id: JobId, share: int, depth: int) -> MoveCost | None:
         """Give a job `share` more devices, where they are free or by making room."""
-        fit = find_fit(self.board.topology, self.board.free, share)
+        fit = find_fit(self.working.topology, self.working.free, share)
         if fit is None:
             return self.make_room(job_id, share, depth)
         self._add(job_id, fit)
         return NOTHING
 
     def _add(self, job_id: JobId, pieces: Devices) -> None:
-        held = self.board.held[job_id]
-        self.board.assign(job_id, join_slices((*held, *pieces)) if held else pieces)
+        held = self.working.held[job_id]
+        self.working.assign(job_id, join_slices((*held, *pieces)) if held else pieces)
 
     def _sort_by_cost(self, targets: Iterable[Target]) -> Iterator[tuple[MoveCost, Target]]:
         """The targets with the cost of evicting their victims, cheapest first; prices no more than are asked for."""
-        dear = []
+        harmful = []
         for _, equals in groupby(sorted(targets, key=_MOVES), key=_MOVES):
             for cost, target in sorted([(self._price_victims(target), target) for target in equals]):
                 if cost.harms:
-                    dear.append((cost, target))
+                    harmful.append((cost, target))
                 else:
                     yield cost, target
-        yield from sorted(dear)
+        yield from sorted(harmful)
 
     def _price_victims(self, target: Target) -> MoveCost:
         cost = NOTHING
         for minus_share, _, job_id in target.victims:
-            if not self.board.is_changing(job_id):
+            if not self.working.is_changing(job_id):
                 cost = cost.plus(self.price(job_id, -minus_share))
                 if cost.late_s == inf:
                     break
@@ -162,7 +165,7 @@ class _Search:
 
         The first is enough unless moves are forbidden: a place with a free device is held by no job as large as it.
         """
-        free, full = self.board.free, self.board.topology.full
+        free, full = self.working.free, self.working.topology.full
         some_free = [node for node, mask in enumerate(free) if mask]
         yield [*self._target_blocks(some_free, share, free), *self._target_nodes(some_free, share)]
         nodes = range(len(free))
@@ -171,14 +174,14 @@ class _Search:
 
     def _is_stuck(self, job_id: JobId) -> bool:
         """Whether a job cannot be moved without harm."""
-        board = self.board
-        return not board.is_changing(job_id) and self.price(job_id, board.shares[job_id]).harms
+        working = self.working
+        return not working.is_changing(job_id) and self.price(job_id, working.shares[job_id]).harms
 
     def _target_blocks(
         self, nodes: Iterable[int], share: int, touching: Sequence[int], stays: Callable[[JobId], bool] | None = None
     ) -> Iterator[Target]:
         """The places on these nodes that touch some devices and hold only smaller jobs, and none that `stays`."""
-        holders, shares, full = self.board.holders, self.board.shares, self.board.topology.full
+        holders, shares, full = self.working.holders, self.working.shares, self.working.topology.full
         for node in nodes:
             held, kept = holders[node].items(), 0
             for job_id, mask in held:
@@ -194,7 +197,7 @@ class _Search:
 
     def _target_nodes(self, nodes: Iterable[int], share: int) -> Iterator[Target]:
         """The cheapest whole nodes to clear."""
-        for width in self.board.topology.widths:
+        for width in self.working.topology.widths:
             if width < share:
                 # small jobs move easily; one that spans nodes only if nothing else helps
                 for limit in (width, share):
@@ -203,11 +206,11 @@ class _Search:
     def _target_equal_nodes(self, nodes: Iterable[int], share: int, width: int, limit: int) -> Iterator[Target]:
         """The cheapest nodes of a width, their victims smaller than `limit`; at most one target."""
         count, rest = divmod(share, width)
-        holders, shares, full = self.board.holders, self.board.shares, (1 << width) - 1
+        holders, shares, full = self.working.holders, self.working.shares, (1 << width) - 1
         drawn = [
             self._draw(holders[node], on_one_node(node, full))
             for node in nodes
-            if self.board.topology.full[node] == full and all(shares[job_id] < limit for job_id in holders[node])
+            if self.working.topology.full[node] == full and all(shares[job_id] < limit for job_id in holders[node])
         ]
         chosen = [target for _, target in islice(self._sort_by_cost(drawn), count)]
         if len(chosen) == count:
@@ -217,11 +220,11 @@ class _Search:
 
     def _draw(self, job_ids: Iterable[JobId], pieces: Devices) -> Target:
         """The target that evicts these jobs from these devices."""
-        board, moves, size, victims = self.board, 0, 0, []
+        working, moves, size, victims = self.working, 0, 0, []
         for job_id in job_ids:
-            share = board.shares[job_id]
-            moves += not board.is_changing(job_id)
+            share = working.shares[job_id]
+            moves += not working.is_changing(job_id)
             size += share
-            victims.append((-share, board.index_of(job_id), job_id))
+            victims.append((-share, working.index_of(job_id), job_id))
         victims.sort()
         return Target(moves, size, pieces, tuple(victims))

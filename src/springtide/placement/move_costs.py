@@ -17,16 +17,6 @@ Move = tuple[float, float, float | None]  # a pause: when, how long, and the rat
 Stand = tuple[float, float, float]  # between two pauses: the work left, when the job goes on, and how fast
 
 
-def reserve_for(job: Job, shares: Iterable[int]) -> float:
-    """Seconds that a plan of these shares, in order, must keep at its end to afford one move at any time.
-
-    reserve = max over its shares g of pause(g) * T(g) / T(g_last).
-    """
-    held = [share for share in shares if share]
-    rate = job.curve.rate
-    return max((job.overhead.pause_s(share) * rate(share) / rate(held[-1]) for share in held), default=0.0)
-
-
 class MoveCourse:
     """A job that follows a promised plan from `now_s` on; it has `work_left` and stands still until `resumes_s`.
 

@@ -10,12 +10,12 @@ an admitted job that slipped does not close the door to all newcomers.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf
 
 from springtide.core.decisions import Answer, Decision, JobView, Plan, Progress, Promise, Segment, Snapshot, Status
 from springtide.core.jobs import Job
+from springtide.core.timelines import Timeline, leave_free
 from springtide.policies.common.answers import answer_arrivals, remaining_views, smallest_share
 from springtide.policies.common.urgency import TOLERANCE_S, find_soonest, order_by_deadline, rank_urgency
 from springtide.policies.edf import share_out
@@ -23,35 +23,6 @@ from springtide.policies.edf import share_out
 PROMISED = Answer(Status.ADMITTED, "promised", "it ends by its deadline", promised=True)
 LATE = Answer(Status.DECLINED, "late", "at full speed behind the more urgent jobs it would end after its deadline")
 HARMFUL = Answer(Status.DECLINED, "makes_others_late", "an admitted job would end after its deadline")
-
-
-@dataclass(slots=True)
-class Timeline:
-    """Free devices over time: `free[k]` from `times[k]` to `times[k + 1]`, the last for ever."""
-
-    times: list[float]
-    free: list[int]
-
-    def walk(self) -> Iterator[tuple[float, float, int]]:
-        """(start, end, free devices) of each stretch."""
-        return zip(self.times, [*self.times[1:], inf], self.free, strict=True)
-
-    def take(self, plan: Plan) -> None:
-        """Subtract the devices of a plan."""
-        ends = [*(segment.start_s for segment in plan.segments[1:]), plan.finish_s]
-        for segment, end_s in zip(plan.segments, ends, strict=True):
-            if segment.share:
-                first, last = self._cut(segment.start_s), self._cut(end_s)
-                for stretch in range(first, last):
-                    self.free[stretch] -= segment.share
-
-    def _cut(self, at_s: float) -> int:
-        """The stretch that begins at an instant, cut there if none did."""
-        position = bisect_left(self.times, at_s)
-        if position == len(self.times) or self.times[position] != at_s:
-            self.times.insert(position, at_s)
-            self.free.insert(position, self.free[position - 1])
-        return position
 
 
 @dataclass(slots=True)
@@ -76,9 +47,7 @@ class Schedule:
 
     def keep_first(self, count: int) -> "Schedule":
         """A schedule of the most urgent jobs alone."""
-        timeline = Timeline([self.now_s], [self.devices])
-        for plan in self.plans[:count]:
-            timeline.take(plan)
+        timeline = leave_free(self.plans[:count], self.devices, self.now_s)
         return Schedule(self.now_s, self.devices, timeline, self.views[:count], self.ranks[:count], self.plans[:count])
 
 
@@ -88,7 +57,7 @@ def edf_admission(now_s: float, snapshot: Snapshot) -> Decision:
     newcomers = set(answers)
     views = list(remaining_views(snapshot, answers))
     devices = snapshot.cluster.total
-    schedule = Schedule(now_s, devices, Timeline([now_s], [devices]))
+    schedule = Schedule(now_s, devices, leave_free((), devices, now_s))
     known = (view for view in views if view.job.id not in newcomers and not view.job.best_effort)
     schedule.plan_behind(order_by_deadline(known, now_s, devices))
     for view in views:

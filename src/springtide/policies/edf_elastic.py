@@ -15,9 +15,12 @@ import numpy as np
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
 from springtide.policies.common.answers import answer_arrivals, remaining_views, smallest_share
+from springtide.policies.elasticflow import warm_up
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Capacity, JobColumns
 from springtide.policies.planning.plan_table import write_job
+
+__all__ = ["edf_elastic", "warm_up"]
 
 
 def edf_elastic(now_s: float, snapshot: Snapshot) -> Decision:
@@ -55,7 +58,7 @@ def enroll(now_s: float, views: Sequence[JobView]) -> JobColumns:
 def plan_all(capacity: Capacity, columns: JobColumns) -> None:
     """Plan jobs in the order of the rows, then those that cannot be in time or have no deadline on what is left.
 
-    Their deadlines in the roster become infinite.
+    Their deadlines in the columns become infinite.
     """
     behind = []
     for row in range(len(columns.deadline)):
@@ -79,13 +82,3 @@ def find_grown(views: Sequence[JobView], needed: Sequence[int], wanted: Sequence
     return frozenset(
         view.job.id for view, least, share in zip(views, needed, wanted, strict=True) if least <= view.share < share
     )
-
-
-def warm_up() -> None:
-    """Compile what is compiled on first use."""
-    columns, capacity, rows = filling.empty_columns(1, 1), filling.empty_capacity(1, 0.0, 1), np.arange(1)
-    plan_all(capacity, columns)
-    filling.occupy(capacity, columns, 0, 1)
-    filling.grow(capacity, columns, rows, 1, 0.0, filling.empty_columns(1, 1))
-    filling.shares_now(columns, rows, 0.0)
-    filling.look_ahead(columns, rows, 0.0)

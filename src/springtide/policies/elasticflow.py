@@ -10,7 +10,7 @@ from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Statu
 from springtide.policies.planning import filling
 from springtide.policies.planning.admission import OPEN, Caution, Draft, admit, decide_firmly
 from springtide.policies.planning.columns import make_samples
-from springtide.policies.planning.compilation import compile_all
+from springtide.policies.planning.compilation import compile_kernels
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
 
 PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised", promised=True)
@@ -25,7 +25,7 @@ def elasticflow(now_s: float, snapshot: Snapshot) -> Decision:
 
 
 def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
-    """Answers for the newcomers, with the plans of those admitted in the ledger."""
+    """Answers for the newcomers, with the plans of those admitted in the plan table."""
     draft = Draft(best_effort=list_best_effort(snapshot))
     for job_id in snapshot.changes.arrived:
         view = snapshot.jobs[job_id]
@@ -65,5 +65,5 @@ def decline_size(view: JobView, devices: int) -> Answer:
 
 
 def warm_up() -> None:
-    """Compile what is compiled on first use."""
-    compile_all(filling, make_samples())
+    """Compile the planner."""
+    compile_kernels(filling, make_samples())

@@ -1,10 +1,10 @@
 """Our own policy: ElasticFlow's promises, and a third answer for jobs that cannot be promised yet: waitlisted.
 
 A waitlisted job is told by when its answer comes: never later than its latest start alone. Until then it holds no
-devices and is tried again whenever something changes, cheapest first, so that the most deadlines are met; dear jobs
-wait while cheaper ones are likely to need the devices (`demand`), and on a busy cluster no job is promised before a
-device is free for it. A declined job gets counter-offers: the earliest deadline that could be promised, and the most
-work that fits its own. Promises are never revoked, and no job is rescaled for a gain below its cost.
+devices and is tried again whenever something changes, cheapest first, so that the most deadlines are met; costly jobs
+wait while cheaper ones are likely to need the devices (`planning.forecast`), and on a busy cluster no job is promised
+before a device is free for it. A declined job gets counter-offers: the earliest deadline that could be promised, and
+the most work that fits its own. Promises are never revoked, and no job is rescaled for a gain below its cost.
 """
 
 from dataclasses import replace
@@ -58,7 +58,7 @@ def springtide(now_s: float, snapshot: Snapshot) -> Decision:
 
 
 def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
-    """Answers for newcomers and for waitlisted jobs, with the plans of those admitted in the ledger."""
+    """Answers for newcomers and for waitlisted jobs, with the plans of those admitted in the plan table."""
     draft = Draft(best_effort=list_best_effort(snapshot), patience=PATIENCE)
     candidates = list_candidates(snapshot, table, draft)
     new = [(c.view.job, c.cost) for c in candidates if c.view.status is Status.PENDING]
@@ -73,7 +73,7 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     draft.wake_at_s = min(draft.wake_at_s, release(table, early))
     refusals = sum(answer.reason == "no_room" for answer in draft.answers.values())
     if arrivals or refusals:
-        draft.memory = past.note(snapshot.memory, refusals)
+        draft.memory = past.write(snapshot.memory, refusals)
     return draft
 
 
@@ -98,7 +98,7 @@ def list_candidates(snapshot: Snapshot, table: PlanTable, draft: Draft) -> list[
 def consider(table: PlanTable, draft: Draft, candidates: list[Candidate], past: Past) -> dict[JobId, Answer]:
     """Promise what fits and had better not wait, cheapest first; returns who had better wait, and why.
 
-    Those that are only early stay planned beside dearer ones in this decision (until `release`), but no device is
+    Those that are only early stay planned beside costlier ones in this decision (until `release`), but no device is
     bound before one of them needs it: a cheaper job may come first.
     """
     demand: Demand | None = None
@@ -131,7 +131,7 @@ def starts_now(table: PlanTable, view: JobView) -> bool:
 
 
 def release(table: PlanTable, early: list[JobId]) -> float:
-    """Take the plans of jobs that wait out of the ledger; returns when the first of them would start."""
+    """Take the plans of jobs that wait out of the plan table; returns when the first of them would start."""
     if not early:
         return inf
     rows = np.array([table.rows[job_id] for job_id in early], np.int64)

@@ -1,6 +1,6 @@
 """What could be met if nothing had to be promised: the price of promising, measured; no substitute for `springtide`.
 
-No job is ever told a finish. At every event the jobs are planned by deadline; when one cannot be in time, the dearest
+No job is ever told a finish. At every event the jobs are planned by deadline; when one cannot be in time, the costliest
 of those planned so far is dropped (Moore and Hodgson's rule) and stays a candidate for later, with the progress it has.
 Its deadlines are met without a promise and are counted apart.
 """

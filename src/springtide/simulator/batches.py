@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from time import perf_counter
 
-from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster
-from springtide.core.jobs import Job, JobId
+from springtide.core.jobs import Job
 from springtide.errors import PolicyError
 from springtide.policies import Policy, PolicyEntry, find_policy
 from springtide.simulator.engine import Observer
@@ -105,7 +104,7 @@ def _name(task: SimulationTask) -> str:
 
 
 @dataclass(slots=True)
-class _Ticker:
+class _Ticker(Observer):
     """An Observer that says how many of a run's jobs have been submitted, a few times a second."""
 
     tell: Tell
@@ -121,9 +120,3 @@ class _Ticker:
         if self.seen % 32 == 0 and perf_counter() >= self.next_s:
             self.tell(self.name, (self.run + self.seen / self.jobs) / self.runs)
             self.next_s = perf_counter() + REFRESH_S
-
-    def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None: ...
-
-    def reallocated(self, before: JobView, after: JobView, now_s: float) -> None: ...
-
-    def finished(self, last: JobView, final: JobView, now_s: float) -> None: ...

@@ -7,19 +7,20 @@ and no promise may rest on it.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from math import inf, isfinite, pi, sin
+from math import inf, pi, sin
 from random import Random
 from time import process_time
 
-from springtide.core.decisions import Answer, JobView
+from springtide.core.decisions import JobView
 from springtide.core.devices import Cluster, Devices
-from springtide.core.jobs import Job, JobId
+from springtide.core.jobs import Job
 from springtide.errors import InputError, PolicyError
 from springtide.policies import POLICIES, decide, find_policy
-from springtide.simulator.engine import EventLoop, Lending
+from springtide.simulator.engine import EventLoop, Lending, Observer
 from springtide.simulator.traces import Trace
+from springtide.simulator.workloads import parse_options
 
 DAY_S = 86400.0
 
@@ -64,19 +65,7 @@ class Serving:
 
 def parse_serving(text: str) -> Serving:
     """The serving demand that `days=7,seed=0,grace_s=60` names; what is left out stays at its default."""
-    types = {option.name: int if option.name in ("seed", "spikes") else float for option in fields(Serving)}
-    options: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        key, _, value = part.partition("=")
-        if key not in types:
-            raise InputError(f"colocation {text!r}: unknown key {key!r}; there are: {', '.join(types)}")
-        try:
-            options[key] = types[key](value)
-        except ValueError:
-            raise InputError(f"colocation {text!r}: {key}={value!r} is not a number of that kind") from None
-        if not isfinite(options[key]):
-            raise InputError(f"colocation {text!r}: {key}={value!r} must be finite")
-    return Serving(**options)  # type: ignore[arg-type]
+    return Serving(**parse_options(text, Serving(), "colocation", InputError))
 
 
 def yield_borrowed(jobs: Sequence[Job], faster: float) -> list[Job]:
@@ -145,7 +134,7 @@ class Borrowing:
 
 
 @dataclass(slots=True)
-class Meter:
+class Meter(Observer):
     """An Observer that measures what jobs held and how long claimed devices took to come back.
 
     A device is back when its job has left it and, where it goes on elsewhere, its pause is over: until then its state
@@ -158,12 +147,6 @@ class Meter:
     rescales: int = 0
     promises: int = 0
     reclaims_s: list[float] = field(default_factory=list)
-
-    def arrived(self, job: Job, now_s: float) -> None:
-        """Arrivals are not measured."""
-
-    def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None:
-        """Answers are not measured."""
 
     def reallocated(self, before: JobView, after: JobView, now_s: float) -> None:
         """Settle what was held, and time the devices that had been claimed."""

@@ -2,7 +2,7 @@
 
 One row per job: `name,time,application,max_parallelism,batch_size,epochs,enable_heterogeneous_deterministic,
 preferred_gpu`; columns without a name are ignored, also where a row lacks them. Optional: `min_parallelism` (minP) and
-`epoch_samples`. Reading the file and building the jobs belong to `traces` and `settings`.
+`epoch_samples`. Reading the file and building the jobs belong to `traces` and `scenarios`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -20,19 +20,23 @@ Decide = Callable[[float, Snapshot], Decision]
 
 
 class Observer(Protocol):
-    """Who watches a run: metrics, plots, tests. Called after each thing happened, in order."""
+    """Who watches a run: metrics, plots, tests. Called after each thing happened, in order; does nothing by default."""
 
     def arrived(self, job: Job, now_s: float) -> None:
         """A job was submitted."""
+        return
 
     def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None:
         """A job got an answer."""
+        return
 
     def reallocated(self, before: JobView, after: JobView, now_s: float) -> None:
         """A job's devices changed."""
+        return
 
     def finished(self, last: JobView, final: JobView, now_s: float) -> None:
         """A job ended; `last` still holds its devices, `final` none."""
+        return
 
 
 class Lending(NamedTuple):
@@ -132,8 +136,5 @@ class EventLoop:
             self.observer.reallocated(before, after, self.now_s)
             if after.share:
                 heappush(self.finishes, (after.progress.finish_s, after.job.index, after.job.id))
-        if decision.wake_at_s <= self.now_s:
-            raise AssertionError(
-                f"policy asks to be woken at {decision.wake_at_s} s, which is not after {self.now_s} s"
-            )
+        assert decision.wake_at_s > self.now_s, f"woken at {decision.wake_at_s} s, which is not after {self.now_s} s"
         return decision.wake_at_s

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass, field
 
-from springtide.core.decisions import Answer, JobView
-from springtide.core.jobs import Job, JobId
+from springtide.core.decisions import JobView
+from springtide.core.jobs import Job
+from springtide.simulator.engine import Observer
 from springtide.simulator.reports import meets
 
 Steps = list[tuple[float, int]]  # (since, value), ascending; the value holds until the next entry
 
 
 @dataclass(slots=True)
-class Recording:
+class Recording(Observer):
     """An Observer that keeps step functions: devices held, and deadline jobs submitted and met so far."""
 
     held: Steps = field(default_factory=list)
@@ -21,9 +22,6 @@ class Recording:
         """Count a deadline job."""
         if not job.best_effort:
             _add(self.submitted, now_s, 1)
-
-    def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None:
-        """Answers are not drawn."""
 
     def reallocated(self, before: JobView, after: JobView, now_s: float) -> None:
         """Note the devices taken or given back."""

@@ -1,7 +1,7 @@
-"""Counts what happened in a run and sums it up as a Report; the definitions are in docs/concepts/metrics.md.
+"""Counts what happened in a run and sums it up as a report; the definitions are in docs/concepts/metrics.md.
 
-A `Metrics` watches the engine and does a constant amount of work per event. It judges nothing by itself: an answer
-is what the policy said, a finish is what the engine saw.
+A `MetricsObserver` does a constant amount of work per event. It judges nothing by itself: an answer is what the policy
+said, a finish is what the engine saw.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from statistics import fmean, median
 from springtide.core.decisions import Answer, JobView, Status
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
+from springtide.simulator.engine import Observer
 
 TOLERANCE_S = 1e-6  # a finish this much after the deadline still meets it: rounding of sums of seconds
 
@@ -62,7 +63,7 @@ class Timing:
 
 
 @dataclass(slots=True)
-class MetricsObserver:
+class MetricsObserver(Observer):
     """An Observer that keeps running sums.
 
     `device_s` are the device-seconds held; `single_s` the seconds one device would need for the work done.
@@ -138,7 +139,7 @@ def count_feasible_alone(jobs: Sequence[Job], cluster: Cluster) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRun:
-    """What a Report is about: a trace's name and jobs, the policy that was tried, the cluster."""
+    """What a report is about: a trace's name and jobs, the policy that was tried, the cluster."""
 
     trace: str
     policy: str
@@ -147,7 +148,7 @@ class ReplayRun:
 
 
 def sum_up(run: ReplayRun, metrics: MetricsObserver, timing: Timing) -> SimulationReport:
-    """The Report of a finished run."""
+    """The report of a finished run."""
     promised = [job for job in run.jobs if not job.best_effort]
     finishes = metrics.finishes_s
     in_time = [job for job in promised if job.id in finishes and meets(job, finishes[job.id])]

@@ -1,6 +1,6 @@
 """Where a trace is replayed: the cluster, how fast models run on it, and what a change of devices costs.
 
-A Setting turns what a trace says of a job into a `Job`. Reading traces belongs to `traces`, drawing jobs at random
+A Scenario turns what a trace says of a job into a `Job`. Reading traces belongs to `traces`, drawing jobs at random
 to `workloads`.
 """
 

@@ -1,7 +1,7 @@
 """Reads traces: CSV files with one job per row, in the two ElasticFlow namings, EasyScale's, or a plain one.
 
 Every value is checked here, once; an error names the file, the line, the value and the rule. What a job's
-model and batch mean for its speed is settled by `settings`. EasyScale's columns are those of `easyscale_traces`.
+model and batch mean for its speed is decided by `scenarios`. EasyScale's columns are those of `easyscale_traces`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

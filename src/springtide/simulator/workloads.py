@@ -7,9 +7,10 @@ best-effort jobs) leaves everything else about the jobs as it was.
 from dataclasses import dataclass, fields, replace
 from math import floor, inf, isfinite
 from random import Random
+from typing import Any
 
 from springtide.core.curves import Curve
-from springtide.errors import TraceError
+from springtide.errors import InputError, TraceError
 from springtide.simulator.scenarios import Request, Scenario, count_steps
 from springtide.simulator.traces import Trace
 from springtide.throughput.tables.profiles import Profiles
@@ -63,19 +64,24 @@ class Workload:
 
 def parse_workload(text: str) -> Workload:
     """The workload that `jobs=1000,gap=1500,seed=0` names; what is left out stays at its default."""
-    types = {option.name: int if option.name in ("jobs", "seed") else float for option in fields(Workload)}
-    options: dict[str, float] = {}
+    return Workload(**parse_options(text, Workload(), "synthetic workload", TraceError))
+
+
+def parse_options(text: str, defaults: Any, what: str, error: type[InputError]) -> dict[str, Any]:
+    """Options as in `jobs=1000,gap=1500`, each a finite number of the type that its default has."""
+    types = {option.name: type(getattr(defaults, option.name)) for option in fields(defaults)}
+    options: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = part.partition("=")
         if key not in types:
-            raise TraceError(f"synthetic workload {text!r}: unknown key {key!r}; there are: {', '.join(types)}")
+            raise error(f"{what} {text!r}: unknown key {key!r}; there are: {', '.join(types)}")
         try:
             options[key] = types[key](value)
         except ValueError:
-            raise TraceError(f"synthetic workload {text!r}: {key}={value!r} is not a number of that kind") from None
+            raise error(f"{what} {text!r}: {key}={value!r} is not a number of that kind") from None
         if not isfinite(options[key]):
-            raise TraceError(f"synthetic workload {text!r}: {key}={value!r} must be finite")
-    return Workload(**options)  # type: ignore[arg-type]
+            raise error(f"{what} {text!r}: {key}={value!r} must be finite")
+    return options
 
 
 def draw_trace(workload: Workload, setting: Scenario) -> Trace:

@@ -42,7 +42,7 @@ def want(work: float, deadline_s: float = inf, speeds: Mapping[int, float] = LIN
 
 
 def enrol(*wants: Want) -> JobColumns:
-    """A roster with a row for each job, none planned."""
+    """Columns with a row for each job, none planned."""
     columns = filling.empty_columns(len(wants), 4)
     for row, wanted in enumerate(wants):
         shares, rates = zip(*wanted.speeds, strict=True)
@@ -319,6 +319,14 @@ def test_no_smaller_level_would_have_done(drawn: Want, devices: int) -> None:
         held = plan_of(columns, 0)[0][1]
         smaller = [share for share in columns.shares[0, : columns.level_count[0]].tolist() if share < held]
         assert all(walk_plainly(drawn, [(0.0, share)]) > drawn.deadline_s - 1e-6 for share in smaller)
+
+
+def test_infinite_patience_grows_no_one_even_where_changes_are_free() -> None:
+    """Uncompiled this was an invalid product of infinity and no pause."""
+    columns, capacity = enrol(want(40.0)), filling.empty_capacity(1, 0.0, 4)
+    hold(columns, 0, 40.0, (0.0, 1))
+    try_growth = getattr(filling.try_growth, "py_func", filling.try_growth)
+    assert try_growth(capacity, columns, 0, 2, 4, inf, filling.empty_columns(1, 4)) == inf
 
 
 def simulate_in_a_process(disable_jit: bool) -> list[dict[str, Any]]:

@@ -35,13 +35,13 @@ def test_the_cost_includes_the_start() -> None:
 def test_the_last_arrivals_are_remembered_and_those_without_a_chance_are_not() -> None:
     first = remember({}, [(1.0, 5.0, 9.0), (2.0, inf, 9.0)])
     assert first.arrivals == [[1.0, 5.0, 9.0]]
-    many = remember(first.note({}, 0), [(float(at_s), 1.0, 9.0) for at_s in range(REMEMBERED)])
+    many = remember(first.write({}, 0), [(float(at_s), 1.0, 9.0) for at_s in range(REMEMBERED)])
     assert len(many.arrivals) == REMEMBERED
     assert many.arrivals[-1] == [REMEMBERED - 1.0, 1.0, 9.0]
 
 
 def test_refusals_are_remembered_and_fade_with_arrivals() -> None:
-    memory = Past([], 0.0).note({"other": 1}, refusals=2)
+    memory = Past([], 0.0).write({"other": 1}, refusals=2)
     assert memory["other"] == 1
     assert remember(memory, []).refused == 2 / RECENT
     assert remember(memory, [(0.0, 1.0, 1.0)] * RECENT).refused < 1 / RECENT

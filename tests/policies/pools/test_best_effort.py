@@ -19,7 +19,7 @@ D1, D2 = Level(), Level(mixes=True)
 PAUSE = Overhead(20.0)
 
 
-def make_guest(index: int, steps: float, workers: int = 8, level: Level = D2, held: Mix | None = None) -> JobView:
+def make_view(index: int, steps: float, workers: int = 8, level: Level = D2, held: Mix | None = None) -> JobView:
     """A best-effort job that holds a mix."""
     typed = LogicalWorkers(workers, SPEEDS).type_curves(TOTALS, level)
     job = Job(JobId(f"j{index}"), index, 0.0, steps, typed.curves["fast"], overhead=PAUSE, typed=typed)
@@ -40,47 +40,47 @@ def give(*views: JobView, free: Mix = TOTALS) -> dict[str, Mix]:
 
 
 def test_a_job_alone_takes_every_type_it_can_use() -> None:
-    assert give(make_guest(0, 1000, 12)) == {"j0": {"fast": 4, "slow": 4}}
-    assert give(make_guest(0, 1000, 12, D1)) == {"j0": {"fast": 4}}
+    assert give(make_view(0, 1000, 12)) == {"j0": {"fast": 4, "slow": 4}}
+    assert give(make_view(0, 1000, 12, D1)) == {"j0": {"fast": 4}}
 
 
 def test_one_device_for_each_in_order_of_arrival_before_anyone_has_more() -> None:
-    mixes = give(*(make_guest(index, 1000 - index) for index in range(8)))
+    mixes = give(*(make_view(index, 1000 - index) for index in range(8)))
     assert all(sum(mix.values()) == 1 for mix in mixes.values())
-    too_many = give(*(make_guest(index, 1000 - index) for index in range(10)))
+    too_many = give(*(make_view(index, 1000 - index) for index in range(10)))
     assert {name for name, mix in too_many.items() if not mix} == {"j8", "j9"}
 
 
 def test_a_short_job_does_not_wait_for_long_ones() -> None:
-    long = [make_guest(0, 900, held={"fast": 4}), make_guest(1, 900, held={"slow": 4})]
-    mixes = give(*long, make_guest(2, 20))
+    long = [make_view(0, 900, held={"fast": 4}), make_view(1, 900, held={"slow": 4})]
+    mixes = give(*long, make_view(2, 20))
     assert mixes["j2"].get("fast", 0) >= 2 and all(mixes.values())
 
 
 def test_a_higher_priority_goes_first_and_takes_the_only_device_if_need_be() -> None:
-    guests = [make_guest(0, 900), make_guest(1, 60)]
-    urgent = replace(guests[0], job=replace(guests[0].job, priority=1))
-    assert give(urgent, guests[1])["j0"].get("fast", 0) == 3  # all but the one device that j1 starts on
-    assert give(*guests)["j1"].get("fast", 0) > 1
-    held = hold(guests[1], {"fast": 1})
+    views = [make_view(0, 900), make_view(1, 60)]
+    urgent = replace(views[0], job=replace(views[0].job, priority=1))
+    assert give(urgent, views[1])["j0"].get("fast", 0) == 3  # all but the one device that j1 starts on
+    assert give(*views)["j1"].get("fast", 0) > 1
+    held = hold(views[1], {"fast": 1})
     assert give(urgent, held, free={"fast": 1, "slow": 0}) == {"j0": {"fast": 1}, "j1": {}}
-    assert give(held, guests[0], free={"fast": 1, "slow": 0}) == {"j1": {"fast": 1}, "j0": {}}
+    assert give(held, views[0], free={"fast": 1, "slow": 0}) == {"j1": {"fast": 1}, "j0": {}}
 
 
 def test_a_job_that_may_not_change_its_type_stays_even_if_a_faster_one_is_idle() -> None:
-    assert give(make_guest(0, 1000, 4, D1, held={"slow": 2})) == {"j0": {"slow": 4}}
-    other = make_guest(1, 1000, 4, D1, held={"fast": 2})
-    assert give(make_guest(0, 1000, 4, D1, held={"slow": 2}), other) == {"j0": {"slow": 4}, "j1": {"fast": 4}}
+    assert give(make_view(0, 1000, 4, D1, held={"slow": 2})) == {"j0": {"slow": 4}}
+    other = make_view(1, 1000, 4, D1, held={"fast": 2})
+    assert give(make_view(0, 1000, 4, D1, held={"slow": 2}), other) == {"j0": {"slow": 4}, "j1": {"fast": 4}}
 
 
 def test_a_change_that_saves_less_than_its_pauses_is_not_made() -> None:
-    near_end = make_guest(0, 15, 4, held={"fast": 2})  # 30 s to go; 15 s and a pause on all four
+    near_end = make_view(0, 15, 4, held={"fast": 2})  # 30 s to go; 15 s and a pause on all four
     assert give(near_end) == {"j0": {"fast": 2}}
-    assert give(make_guest(0, 200, 4, held={"fast": 2})) == {"j0": {"fast": 4}}
+    assert give(make_view(0, 200, 4, held={"fast": 2})) == {"j0": {"fast": 4}}
 
 
 def test_devices_that_promises_need_are_given_up_where_it_costs_least() -> None:
-    views = [make_guest(0, 900, 4, held={"fast": 3}), make_guest(1, 900, 4, held={"fast": 1})]
+    views = [make_view(0, 900, 4, held={"fast": 3}), make_view(1, 900, 4, held={"fast": 1})]
     mixes = give(*views, free={"fast": 3, "slow": 0})
     assert mixes == {"j0": {"fast": 2}, "j1": {"fast": 1}}  # on two or three devices alike some have two workers
     assert give(*views, free={"fast": 1, "slow": 0}) == {"j0": {"fast": 1}, "j1": {}}
@@ -106,7 +106,7 @@ def test_what_is_given_is_free_usable_and_leaves_nobody_out(
     for index, (steps, workers, level, device_type) in enumerate(rows):
         held = {device_type: 1} if device_type and left[device_type] else {}
         left = {name: count - held.get(name, 0) for name, count in left.items()}
-        views.append(make_guest(index, float(steps), workers, level, held))
+        views.append(make_view(index, float(steps), workers, level, held))
     mixes = share_out(0.0, views, free)
     for device_type, count in free.items():
         assert sum(mix.get(device_type, 0) for mix in mixes.values()) <= count

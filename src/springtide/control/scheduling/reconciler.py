@@ -34,7 +34,7 @@ from springtide.errors import SpringtideError
 from springtide.executors.protocol import Executor, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
-from springtide.policies.planning.compilation import Compilation
+from springtide.policies.planning.compilation import start_compiling
 
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")
@@ -301,7 +301,10 @@ class Reconciler:
         if cpu_s <= SLOW_DECISION_S:
             return
         self.slow_decisions += 1
-        if self.slow_decisions == SLOW_DECISIONS and start_compiling():
+        if self.slow_decisions == SLOW_DECISIONS:
+            from springtide.policies.planning import columns, filling  # with numpy: not before they are needed
+
+            start_compiling(filling, columns.make_samples())
             logger.info("decisions take more than %g ms: loading the compiled planner", 1000 * SLOW_DECISION_S)
 
     def admits(self, job: Job) -> bool:
@@ -370,16 +373,6 @@ def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:
     waiting = replace(waiting, answered_s=None)  # so that the next server asks, too
     event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": sentences.POLICY_FAILED})
     return Effects(waiting, (event,) if record.reason != sentences.POLICY_FAILED else ())
-
-
-def start_compiling() -> bool:
-    """Compile the planner in the background, if that was postponed; returns whether this call began it."""
-    from springtide.policies.planning import (  # not before the server has said whether to compile at once
-        columns,
-        filling,
-    )
-
-    return Compilation(filling, columns.make_samples()).start()
 
 
 def restore_clock(store: Store, source: ClockSource) -> Clock:

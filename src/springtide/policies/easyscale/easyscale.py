@@ -3,7 +3,7 @@
 `easyscale-homo` keeps a job on the type it prefers, `easyscale-heter` lets jobs that may (D2) use any types at once.
 Growth that did not help is returned, then a round deals out the devices (`rounds`). Unlike the published simulator it
 scales down, preempts, returns devices, and counts the pause of every change: growth that does not pay for it is not
-done, and where changes cost something the round is the best of several, each played out to the end (`outlooks`).
+done, and where changes cost something the round is the best of several, each played out to the end (`rounds`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,8 +16,8 @@ from springtide.core.jobs import Job, JobId
 from springtide.core.typed_curves import Mix, TypedCurves
 from springtide.placement.scattered import hold_loosely
 from springtide.policies.common.answers import answer_arrivals, remaining_views
-from springtide.policies.easyscale.lookahead import choose_round
-from springtide.policies.easyscale.proposals import DraftAllocation, DraftJob, held_mix, meet, type_curve
+from springtide.policies.easyscale.proposals import DraftAllocation, DraftJob, draft_job, held_mix, type_curve
+from springtide.policies.easyscale.rounds import choose_round
 
 HELPED = 1.02  # growth that speeds a job up by less than this is returned
 LOOK_S = 60.0  # after so many seconds of running a growth is judged (EasyScale's round)
@@ -85,7 +85,7 @@ def draft_allocation(
         draft.free[device_type] += mask.bit_count()
     for view in views:
         speeds = view.job.typed or type_curve(view.job.curve, cluster.device_types)
-        entry = draft.entries[view.job.id] = meet(now_s, view, speeds, *device_types(view, speeds))
+        entry = draft.entries[view.job.id] = draft_job(now_s, view, speeds, *device_types(view, speeds))
         if snapshot.leaving:
             leave(draft, entry, snapshot)
     return draft

@@ -37,7 +37,7 @@ class Proposal(NamedTuple):
 
 @dataclass(slots=True)
 class DraftJob:
-    """A job at the desk: the types it may use, whether several at once, and the mix it has been given so far."""
+    """A job in a draft: the types it may use, whether several at once, and the mix it has been given so far."""
 
     view: JobView
     speeds: TypedCurves
@@ -112,7 +112,7 @@ class DraftJob:
         self.rate = self.speeds.rate(self.mix)
 
 
-def meet(now_s: float, view: JobView, speeds: TypedCurves, device_types: tuple[str, ...], mixes: bool) -> DraftJob:
+def draft_job(now_s: float, view: JobView, speeds: TypedCurves, device_types: tuple[str, ...], mixes: bool) -> DraftJob:
     """A job as it stands now, on what it holds."""
     held = held_mix(view, speeds.types)
     left, since_s = view.progress.work_left_at(now_s), max(now_s, view.progress.paused_until_s)
@@ -140,14 +140,14 @@ class DraftAllocation:
     free: dict[str, int]
 
     def fork(self) -> "DraftAllocation":
-        """The same desk, to try something."""
+        """The same draft, to try something."""
         return DraftAllocation({job_id: entry.fork() for job_id, entry in self.entries.items()}, dict(self.free))
 
     def list_mixes(self) -> dict[JobId, Mix]:
         """What every job has been given so far."""
         return {job_id: dict(entry.mix) for job_id, entry in self.entries.items()}
 
-    def seat(self, entry: DraftJob) -> None:
+    def enter(self, entry: DraftJob) -> None:
         """Take in a job with what it holds, which is not free."""
         self.entries[entry.view.job.id] = entry
         for device_type, count in entry.mix.items():

@@ -1,8 +1,9 @@
 """From plans to a Decision that keeps every promise, devices and pauses included.
 
 The plans in force are the certificate of the promises: they are feasible together, and placement can follow them
-(`placement.rehearsal`). A proposal may replace them only by plans that are such a certificate again. If one cannot be
-placed, growth and admission are left out; what remains is the old certificate, or all promises planned afresh.
+(checked by `placement.feasibility`). A proposal may replace them only by plans that are such a certificate again. If
+one cannot be placed, growth and admission are left out; what remains is the old certificate, or all promises planned
+afresh.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,8 +23,8 @@ from springtide.policies.planning.filling import Ints
 from springtide.policies.planning.plan_table import (
     PlanTable,
     active_rows,
+    copy_columns,
     copy_plans,
-    copy_roster,
     free_capacity,
     open_table,
 )
@@ -39,13 +40,15 @@ class Caution(IntEnum):
     GROW = 0  # admit newcomers and hand out spare devices
     CLOSED = 1  # only follow the plans in force
     AFRESH = 2  # admit no one, and look for other plans
-    UNREHEARSED = 3  # follow the plans in force although they do not pass a rehearsal: a job ended early in between
+    UNCHECKED = (
+        3  # follow the plans in force although they do not pass the check on devices: a job ended early in between
+    )
     ANYHOW = 4  # follow the plans in force, whoever must be moved
 
 
 @dataclass(slots=True)
 class Draft:
-    """What a policy wants to say beside the plans in the ledger."""
+    """What a policy wants to say beside the plans in the plan table."""
 
     answers: dict[JobId, Answer] = field(default_factory=dict)
     best_effort: list[JobView] = field(default_factory=list)
@@ -54,7 +57,7 @@ class Draft:
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
 
 
-OPEN = (Caution.GROW,)  # the steps at which newcomers may be admitted: never without a rehearsal
+OPEN = (Caution.GROW,)  # the steps at which newcomers may be admitted: never without the check on devices
 
 Propose: TypeAlias = Callable[[PlanTable, Snapshot, Caution], Draft]
 
@@ -97,7 +100,7 @@ def replan(table: PlanTable) -> bool:
     """
     rows = active_rows(table)
     order = rows[np.argsort(table.columns.deadline[rows], kind="stable")]
-    kept = copy_roster(table.columns)
+    kept = copy_columns(table.columns)
     for _ in range(ORDERS):
         capacity = free_capacity(table)
         planned = filling.fill_all(capacity, table.columns, order)
@@ -111,17 +114,24 @@ def replan(table: PlanTable) -> bool:
 
 
 def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Caution) -> Decision | None:
-    """The ledger as a Decision on named devices; None if placement could not keep all its promises.
+    """The plan table as a Decision on named devices; None if placement could not keep all its promises.
 
     Spare devices go to one device per best-effort job in order, then to whom they cost the fewest device-seconds.
+
+    Invariant: a Decision leaves promised plans that are a certificate. They fit the devices together (every plan in the
+    table was taken out of `capacity`), each ends by its deadline with the pauses of today's moves in it
+    (`_settle_moves`), and every start and growth to come can be placed with moves that reserves pay for
+    (`_is_certified`). Plans of best-effort jobs certify nothing: they are dropped again, and found anew each time.
     """
     promised = active_rows(table)
     if caution is Caution.GROW:
         _make_way(table, promised, draft.best_effort)
-    guests = {view.job.id: _add_guest(table, view) for view in draft.best_effort}
+    unpromised = {view.job.id: _add_best_effort(table, view) for view in draft.best_effort}
     rows = active_rows(table)
-    if guests:
+    if unpromised:
         filling.restore(table.capacity, table.columns, rows[len(promised) :], table.trial)
+    # What the plans need is kept beside what they grow to: placement skips growth that would need a move, and a job
+    # whose growth is skipped goes back to the plan it needs, which is part of the old certificate.
     needed = table.columns
     spare = int(table.capacity.free[0]) if caution is Caution.GROW else 0
     if spare > 0 and len(rows):
@@ -129,13 +139,14 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
         filling.grow(table.capacity, table.columns, rows, spare, draft.patience, table.trial)
     names = [*table.rows]
     decision, placement = _place(table, snapshot, draft, needed, names, rows)
-    for job_id in guests:
+    for job_id in unpromised:
         table.drop(job_id)
     final = _settle_moves(table, placement, decision)
     change_s, grows = filling.look_ahead(table.columns, promised, table.now_s)
-    rehearses = grows and caution is not Caution.UNREHEARSED
+    # If no plan starts or grows later, devices only come free, and what is placed now is all there is to place.
+    checks = grows and caution is not Caution.UNCHECKED
     if caution is not Caution.ANYHOW and (
-        placement.forced or final is None or (rehearses and not _is_certified(table, snapshot, placement, final))
+        placement.forced or final is None or (checks and not _is_certified(table, snapshot, placement, final))
     ):
         return None
     final = final or _postpone(table, placement, decision)
@@ -143,9 +154,9 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=draft.memory, cache=table)
 
 
-def _make_way(table: PlanTable, promised: Ints, guests: Iterable[JobView]) -> None:
+def _make_way(table: PlanTable, promised: Ints, unpromised: Iterable[JobView]) -> None:
     """Take promised jobs back to the share they need, most time to spare first, until each best-effort job has room."""
-    wanted = sum(view.job.curve.levels[0] for view in guests)
+    wanted = sum(view.job.curve.levels[0] for view in unpromised)
     if table.capacity.free[0] >= wanted:
         return
     columns = table.columns
@@ -155,7 +166,7 @@ def _make_way(table: PlanTable, promised: Ints, guests: Iterable[JobView]) -> No
         filling.shrink(table.capacity, columns, row, table.trial)
 
 
-def _add_guest(table: PlanTable, view: JobView) -> int:
+def _add_best_effort(table: PlanTable, view: JobView) -> int:
     """A row for a best-effort job, planned on what is left at the least share."""
     row = table.add(view)
     filling.fill(table.capacity, table.columns, row, 0)
@@ -286,7 +297,7 @@ def _postpone(table: PlanTable, placement: Placement, decision: Decision) -> Dec
 
 
 def _is_certified(table: PlanTable, snapshot: Snapshot, placement: Placement, decision: Decision) -> bool:
-    """Whether all that is planned can be placed as time goes on: known from before, or rehearsed."""
+    """Whether all that is planned can be placed as time goes on: known from before, or checked."""
     plans = {
         name: promise.plan
         for name, view in table.views.items()
@@ -295,6 +306,6 @@ def _is_certified(table: PlanTable, snapshot: Snapshot, placement: Placement, de
     certificate = table.certificate
     if certificate is not None and certificate.covers(table.now_s, snapshot, placement.allocations, plans):
         return True
-    rehearsal = check_plans(table.now_s, snapshot, decision, plans)
-    table.certificate = rehearsal.certificate
-    return rehearsal.ok
+    found = check_plans(table.now_s, snapshot, decision, plans)
+    table.certificate = found.certificate
+    return found.ok

@@ -34,7 +34,7 @@ class JobColumns(NamedTuple):
     segment_shares: Ints  # [job, segment]
     finish: Floats
     held: Floats  # planned until: finish plus reserve
-    touched: Ints  # whether the plan was written since the ledger was opened
+    touched: Ints  # whether the plan was written since the plan table was opened
 
 
 class Capacity(NamedTuple):
@@ -46,7 +46,7 @@ class Capacity(NamedTuple):
 
 
 def empty_columns(jobs: int, levels: int) -> JobColumns:
-    """A roster with room for so many jobs of so many levels."""
+    """Columns with room for so many jobs of so many levels."""
     return JobColumns(
         np.full(jobs, inf),
         np.zeros(jobs),

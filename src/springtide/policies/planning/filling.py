@@ -3,7 +3,7 @@
 A job's plan is a share for each stretch of time. `fill` finds the smallest level j such that holding
 min(j, free(t)) devices, rescale pauses included, finishes the work by the deadline. Free capacity is a step function
 (times, free); plans are subtracted from it. All of it works on plain arrays, one row per job, so that numba can compile
-it (`compilation`); uncompiled the same functions run as Python and give the same floats.
+it (`compilation`); until then the same functions run as Python and give the same floats.
 """
 
 from math import inf
@@ -17,13 +17,13 @@ from springtide.policies.planning.columns import Ints as Ints
 from springtide.policies.planning.columns import JobColumns as JobColumns
 from springtide.policies.planning.columns import empty_capacity as empty_capacity
 from springtide.policies.planning.columns import empty_columns as empty_columns
-from springtide.policies.planning.compilation import compiled
+from springtide.policies.planning.compilation import kernel
 
 GUARD_S = 5e-7
 HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried
 
 
-@compiled
+@kernel
 def find(times: Floats, size: int, time_s: float) -> int:
     """The last entry that starts at or before a time."""
     low, high = 0, size
@@ -36,7 +36,7 @@ def find(times: Floats, size: int, time_s: float) -> int:
     return low
 
 
-@compiled
+@kernel
 def cut(capacity: Capacity, time_s: float) -> int:
     """The entry that starts exactly at a time, inserted if there is none."""
     times, free, size = capacity.times, capacity.free, capacity.size[0]
@@ -50,7 +50,7 @@ def cut(capacity: Capacity, time_s: float) -> int:
     return position + 1
 
 
-@compiled
+@kernel
 def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None:
     """Take the plan of a job out of the free devices (sign 1), or give it back (sign -1), from now on."""
     now_s = capacity.times[0]
@@ -67,7 +67,7 @@ def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None
             capacity.free[k] -= sign * share
 
 
-@compiled
+@kernel
 def resume(columns: JobColumns, job: int, level: int, held: int, now_s: float, ready: float) -> float:
     """When a job that changes from `held` devices to a level makes steps again: `Overhead.resumes_s` on columns."""
     resumes_s: float = now_s + columns.pauses[job, level]
@@ -78,7 +78,7 @@ def resume(columns: JobColumns, job: int, level: int, held: int, now_s: float, r
     return resumes_s
 
 
-@compiled
+@kernel
 def walk(
     capacity: Capacity, columns: JobColumns, job: int, cap: int, reserve: float, times: Floats, shares: Ints
 ) -> tuple[float, float, int, int]:
@@ -88,6 +88,8 @@ def walk(
     segments up to the finish); the first two are infinite if the work never ends, or after more than MAX_SEGMENTS
     changes.
     """
+    # Invariant at entry k: `work` is what is left at bounds[k] after holding the shares written so far, no step is made
+    # before `ready`, and the segments written are what is held up to bounds[k].
     free, size = capacity.free, capacity.size[0]
     bounds = capacity.times
     share = columns.share[job]
@@ -103,20 +105,24 @@ def walk(
         while level >= 0 and columns.shares[job, level] > free[k]:
             level -= 1
         held = columns.shares[job, level] if level >= 0 else 0
+        # a share that stays costs no pause, however often the free devices around it change; the first entry is written
+        # even so: a plan says what is held from now on
         if held != share or k == 0:
             if held != share and held > 0:
                 ready = resume(columns, job, level, share, start_s, ready)
             share = held
             if count == MAX_SEGMENTS:
-                break
+                break  # too many changes: infinite, as if the work never ended
             times[count], shares[count] = start_s, held
             count += 1
         if held == 0:
             continue
         begin = max(start_s, ready)
         if begin >= end_s:
-            continue
+            continue  # all of this entry is pause
         rate = columns.rates[job, level]
+        # the finish is taken once, where the work itself ends; the walk goes on through the reserve, which may end some
+        # entries later and at other shares. `short` is where a plan without a reserve may be cut off.
         if finish == inf and begin + work / rate <= end_s:
             finish, short = begin + work / rate, count
         total = work + reserve
@@ -126,7 +132,7 @@ def walk(
     return finish, inf, count, short
 
 
-@compiled
+@kernel
 def store(columns: JobColumns, job: int, finish: float, held: float, count: int, times: Floats, shares: Ints) -> None:
     """Make what `walk` wrote the plan of a job."""
     columns.touched[job] = 1
@@ -138,7 +144,7 @@ def store(columns: JobColumns, job: int, finish: float, held: float, count: int,
         columns.segment_shares[job, s] = shares[s]
 
 
-@compiled
+@kernel
 def fill(capacity: Capacity, columns: JobColumns, job: int, lowest: int) -> bool:
     """Plan a job at the smallest level from `lowest` on that meets its deadline, with a reserve if one can be had.
 
@@ -160,7 +166,7 @@ def fill(capacity: Capacity, columns: JobColumns, job: int, lowest: int) -> bool
     return False
 
 
-@compiled
+@kernel
 def fill_all(capacity: Capacity, columns: JobColumns, order: Ints) -> int:
     """Plan jobs in this order on what is free; returns how many could be, stopping at the first that could not."""
     for position in range(len(order)):
@@ -171,7 +177,7 @@ def fill_all(capacity: Capacity, columns: JobColumns, order: Ints) -> int:
     return len(order)
 
 
-@compiled
+@kernel
 def device_seconds(columns: JobColumns, job: int, now_s: float) -> float:
     """Device-seconds that the plan of a job still takes up to its finish."""
     total = 0.0
@@ -184,7 +190,7 @@ def device_seconds(columns: JobColumns, job: int, now_s: float) -> float:
     return total
 
 
-@compiled
+@kernel
 def share_now(columns: JobColumns, job: int, now_s: float) -> int:
     """The share that the plan of a job holds now."""
     share = 0
@@ -195,7 +201,7 @@ def share_now(columns: JobColumns, job: int, now_s: float) -> int:
     return share
 
 
-@compiled
+@kernel
 def level_above(columns: JobColumns, job: int, share: int) -> int:
     """The lowest level above a share; -1 at the peak."""
     for level in range(columns.level_count[job]):
@@ -204,7 +210,7 @@ def level_above(columns: JobColumns, job: int, share: int) -> int:
     return -1
 
 
-@compiled
+@kernel
 def try_growth(
     capacity: Capacity, columns: JobColumns, job: int, level: int, spare: int, gain: float, trial: JobColumns
 ) -> float:
@@ -227,7 +233,9 @@ def try_growth(
     finish, until, count, short = walk(capacity, columns, job, level, reserve, times, shares)
     if until > limit or until == inf:
         until, count = finish + GUARD_S, short
-    margin = gain * columns.pauses[job, level] if columns.shares[job, level] != columns.share[job] else 0.0
+    margin = 0.0
+    if columns.shares[job, level] != columns.share[job]:
+        margin = gain * columns.pauses[job, level] if gain < inf else inf
     if until <= limit and shares[0] == columns.shares[job, level] and finish < columns.finish[job] - margin:
         trial.finish[0], trial.held[0], trial.segment_count[0] = finish, until, count
         best = (device_seconds(trial, 0, now_s) - old) / extra
@@ -235,7 +243,7 @@ def try_growth(
     return best
 
 
-@compiled
+@kernel
 def adopt(columns: JobColumns, job: int, trial: JobColumns) -> None:
     """Make the plan in row 0 of `trial` the plan of a job."""
     store(
@@ -249,7 +257,7 @@ def adopt(columns: JobColumns, job: int, trial: JobColumns) -> None:
     )
 
 
-@compiled
+@kernel
 def grow(capacity: Capacity, columns: JobColumns, jobs: Ints, spare: int, gain: float, trial: JobColumns) -> int:
     """Hand `spare` devices to jobs, each time to the one whose device-seconds grow least per device; returns the rest.
 
@@ -281,16 +289,16 @@ def grow(capacity: Capacity, columns: JobColumns, jobs: Ints, spare: int, gain: 
     return spare
 
 
-@compiled
+@kernel
 def occupy_all(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
     """Take the plans of all these rows out of the free devices."""
     for row in rows:
         occupy(capacity, columns, row, 1)
 
 
-@compiled
+@kernel
 def write_shares_now(columns: JobColumns, rows: Ints, now_s: float, shares: Ints) -> None:
-    """The share that each of these plans holds now, into `shares`: an array that comes back from a kernel is dear."""
+    """The share that each of these plans holds now, into `shares`: an array that comes back from a kernel is costly."""
     for i in range(len(rows)):
         shares[i] = share_now(columns, rows[i], now_s)
 
@@ -302,7 +310,7 @@ def shares_now(columns: JobColumns, rows: Ints, now_s: float) -> Ints:
     return shares
 
 
-@compiled
+@kernel
 def look_ahead(columns: JobColumns, rows: Ints, now_s: float) -> tuple[float, bool]:
     """The next instant after now at which one of these plans changes, and whether one starts or grows after now."""
     soonest, grows = inf, False
@@ -317,7 +325,7 @@ def look_ahead(columns: JobColumns, rows: Ints, now_s: float) -> tuple[float, bo
     return soonest, grows
 
 
-@compiled
+@kernel
 def restore(capacity: Capacity, columns: JobColumns, rows: Ints, trial: JobColumns) -> None:
     """Let jobs keep the share they hold where there is room: a share that stays costs no pause."""
     for row in rows:
@@ -333,7 +341,7 @@ def restore(capacity: Capacity, columns: JobColumns, rows: Ints, trial: JobColum
                 occupy(capacity, columns, row, 1)
 
 
-@compiled
+@kernel
 def shrink(capacity: Capacity, columns: JobColumns, row: int, trial: JobColumns) -> None:
     """Plan a job at the smallest share that is in time, if that is less than it would hold now."""
     held = share_now(columns, row, capacity.times[0])
@@ -346,7 +354,7 @@ def shrink(capacity: Capacity, columns: JobColumns, row: int, trial: JobColumns)
     occupy(capacity, columns, row, 1)
 
 
-@compiled
+@kernel
 def replan_paused(capacity: Capacity, columns: JobColumns, row: int) -> bool:
     """Plan a job again at the highest share of its plan, after a pause that the plan did not have; in time or not."""
     occupy(capacity, columns, row, -1)
@@ -361,7 +369,7 @@ def replan_paused(capacity: Capacity, columns: JobColumns, row: int) -> bool:
     return kept
 
 
-@compiled
+@kernel
 def least_cost(columns: JobColumns, row: int, now_s: float) -> float:
     """Device-seconds of a job alone at the smallest level that is in time; at the peak if none is."""
     cost = inf
@@ -377,7 +385,7 @@ def least_cost(columns: JobColumns, row: int, now_s: float) -> float:
     return cost
 
 
-@compiled
+@kernel
 def fill_thriftily(capacity: Capacity, columns: JobColumns, job: int, thrift: float) -> int:
     """Plan a job on what is free: 2 if it is planned and takes no more than `thrift` times what it needs alone.
 
@@ -392,7 +400,7 @@ def fill_thriftily(capacity: Capacity, columns: JobColumns, job: int, thrift: fl
     return 2
 
 
-@compiled
+@kernel
 def write_least_costs(columns: JobColumns, rows: Ints, now_s: float, costs: Floats) -> None:
     """`least_cost` of each of these jobs, into `costs`."""
     for i in range(len(rows)):
@@ -406,7 +414,7 @@ def least_costs(columns: JobColumns, rows: Ints, now_s: float) -> Floats:
     return costs
 
 
-@compiled
+@kernel
 def highest_need(spans: Floats, needs: Floats, ends: Floats, costs: Floats, span_s: float, cost: float) -> float:
     """The most devices needed on average up to any deadline from `span_s` on: by all that end by then, and `cost`.
 
@@ -428,7 +436,7 @@ def highest_need(spans: Floats, needs: Floats, ends: Floats, costs: Floats, span
     return highest
 
 
-@compiled
+@kernel
 def earliest_end(capacity: Capacity, columns: JobColumns, row: int) -> float:
     """The earliest end that could be promised to a job on what is free, with a reserve."""
     times = np.zeros(MAX_SEGMENTS)
@@ -440,7 +448,7 @@ def earliest_end(capacity: Capacity, columns: JobColumns, row: int) -> float:
     return best
 
 
-@compiled
+@kernel
 def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
     """The most work of a job that could be promised by its deadline on what is free, with a reserve."""
     wanted = columns.work[row]
@@ -463,9 +471,9 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
     return float(wanted * low)
 
 
-@compiled
+@kernel
 def select(capacity: Capacity, columns: JobColumns, order: Ints, now_s: float) -> Ints:
-    """Plan jobs in this order, dropping the dearest whenever one cannot be in time; returns those kept."""
+    """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept."""
     kept = np.zeros(len(order), np.int64)
     count = 0
     for row in order:
@@ -474,25 +482,25 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, now_s: float) -
             kept[count] = row
             count += 1
             continue
-        dearest, cost = -1, least_cost(columns, row, now_s)
+        costliest, cost = -1, least_cost(columns, row, now_s)
         for position in range(count):
             other = least_cost(columns, kept[position], now_s)
             if other > cost:
-                dearest, cost = position, other
-        if dearest < 0:
+                costliest, cost = position, other
+        if costliest < 0:
             columns.segment_count[row] = 0
             continue
-        for position in range(dearest, count):
+        for position in range(costliest, count):
             occupy(capacity, columns, kept[position], -1)
-        columns.segment_count[kept[dearest]] = 0
+        columns.segment_count[kept[costliest]] = 0
         again = 0
-        for position in range(dearest + 1, count + 1):
+        for position in range(costliest + 1, count + 1):
             other_row = kept[position] if position < count else row
             if fill(capacity, columns, other_row, 0):
                 occupy(capacity, columns, other_row, 1)
-                kept[dearest + again] = other_row
+                kept[costliest + again] = other_row
                 again += 1
             else:
                 columns.segment_count[other_row] = 0
-        count = dearest + again
+        count = costliest + again
     return kept[:count]

@@ -59,7 +59,7 @@ class Past:
         doubt = FEW * (1.0 / len(self.arrivals) - 1.0 / REMEMBERED)
         return (CROWDED - KEPT * min(1.0, self.refused / OFTEN)) * (1.0 + doubt)
 
-    def note(self, memory: Mapping[str, Any], refusals: int) -> dict[str, Any]:
+    def write(self, memory: Mapping[str, Any], refusals: int) -> dict[str, Any]:
         """A policy's memory with this past, after so many refusals."""
         return {**memory, HISTORY: self.arrivals, REFUSED: self.refused + refusals / RECENT}
 
@@ -107,7 +107,7 @@ class Demand:
 
 
 def survey(table: PlanTable, past: Past) -> Demand:
-    """The demand as it stands with the promises in a ledger."""
+    """The demand as it stands with the promises in a plan table."""
     rows = active_rows(table)
     spans_s = np.maximum(table.columns.deadline[rows] - table.now_s, 1e-9)
     needs = filling.least_costs(table.columns, rows, table.now_s)

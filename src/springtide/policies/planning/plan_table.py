@@ -1,7 +1,7 @@
 """The promised jobs of a Snapshot as columns, with their plans and what those leave free.
 
 A `PlanTable` is opened at the start of a decision, changed while deciding, and closed into a Decision. It carries the
-columns from call to call in `cache`; a ledger opened without one is built from the Snapshot and decides the same.
+columns from call to call in `cache`; a plan table opened without one is built from the Snapshot and decides the same.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColu
 
 @dataclass(slots=True)
 class PlanTable:
-    """Rows of a roster by job id. `base_*` hold progress as last seen, from which `columns.work` is settled to now."""
+    """Rows of columns by job id. `base_*` hold progress as last seen, from which `columns.work` is settled to now."""
 
     now_s: float
     devices: int
@@ -31,7 +31,7 @@ class PlanTable:
     base_since: Floats
     capacity: Capacity
     trial: JobColumns
-    certificate: Certificate | None = None  # of the last plans that were rehearsed
+    certificate: Certificate | None = None  # of the last plans that were checked
     offered: tuple[Plan, ...] = ()  # reservations of open offers: fixed, and gone when the offers are
 
     def add(self, view: JobView) -> int:
@@ -143,7 +143,7 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
             table.add(view)
         elif table.views[job_id] is not view:
             table.see(view)
-    # in arrival order however they came in: a ledger without a cache breaks ties alike
+    # in arrival order however they came in: a plan table without a cache breaks ties alike
     table.rows = {job_id: table.rows[job_id] for job_id in snapshot.jobs if job_id in table.rows}
     table.settle()
     table.columns.touched[:] = 0
@@ -181,7 +181,7 @@ def occupy_plan(table: PlanTable, capacity: Capacity, plan: Plan, sign: int) -> 
 
 
 def new_table(now_s: float, snapshot: Snapshot) -> PlanTable:
-    """A ledger without jobs."""
+    """A plan table without jobs."""
     size, levels = 32, 8
     return PlanTable(
         now_s,
@@ -199,14 +199,14 @@ def new_table(now_s: float, snapshot: Snapshot) -> PlanTable:
 
 
 def copy_table(table: PlanTable, now_s: float) -> PlanTable:
-    """A ledger that may be changed without changing this one."""
+    """A plan table that may be changed without changing this one."""
     return PlanTable(
         now_s,
         table.devices,
         dict(table.rows),
         list(table.spare_rows),
         dict(table.views),
-        copy_roster(table.columns),
+        copy_columns(table.columns),
         table.base_work.copy(),
         table.base_rate.copy(),
         table.base_since.copy(),
@@ -216,7 +216,7 @@ def copy_table(table: PlanTable, now_s: float) -> PlanTable:
     )
 
 
-def copy_roster(columns: JobColumns) -> JobColumns:
+def copy_columns(columns: JobColumns) -> JobColumns:
     """The same columns in arrays of their own."""
     return JobColumns._make(column.copy() for column in columns)
 

@@ -16,8 +16,8 @@ from springtide.core.jobs import JobId
 from springtide.core.typed_curves import Mix, TypedCurves
 from springtide.placement.scattered import hold_loosely
 from springtide.placement.type_pools import pools_of
-from springtide.policies.easyscale.lookahead import choose_round
-from springtide.policies.easyscale.proposals import DraftAllocation, meet
+from springtide.policies.easyscale.proposals import DraftAllocation, draft_job
+from springtide.policies.easyscale.rounds import choose_round
 from springtide.policies.elasticflow import BEST_EFFORT
 from springtide.policies.planning.admission import Propose
 from springtide.policies.pools.partition import MEMORY, PoolCache, join_refusals, refuse_types
@@ -177,7 +177,7 @@ def share_out(now_s: float, views: Iterable[JobView], free: Mix) -> dict[JobId, 
             device_types = tuple(
                 device_type for device_type in list_device_types(view, view.job.typed) if device_type in free
             )
-            draft.seat(meet(now_s, view, view.job.typed, device_types, view.job.typed.blend is not None))
+            draft.enter(draft_job(now_s, view, view.job.typed, device_types, view.job.typed.blend is not None))
     for device_type in draft.free:
         yield_devices(draft, device_type)
     return choose_round(now_s, draft, {}, weighs=True).list_mixes()

@@ -133,7 +133,7 @@ class JobRunner:
     def understand(self, attempt: Attempt, member: WorkerProcess, message: Message) -> None:
         """Act on a word; one that is not of `training.channels` raises."""
         if member.name == STORE:
-            attempt.meet(str(message["address"]), self.wanted, self.workers)
+            attempt.draft_job(str(message["address"]), self.wanted, self.workers)
             if not self.spec.elastic:
                 self.begin(0)
         elif attempt.speaks_for_all(member):

@@ -13,9 +13,8 @@ from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.typed_curves import Mix
 from springtide.policies import PolicyEntry, decide
 from springtide.policies.easyscale.easyscale import place
-from springtide.policies.easyscale.lookahead import LATER, choose_round, list_biases, play_out
-from springtide.policies.easyscale.proposals import DraftAllocation, meet
-from springtide.policies.easyscale.rounds import USUAL, Bias, hold_round
+from springtide.policies.easyscale.proposals import DraftAllocation, draft_job
+from springtide.policies.easyscale.rounds import LATER, USUAL, Bias, choose_round, hold_round, list_biases, play_out
 from springtide.policies.elasticflow import BEST_EFFORT
 from springtide.simulator.engine import EventLoop
 from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers
@@ -40,17 +39,17 @@ def make_view(job: Job, mix: Mix) -> JobView:
     return JobView(job, progress, Status.ADMITTED, share=sum(mix.values()), mix=mix)
 
 
-def set_desk(*views: JobView) -> DraftAllocation:
+def make_draft(*views: JobView) -> DraftAllocation:
     draft = DraftAllocation({}, dict(CLUSTER.totals))
     for view in views:
         typed = view.job.typed
         assert typed is not None
-        draft.seat(meet(0.0, view, typed, typed.types, typed.blend is not None))
+        draft.enter(draft_job(0.0, view, typed, typed.types, typed.blend is not None))
     return draft
 
 
 def measure(draft: DraftAllocation, bias: Bias) -> float:
-    """The outlook after a round."""
+    """The sum of finishes after a round."""
     tried = draft.fork()
     hold_round(tried, {}, bias)
     return play_out(0.0, tried, {}, INF)
@@ -62,7 +61,7 @@ def follow(now_s: float, snapshot: Snapshot) -> Decision:
     for view in snapshot.jobs.values():
         typed = view.job.typed
         assert typed is not None
-        draft.seat(meet(now_s, view, typed, typed.types, typed.blend is not None))
+        draft.enter(draft_job(now_s, view, typed, typed.types, typed.blend is not None))
     hold_round(draft, {}, LATER)
     changes = {job_id: dict(entry.mix) for job_id, entry in draft.entries.items() if entry.is_changing}
     answers = {job_id: BEST_EFFORT for job_id, view in snapshot.jobs.items() if view.status is Status.PENDING}
@@ -80,7 +79,7 @@ jobs_drawn = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 12), st.bool
 def test_what_is_foreseen_is_what_the_simulator_sees(jobs: list[Job]) -> None:
     replay = Replay()
     EventLoop(CLUSTER, partial(decide, PolicyEntry("follow", typed=True, function=follow)), replay).run(jobs)
-    foreseen_s = measure(set_desk(*(make_view(job, {}) for job in jobs)), LATER)
+    foreseen_s = measure(make_draft(*(make_view(job, {}) for job in jobs)), LATER)
     assert foreseen_s == pytest.approx(sum(replay.finishes.values()))
 
 
@@ -92,7 +91,7 @@ def test_the_round_chosen_is_the_best_of_all_neighbours(jobs: list[Job], held: l
         mix = {device_type: 1} if device_type and left[device_type] else {}
         left = {name: count - mix.get(name, 0) for name, count in left.items()}
         views.append(make_view(job, mix))
-    draft = set_desk(*views)
+    draft = make_draft(*views)
     before = draft.list_mixes()
     chosen = choose_round(0.0, draft, {}, weighs=True)
     assert draft.list_mixes() == before  # only tried
@@ -106,7 +105,7 @@ def test_the_round_chosen_is_the_best_of_all_neighbours(jobs: list[Job], held: l
 
 
 def test_a_bound_ends_a_play_that_cannot_win() -> None:
-    draft = set_desk(make_view(make_job(0, 100), {}), make_view(make_job(1, 50), {}))
+    draft = make_draft(make_view(make_job(0, 100), {}), make_view(make_job(1, 50), {}))
     total_s = measure(draft, USUAL)
     hold_round(draft, {})
     assert play_out(0.0, draft.fork(), {}, total_s + 1.0) == pytest.approx(total_s)
@@ -117,16 +116,16 @@ def test_a_short_job_is_not_left_on_the_few_devices_it_starts_on() -> None:
     """The usual round takes two devices from the long job; one more ends the short one a minute earlier."""
     only = {"fast": 4}
     long, short = make_view(make_job(0, 2000, 4, totals=only), only), make_view(make_job(1, 60, 8, totals=only), {})
-    usual = set_desk(long, short)
+    usual = make_draft(long, short)
     hold_round(usual, {})
-    chosen = choose_round(0.0, set_desk(long, short), {}, weighs=True)
+    chosen = choose_round(0.0, make_draft(long, short), {}, weighs=True)
     assert chosen.entries[JobId("j1")].rate > usual.entries[JobId("j1")].rate
     assert chosen.entries[JobId("j0")].mix
 
 
 def test_a_guarantee_holds_in_every_round() -> None:
     owed = make_view(make_job(1, 100, 4, mixes=False, guaranteed=4), {})
-    draft = set_desk(make_view(make_job(0, 500, 4), {"fast": 2}), owed, make_view(make_job(2, 50, 4), {"fast": 2}))
+    draft = make_draft(make_view(make_job(0, 500, 4), {"fast": 2}), owed, make_view(make_job(2, 50, 4), {"fast": 2}))
     for bias in list_biases(draft):
         tried = draft.fork()
         hold_round(tried, {}, bias)
