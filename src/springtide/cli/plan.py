@@ -1,10 +1,11 @@
 """`springtide plan`: what it would take, when it would finish and what it would cost. Nothing is started."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,6 +13,9 @@ from springtide.cli.outputs import JSON_FILE, OUTPUT, OutputForm, OutputOption
 from springtide.cli.plan_cloud import CloudJob, CloudMarket, Wishes, plan_cloud
 from springtide.cli.replan import RunningRental
 from springtide.errors import InputError, JobError
+
+if TYPE_CHECKING:
+    from springtide.core.job_file import JobFile
 
 RUNNING = "A job that runs on rented machines: stay or move?"
 
@@ -82,6 +86,7 @@ def run(
     from springtide.cloud.plans import Limits
     from springtide.cloud.spot import SpotTerms
     from springtide.core.durations import parse_deadline, parse_span
+    from springtide.core.job_file import JobFile, read_job_file
 
     form = OutputForm(output, json_file)
     if cloud is None:
@@ -90,12 +95,12 @@ def run(
         from springtide.cli.plan_local import plan_local
 
         plan_local(job, deadline, probe, form)
-    told = read_job(job)
+    file = JobFile(run="python train.py") if job is None else read_job_file(job)
     now_s = time()
-    due = deadline or told.get("deadline")
+    due = deadline or file.deadline
     limits = Limits(
-        deadline_s=None if due is None else parse_deadline(str(due), now_s) - now_s,
-        budget_usd=read_usd(budget or told.get("budget")),
+        deadline_s=None if due is None else parse_deadline(due, now_s) - now_s,
+        budget_usd=read_usd(budget) if budget is not None else file.budget_usd,
         most_usd_per_h=max_price,
         fewest_steps_per_s=min_throughput,
         spot=spot,
@@ -105,21 +110,20 @@ def run(
         guess_network=guess_network,
         terms=SpotTerms(revocations_per_node_h=revocation),
     )
-    measured = tuple(points) or _find_beside(job, told.get("points") or told.get("profile"))
-    sizes = find_sizes(told, measured, Sizes(steps, logical_workers, global_batch))
-    types = kind or ",".join(told.get("device_types") or ())
+    sizes = find_sizes(file, points, Sizes(steps, logical_workers, global_batch))
+    types = kind or ",".join(file.device_types or ())
     plan_cloud(
         CloudJob(
-            str(told.get("name") or (job.stem if job else "job")),
-            _read_command(told.get("run")),
-            job.parent / str(told.get("workdir") or ".") if job else Path(),
-            measured,
+            file.name or (job.stem if job else "job"),
+            file.run if isinstance(file.run, str) else shlex.join(file.run),
+            Path() if job is None else job.parent / file.workdir,
+            tuple(points),
             prior,
-            model or told.get("model"),
+            model,
             sizes.steps,
             sizes.global_batch,
             sizes.logical_workers,
-            _read_level(determinism or told.get("determinism")),
+            choose_level(determinism, file),
             memory,
         ),
         CloudMarket(cloud, region, types, catalog),
@@ -129,42 +133,24 @@ def run(
     )
 
 
-def read_job(path: Path | None) -> dict[str, Any]:
-    """The fields of a job file that planning looks at; the platform validates the whole file when it is submitted."""
-    import yaml
-
-    if path is None:
-        return {}
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise JobError(f"job file {path}: cannot be read ({error})") from None
-    if not isinstance(document, dict):
-        raise JobError(f"job file {path}: must hold fields such as run: and steps:")
-    return document
-
-
-def find_sizes(told: dict[str, Any], points: Sequence[Path], given: Sizes) -> Sizes:
+def find_sizes(file: "JobFile", points: Sequence[Path], given: Sizes) -> Sizes:
     """How large the job is: as given, or by its file, or by the notes beside its first profile that has any."""
     from springtide.throughput.tables.profile_notes import Notes, read_notes
 
     notes = next((found for found in map(read_notes, points) if found != Notes()), Notes())
-    workers = given.logical_workers or _read_count(told, "logical_workers") or notes.logical_workers
-    batch = given.global_batch or _read_count(told, "global_batch")
-    steps = given.steps or _read_count(told, "steps")
+    workers = given.logical_workers or file.logical_workers or notes.logical_workers
     noted_batch = notes.worker_batch * workers if notes.worker_batch is not None and workers is not None else None
-    batch = batch or noted_batch
+    batch = given.global_batch or noted_batch
+    steps = given.steps or file.steps
     # An epoch of other workers or another batch has another number of steps.
     if steps is None and (workers, batch) == (notes.logical_workers, noted_batch):
         steps = notes.steps
     return Sizes(steps, workers, batch)
 
 
-def read_usd(text: Any) -> float | None:
+def read_usd(text: str) -> float:
     """An amount as `50`, `50 USD` or `$50`."""
-    if text is None:
-        return None
-    words = str(text).upper().replace("USD", "").replace("$", "").strip()
+    words = text.upper().replace("USD", "").replace("$", "").strip()
     try:
         amount = float(words)
     except ValueError:
@@ -174,26 +160,8 @@ def read_usd(text: Any) -> float | None:
     return amount
 
 
-def _read_count(told: dict[str, Any], name: str) -> int | None:
-    value = told.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise JobError(f"{name} {value!r} in the job file must be a whole number of at least 1")
-    return value
-
-
-def _read_level(level: Any) -> str | None:
-    if level not in (None, "D0", "D1", "D2", "none"):
-        raise JobError(f"determinism {level!r} is unknown; there are D0, D1, D2, none")
-    return None if level is None else str(level)
-
-
-def _read_command(command: Any) -> str:
-    if isinstance(command, list):
-        return " ".join(map(str, command))
-    return str(command) if command else "python train.py"
-
-
-def _find_beside(job: Path | None, name: Any) -> tuple[Path, ...]:
-    return (job.parent / str(name),) if job is not None and name else ()
+def choose_level(asked: str | None, file: "JobFile") -> str | None:
+    """The determinism level that was asked for, or that the file names; None where neither says one."""
+    if asked not in (None, "D0", "D1", "D2", "none"):
+        raise JobError(f"determinism {asked!r} is unknown; there are D0, D1, D2, none")
+    return asked or (file.determinism if "determinism" in file.model_fields_set else None)
