@@ -21,7 +21,7 @@ def run(
     with connect() as client:
         answer = client.accept(job, offer)
     if output is OutputOption.JSON:
-        write_json(answer)
+        write_json(answer.document)
     else:
         print_answer(answer)
-    raise typer.Exit(EXIT_CODES.get(answer["state"], 3))
+    raise typer.Exit(EXIT_CODES.get(answer.state, 3))

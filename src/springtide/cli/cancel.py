@@ -17,9 +17,9 @@ def run(
       springtide cancel digits-cnn
     """
     with connect() as client:
-        documents = [client.cancel(job) for job in jobs]
+        found = [client.cancel(job) for job in jobs]
     if output is OutputOption.JSON:
-        write_json({"schema": 1, "jobs": documents})
+        write_json({"schema": 1, "jobs": [one.document for one in found]})
         return
-    for document in documents:
-        print(f"{document['name']} ({document['id']}): {document['state']}: {document['sentence']}")
+    for one in found:
+        print(f"{one.name} ({one.id}): {one.state}: {one.sentence}")

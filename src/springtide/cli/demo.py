@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import JSON_FILE, OUTPUT, WIDE, OutputForm, OutputOption, show_seconds, tell
+from springtide.cli.outputs import JSON_FILE, OUTPUT, WIDE, OutputForm, OutputOption, show_seconds, show_time, tell
 from springtide.errors import JobError
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from springtide.cli.demo_scenario import Ending, Play, Show, Tell
+    from springtide.cli.demo_scenario import DemoResult, DemoRun, Show, Tell
+    from springtide.client.replies import DeviceInfo, JobInfo
 
+SHOWN = ("name", "state", "promised", "promised_finish", "finished_at", "met", "rescales", "faults")
 LINES = 12  # of what happened, shown under the live table
 
 
@@ -47,23 +49,23 @@ def run(
     if not find_torch_version():
         raise JobError("torch is not installed; pip install 'springtide[train]', or try: springtide demo --simulated")
     started_s = time.monotonic()
-    with open_play() as play:
-        endings = play.perform()
-    good = all(ending.kept and ending.equal for ending in endings)
-    if not form.write(write_document(endings, good, play)):
-        print_endings(endings)
-        print(tell_outcome(endings, play))
+    with open_demo() as demo:
+        results = demo.run()
+    good = all(result.kept and result.equal for result in results)
+    if not form.write(write_document(results, good, demo)):
+        print_results(results)
+        print(tell_outcome(results, demo))
         print(
             f"{'every promise kept, every bit equal' if good else 'NOT all good'}; {time.monotonic() - started_s:.0f} s"
         )
     raise typer.Exit(0 if good else 1)
 
 
-def tell_outcome(endings: list["Ending"], play: "Play") -> str:
+def tell_outcome(results: list["DemoResult"], demo: "DemoRun") -> str:
     """What the jobs went through, in a sentence."""
-    faults = sum(ending.job["faults"] for ending in endings)
+    faults = sum(result.job.faults for result in results)
     changes = {"grew": "grows", "shrank": "shrinks", "moved": "moves"}
-    told = [f"{verb} {count_times(play.rescales[kind])}" for verb, kind in changes.items() if play.rescales[kind]]
+    told = [f"{verb} {count_times(demo.rescales[kind])}" for verb, kind in changes.items() if demo.rescales[kind]]
     resized = f"jobs {' and '.join(told)}" if told else "NO job was resized this time: each ended before another came"
     return f"{resized}; workers were lost {count_times(faults)}"
 
@@ -83,9 +85,9 @@ def show_simulation(form: OutputForm) -> None:
 
 
 @contextmanager
-def open_play() -> Iterator["Play"]:
-    """A play on a server of its own in a temporary state directory; both are gone afterwards."""
-    from springtide.cli.demo_scenario import Play, choose_devices
+def open_demo() -> Iterator["DemoRun"]:
+    """A demo on a server of its own in a temporary state directory; both are gone afterwards."""
+    from springtide.cli.demo_scenario import DemoRun, choose_devices
     from springtide.control.server import start_background
     from springtide.control.storage.state_dir import StateDir
 
@@ -97,13 +99,13 @@ def open_play() -> Iterator["Play"]:
         tell(f"springtide at {url} with {devices} devices")
         try:
             with open_screen() as (say, show):
-                yield Play(home, say, show)
+                yield DemoRun(home, say, show)
         finally:
             stop(home)
 
 
 def stop(home: Any) -> None:
-    """End the server of the play and everything it started."""
+    """End the server of the demo and everything it started."""
     from springtide.cli.stop import wait_for_end
     from springtide.client.client import Client
     from springtide.control.storage.state_dir import read_address
@@ -131,13 +133,13 @@ def open_screen() -> Iterator[tuple["Tell", "Show"]]:
     said: list[str] = []
     with Live(refresh_per_second=4) as live:
 
-        def show(jobs: list[dict[str, Any]], devices: list[dict[str, Any]]) -> None:
+        def show(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> None:
             live.update(draw(jobs, devices, said))
 
         yield said.append, show
 
 
-def draw(jobs: list[dict[str, Any]], devices: list[dict[str, Any]], said: list[str]) -> "Group":
+def draw(jobs: "list[JobInfo]", devices: "list[DeviceInfo]", said: list[str]) -> "Group":
     """Devices, jobs, and the last things that were said."""
     from rich.console import Group
     from rich.text import Text
@@ -147,58 +149,51 @@ def draw(jobs: list[dict[str, Any]], devices: list[dict[str, Any]], said: list[s
     return Group(draw_top(jobs, devices), Text(""), *(Text(line, style="dim") for line in said[-LINES:]))
 
 
-def print_endings(endings: list["Ending"]) -> None:
+def print_results(results: list["DemoResult"]) -> None:
     """The final table: promised, finished, rescales, faults, and whether the bits are equal."""
     from rich.console import Console
     from rich.table import Table
 
     headings = ("job", "promised by", "finished", "rescales", "faults", "bits equal to an undisturbed run")
     table = Table(*headings, title="what was promised, and what came")
-    for ending in endings:
-        job = ending.job
+    for result in results:
+        job = result.job
         table.add_row(
-            job["name"],
-            job["promised_finish"] or "best effort",
+            job.name,
+            show_time(job.promised_finish) if job.promised_finish else "best effort",
             show_finish(job),
-            str(job["rescales"]),
-            str(job["faults"]),
-            "yes" if ending.equal else "NO",
+            str(job.rescales),
+            str(job.faults),
+            "yes" if result.equal else "NO",
         )
     Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
 
 
-def show_finish(job: dict[str, Any]) -> str:
+def show_finish(job: "JobInfo") -> str:
     """When a job ended, relative to its promise."""
-    if job["state"] != "succeeded":
-        return str(job["state"])
-    if not job["promised"]:
-        return str(job["finished_at"])
-    early_s = job["slack_s"]
+    if job.state != "succeeded":
+        return str(job.state)
+    if not job.promised or job.slack_s is None:
+        return show_time(job.finished_at)
+    early_s = job.slack_s
     return f"{show_seconds(early_s)} early" if early_s >= 0 else f"{show_seconds(-early_s)} LATE"
 
 
-def write_document(endings: list["Ending"], good: bool, play: "Play") -> dict[str, Any]:
+def write_document(results: list["DemoResult"], good: bool, demo: "DemoRun") -> dict[str, Any]:
     """The result as JSON."""
     listed = [
         {
-            "name": ending.job["name"],
-            "state": ending.job["state"],
-            "promised": ending.job["promised"],
-            "promised_finish": ending.job["promised_finish"],
-            "finished_at": ending.job["finished_at"],
-            "met": ending.job["met"],
-            "rescales": ending.job["rescales"],
-            "faults": ending.job["faults"],
-            "bits_equal": ending.equal,
-            "sha256": ending.digest,
+            **{name: result.job.document[name] for name in SHOWN},
+            "bits_equal": result.equal,
+            "sha256": result.digest,
         }
-        for ending in endings
+        for result in results
     ]
     return {
         "schema": 1,
         "ok": good,
-        "worker_killed": play.killed,
-        "offers_accepted": play.offered,
-        "rescales": {kind: play.rescales[kind] for kind in ("grows", "shrinks", "moves")},
+        "worker_killed": demo.killed,
+        "offers_accepted": demo.offered,
+        "rescales": {kind: demo.rescales[kind] for kind in ("grows", "shrinks", "moves")},
         "jobs": listed,
     }

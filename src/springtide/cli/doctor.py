@@ -155,4 +155,4 @@ def check_server() -> DoctorFinding:
             if "no server" in str(error)
             else DoctorFinding("server", "failed", str(error))
         )
-    return DoctorFinding("server", "ok", f"{client.url}, {told['devices']} devices, policy {told['policy']}")
+    return DoctorFinding("server", "ok", f"{client.url}, {told.devices} devices, policy {told.policy}")

@@ -23,12 +23,9 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
     with connect() as client:
         devices = client.nodes()
     if output is OutputOption.JSON:
-        write_json({"schema": 1, "devices": devices})
+        write_json({"schema": 1, "devices": [one.document for one in devices]})
         return
-    rows = (
-        (one["node"], one["state"], one["name"], one["type"], one["job_name"] or "free", one["job"] or "")
-        for one in devices
-    )
+    rows = ((one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices)
     print_table(("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB"), rows)
 
 
@@ -48,11 +45,11 @@ def drain(
       springtide nodes drain node-1 --grace 60s
     """
     with connect() as client:
-        document = client.drain(node, grace)
+        changed = client.drain(node, grace)
     if output is OutputOption.JSON:
-        write_json(document)
+        write_json(changed.document)
     else:
-        print(f"{node} is {document['state']}; follow it with: springtide nodes, springtide events")
+        print(f"{node} is {changed.state}; follow it with: springtide nodes, springtide events")
 
 
 @app.command()
@@ -64,8 +61,8 @@ def undrain(node: str = typer.Argument(metavar="NODE"), output: OutputOption = O
       springtide nodes undrain node-1
     """
     with connect() as client:
-        document = client.undrain(node)
+        changed = client.undrain(node)
     if output is OutputOption.JSON:
-        write_json(document)
+        write_json(changed.document)
     else:
         print(f"{node} takes work again")

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from springtide.errors import InputError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from springtide.client.replies import RentInfo
 
 WIDE = 160  # characters where the output is no terminal
 PICTURES = (".png", ".pdf", ".svg")
@@ -81,13 +86,12 @@ def tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def show_rent(document: dict[str, Any]) -> str | None:
-    """What renting would cost a declined job, in one line; None where nothing is known of it."""
-    rent = document.get("rent") or {}
-    if rent.get("state") not in ("offer", "none"):
-        return None
-    cloud = rent["plan"]["parts"][0]["cloud"]
-    return f"renting {rent['sentence']} ({rent['prices']}; more: springtide plan JOB.yaml --cloud {cloud})"
+def list_rent(rent: "RentInfo | None") -> list[str]:
+    """What renting would cost a declined job, as one line; none where nothing is known of it."""
+    if rent is None or rent.state not in ("offer", "none") or rent.plan is None:
+        return []
+    cloud = rent.plan["parts"][0]["cloud"]
+    return [f"renting {rent.sentence} ({rent.prices}; more: springtide plan JOB.yaml --cloud {cloud})"]
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str = "") -> None:
@@ -110,3 +114,15 @@ def show_seconds(seconds: float | None) -> str:
     from springtide.core.durations import show_span
 
     return "-" if seconds is None else show_span(seconds)
+
+
+def show_time(instant: "datetime | None") -> str:
+    """An instant as the API writes it, or a dash."""
+    from springtide.core.durations import show_instant
+
+    return "-" if instant is None else show_instant(instant.timestamp())
+
+
+def count_devices(count: int) -> str:
+    """So many devices, in words."""
+    return f"{count} device{'s' if count != 1 else ''}"

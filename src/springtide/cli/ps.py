@@ -1,11 +1,14 @@
 """`springtide ps`: the jobs there are."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, show_seconds, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, show_seconds, show_time, write_json
+
+if TYPE_CHECKING:
+    from springtide.client.replies import JobInfo
 
 HEADINGS = ("ID", "NAME", "STATE", "DEVICES", "STEP", "DEADLINE", "EXPECTED", "SLACK", "NOTES")
 
@@ -24,20 +27,19 @@ def run(
     with connect() as client:
         jobs = client.jobs(everything, limit)
     if output is OutputOption.JSON:
-        write_json({"schema": 1, "jobs": jobs})
+        write_json({"schema": 1, "jobs": [job.document for job in jobs]})
     else:
         print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")
 
 
-def show_row(job: dict[str, Any]) -> tuple[str, ...]:
+def show_row(job: "JobInfo") -> tuple[str, ...]:
     """A job as one line."""
-    total = job["total_steps"]
     return (
-        job["id"],
-        job["name"],
-        job["state"],
-        str(job["share"]),
-        f"{job['step']}/{total}" if total else str(job["step"]),
+        job.id,
+        job.name,
+        job.state,
+        str(job.share),
+        f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),
         show_deadline(job),
         show_expected(job),
         show_slack(job),
@@ -45,11 +47,11 @@ def show_row(job: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def show_deadline(job: dict[str, Any]) -> str:
+def show_deadline(job: "JobInfo") -> str:
     """The deadline as a span from now, or when there is none."""
-    if job["best_effort"]:
+    if job.best_effort:
         return "best effort"
-    return str(job["deadline"]) if job["finished_at"] else show_from_now(job["deadline_in_s"])
+    return show_time(job.deadline) if job.finished_at else show_from_now(job.deadline_in_s)
 
 
 def show_from_now(seconds: float | None) -> str:
@@ -59,21 +61,21 @@ def show_from_now(seconds: float | None) -> str:
     return f"in {show_seconds(seconds)}" if seconds >= 0 else f"{show_seconds(-seconds)} ago"
 
 
-def show_expected(job: dict[str, Any]) -> str:
+def show_expected(job: "JobInfo") -> str:
     """When a job is expected to end; nobody can say of one that has ended, or is behind what was expected of it."""
-    expected_s = job["predicted_finish_in_s"]
-    is_open = job["finished_at"] is None and expected_s is not None and expected_s >= 0
+    expected_s = job.predicted_finish_in_s
+    is_open = job.finished_at is None and expected_s is not None and expected_s >= 0
     return show_from_now(expected_s) if is_open else "-"
 
 
-def show_slack(job: dict[str, Any]) -> str:
+def show_slack(job: "JobInfo") -> str:
     """Time between the end, expected or actual, and the deadline; a job that was declined has none."""
-    return "-" if job["state"] in ("declined", "offered") else show_seconds(job["slack_s"])
+    return "-" if job.state in ("declined", "offered") else show_seconds(job.slack_s)
 
 
-def list_notes(job: dict[str, Any]) -> list[str]:
+def list_notes(job: "JobInfo") -> list[str]:
     """What is worth knowing at a glance."""
-    notes = [condition["kind"] for condition in job["conditions"]]
-    notes += ["late"] if job["missed"] else ["in time"] if job["met"] else []
-    notes += [f"{job['faults']} fault{'s' if job['faults'] != 1 else ''}"] if job["faults"] else []
-    return notes + ([job["reason"]] if job["state"] in ("declined", "offered", "failed", "paused") else [])
+    notes = [str(condition.kind) for condition in job.conditions]
+    notes += ["late"] if job.missed else ["in time"] if job.met else []
+    notes += [f"{job.faults} fault{'s' if job.faults != 1 else ''}"] if job.faults else []
+    return notes + ([job.reason] if job.state in ("declined", "offered", "failed", "paused") else [])

@@ -1,12 +1,15 @@
 """`springtide status`: all that is known of one job."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, show_rent, show_seconds, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, count_devices, list_rent, show_seconds, show_time, write_json
 from springtide.cli.ps import show_slack
+
+if TYPE_CHECKING:
+    from springtide.client.replies import JobInfo
 
 
 def run(
@@ -20,42 +23,39 @@ def run(
       springtide status digits-cnn
     """
     with connect() as client:
-        document = client.job(choose_job(client, job))
+        found = client.job(choose_job(client, job))
     if output is OutputOption.JSON:
-        write_json(document)
+        write_json(found.document)
     else:
-        print_job(document)
+        print_job(found)
 
 
-def print_job(job: dict[str, Any]) -> None:
+def print_job(job: "JobInfo") -> None:
     """A job as a list of facts."""
-    print(f"{job['name']} ({job['id']}) of {job['user']}: {job['state']}")
-    print(f"  {job['sentence']}")
-    total = job["total_steps"]
+    print(f"{job.name} ({job.id}) of {job.user}: {job.state}")
+    print(f"  {job.sentence}")
     facts = {
-        "progress": f"step {job['step']}" + (f" of {total}" if total else ""),
-        "devices": ", ".join(job["devices"]) or "none now",
-        "deadline": "none: best effort" if job["best_effort"] else job["deadline"],
-        "expected": job["predicted_finish"] or "-",
+        "progress": f"step {job.step}" + (f" of {job.total_steps}" if job.total_steps else ""),
+        "devices": ", ".join(job.devices) or "none now",
+        "deadline": "none: best effort" if job.best_effort else show_time(job.deadline),
+        "expected": show_time(job.predicted_finish),
         "slack": show_slack(job),
-        "finished": job["finished_at"] or "-",
-        "rescales": f"{job['rescales']} (paused {show_seconds(job['pause_s'])} in all)",
-        "faults": f"{job['faults']} ({job['lost_steps']} steps done twice)",
-        "used": f"{job['device_s']:.1f} device-seconds",
-        "files": find_files(job["id"]),
+        "finished": show_time(job.finished_at),
+        "rescales": f"{job.rescales} (paused {show_seconds(job.pause_s)} in all)",
+        "faults": f"{job.faults} ({job.lost_steps} steps done twice)",
+        "used": f"{job.device_s:.1f} device-seconds",
+        "files": find_files(job.id),
     }
     for name, value in facts.items():
         print(f"  {name:<10} {value}")
-    for segment in job["plan"]:
-        share = segment["share"]
-        print(f"  plan       from {segment['from']}: {share} device{'s' if share != 1 else ''}")
-    for condition in job["conditions"]:
-        print(f"  {condition['kind']}: {condition['sentence']}")
-    for offer in job["offers"]:
-        print(f"  offer {offer['id']} ({offer['state']}): {offer['sentence']}")
-    rent = show_rent(job)
-    if rent is not None:
-        print(f"  {rent}")
+    for segment in job.plan:
+        print(f"  plan       from {show_time(segment.start)}: {count_devices(segment.share)}")
+    for condition in job.conditions:
+        print(f"  {condition.kind}: {condition.sentence}")
+    for offer in job.offers:
+        print(f"  offer {offer.id} ({offer.state}): {offer.sentence}")
+    for line in list_rent(job.rent):
+        print(f"  {line}")
 
 
 def find_files(job_id: str) -> str:

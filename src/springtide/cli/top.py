@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,6 +12,8 @@ from springtide.cli.ps import HEADINGS, show_row
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from springtide.client.replies import DeviceInfo, JobInfo
 
 
 def run(
@@ -30,7 +32,13 @@ def run(
 
     with connect() as client:
         if output is OutputOption.JSON:
-            write_json({"schema": 1, "jobs": client.jobs(), "devices": client.nodes()})
+            write_json(
+                {
+                    "schema": 1,
+                    "jobs": [job.document for job in client.jobs()],
+                    "devices": [device.document for device in client.nodes()],
+                }
+            )
             return
         if once or not sys.stdout.isatty():
             Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(
@@ -43,16 +51,16 @@ def run(
                 live.update(draw(client.jobs(), client.nodes()))
 
 
-def draw(jobs: list[dict[str, Any]], devices: list[dict[str, Any]]) -> "Group":
+def draw(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> "Group":
     """Devices as a line of who holds them, then the jobs."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    held = sum(device["job_name"] is not None for device in devices)
+    held = sum(device.job_name is not None for device in devices)
     line = Text(f"{held} of {len(devices)} devices held: ")
     for device in devices:
-        line.append(f"[{device['job_name'] or ' '}]", style="green" if device["job_name"] else "dim")
+        line.append(f"[{device.job_name or ' '}]", style="green" if device.job_name else "dim")
     table = Table(*HEADINGS, box=None, header_style="bold", pad_edge=False)
     for job in jobs:
         table.add_row(*show_row(job))

@@ -28,15 +28,15 @@ def list_users(output: OutputOption = OUTPUT) -> None:
     with connect() as client:
         users = client.users()
     if output is OutputOption.JSON:
-        write_json({"schema": 1, "users": users})
+        write_json({"schema": 1, "users": [one.document for one in users]})
         return
     rows = (
         (
-            one["name"],
-            "admin" if one["admin"] else "user",
-            show_limit(one["quota_device_s"]),
-            show_limit(one["most_active"]),
-            one["run_as"] or "-",
+            one.name,
+            "admin" if one.admin else "user",
+            show_limit(one.quota_device_s),
+            show_limit(one.most_active),
+            one.run_as or "-",
         )
         for one in users
     )
@@ -56,9 +56,9 @@ def add_user(
     with connect() as client:
         user = client.put_user(name, admin=admin, quota_device_s=quota, most_active=most_active, run_as=run_as)
     if output is OutputOption.JSON:
-        write_json(user)
-    elif user["token"]:
-        print(f"added {name}; their token, shown this once: {user['token']}")
+        write_json(user.document)
+    elif user.token:
+        print(f"added {name}; their token, shown this once: {user.token}")
         print("they set SPRINGTIDE_URL and SPRINGTIDE_TOKEN, and submit")
     else:
         print(f"changed {name}")
@@ -68,9 +68,9 @@ def add_user(
 def remove_user(name: str = typer.Argument(metavar="NAME"), output: OutputOption = OUTPUT) -> None:
     """Take a user's token away; their jobs go on."""
     with connect() as client:
-        document = client.drop_user(name)
+        removed = client.drop_user(name)
     if output is OutputOption.JSON:
-        write_json(document)
+        write_json(removed.document)
     else:
         print(f"removed {name}")
 

@@ -1,11 +1,14 @@
 """`springtide why`: one sentence on where a job stands."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, show_rent, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, write_json
+
+if TYPE_CHECKING:
+    from springtide.client.replies import WhyInfo
 
 
 def run(
@@ -21,19 +24,16 @@ def run(
     with connect() as client:
         told = client.why(choose_job(client, job))
     if output is OutputOption.JSON:
-        write_json(told)
+        write_json(told.document)
     else:
         print_explanation(told)
 
 
-def print_explanation(told: dict[str, Any]) -> None:
+def print_explanation(told: "WhyInfo") -> None:
     """The sentence, the facts behind it, and what to do."""
-    reason = f", {told['reason']}" if told["reason"] not in ("", told["state"]) else ""
-    print(f"{told['name']} ({told['state']}{reason}): {told['sentence']}")
-    for fact in told["facts"]:
+    reason = f", {told.reason}" if told.reason not in ("", told.state) else ""
+    print(f"{told.name} ({told.state}{reason}): {told.sentence}")
+    for fact in (*told.facts, *list_rent(told.rent)):
         print(f"  - {fact}")
-    rent = show_rent(told)
-    if rent is not None:
-        print(f"  - {rent}")
-    if told["remedy"]:
-        print(f"  try: {told['remedy']}")
+    if told.remedy:
+        print(f"  try: {told.remedy}")
