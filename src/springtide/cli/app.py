@@ -88,7 +88,7 @@ def add_verb(app: typer.Typer, name: str, module: str, summary: str) -> None:
     if hasattr(home, "app"):
         app.add_typer(home.app, name=name, help=summary, no_args_is_help=not hasattr(home, "run"))
     else:
-        app.command(name, short_help=summary)(home.run)
+        app.command(name, short_help=summary, context_settings=getattr(home, "CONTEXT", None))(home.run)
 
 
 def show_version(wanted: bool) -> None:

@@ -1,6 +1,6 @@
 """The residual network on stock DistributedDataParallel, one process per rank: the bits `train.py` must equal.
 
-Run it with `torchrun --nproc-per-node 4 train_ddp.py`.
+Run it with the example's folder in PYTHONPATH: `torchrun --nproc-per-node 4 train_ddp.py`.
 """
 
 import argparse
