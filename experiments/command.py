@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, tell
 
 if TYPE_CHECKING:
     from experiments.galleries import Made
@@ -50,9 +50,7 @@ def run(
     with show_progress(len(figures)) as (progress, report):
         studio = Studio(sources, Cache(out / HIDDEN), quick, jobs, progress)
         made = make_all(figures, out, studio, words, report)
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "out": str(out), "figures": [describe(one) for one in made]})
-    else:
+    if not output.write({"schema": 1, "out": str(out), "figures": [describe(one) for one in made]}):
         complete = sum(one.complete for one in made)
         print(f"{complete} of {len(made)} figures complete; see {out / 'summary.md'}")
     if not all(one.complete for one in made):

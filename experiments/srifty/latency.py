@@ -11,9 +11,8 @@ from experiments.srifty.points import Measured, load_a100, load_t4
 from experiments.studios import Studio
 from experiments.styles import BLACK, CYCLE, Sheet, set_log_ticks
 from experiments.tables import make_table
-from springtide.throughput.evaluation import Trial, run_trials, score_trials
+from springtide.throughput.evaluation import SPLITS, Trial, run_trials, score_trials
 from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
-from springtide.throughput.splits import SPLITS
 
 SRIFTY = 0.08
 TICKS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)

@@ -10,9 +10,8 @@ from experiments.srifty.points import Measured, load_a100, load_t4
 from experiments.studios import Studio
 from experiments.styles import CYCLE, MARKERS, Sheet
 from experiments.tables import make_table
-from springtide.throughput.evaluation import run_trials, score_trials
+from springtide.throughput.evaluation import Rule, Split, run_trials, score_trials
 from springtide.throughput.model.forms import DEFAULT_FORM
-from springtide.throughput.splits import Rule, Split
 from springtide.throughput.tables.points import Point
 
 # (nodes, whether each is full, which batch of those measured): what is worth a probe first, second, ...

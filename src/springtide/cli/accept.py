@@ -3,7 +3,7 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption
 from springtide.cli.submit import EXIT_CODES, print_answer
 
 
@@ -20,8 +20,6 @@ def run(
     """
     with connect() as client:
         answer = client.accept(job, offer)
-    if output is OutputOption.JSON:
-        write_json(answer.document)
-    else:
+    if not output.write(answer.document):
         print_answer(answer)
     raise typer.Exit(EXIT_CODES.get(answer.state, 3))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption
 from springtide.errors import InputError, StateError
 
 
@@ -32,7 +32,5 @@ def run(
         back_up(home.database, file)
     except (OSError, sqlite3.Error) as error:
         raise InputError(f"cannot write {file}: {error}; give the path of a new file") from None
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "file": str(file), "bytes": file.stat().st_size})
-    else:
+    if not output.write({"schema": 1, "file": str(file), "bytes": file.stat().st_size}):
         print(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")

@@ -3,7 +3,7 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption
 
 
 def run(
@@ -18,8 +18,7 @@ def run(
     """
     with connect() as client:
         found = [client.cancel(job) for job in jobs]
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "jobs": [one.document for one in found]})
+    if output.write({"schema": 1, "jobs": [one.document for one in found]}):
         return
     for one in found:
         print(f"{one.name} ({one.id}): {one.state}: {one.sentence}")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import JSON_FILE, OUTPUT, WIDE, OutputForm, OutputOption, show_seconds, show_time, tell
+from springtide.cli.option_groups import flatten
+from springtide.cli.outputs import OutputForm, print_rich, show_seconds, show_time, tell
 from springtide.errors import JobError
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ SHOWN = ("name", "state", "promised", "promised_finish", "finished_at", "met", "
 LINES = 12  # of what happened, shown under the live table
 
 
+@flatten
 def run(
+    form: OutputForm,
     simulated: bool = typer.Option(False, "--simulated", help="Only compare policies in a simulated cluster."),
-    json_file: str = JSON_FILE,
-    output: OutputOption = OUTPUT,
 ) -> None:
     """Start the platform, submit real training jobs with deadlines, kill a worker, and prove the bits.
 
@@ -40,7 +41,6 @@ def run(
 
       springtide demo --simulated
     """
-    form = OutputForm(output, json_file)
     if simulated:
         show_simulation(form)
         return
@@ -151,7 +151,6 @@ def draw(jobs: "list[JobInfo]", devices: "list[DeviceInfo]", said: list[str]) ->
 
 def print_results(results: list["DemoResult"]) -> None:
     """The final table: promised, finished, rescales, faults, and whether the bits are equal."""
-    from rich.console import Console
     from rich.table import Table
 
     headings = ("job", "promised by", "finished", "rescales", "faults", "bits equal to an undisturbed run")
@@ -166,7 +165,7 @@ def print_results(results: list["DemoResult"]) -> None:
             str(job.faults),
             "yes" if result.equal else "NO",
         )
-    Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
+    print_rich(table)
 
 
 def show_finish(job: "JobInfo") -> str:

@@ -2,7 +2,7 @@
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table
 
 
 def run(
@@ -21,9 +21,8 @@ def run(
     home = find_home().make()
     pieces = list_usage(home)
     total = sum(piece.bytes for piece in pieces)
-    if output is OutputOption.JSON:
-        listed = [{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in pieces]
-        write_json({"schema": 1, "home": str(home.root), "bytes": total, "pieces": listed})
+    listed = [{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in pieces]
+    if output.write({"schema": 1, "home": str(home.root), "bytes": total, "pieces": listed}):
         return
     print_table(
         ("WHAT", "MB", "WHERE"), ((one.kind, f"{one.bytes / 1e6:.1f}", str(one.path)) for one in pieces[:limit])

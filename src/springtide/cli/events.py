@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, show_time, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, show_time
 
 if TYPE_CHECKING:
     from springtide.client.replies import EventInfo
@@ -29,8 +29,7 @@ def run(
     """
     with connect() as client:
         events = client.events(job)
-        if output is OutputOption.JSON:
-            write_json({"schema": 1, "events": [one.document for one in events]})
+        if output.write({"schema": 1, "events": [one.document for one in events]}):
             return
         names = {found.id: found.name for found in client.jobs(all=True, limit=MOST_NAMES)}
         rows = ((show_time(one.at), find_name(one, names), one.kind, one.sentence) for one in events)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table
 from springtide.errors import StateError
 
 if TYPE_CHECKING:
@@ -22,11 +22,10 @@ def run(
 
       springtide gc --dry-run
     """
-    pieces = look(dry_run)
+    pieces = remove_garbage(dry_run)
     total = sum(piece.bytes for piece in pieces)
-    if output is OutputOption.JSON:
-        listed = [{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in pieces]
-        write_json({"schema": 1, "dry_run": dry_run, "bytes": total, "removed": listed})
+    listed = [{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in pieces]
+    if output.write({"schema": 1, "dry_run": dry_run, "bytes": total, "removed": listed}):
         return
     rows = ((one.kind, f"{one.bytes / 1e6:.1f}", str(one.path)) for one in pieces)
     print_table(("WHAT", "MB", "WHERE"), rows, "nothing to remove")
@@ -34,7 +33,7 @@ def run(
         print(f"{'would free' if dry_run else 'freed'} {total / 1e6:.1f} MB")
 
 
-def look(dry_run: bool) -> "list[Removable]":
+def remove_garbage(dry_run: bool) -> "list[Removable]":
     """What may go, and unless it is only asked for, has gone."""
     from springtide.control.scheduling.context import ServerOptions
     from springtide.control.server import read_config

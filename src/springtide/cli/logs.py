@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, tell
 
 if TYPE_CHECKING:
     from springtide.client.client import Client
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EXIT_CODES = {"failed": 1, "cancelled": 1, "declined": 3}
 
 
-class Steps:
+class StepReporter:
     """Tells on stderr what `run.log` recorded since the last time, so that a quiet script can be followed too."""
 
     def __init__(self, client: "Client", ref: str) -> None:
@@ -51,7 +51,7 @@ def run(
         ref = client.job(choose_job(client, job)).id
         try:
             pieces, told, text = [], False, ""
-            steps = Steps(client, ref) if follow and rank == 0 else None
+            steps = StepReporter(client, ref) if follow and rank == 0 else None
             for text in client.logs(ref, rank, follow, tail, steps.tell if steps is not None else lambda: None):
                 if output is OutputOption.JSON:
                     pieces.append(text)
@@ -63,8 +63,7 @@ def run(
         except KeyboardInterrupt:
             tell(f"\ndetached; {ref} goes on. Stop it with: springtide cancel {ref}")
             raise
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "job": ref, "state": found.state, "rank": rank, "text": "".join(pieces)})
+    output.write({"schema": 1, "job": ref, "state": found.state, "rank": rank, "text": "".join(pieces)})
     if not follow:
         if not told:
             tell(f"rank {rank} of {found.name} printed nothing; what run.log recorded: springtide logs -f {ref}")

@@ -3,7 +3,7 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table
 
 app = typer.Typer(help="List devices and who holds them; drain a node.")
 
@@ -22,8 +22,7 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
         return
     with connect() as client:
         devices = client.nodes()
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "devices": [one.document for one in devices]})
+    if output.write({"schema": 1, "devices": [one.document for one in devices]}):
         return
     rows = ((one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices)
     print_table(("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB"), rows)
@@ -46,9 +45,7 @@ def drain(
     """
     with connect() as client:
         changed = client.drain(node, grace)
-    if output is OutputOption.JSON:
-        write_json(changed.document)
-    else:
+    if not output.write(changed.document):
         print(f"{node} is {changed.state}; follow it with: springtide nodes, springtide events")
 
 
@@ -62,7 +59,5 @@ def undrain(node: str = typer.Argument(metavar="NODE"), output: OutputOption = O
     """
     with connect() as client:
         changed = client.undrain(node)
-    if output is OutputOption.JSON:
-        write_json(changed.document)
-    else:
+    if not output.write(changed.document):
         print(f"{node} takes work again")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, show_seconds, show_time, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, show_seconds, show_time
 
 if TYPE_CHECKING:
     from springtide.client.replies import JobInfo
@@ -26,9 +26,7 @@ def run(
     """
     with connect() as client:
         jobs = client.jobs(everything, limit)
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "jobs": [job.document for job in jobs]})
-    else:
+    if not output.write({"schema": 1, "jobs": [job.document for job in jobs]}):
         print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption
 from springtide.errors import InputError
 
 
@@ -33,9 +33,7 @@ def run(
         for suffix in ("-wal", "-shm"):
             home.database.with_name(home.database.name + suffix).unlink(missing_ok=True)
         back_up(file, home.database)
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "database": str(home.database), "kept": str(kept) if kept.exists() else None})
-    else:
+    if not output.write({"schema": 1, "database": str(home.database), "kept": str(kept) if kept.exists() else None}):
         print(f"restored {home.database}" + (f"; the old one is {kept}" if kept.exists() else ""))
 
 

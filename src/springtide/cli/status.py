@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, count_devices, list_rent, show_seconds, show_time, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, count_devices, list_rent, show_seconds, show_time
 from springtide.cli.ps import show_slack
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ def run(
     """
     with connect() as client:
         found = client.job(choose_job(client, job))
-    if output is OutputOption.JSON:
-        write_json(found.document)
-    else:
+    if not output.write(found.document):
         print_job(found)
 
 

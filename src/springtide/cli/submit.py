@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import connect_or_start
-from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, show_time, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, show_time, tell
 
 if TYPE_CHECKING:
     from springtide.client.projects import Project
@@ -45,9 +45,7 @@ def run(
         project = allow_other_code(project)
     with connect_or_start() as client:
         answer = client.submit(project, accept_offer, wait, lambda job: tell(f"{job.name}: probing"))
-    if output is OutputOption.JSON:
-        write_json(answer.document)
-    else:
+    if not output.write(answer.document):
         print_answer(answer)
     raise typer.Exit(EXIT_CODES.get(answer.state, 3))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, WIDE, OutputOption, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_rich
 from springtide.cli.ps import HEADINGS, show_row
 
 if TYPE_CHECKING:
@@ -27,25 +27,18 @@ def run(
 
       springtide top
     """
-    from rich.console import Console
     from rich.live import Live
 
     with connect() as client:
-        if output is OutputOption.JSON:
-            write_json(
-                {
-                    "schema": 1,
-                    "jobs": [job.document for job in client.jobs()],
-                    "devices": [device.document for device in client.nodes()],
-                }
-            )
+        jobs, devices = client.jobs(), client.nodes()
+        if output.write(
+            {"schema": 1, "jobs": [one.document for one in jobs], "devices": [one.document for one in devices]}
+        ):
             return
         if once or not sys.stdout.isatty():
-            Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(
-                draw(client.jobs(), client.nodes())
-            )
+            print_rich(draw(jobs, devices))
             return
-        with Live(draw(client.jobs(), client.nodes()), refresh_per_second=4) as live:
+        with Live(draw(jobs, devices), refresh_per_second=4) as live:
             while True:
                 time.sleep(every)
                 live.update(draw(client.jobs(), client.nodes()))

@@ -3,7 +3,7 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table
 
 app = typer.Typer(help="Who may submit, and how much. For admins; without users of its own a server has its owner.")
 
@@ -27,8 +27,7 @@ def list_users(output: OutputOption = OUTPUT) -> None:
     """List users and their limits."""
     with connect() as client:
         users = client.users()
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "users": [one.document for one in users]})
+    if output.write({"schema": 1, "users": [one.document for one in users]}):
         return
     rows = (
         (
@@ -55,9 +54,9 @@ def add_user(
     """Add a user, or change one's limits. The token of a new user is shown this once."""
     with connect() as client:
         user = client.put_user(name, admin=admin, quota_device_s=quota, most_active=most_active, run_as=run_as)
-    if output is OutputOption.JSON:
-        write_json(user.document)
-    elif user.token:
+    if output.write(user.document):
+        return
+    if user.token:
         print(f"added {name}; their token, shown this once: {user.token}")
         print("they set SPRINGTIDE_URL and SPRINGTIDE_TOKEN, and submit")
     else:
@@ -69,9 +68,7 @@ def remove_user(name: str = typer.Argument(metavar="NAME"), output: OutputOption
     """Take a user's token away; their jobs go on."""
     with connect() as client:
         removed = client.drop_user(name)
-    if output is OutputOption.JSON:
-        write_json(removed.document)
-    else:
+    if not output.write(removed.document):
         print(f"removed {name}")
 
 

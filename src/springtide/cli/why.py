@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, list_rent
 
 if TYPE_CHECKING:
     from springtide.client.replies import WhyInfo
@@ -23,9 +23,7 @@ def run(
     """
     with connect() as client:
         told = client.why(choose_job(client, job))
-    if output is OutputOption.JSON:
-        write_json(told.document)
-    else:
+    if not output.write(told.document):
         print_explanation(told)
 
 

@@ -18,7 +18,7 @@ from springtide.cloud.plans import HOUR_S, Limits, Range, RentalPart, RentalPlan
 from springtide.cloud.splitting import Cut
 from springtide.cloud.spot import NO_LOSS, SpotTerms, find_loss
 from springtide.cloud.step_times import Speed, chance_below, quantile, spread_range
-from springtide.throughput.tables.samples import Array
+from springtide.throughput.tables.points import Array
 
 Flags = NDArray[np.bool_]
 Name = tuple[tuple[str, ...], bool]

@@ -13,9 +13,9 @@ import numpy as np
 
 from springtide.cloud.catalog import DATA, Catalog, Machine, normalise, read_rows
 from springtide.cloud.step_times import Speed
+from springtide.throughput.model.fitting import Z90
 from springtide.throughput.model.forms import Estimate, Estimator
-from springtide.throughput.model.intervals import Z90
-from springtide.throughput.tables.samples import Columns
+from springtide.throughput.tables.points import Columns
 
 UTILISATION = (0.2, 0.5)
 GIB = 2.0**30

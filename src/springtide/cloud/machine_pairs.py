@@ -22,7 +22,7 @@ from springtide.cloud.candidates import (
 )
 from springtide.cloud.plans import HOUR_S, Limits, Wanted, Work
 from springtide.cloud.splitting import Pair, cut_mix
-from springtide.throughput.tables.samples import Array
+from springtide.throughput.tables.points import Array
 
 SLACK = 1 + 1e-9  # times and costs are compared with rounding in their favour
 

@@ -13,7 +13,7 @@ import numpy as np
 from springtide.cloud.plans import Work
 from springtide.cloud.step_times import Speed
 from springtide.throughput.model.forms import Estimate
-from springtide.throughput.tables.samples import Array, Columns
+from springtide.throughput.tables.points import Array, Columns
 
 
 @dataclass(frozen=True)

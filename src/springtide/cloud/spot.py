@@ -11,7 +11,7 @@ from math import inf, sqrt
 
 import numpy as np
 
-from springtide.throughput.tables.samples import Array
+from springtide.throughput.tables.points import Array
 
 # Young's first-order loss is off by about half its square; at 0.2 that is 2 % of the time.
 LARGEST_APPROXIMATE_LOSS = 0.2

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, nnls
 
-from springtide.throughput.tables.samples import Array, Columns, Sample
+from springtide.throughput.tables.points import Array, Columns, Sample
 
 Predictor = Callable[[Columns], Array]
 

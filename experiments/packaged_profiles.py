@@ -1,4 +1,4 @@
-"""Makes the profile tables that the package ships from a formula: `python -m springtide.throughput.tables.packaged`.
+"""Makes the profile tables that the package ships from a formula: `python -m experiments.packaged_profiles`.
 
 They are estimates, not measurements: good enough to try the simulator on a realistic mix of models that scale well
 and badly. Whoever has measured their own models gives them with `--profiles DIR`.

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from experiments.packaged_profiles import MACHINES, MODELS, predict_speed, write_tables
 
-from springtide.throughput.tables.packaged import MACHINES, MODELS, predict_speed, write_tables
 from springtide.throughput.tables.profiles import PACKAGED
 
 
