@@ -54,7 +54,7 @@ def explain_miss(plan: RentalPlan, limits: Limits) -> str:
 
 def list_remarks(search: PlanSearch, limits: Limits) -> list[str]:
     """What was not planned for want of measurements, and how to have it planned."""
-    speeds = {found.kinds[0].speed for found in search.alone}
+    speeds = {found.machines[0].speed for found in search.alone}
     blind = sorted(s.device_type for s in speeds if s.basis == "measured" and not s.knows_network)
     if not blind or limits.guess_network:
         return []
@@ -106,8 +106,8 @@ def _list_obvious(alone: Sequence[Candidates]) -> list[tuple[str, tuple[Candidat
     rows = [(found, int(row)) for found in on_demand for row in np.flatnonzero(np.isfinite(found.time_s))]
     if not rows:
         return []
-    biggest = min(on_demand, key=lambda found: float(found.kinds[0].speed.one_device_s(np.array([32.0]))[0]))
-    of_biggest = [(found, row) for found, row in rows if found.kinds[0].speed is biggest.kinds[0].speed]
+    biggest = min(on_demand, key=lambda found: float(found.machines[0].speed.one_device_s(np.array([32.0]))[0]))
+    of_biggest = [(found, row) for found, row in rows if found.machines[0].speed is biggest.machines[0].speed]
     return [
         ("cheapest per hour", min(rows, key=lambda item: (item[0].usd_per_h[item[1]], item[0].time_s[item[1]]))),
         ("biggest GPU", min(of_biggest, key=lambda item: item[0].usd_per_h[item[1]], default=None)),
@@ -116,7 +116,7 @@ def _list_obvious(alone: Sequence[Candidates]) -> list[tuple[str, tuple[Candidat
 
 
 def _devices(found: Candidates, row: int) -> float:
-    return float(found.nodes[0][row]) * found.kinds[0].per_node
+    return float(found.nodes[0][row]) * found.machines[0].per_node
 
 
 def _blame(found: Candidates, row: int, plan: RentalPlan, best: RentalPlan, limits: Limits) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from springtide.errors import ProfileError
+from springtide.throughput.tables.csv_rows import read_rows
 
 LAYOUT_COLUMNS = ("model", "device_type", "nodes", "devices", "local_batch")
 POINT_COLUMNS = (*LAYOUT_COLUMNS, "step_s")
@@ -73,7 +74,7 @@ class Query:
 
 def read_points(path: Path) -> list[Point]:
     """The points of a file, each checked alone and against the others of its model."""
-    points = [_read_point(where, cells) for where, cells in _read_rows(path, POINT_COLUMNS)]
+    points = [_read_point(where, cells) for where, cells in read_rows(path, POINT_COLUMNS)]
     if not points:
         raise ProfileError(f"{path}: holds no points; give at least two rows under the header")
     check_points(points, str(path))
@@ -82,7 +83,7 @@ def read_points(path: Path) -> list[Point]:
 
 def read_queries(path: Path) -> list[Query]:
     """The layouts a query file asks for, in its order."""
-    queries = [Query(_read_layout(where, cells), cells) for where, cells in _read_rows(path, LAYOUT_COLUMNS)]
+    queries = [Query(_read_layout(where, cells), cells) for where, cells in read_rows(path, LAYOUT_COLUMNS)]
     if not queries:
         raise ProfileError(f"{path}: asks for nothing; give at least one row under the header")
     return queries
@@ -165,24 +166,6 @@ def _check_batch_unit(lines: Sequence[Line], origin: str) -> None:
                     f"the same work per device cannot get that much faster, so this looks like the global batch; "
                     f"local_batch is samples per device (global batch / devices)"
                 )
-
-
-def _read_rows(path: Path, needed: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            header = [name.strip() for name in reader.fieldnames or ()]
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ProfileError(f"{path}: cannot be read ({error})") from None
-    missing = [name for name in needed if name not in header]
-    if missing:
-        raise ProfileError(f"{path}, line 1: missing column {', '.join(missing)}; needed are {','.join(needed)}")
-    return [(f"{path}, line {number}", _clean_row(row)) for number, row in enumerate(rows, start=2)]
-
-
-def _clean_row(row: Mapping[str | None, str | list[str] | None]) -> dict[str, str]:
-    return {name.strip(): value.strip() for name, value in row.items() if name and isinstance(value, str)}
 
 
 def _read_point(where: str, cells: Mapping[str, str]) -> Point:
