@@ -1,13 +1,26 @@
-"""Options of a command in groups: a dataclass whose fields are options of typer stands for all of them.
+"""Options of a command in groups: a dataclass whose fields are made by `option` stands for all of them.
 
 Typer wants one parameter per option. A command with thirty of them takes a few groups instead, each a frozen value that
 the modes of the command pass on; `flatten` makes of it what typer reads.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass
 from inspect import Parameter, Signature, signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+OPTION = "option"
+_MARK: Any = Annotated  # of a type that is only known when it is run
+
+
+def option(default: Any, help: str, *names: str, **rules: Any) -> Any:
+    """A field of a group that is an option: its default, what it means, its names if not the field's, typer's rules."""
+    metadata = {OPTION: typer.Option(*names, help=help, **rules)}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def flatten(command: Callable[..., None]) -> Callable[..., None]:
@@ -30,10 +43,11 @@ def list_parameters(parameter: Parameter, annotation: Any) -> Iterator[Parameter
     if not is_dataclass(annotation):
         yield parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=annotation)
         return
-    types = get_type_hints(annotation, include_extras=True)
+    types = get_type_hints(annotation)
     for one in fields(annotation):
         default = one.default if one.default_factory is MISSING else one.default_factory()
-        yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=types[one.name])
+        marked = _MARK[types[one.name], one.metadata[OPTION]]
+        yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=marked)
 
 
 def gather(name: str, annotation: Any, values: dict[str, Any]) -> Any:

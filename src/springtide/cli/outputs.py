@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from springtide.cli.option_groups import option
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ OUTPUT = typer.Option(OutputOption.TABLE, "-o", "--output", help=FORM_HELP)
 class OutputForm:
     """What a report is to look like, as a group of options: `-o table|json` and `--json FILE|-`."""
 
-    output: Annotated[OutputOption, typer.Option("-o", "--output", help=FORM_HELP)] = OutputOption.TABLE
-    json_file: Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON.")] = None
+    output: OutputOption = option(OutputOption.TABLE, FORM_HELP, "-o", "--output")
+    json_file: str | None = option(None, "Write the result as JSON.", "--json", metavar="FILE|-")
 
     def write(self, document: dict[str, Any]) -> bool:
         """Write the document as JSON where that was asked for, in the file or on stdout; whether stdout has it."""

@@ -2,13 +2,12 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from springtide.cli.catalog import load_catalog, split
+from springtide.cli.option_groups import option
 from springtide.errors import JobError
 
 if TYPE_CHECKING:
@@ -24,12 +23,10 @@ PANEL = "A job that runs on rented machines: stay or move?"
 class MarketOptions:
     """Where to rent: clouds, regions, types, and whose catalog. Without clouds nothing is to be rented."""
 
-    cloud: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Clouds to rent from: aws, gcp, azure, joined by commas.")
-    ] = None
-    region: Annotated[str, typer.Option(metavar="NAMES", help="Regions, joined by commas.")] = ""
-    types: Annotated[str, typer.Option("--type", metavar="NAMES", help="GPU or instance types, joined by commas.")] = ""
-    catalog: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own catalog (CSV).")] = None
+    cloud: str | None = option(None, "Clouds to rent from: aws, gcp, azure, joined by commas.", metavar="NAMES")
+    region: str = option("", "Regions, joined by commas.", metavar="NAMES")
+    types: str = option("", "GPU or instance types, joined by commas.", "--type", metavar="NAMES")
+    catalog: Path | None = option(None, "Your own catalog (CSV).", metavar="FILE")
 
     def load(self, usual_types: Sequence[str] = ()) -> "Catalog":
         """The machines to choose from; of the usual types where none are named."""
@@ -41,76 +38,56 @@ class MarketOptions:
 class JobOptions:
     """What is known of the job beside its file: how fast it was measured, and how large it is."""
 
-    points: Annotated[
-        list[Path],
-        typer.Option(
-            "--points", "--profile", metavar="FILE", help="Measured points of the job (CSV); again for more files."
-        ),
-    ] = field(default_factory=list)
-    prior: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Points of other models on the same kind of cluster.")
-    ] = None
-    model: Annotated[str | None, typer.Option(help="Which model of the points file. Default: its first.")] = None
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps to train.")] = None
-    global_batch: Annotated[int | None, typer.Option(min=1, help="Samples per step over all devices.")] = None
-    logical_workers: Annotated[int | None, typer.Option(min=1, help="Logical workers of the job.")] = None
-    determinism: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="D0, D1, D2, or none (batches by speed).")
-    ] = None
-    memory: Annotated[float | None, typer.Option(metavar="GIB", help="GPU memory the job needs.")] = None
+    points: list[Path] = option(
+        [], "Measured points of the job (CSV); again for more files.", "--points", "--profile", metavar="FILE"
+    )
+    prior: Path | None = option(None, "Points of other models on the same kind of cluster.", metavar="FILE")
+    model: str | None = option(None, "Which model of the points file. Default: its first.")
+    steps: int | None = option(None, "Steps to train.", min=1)
+    global_batch: int | None = option(None, "Samples per step over all devices.", min=1)
+    logical_workers: int | None = option(None, "Logical workers of the job.", min=1)
+    determinism: str | None = option(None, "D0, D1, D2, or none (batches by speed).", metavar="LEVEL")
+    memory: float | None = option(None, "GPU memory the job needs.", metavar="GIB")
 
 
 @dataclass(frozen=True, slots=True)
 class LimitOptions:
     """What a plan must respect."""
 
-    deadline: Annotated[str | None, typer.Option(help="6h, 1h30m, or a date and time with zone.")] = None
-    budget: Annotated[str | None, typer.Option(metavar="USD", help="Most to spend in all.")] = None
-    max_price: Annotated[float | None, typer.Option(metavar="USD", help="Most to spend per hour.")] = None
-    min_throughput: Annotated[float | None, typer.Option(metavar="STEPS", help="Fewest steps per second.")] = None
-    spot: Annotated[bool, typer.Option("--spot", help="Allow spot machines.")] = False
-    mixes: Annotated[bool, typer.Option(help="Allow two machine types together, where the determinism level does.")] = (
-        True
-    )
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.999, help="How sure deadline and budget must be.")] = 0.9
-    revocation: Annotated[float, typer.Option(min=0, help="Spot revocations per node-hour.")] = 0.1
-    startup: Annotated[str, typer.Option(help="From renting to the first step.")] = "5m"
-    guess_network: Annotated[
-        bool, typer.Option("--guess-network", help="Plan several nodes from one node's points.")
-    ] = False
+    deadline: str | None = option(None, "6h, 1h30m, or a date and time with zone.")
+    budget: str | None = option(None, "Most to spend in all.", metavar="USD")
+    max_price: float | None = option(None, "Most to spend per hour.", metavar="USD")
+    min_throughput: float | None = option(None, "Fewest steps per second.", metavar="STEPS")
+    spot: bool = option(False, "Allow spot machines.", "--spot")
+    mixes: bool = option(True, "Allow two machine types together, where the determinism level does.")
+    confidence: float = option(0.9, "How sure deadline and budget must be.", min=0.5, max=0.999)
+    revocation: float = option(0.1, "Spot revocations per node-hour.", min=0)
+    startup: str = option("5m", "From renting to the first step.")
+    guess_network: bool = option(False, "Plan several nodes from one node's points.", "--guess-network")
 
 
 @dataclass(frozen=True, slots=True)
 class ResultOptions:
     """What to make of the plans: a picture of the front, a SkyPilot task and where to write it."""
 
-    pareto: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw plans by time and cost.")] = None
-    export: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="skypilot: the best plan; probe: measure the job first.")
-    ] = None
-    export_file: Annotated[str | None, typer.Option(metavar="FILE|-", help="Where to write it.")] = None
-    bucket: Annotated[str | None, typer.Option(metavar="NAME", help="Keep an exported task's checkpoints here.")] = None
+    pareto: Path | None = option(None, "Draw plans by time and cost.", metavar="FILE")
+    export: str | None = option(None, "skypilot: the best plan; probe: measure the job first.", metavar="WHAT")
+    export_file: str | None = option(None, "Where to write it.", metavar="FILE|-")
+    bucket: str | None = option(None, "Keep an exported task's checkpoints here.", metavar="NAME")
 
 
 @dataclass(frozen=True, slots=True)
 class RunningOptions:
     """Where a job stands: the plan it runs under, and what was seen of it."""
 
-    plan_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--running",
-            metavar="PLAN.json",
-            rich_help_panel=PANEL,
-            help="The plan it runs under, as -o json printed it.",
-        ),
-    ] = None
-    done: Annotated[int, typer.Option(min=0, rich_help_panel=PANEL, metavar="STEPS", help="Steps that are done.")] = 0
-    observed_step_s: Annotated[
-        float | None,
-        typer.Option("--observed", min=1e-9, rich_help_panel=PANEL, metavar="SECONDS", help="What a step takes there."),
-    ] = None
-    lost: Annotated[bool, typer.Option("--lost", rich_help_panel=PANEL, help="Machines were taken away.")] = False
+    plan_file: Path | None = option(
+        None, "The plan it runs under, as -o json printed it.", "--running", metavar="PLAN.json", rich_help_panel=PANEL
+    )
+    done: int = option(0, "Steps that are done.", min=0, metavar="STEPS", rich_help_panel=PANEL)
+    observed_step_s: float | None = option(
+        None, "What a step takes there.", "--observed", min=1e-9, metavar="SECONDS", rich_help_panel=PANEL
+    )
+    lost: bool = option(False, "Machines were taken away.", "--lost", rich_help_panel=PANEL)
 
 
 @dataclass(frozen=True, slots=True)

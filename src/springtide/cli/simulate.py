@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from springtide.cli.option_groups import flatten
+from springtide.cli.option_groups import flatten, option
 from springtide.cli.outputs import OutputForm, check_picture
 from springtide.cli.simulate_cloud import RentalOptions, simulate_rental
 from springtide.errors import InputError, PolicyError
@@ -34,34 +34,26 @@ BORROWER = "easyscale-heter"  # the policy that --colocation takes by default
 class SourceOptions:
     """Where the jobs come from, how they are read, and how fast they run."""
 
-    profiles: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Speeds: a folder per device type, or a table of mini-batch seconds."),
-    ] = None
-    overhead: Annotated[str, typer.Option(help="Cost of a change: elasticflow, none or constant:SECONDS.")] = (
-        "elasticflow"
+    profiles: Path | None = option(
+        None, "Speeds: a folder per device type, or a table of mini-batch seconds.", metavar="DIR"
     )
-    synthetic: Annotated[
-        str | None, typer.Option(metavar="KEYS", help="Draw jobs instead: jobs=1000,gap=1500,seed=0,...")
-    ] = None
-    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be read.")] = False
-    last_of_duplicates: Annotated[
-        bool,
-        typer.Option("--last-of-duplicates", help="Of rows with one id keep the last, as EasyScale's simulator does."),
-    ] = False
-    time_scale: Annotated[float, typer.Option(metavar="FACTOR", help="Stretch every step time by this factor.")] = 1.0
+    overhead: str = option("elasticflow", "Cost of a change: elasticflow, none or constant:SECONDS.")
+    synthetic: str | None = option(None, "Draw jobs instead: jobs=1000,gap=1500,seed=0,...", metavar="KEYS")
+    skip_bad_rows: bool = option(False, "Leave out rows that cannot be read.", "--skip-bad-rows")
+    last_of_duplicates: bool = option(
+        False, "Of rows with one id keep the last, as EasyScale's simulator does.", "--last-of-duplicates"
+    )
+    time_scale: float = option(1.0, "Stretch every step time by this factor.", metavar="FACTOR")
 
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
     """What a comparison is to bring beside its runs, and with how many processes."""
 
-    optimum: Annotated[bool, typer.Option("--optimum", help="Also bound what any scheduler could reach.")] = False
-    optimum_s: Annotated[float, typer.Option("--optimum-seconds", help="Time limit of the bound, per trace.")] = 60.0
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw devices held and deadlines met over time.")
-    ] = None
-    parallel: Annotated[int, typer.Option(metavar="N", min=1, help="Processes to use.")] = 1
+    optimum: bool = option(False, "Also bound what any scheduler could reach.", "--optimum")
+    optimum_s: float = option(60.0, "Time limit of the bound, per trace.", "--optimum-seconds")
+    plot: Path | None = option(None, "Draw devices held and deadlines met over time.", metavar="FILE")
+    parallel: int = option(1, "Processes to use.", metavar="N", min=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
+from springtide.cli.option_groups import option
 from springtide.cli.outputs import OutputForm, print_table
 from springtide.cli.plan_cloud import find_speeds, load_speeds, make_work
 from springtide.cli.plan_options import CloudJob
@@ -43,42 +42,24 @@ class CloudRun:
 class RentalOptions:
     """The job on rented machines that `--cloud` asks for instead of a comparison."""
 
-    cloud: Annotated[
-        bool,
-        typer.Option(
-            "--cloud",
-            rich_help_panel=PANEL,
-            help="Simulate one job on rented machines instead. TRACE: aws, gcp, azure, a spot trace (CSV), or nothing.",
-        ),
-    ] = False
-    points: Annotated[
-        Path | None, typer.Option(metavar="FILE", rich_help_panel=PANEL, help="Measured points of the job (CSV).")
-    ] = None
-    prior: Annotated[
-        Path | None, typer.Option(metavar="FILE", rich_help_panel=PANEL, help="Points of other models.")
-    ] = None
-    model: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, help="Which model of the points. Default: the first.")
-    ] = None
-    steps: Annotated[int | None, typer.Option(min=1, rich_help_panel=PANEL, help="Steps to train.")] = None
-    global_batch: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=PANEL, help="Samples per step over all devices.")
-    ] = None
-    logical_workers: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=PANEL, help="Logical workers of the job.")
-    ] = None
-    deadline: Annotated[str | None, typer.Option(rich_help_panel=PANEL, help="From its start: 6h, 1h30m.")] = None
-    budget: Annotated[
-        float | None, typer.Option(min=0.01, metavar="USD", rich_help_panel=PANEL, help="Most to spend.")
-    ] = None
-    region: Annotated[str, typer.Option(metavar="NAMES", rich_help_panel=PANEL, help="Regions, joined by commas.")] = ""
-    types: Annotated[
-        str, typer.Option("--type", metavar="NAMES", rich_help_panel=PANEL, help="GPU or instance types.")
-    ] = ""
-    catalog: Annotated[
-        Path | None, typer.Option(metavar="FILE", rich_help_panel=PANEL, help="Your own catalog (CSV).")
-    ] = None
-    seeds: Annotated[int, typer.Option(min=1, rich_help_panel=PANEL, help="Runs, each with a seed of its own.")] = 5
+    cloud: bool = option(
+        False,
+        "Simulate one job on rented machines instead. TRACE: aws, gcp, azure, a spot trace (CSV), or nothing.",
+        "--cloud",
+        rich_help_panel=PANEL,
+    )
+    points: Path | None = option(None, "Measured points of the job (CSV).", metavar="FILE", rich_help_panel=PANEL)
+    prior: Path | None = option(None, "Points of other models.", metavar="FILE", rich_help_panel=PANEL)
+    model: str | None = option(None, "Which model of the points. Default: the first.", rich_help_panel=PANEL)
+    steps: int | None = option(None, "Steps to train.", min=1, rich_help_panel=PANEL)
+    global_batch: int | None = option(None, "Samples per step over all devices.", min=1, rich_help_panel=PANEL)
+    logical_workers: int | None = option(None, "Logical workers of the job.", min=1, rich_help_panel=PANEL)
+    deadline: str | None = option(None, "From its start: 6h, 1h30m.", rich_help_panel=PANEL)
+    budget: float | None = option(None, "Most to spend.", min=0.01, metavar="USD", rich_help_panel=PANEL)
+    region: str = option("", "Regions, joined by commas.", metavar="NAMES", rich_help_panel=PANEL)
+    types: str = option("", "GPU or instance types.", "--type", metavar="NAMES", rich_help_panel=PANEL)
+    catalog: Path | None = option(None, "Your own catalog (CSV).", metavar="FILE", rich_help_panel=PANEL)
+    seeds: int = option(5, "Runs, each with a seed of its own.", min=1, rich_help_panel=PANEL)
 
     def check_unused(self) -> None:
         """Refuse options of rented machines where none are asked for."""
