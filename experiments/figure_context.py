@@ -19,7 +19,7 @@ from springtide.errors import TrainingError
 
 
 @dataclass(frozen=True, slots=True)
-class Studio:
+class FigureContext:
     """The means of one command: sources, cache, how many processes, and whether everything is to be small."""
 
     sources: Sources

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments import styles
+from experiments.figure_context import FigureContext, has_module
 from experiments.figures import Figure
 from experiments.findings import Findings
-from experiments.studios import Studio, has_module
 from experiments.summaries import note_figure, render_summary
 from experiments.tables import SEPARATE, Table, write_csv, write_timing
 from springtide.errors import InputError, SpringtideError
@@ -53,24 +53,24 @@ def open_folder(out: Path) -> None:
 
 
 def make_all(
-    figures: Iterable[Figure], out: Path, studio: Studio, words: list[str], tell: Callable[[Made], None]
+    figures: Iterable[Figure], out: Path, context: FigureContext, words: list[str], tell: Callable[[Made], None]
 ) -> list[Made]:
     """Every figure in turn, each told of as soon as it is there."""
     results = []
     for figure in figures:
-        made = make_one(figure, out, studio, words)
+        made = make_one(figure, out, context, words)
         results.append(made)
         tell(made)
     return results
 
 
-def make_one(figure: Figure, out: Path, studio: Studio, words: list[str]) -> Made:
+def make_one(figure: Figure, out: Path, context: FigureContext, words: list[str]) -> Made:
     """One figure, whatever becomes of it."""
     missing = [name for name in figure.needs if not has_module(name)]
     if missing:
         return Made(figure, error=f"needs {' and '.join(missing)}; install with: pip install 'springtide[train]'")
     try:
-        findings = figure.measure(studio)
+        findings = figure.measure(context)
         files = write_files(figure, findings, out)
         command = shlex.join(["springtide", "figures", "--fig", figure.id, *words])
         note_figure(out / HIDDEN / "lines", figure.id, findings, command)
