@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 
     from springtide.cli.demo_scenario import DemoResult, DemoRun, Show, Tell
     from springtide.client.replies import DeviceInfo, JobInfo
+    from springtide.simulator.reports import SimulationReport
 
 SHOWN = ("name", "state", "promised", "promised_finish", "finished_at", "met", "rescales", "faults")
 LINES = 12  # of what happened, shown under the live table
+# What `--simulated` compares: one synthetic day, without torch or a server.
+SIMULATED_CLUSTER = "4x8:a100"
+SIMULATED_WORKLOAD = "jobs=150,gap=500,seed=7,best_effort=0.1"
+POLICIES = ("fifo", "edf", "tiresias", "elasticflow", "springtide")
+PROMISING = frozenset({"elasticflow", "springtide"})
 
 
 @flatten
@@ -77,11 +83,41 @@ def count_times(count: int) -> str:
 
 def show_simulation(form: OutputForm) -> None:
     """The same policies on a virtual clock."""
-    from springtide.cli.demo_simulation import print_reports, simulate_demo
-
     reports = simulate_demo()
     if not form.write({"schema": 1, "runs": [report.to_json() for report in reports]}):
         print_reports(reports)
+
+
+def simulate_demo() -> list["SimulationReport"]:
+    """The reports of the built-in workload under every policy of the comparison."""
+    from springtide.core.devices import parse_cluster
+    from springtide.simulator.runs import simulate
+    from springtide.simulator.scenarios import Scenario
+    from springtide.simulator.workloads import draw_trace, parse_workload
+    from springtide.throughput.overheads import parse_overhead
+    from springtide.throughput.tables.profiles import read_profiles
+
+    cluster = parse_cluster(SIMULATED_CLUSTER)
+    profiles = read_profiles(None, cluster.device_types)
+    trace = draw_trace(
+        parse_workload(SIMULATED_WORKLOAD), Scenario(cluster, profiles, parse_overhead("elasticflow", cluster.total))
+    )
+    return [simulate(trace, policy, cluster) for policy in POLICIES]
+
+
+def print_reports(reports: list["SimulationReport"]) -> None:
+    """One line per policy: deadlines met, promises broken, mean completion time, rescales."""
+    from rich.table import Table
+
+    table = Table("policy", title=f"the same {reports[0].jobs} jobs on {reports[0].gpus} simulated devices")
+    for heading in ("deadlines met", "promises broken", "declined", "mean hours", "rescales"):
+        table.add_column(heading, justify="right")
+    for report in reports:
+        broken = str(report.late_admitted) if report.policy in PROMISING else "promises nothing"
+        hours = "-" if report.avg_jct_s is None else f"{report.avg_jct_s / 3600:.1f}"
+        met = f"{report.met + report.met_unpromised} of {report.jobs - report.best_effort_jobs}"
+        table.add_row(report.policy, met, broken, str(report.declined), hours, str(report.rescales))
+    print_rich(table, 110)
 
 
 @contextmanager

@@ -42,7 +42,13 @@ JobRef = str | JobInfo
 
 
 class Client:
-    """A line to one server. Without arguments: the server of `$SPRINGTIDE_HOME`, with its token."""
+    """A line to one server. Without arguments: the server of `$SPRINGTIDE_HOME`, with its token.
+
+    with springtide.Client() as client:
+        job = client.submit("job.yaml")
+        print(job.answer, job.promised_finish)
+        print(client.wait(job).met)
+    """
 
     def __init__(self, url: str | None = None, token: str | None = None, home: Path | str | None = None) -> None:
         place = find_home() if home is None else StateDir(Path(home).absolute())

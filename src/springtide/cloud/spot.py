@@ -53,12 +53,6 @@ def find_loss(nodes: int, terms: SpotTerms) -> SpotLoss:
     return SpotLoss(_simulate_share(rate_per_s, every_s, terms), every_s, True)
 
 
-def expect_share(rate_per_s: float, every_s: float, terms: SpotTerms) -> float:
-    """The exact long-run share: t over the mean time to finish a piece (Daly 2006, with revocable restarts)."""
-    piece = np.expm1(rate_per_s * (every_s + terms.checkpoint_s)) / rate_per_s
-    return float(every_s / (piece * np.exp(rate_per_s * terms.restart_s)))
-
-
 @cache
 def _draw_calm() -> Array:
     """Times between two revocations, in means."""
