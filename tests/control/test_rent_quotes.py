@@ -9,7 +9,7 @@ import pytest
 from tests.control import http_servers
 from tests.throughput.made_up_points import make_points
 
-from springtide.cli import status, submit, why
+from springtide.cli import job_views, submit
 from springtide.client.client import Client
 from springtide.client.replies import JobInfo
 from springtide.control.rent_quotes import RentQuotes, list_measured, make_case, may_rent, read_clouds, search_rent
@@ -60,8 +60,8 @@ def test_a_declined_job_is_told_what_renting_costs(
     assert {part["device_type"] for part in rent.plan["parts"]} == {"T4"}
     assert client.why("big").rent == client.job("big").rent == rent
     submit.print_answer(answer)
-    status.print_job(client.job("big"))
-    why.print_explanation(client.why("big"))
+    job_views.print_job(client.job("big"))
+    job_views.print_explanation(client.why("big"))
     assert capsys.readouterr().out.count(f"renting {rent.sentence}") == 3
 
 

@@ -180,9 +180,9 @@ def draw(jobs: "list[JobInfo]", devices: "list[DeviceInfo]", said: list[str]) ->
     from rich.console import Group
     from rich.text import Text
 
-    from springtide.cli.top import draw as draw_top
+    from springtide.cli.job_views import draw_jobs
 
-    return Group(draw_top(jobs, devices), Text(""), *(Text(line, style="dim") for line in said[-LINES:]))
+    return Group(draw_jobs(jobs, devices), Text(""), *(Text(line, style="dim") for line in said[-LINES:]))
 
 
 def print_results(results: list["DemoResult"]) -> None:

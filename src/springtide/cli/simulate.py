@@ -57,8 +57,8 @@ class CompareOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """What is to be simulated: traces under policies on a cluster."""
+class PolicyComparison:
+    """What is to be compared: traces under policies on a cluster."""
 
     traces: "list[Trace]"
     policies: list[str]
@@ -97,28 +97,28 @@ def run(
 
     names = choose_policies(BORROWER if colocation is not None and policy == DEFAULT_POLICIES else policy)
     machines = parse_cluster(cluster)
-    workload = Workload(load_traces(sources, traces or (), machines), names, machines)
+    compared = PolicyComparison(load_traces(sources, traces or (), machines), names, machines)
     check_targets(wanted.plot, form.json_file)
     if colocation is None:
-        compare_policies(workload, wanted, sources.skip_bad_rows, form)
+        compare_policies(compared, wanted, sources.skip_bad_rows, form)
     else:
         from springtide.cli.simulate_colocation import simulate_colocation
 
-        simulate_colocation(colocation, workload, form)
+        simulate_colocation(colocation, compared, form)
 
 
-def compare_policies(workload: Workload, wanted: CompareOptions, tell_skipped: bool, form: OutputForm) -> None:
+def compare_policies(compared: PolicyComparison, wanted: CompareOptions, tell_skipped: bool, form: OutputForm) -> None:
     """Run every trace under every policy, then write, draw or print what came of it."""
     from springtide.simulator.mute_stdout import mute_solvers
     from springtide.simulator.run_plots import draw_outcomes
 
     with mute_solvers():
-        outcomes = run_all(workload, wanted.plot is not None, wanted.parallel)
-        bounds = find_bounds(workload, outcomes, wanted.optimum_s) if wanted.optimum else {}
+        outcomes = run_all(compared, wanted.plot is not None, wanted.parallel)
+        bounds = find_bounds(compared, outcomes, wanted.optimum_s) if wanted.optimum else {}
     if wanted.plot is not None:
         draw_outcomes(wanted.plot, outcomes)
     reports = [outcome.report for outcome in outcomes]
-    if not form.write(build_document(reports, bounds, workload.traces if tell_skipped else ())):
+    if not form.write(build_document(reports, bounds, compared.traces if tell_skipped else ())):
         print_reports(reports, bounds)
 
 
@@ -175,14 +175,14 @@ def report_rows(trace: "Trace") -> None:
         print(f"{trace.name}: {unmet} {jobs} without the preferred device type: {trace.unmet[0]}", file=sys.stderr)
 
 
-def run_all(workload: Workload, record: bool, processes: int) -> list["TaskResult"]:
+def run_all(compared: PolicyComparison, record: bool, processes: int) -> list["TaskResult"]:
     """Every trace under every policy, with a progress bar when someone is watching."""
     from springtide.simulator.batches import SimulationTask, run_tasks
 
     tasks = [
-        SimulationTask(trace, policy, workload.cluster, record)
-        for trace in workload.traces
-        for policy in workload.policies
+        SimulationTask(trace, policy, compared.cluster, record)
+        for trace in compared.traces
+        for policy in compared.policies
     ]
     with show_progress() as tell:
         return list(run_tasks(tasks, processes, tell))
@@ -209,14 +209,16 @@ def show_progress() -> Iterator["Tell | None"]:
         yield tell
 
 
-def find_bounds(workload: Workload, outcomes: Sequence["TaskResult"], time_limit_s: float) -> dict[str, "Bound"]:
+def find_bounds(
+    compared: PolicyComparison, outcomes: Sequence["TaskResult"], time_limit_s: float
+) -> dict[str, "Bound"]:
     """What any scheduler could reach on each trace: at least what the best of the runs did."""
     from springtide.simulator.optimum import upper_bound
 
-    cluster = workload.cluster
+    cluster = compared.cluster
     if len(cluster.device_types) > 1:
         raise InputError(f"--optimum needs a cluster of one device type; {cluster.describe()} has several")
-    bounds = {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in workload.traces}
+    bounds = {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in compared.traces}
     for report in (outcome.report for outcome in outcomes):
         bound = bounds[report.trace]
         bounds[report.trace] = replace(bound, lower=max(bound.lower, report.met + report.met_unpromised))

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 from springtide.cli.outputs import OutputForm, print_rich
 
 if TYPE_CHECKING:
-    from springtide.cli.simulate import Workload
+    from springtide.cli.simulate import PolicyComparison
     from springtide.simulator.colocation import Borrowing
 
 
-def simulate_colocation(text: str, workload: "Workload", form: OutputForm) -> None:
+def simulate_colocation(text: str, compared: "PolicyComparison", form: OutputForm) -> None:
     """Run every trace under every policy on what the serving demand that `text` names leaves idle, and print it."""
     from springtide.simulator.colocation import borrow, parse_serving
 
     serving = parse_serving(text)
     runs = [
-        borrow(trace, policy, workload.cluster, serving) for trace in workload.traces for policy in workload.policies
+        borrow(trace, policy, compared.cluster, serving) for trace in compared.traces for policy in compared.policies
     ]
     if not form.write({"schema": 1, "runs": [entry.to_json() for entry in runs]}):
         print_borrowings(runs)

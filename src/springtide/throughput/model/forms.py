@@ -94,7 +94,7 @@ def _explain(sample: Sample, at: Columns, row: int, unseen: bool) -> str:
     return "; ".join(remarks)
 
 
-def _wrap(fit: Callable[[Sample], baselines.Predictor]) -> Callable[[Sample, Prior], Estimator]:
+def _wrap(fit: Callable[[Sample], baselines.LogPredictor]) -> Callable[[Sample, Prior], Estimator]:
     def fit_form(sample: Sample, prior: Prior) -> Estimator:
         predict = fit(sample)
         spread = scatter(sample.log_step - predict(sample.at))
