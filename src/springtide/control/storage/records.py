@@ -5,27 +5,11 @@ All instants are platform time, in seconds since 1970.
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from springtide.core.job_states import ACTIVE, JobState
 
-class State(StrEnum):
-    """Where a job is in its life."""
-
-    PROBING = "probing"
-    WAITLISTED = "waitlisted"
-    OFFERED = "offered"
-    DECLINED = "declined"
-    ADMITTED = "admitted"
-    RUNNING = "running"
-    PAUSED = "paused"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-ACTIVE = frozenset({State.PROBING, State.WAITLISTED, State.OFFERED, State.ADMITTED, State.RUNNING, State.PAUSED})
-ENDED = frozenset(State) - ACTIVE
+State = JobState
 
 
 @dataclass(frozen=True, slots=True)
