@@ -22,12 +22,14 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from springtide.client.client import Client, load_job
+from springtide.client.client import Client
+from springtide.client.projects import load_job
 from springtide.control.server import start_background
-from springtide.control.storage.records import JobRecord, State
+from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_file import JobFile
+from springtide.core.job_states import JobState
 
 OPTIONS = {"rate_per_s": 100_000.0, "burst": 1_000_000, "most_active": 1_000_000}
 SERVE = ("--engine", "fake", "--devices", "2", "--port", "0")
@@ -76,7 +78,7 @@ def measure(folder: Path, submissions: int, finished: int) -> dict[str, float]:
     url, figures["restart_s"] = restart(home)
     with Client(url, home=home.root) as client:
         for job in client.jobs(limit=1000):
-            client.cancel(job["id"])
+            client.cancel(job.id)
         figures |= flood(url, home, body, submissions)
         figures["memory_after_flood_mb"] = read_memory_mb(home)
         client.stop()
@@ -89,7 +91,7 @@ def fill(home: StateDir, finished: int) -> None:
     now_s = time.time()
     jobs = {
         f"old{n}": JobRecord(
-            f"old{n}", f"old-{n}", "ann", State.SUCCEEDED, JobFile(run="x"), now_s, seq=n, finished_s=now_s
+            f"old{n}", f"old-{n}", "ann", JobState.SUCCEEDED, JobFile(run="x"), now_s, seq=n, finished_s=now_s
         )
         for n in range(1, finished + 1)
     }
@@ -103,7 +105,7 @@ def prepare(client: Client, folder: Path) -> dict[str, Any]:
     (folder / "train.py").write_text("print('hello')\n")
     job = {"run": "python train.py", "deadline": "900h"}
     (folder / "job.yaml").write_text(json.dumps(job))
-    client.wait(client.submit(folder / "job.yaml")["id"])
+    client.wait(client.submit(folder / "job.yaml").id)
     return {"job": job, "archive": client.upload(load_job(folder / "job.yaml").pack())}
 
 

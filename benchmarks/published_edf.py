@@ -21,8 +21,8 @@ from springtide.policies import Policy, decide
 from springtide.policies.common.answers import answer_arrivals, remaining_views, smallest_share
 from springtide.policies.common.urgency import in_time
 from springtide.policies.edf import edf
+from springtide.simulator.front import replay
 from springtide.simulator.reports import ReplayRun
-from springtide.simulator.runs import replay
 
 LARGEST = 64  # devices the published EDF gives at most
 

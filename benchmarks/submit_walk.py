@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from tests.control.http_servers import connect, run_server, write_project
 
 import springtide
-from springtide.client.client import load_job
+from springtide.client.projects import load_job
 from springtide.control.server import Server
 
 ROOT = str(Path(springtide.__file__).parent) + "/"
@@ -96,7 +96,7 @@ def measure() -> Walk:
     try:
         with tempfile.TemporaryDirectory() as folder, run_server(Path(folder)) as server, connect(server) as client:
             path = write_project(Path(folder) / "project", deadline="900h")
-            client.wait(client.submit(path)["id"])
+            client.wait(client.submit(path).id)
             archive = client.upload(load_job(path).pack())
             return min((submit_once(server, walk, archive) for _ in range(ROUNDS)), key=lambda one: one.entries.total())
     finally:

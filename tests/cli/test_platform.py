@@ -15,10 +15,11 @@ from tests.control.http_servers import run_server, write_project
 from springtide.cli import doctor
 from springtide.cli.app import main
 from springtide.control.server import Server
-from springtide.control.storage.records import JobRecord, State
+from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_file import JobFile
+from springtide.core.job_states import JobState
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +290,7 @@ def test_gc_keeps_what_the_server_is_told_to_keep(tmp_path: Path, monkeypatch: p
     home = StateDir(tmp_path / "home").make()
     store = Store(f"sqlite:///{home.database}")
     ended_s = time.time() - 10 * 86400
-    job = JobRecord("id1", "one", "ann", State.SUCCEEDED, JobFile(run="x"), 1.0, seq=1, finished_s=ended_s)
+    job = JobRecord("id1", "one", "ann", JobState.SUCCEEDED, JobFile(run="x"), 1.0, seq=1, finished_s=ended_s)
     store.write(Batch(jobs={"id1": job}))
     home.output("id1").mkdir(parents=True)
     monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))

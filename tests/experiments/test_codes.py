@@ -5,9 +5,9 @@ from experiments.codes import digest_code, find_file, find_imports
 
 def test_imports_are_followed_and_policies_told_apart() -> None:
     assert "springtide.policies.common.gangs" in find_imports("springtide.policies.fifo")
-    fifo, srtf = (digest_code("springtide.simulator.runs", f"springtide.policies.{name}") for name in ("fifo", "srtf"))
+    fifo, srtf = (digest_code("springtide.simulator.front", f"springtide.policies.{name}") for name in ("fifo", "srtf"))
     assert fifo != srtf
-    assert fifo == digest_code("springtide.simulator.runs", "springtide.policies.fifo")
+    assert fifo == digest_code("springtide.simulator.front", "springtide.policies.fifo")
 
 
 def test_only_our_own_modules_are_found() -> None:

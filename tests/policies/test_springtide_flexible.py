@@ -10,8 +10,8 @@ from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Overhead
 from springtide.policies import decide
 from springtide.policies.springtide_flexible import springtide_flexible
+from springtide.simulator.front import replay as report_run
 from springtide.simulator.reports import ReplayRun
-from springtide.simulator.runs import replay as report_run
 
 PAUSE = Overhead(base_s=1.0)
 ONE = {1: 1.0}

@@ -14,9 +14,9 @@ from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.policies import POLICIES, decide, find_policy
 from springtide.simulator.engine import Decide
+from springtide.simulator.front import replay
 from springtide.simulator.optimum import upper_bound
 from springtide.simulator.reports import ReplayRun, SimulationReport
-from springtide.simulator.runs import replay
 
 CURVES = (
     Curve((1, 2, 4, 8), (1.0, 1.9, 3.5, 6.0)),

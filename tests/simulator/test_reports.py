@@ -11,8 +11,8 @@ from springtide.core.curves import Curve
 from springtide.core.decisions import Answer, Decision, Snapshot, Status
 from springtide.core.devices import Devices, NodeSlice, parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
+from springtide.simulator.front import replay
 from springtide.simulator.reports import ReplayRun, SimulationReport, count_feasible_alone, find_percentile, meets
-from springtide.simulator.runs import replay
 
 CURVE = Curve((1, 2, 4), (1.0, 1.8, 3.0))
 PAUSE = Overhead(base_s=10.0)

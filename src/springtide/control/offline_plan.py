@@ -19,11 +19,12 @@ from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.archives import Archive, unpack
-from springtide.control.storage.records import State
+from springtide.control.storage.archives import unpack
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
+from springtide.core.archive_format import Archive
 from springtide.core.job_file import JobFile
+from springtide.core.job_states import JobState
 from springtide.errors import JobError
 from springtide.executors.fake import FakeExecutor
 from springtide.executors.local.discovery import discover
@@ -98,12 +99,12 @@ def measure(reconciler: Reconciler, scratch: StateDir, submission: Submission) -
         with open_reconciler(probing, engine, reconciler.context.options) as worker:
             job_id = Operations(worker).measure(submission)
             until_s = time.monotonic() + PROBE_PATIENCE_S
-            while (worker.store.job(job_id) or worker.context.staging.jobs[job_id]).state is State.PROBING:
+            while (worker.store.job(job_id) or worker.context.staging.jobs[job_id]).state is JobState.PROBING:
                 if time.monotonic() > until_s:
                     raise JobError(f"the probe did not end within {PROBE_PATIENCE_S:g} s")
                 worker.step(0.05)
             record = worker.store.job(job_id)
-            if record is not None and record.state is State.FAILED:
+            if record is not None and record.state is JobState.FAILED:
                 raise JobError(f"the probe failed: {record.sentence}")
             for speed in worker.store.speeds():
                 reconciler.context.staging.put_speed(speed)

@@ -14,13 +14,12 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from springtide.control.storage.records import JobRecord, SpeedRecord, State
+from springtide.control.storage.records import JobRecord, SpeedRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
+from springtide.core.job_states import JobState
 from springtide.errors import CatalogError, InputError, SpringtideError
-from springtide.throughput.tables.points import Point, make_layout, read_points
-from springtide.throughput.tables.profile_notes import SUFFIX, Notes, read_notes
-from springtide.throughput.tables.samples import thin_sample
+from springtide.throughput.tables.points import SUFFIX, Notes, Point, make_layout, read_notes, read_points, thin_sample
 
 if TYPE_CHECKING:
     from springtide.cloud.planner import PlanSearch
@@ -118,7 +117,7 @@ def can_rent(device_type: str, clouds: tuple[str, ...]) -> bool:
 
 def may_rent(record: JobRecord, now_s: float) -> bool:
     """Whether a job was declined for lack of devices, and its deadline is still ahead."""
-    declined = record.state in (State.OFFERED, State.DECLINED) and record.reason not in NOT_FOR_LACK_OF_DEVICES
+    declined = record.state in (JobState.OFFERED, JobState.DECLINED) and record.reason not in NOT_FOR_LACK_OF_DEVICES
     return declined and record.deadline_s is not None and record.deadline_s > now_s
 
 
@@ -185,7 +184,7 @@ def search_rent(case: RentCase, clouds: tuple[str, ...], deadline_s: float) -> D
 
 def write_rent(search: "PlanSearch", prices: str) -> Document | None:
     """What was found, as a document."""
-    from springtide.cloud.plan_reasons import offer_rent, tell_nearest
+    from springtide.cloud.plan_reports import offer_rent, tell_nearest
     from springtide.cloud.plans import describe_plan
 
     offer = offer_rent(search)

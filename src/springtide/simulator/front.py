@@ -1,20 +1,24 @@
-"""The simulator as a function: a trace, a policy and a cluster in, a report out.
+"""The simulator as a function: a trace, a policy and a cluster in, a report out; `batches` does many.
 
-What comes as text, path or function is turned into values here; `runs` replays them, `batches` does many.
+What is timed is the simulation alone: policy, placement, book-keeping and metrics. Imports, reading and the
+compilation of a policy's inner loops happen before.
 """
 
+import gc
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter, process_time
 
+from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster, parse_cluster
-from springtide.core.jobs import Job, Overhead
+from springtide.core.jobs import Job, JobId, Overhead
 from springtide.errors import TraceError
 from springtide.policies import POLICIES, Policy, PolicyEntry, decide, find_policy
-from springtide.simulator.engine import Observer
-from springtide.simulator.reports import ReplayRun, SimulationReport
-from springtide.simulator.runs import replay, warm_up
+from springtide.simulator.engine import Decide, EventLoop, Observer
+from springtide.simulator.reports import MetricsObserver, ReplayRun, SimulationReport, Timing, sum_up
 from springtide.simulator.scenarios import Scenario, load_scenario
 from springtide.simulator.traces import Trace, order_jobs, read_trace
 from springtide.simulator.workloads import draw_trace, parse_workload
@@ -65,6 +69,55 @@ def simulate(
     entry = find_policy(policy)
     warm_up(entry)
     return replay(ReplayRun(jobs.name, entry.name, jobs.jobs, machines), partial(decide, entry), watchers)
+
+
+def warm_up(policy: PolicyEntry) -> float:
+    """Compile what a policy compiles on first use; returns the seconds that took."""
+    started_s = process_time()
+    policy.compile()
+    return process_time() - started_s
+
+
+def replay(run: ReplayRun, chosen: Decide, watchers: Sequence[Observer] = ()) -> SimulationReport:
+    """The report of jobs under any decide function."""
+    metrics = MetricsObserver()
+    observer: Observer = Watchers((metrics, *watchers)) if watchers else metrics
+    engine = EventLoop(run.cluster, chosen, observer)
+    # What was read before stays for the whole run: keep the collector from walking it again and again.
+    gc.freeze()
+    wall_s, cpu_s = perf_counter(), process_time()
+    try:
+        engine.run(run.jobs)
+    finally:
+        gc.unfreeze()
+    return sum_up(run, metrics, Timing(perf_counter() - wall_s, process_time() - cpu_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Watchers:
+    """Several observers as one, each told in order."""
+
+    observers: tuple[Observer, ...]
+
+    def arrived(self, job: Job, now_s: float) -> None:
+        """Pass on an arrival."""
+        for observer in self.observers:
+            observer.arrived(job, now_s)
+
+    def answered(self, job_id: JobId, answer: Answer, now_s: float) -> None:
+        """Pass on an answer."""
+        for observer in self.observers:
+            observer.answered(job_id, answer, now_s)
+
+    def reallocated(self, before: JobView, after: JobView, now_s: float) -> None:
+        """Pass on a change of devices."""
+        for observer in self.observers:
+            observer.reallocated(before, after, now_s)
+
+    def finished(self, last: JobView, final: JobView, now_s: float) -> None:
+        """Pass on a finish."""
+        for observer in self.observers:
+            observer.finished(last, final, now_s)
 
 
 def load_trace(source: Path | str, scenario: Scenario) -> Trace:

@@ -5,9 +5,10 @@ from typing import Any
 
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.scheduling.inventory import make_inventory
-from springtide.control.storage.records import Condition, JobRecord, OfferRecord, State
+from springtide.control.storage.records import Condition, JobRecord, OfferRecord
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_file import JobFile
+from springtide.core.job_states import JobState
 
 
 def read_page(store: Store) -> dict[str, float]:
@@ -17,7 +18,7 @@ def read_page(store: Store) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def make(number: int, state: State, **fields: Any) -> JobRecord:
+def make(number: int, state: JobState, **fields: Any) -> JobRecord:
     return JobRecord(f"id{number}", "job", "ann", state, JobFile(run="x"), 1.0, seq=number, **fields)
 
 
@@ -36,7 +37,7 @@ def test_what_became_of_jobs_is_counted(tmp_path: Path) -> None:
     jobs = [
         make(
             1,
-            State.SUCCEEDED,
+            JobState.SUCCEEDED,
             promised=True,
             answered_s=10.0,
             expected_s=20.0,
@@ -44,13 +45,13 @@ def test_what_became_of_jobs_is_counted(tmp_path: Path) -> None:
             rescales=2,
             pause_s=0.5,
         ),
-        make(2, State.SUCCEEDED, promised=True, missed="faults", answered_s=10.0, expected_s=20.0, finished_s=19.0),
-        make(3, State.FAILED, promised=True, finished_s=19.0, faults=3, lost_steps=40),
-        make(4, State.SUCCEEDED, finished_s=19.0, rescales=1, pause_s=0.25),
-        make(5, State.RUNNING, promised=True, deadline_s=150.0, predicted_s=140.0, devices=("cpu:0", "cpu:1")),
-        make(6, State.RUNNING, promised=True, deadline_s=150.0, predicted_s=155.0, devices=("cpu:2",), faults=1),
-        make(7, State.RUNNING, promised=True, missed="lost_capacity", conditions=(at_risk,)),
-        make(8, State.DECLINED, finished_s=19.0),
+        make(2, JobState.SUCCEEDED, promised=True, missed="faults", answered_s=10.0, expected_s=20.0, finished_s=19.0),
+        make(3, JobState.FAILED, promised=True, finished_s=19.0, faults=3, lost_steps=40),
+        make(4, JobState.SUCCEEDED, finished_s=19.0, rescales=1, pause_s=0.25),
+        make(5, JobState.RUNNING, promised=True, deadline_s=150.0, predicted_s=140.0, devices=("cpu:0", "cpu:1")),
+        make(6, JobState.RUNNING, promised=True, deadline_s=150.0, predicted_s=155.0, devices=("cpu:2",), faults=1),
+        make(7, JobState.RUNNING, promised=True, missed="lost_capacity", conditions=(at_risk,)),
+        make(8, JobState.DECLINED, finished_s=19.0),
     ]
     offers = [
         OfferRecord(str(number), "id8", "ann", "deadline", 9.0, 10, 2.0, state=state)

@@ -8,8 +8,8 @@ import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.records import State
 from springtide.core.job_file import check_job
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import Failed, Probed, Resize, Start
 
@@ -44,7 +44,7 @@ def watch(stage: HandClockServer) -> list[Start | Resize]:
 
 def test_a_new_job_is_measured_on_every_type_that_is_free_and_then_answered(stage: HandClockServer) -> None:
     job = stage.submit(run="python train.py quick", deadline="10m")
-    assert job.state is State.PROBING
+    assert job.state is JobState.PROBING
     stage.pass_s(40)
     measured = [event.sentence for event in stage.store.events(job.id) if event.kind == "probed"]
     assert [text.split()[-1] for text in measured] == ["a100", "t4"]
@@ -120,13 +120,13 @@ def test_a_promise_on_a_type_survives_a_restart_of_the_server(stage: HandClockSe
 
 def test_a_type_that_is_not_here_is_named(stage: HandClockServer) -> None:
     job = stage.submit(run="python train.py quick", device_types=["h100"])
-    assert (job.state, job.reason) == (State.DECLINED, "no_such_device")
+    assert (job.state, job.reason) == (JobState.DECLINED, "no_such_device")
     assert "a100 and t4" in job.sentence
 
 
 def test_more_devices_than_any_type_has_are_refused_below_d2(stage: HandClockServer) -> None:
     job = stage.submit(run="python train.py quick", devices=3)
-    assert (job.state, job.reason) == (State.DECLINED, "exceeds_cluster")
+    assert (job.state, job.reason) == (JobState.DECLINED, "exceeds_cluster")
     assert "2 a100, 2 t4" in job.sentence
 
 
@@ -168,7 +168,7 @@ def test_a_job_without_a_step_fails_and_is_not_measured_for_ever(stage: HandCloc
         Probed(job=job.id, generation=generation, points=(), startup_s=1.0, pause_s=None)
     )
     record = stage.reconciler.context.staging.jobs[job.id]
-    assert (record.state, record.reason) == (State.FAILED, "no_steps")
+    assert (record.state, record.reason) == (JobState.FAILED, "no_steps")
 
 
 def test_speed_on_a_type_that_a_job_may_not_use_is_no_speed(stage: HandClockServer) -> None:
@@ -180,5 +180,5 @@ def test_speed_on_a_type_that_a_job_may_not_use_is_no_speed(stage: HandClockServ
     assert stage.operations.plan(Submission(planned, stage.code(), "ann")).reason == "unknown_speed"
     bound = stage.submit(run="python train.py quick", deadline="1h", device_types=["t4"])
     stage.pass_s(1)
-    assert (stage.job(bound.id).state, stage.job(bound.id).reason) == (State.WAITLISTED, "no_device_for_probe")
+    assert (stage.job(bound.id).state, stage.job(bound.id).reason) == (JobState.WAITLISTED, "no_device_for_probe")
     assert not stage.reconciler.dirty, "nothing is to be decided until a device is free"

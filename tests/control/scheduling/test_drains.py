@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.storage.records import State
+from springtide.core.job_states import JobState
 from springtide.errors import InputError
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import Instruction, Stop
@@ -42,7 +42,7 @@ def test_a_running_job_shrinks_off_the_node_and_nothing_goes_there_again(stage: 
     assert len(stage.job(job).devices) == 4
     drain(stage)
     stage.pass_s(5)
-    assert not held(stage) & GONE and stage.job(job).state is State.RUNNING
+    assert not held(stage) & GONE and stage.job(job).state is JobState.RUNNING
     assert {"draining", "drained"} <= set(told(stage))
     assert "node-1 is drained" in next(one.sentence for one in stage.store.events(job) if one.kind == "shrinks")
     other = stage.submit(run="python train.py long").id
@@ -62,7 +62,7 @@ def test_jobs_without_room_checkpoint_within_the_grace_and_go_on_when_the_node_i
     future = stage.reconciler.call(lambda: stage.operations.undrain("node-1"))
     stage.pass_s(5)
     future.result(timeout=0)
-    assert held(stage) >= GONE and stage.job(waiting).state is State.RUNNING
+    assert held(stage) >= GONE and stage.job(waiting).state is JobState.RUNNING
 
 
 def test_the_stop_of_a_drained_job_has_the_grace_of_the_drain(
@@ -89,8 +89,8 @@ def test_the_newest_promise_that_cannot_be_kept_is_named_and_the_older_is_kept(s
     assert risk is not None and risk.reason == "lost_capacity" and "node-1" in risk.sentence
     assert "at_risk" in stage.event_kinds(second) and "at_risk" not in stage.event_kinds(first)
     stage.pass_s(900)
-    assert (stage.job(first).state, stage.job(first).missed) == (State.SUCCEEDED, "")
-    assert (stage.job(second).state, stage.job(second).missed) == (State.SUCCEEDED, "lost_capacity")
+    assert (stage.job(first).state, stage.job(first).missed) == (JobState.SUCCEEDED, "")
+    assert (stage.job(second).state, stage.job(second).missed) == (JobState.SUCCEEDED, "lost_capacity")
 
 
 def test_a_job_that_does_not_leave_in_time_starts_again_elsewhere(stage: HandClockServer) -> None:

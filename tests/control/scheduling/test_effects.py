@@ -10,8 +10,9 @@ from springtide.control.api.explanations import explain
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.records import EventRecord, State
+from springtide.control.storage.records import EventRecord
 from springtide.core.job_file import check_job
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 
 SCRIPTS = {"long": FakeJob(total_steps=400, speeds={1: 10.0, 2: 18.0})}
@@ -67,7 +68,7 @@ def test_where_nothing_is_promised_nobody_says_so(tmp_path: Path, policy: str) -
     plan = stage.operations.plan(asked)
     assert (plan.state, plan.promised) == ("admitted", False) and "promised to finish" not in plan.sentence
     stage.pass_s(200)
-    assert [stage.job(record.id).state for record in jobs] == [State.SUCCEEDED] * 2
+    assert [stage.job(record.id).state for record in jobs] == [JobState.SUCCEEDED] * 2
     page = write_metrics(stage.store, stage.reconciler.context.inventory, stage.source.wall)
     assert "springtide_deadline_met_total 0.0" in page and "springtide_jobs_at_risk 0.0" in page
 
@@ -84,4 +85,4 @@ def test_a_promise_without_a_plan_keeps_its_deadline(tmp_path: Path) -> None:
         stage.pass_s(3)
         stage.restart()
     stage.pass_s(100)
-    assert (stage.job(record.id).state, stage.job(record.id).missed) == (State.SUCCEEDED, "")
+    assert (stage.job(record.id).state, stage.job(record.id).missed) == (JobState.SUCCEEDED, "")

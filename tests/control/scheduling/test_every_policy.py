@@ -12,7 +12,7 @@ from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.reconciler import FAILURES
-from springtide.control.storage.records import State
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.policies import POLICIES
 
@@ -23,7 +23,7 @@ SCRIPTS = {
 }
 TYPES = {1: ("a100",), 2: ("a100", "t4")}
 MOVES = ("submit", "submit", "submit", "tight", "wide", "kill", "drain", "undrain", "restart", "cancel", "pass")
-ENDS = (State.SUCCEEDED, State.CANCELLED, State.DECLINED)
+ENDS = (JobState.SUCCEEDED, JobState.CANCELLED, JobState.DECLINED)
 
 
 def make_server(folder: Path, policy: str, types: int) -> HandClockServer:
@@ -138,5 +138,5 @@ def test_one_that_promises_nothing_says_so(tmp_path: Path, policy: str) -> None:
     record = server.submit(run="python train.py short", deadline="10m")
     assert not record.promised and record.reason != "promised"
     assert "promised to" not in record.sentence
-    if record.state is State.ADMITTED:
+    if record.state is JobState.ADMITTED:
         assert record.sentence.startswith("admitted without a promise: ")

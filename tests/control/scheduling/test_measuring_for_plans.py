@@ -6,8 +6,8 @@ import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.records import State
 from springtide.core.job_file import check_job
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 
 RUN = "python train.py short"
@@ -33,12 +33,12 @@ def plan(stage: HandClockServer, **keys: object) -> str:
 def test_it_is_measured_and_ends(stage: HandClockServer, restarts: bool) -> None:
     assert plan(stage, deadline="1s") == "unknown"
     job_id = measure(stage, deadline="1s")
-    assert (stage.job(job_id).name, stage.job(job_id).state) == ("plan-mine", State.PROBING)
+    assert (stage.job(job_id).name, stage.job(job_id).state) == ("plan-mine", JobState.PROBING)
     if restarts:
         stage.restart()
     stage.pass_s(20)
     record = stage.job(job_id)
-    assert (record.state, record.reason, record.first_start_s) == (State.CANCELLED, "measured", None)
+    assert (record.state, record.reason, record.first_start_s) == (JobState.CANCELLED, "measured", None)
     assert stage.event_kinds(job_id) == ["submitted", "probing", "probed", "cancelled"]
     assert stage.executor.running() == ()
     assert record.measure_only
@@ -48,10 +48,10 @@ def test_it_is_measured_and_ends(stage: HandClockServer, restarts: bool) -> None
 def test_where_promises_hold_every_device_it_waits(stage: HandClockServer) -> None:
     first = stage.submit(run=RUN, deadline="1h", devices=2)
     stage.pass_s(20)
-    assert stage.job(first.id).state is State.RUNNING
+    assert stage.job(first.id).state is JobState.RUNNING
     tight = stage.submit(run=RUN, deadline="40s", devices=2)
-    assert tight.state in (State.ADMITTED, State.OFFERED, State.WAITLISTED)
+    assert tight.state in (JobState.ADMITTED, JobState.OFFERED, JobState.WAITLISTED)
     waiting = measure(stage, run="python train.py other")
-    assert stage.job(waiting).state in (State.PROBING, State.WAITLISTED)
+    assert stage.job(waiting).state in (JobState.PROBING, JobState.WAITLISTED)
     stage.pass_s(200)
     assert stage.job(waiting).reason == "measured"

@@ -6,7 +6,7 @@ import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling import nodes
-from springtide.control.storage.records import State
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import NodeLost
 
@@ -42,7 +42,7 @@ def test_a_job_on_the_node_starts_again_elsewhere_from_its_last_checkpoint(stage
     stage.pass_s(5)
     record = stage.job(job)
     started = [event.data["step"] for event in stage.store.events(job) if event.kind == "started"]
-    assert record.state is State.RUNNING and record.condition("recovering") is None
+    assert record.state is JobState.RUNNING and record.condition("recovering") is None
     assert (record.faults, started[-1] % 100) == (1, 0) and started[-1] > 0
     assert held(stage) == {"cpu:0", "cpu:1"}
     assert node_states(stage) == {"node-0": "ready", "node-1": "lost"}
@@ -54,11 +54,11 @@ def test_a_job_without_room_waits_until_the_node_is_back(stage: HandClockServer)
     lose(stage)
     stage.pass_s(5)
     (waiting,) = (job for job in jobs if not stage.job(job).devices)
-    assert stage.job(waiting).state is State.ADMITTED
+    assert stage.job(waiting).state is JobState.ADMITTED
     future = stage.reconciler.call(lambda: stage.operations.undrain("node-1"))
     stage.pass_s(5)
     future.result(timeout=0)
-    assert stage.job(waiting).state is State.RUNNING and held(stage) >= set(GONE)
+    assert stage.job(waiting).state is JobState.RUNNING and held(stage) >= set(GONE)
     assert node_states(stage) == {"node-0": "ready", "node-1": "ready"}
 
 
@@ -73,15 +73,15 @@ def test_the_newest_promise_that_cannot_be_kept_is_named(stage: HandClockServer)
     assert stage.job(first).condition("at_risk") is None
     assert risk is not None and risk.reason == "lost_capacity" and "node-1 is gone" in risk.sentence
     stage.pass_s(900)
-    assert (stage.job(first).state, stage.job(first).missed) == (State.SUCCEEDED, "")
-    assert (stage.job(second).state, stage.job(second).missed) == (State.SUCCEEDED, "lost_capacity")
+    assert (stage.job(first).state, stage.job(first).missed) == (JobState.SUCCEEDED, "")
+    assert (stage.job(second).state, stage.job(second).missed) == (JobState.SUCCEEDED, "lost_capacity")
 
 
 def test_a_probe_on_the_node_is_repeated(stage: HandClockServer) -> None:
     blockers = [stage.submit(run="python train.py long", devices=1).id for _ in range(2)]
     stage.pass_s(5)
     job = stage.submit(run="python train.py long", deadline="1h", devices=2, env={"A": "1"}).id
-    assert stage.job(job).state is State.PROBING and set(stage.job(job).devices) <= set(GONE)
+    assert stage.job(job).state is JobState.PROBING and set(stage.job(job).devices) <= set(GONE)
     lose(stage)
     stage.pass_s(20)
     assert stage.job(job).promised and all(stage.job(one).active for one in blockers)
@@ -116,4 +116,4 @@ def test_a_restarted_server_knows_that_a_node_is_lost(stage: HandClockServer) ->
     stage.restart()
     stage.pass_s(10)
     assert node_states(stage)["node-1"] == "lost"
-    assert stage.job(job).devices == ("cpu:0", "cpu:1") and stage.job(job).state is State.RUNNING
+    assert stage.job(job).devices == ("cpu:0", "cpu:1") and stage.job(job).state is JobState.RUNNING

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.storage.records import JobRecord, OfferRecord, State
+from springtide.control.storage.records import JobRecord, OfferRecord
 from springtide.core.decisions import Status
+from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId
 from springtide.executors.fake import FakeJob
 
@@ -19,14 +20,14 @@ def stage(tmp_path: Path) -> HandClockServer:
     stage = HandClockServer(tmp_path, scripts={"wide": FakeJob(total_steps=400, speeds={1: 10.0, 2: 20.0})})
     known = stage.submit(run=WIDE, devices=2, deadline="10m")
     stage.pass_s(60)
-    assert stage.job(known.id).state is State.SUCCEEDED
+    assert stage.job(known.id).state is JobState.SUCCEEDED
     return stage
 
 
 def offer_to(stage: HandClockServer, user: str = "ann") -> tuple[JobRecord, OfferRecord]:
     """A job whose deadline is impossible, and its first offer."""
     record = stage.submit(run=WIDE, devices=2, deadline="2s", user=user)
-    assert record.state is State.OFFERED
+    assert record.state is JobState.OFFERED
     return record, stage.store.offers(record.id, "open")[0]
 
 
@@ -47,12 +48,12 @@ def take(stage: HandClockServer, job_id: str, offer_id: str | None = None) -> Jo
 def test_a_competitor_cannot_take_what_an_open_offer_reserves(stage: HandClockServer) -> None:
     record, offer = offer_to(stage)
     assert offer.reserved
-    assert compete(stage, offer).state is State.WAITLISTED
+    assert compete(stage, offer).state is JobState.WAITLISTED
     stage.pass_s(8)
     taken = take(stage, record.id)
-    assert (taken.state, taken.promised, taken.deadline_s) == (State.ADMITTED, True, offer.deadline_s)
+    assert (taken.state, taken.promised, taken.deadline_s) == (JobState.ADMITTED, True, offer.deadline_s)
     stage.pass_s(60)
-    assert (stage.job(record.id).state, stage.job(record.id).missed) == (State.SUCCEEDED, "")
+    assert (stage.job(record.id).state, stage.job(record.id).missed) == (JobState.SUCCEEDED, "")
 
 
 def test_without_the_offer_the_competitor_is_admitted(stage: HandClockServer) -> None:
@@ -65,9 +66,9 @@ def test_without_the_offer_the_competitor_is_admitted(stage: HandClockServer) ->
 def test_an_expired_offer_frees_its_devices_for_who_waits(stage: HandClockServer) -> None:
     record, _ = offer_to(stage)
     rival = stage.submit(run=WIDE, devices=2, deadline="45s", user="bob")
-    assert rival.state is State.WAITLISTED
+    assert rival.state is JobState.WAITLISTED
     stage.pass_s(12)
-    assert stage.job(record.id).state is State.DECLINED
+    assert stage.job(record.id).state is JobState.DECLINED
     assert stage.job(rival.id).promised
     assert JobId(record.id) not in stage.reconciler.context.world.jobs
     stage.pass_s(60)
@@ -86,13 +87,13 @@ def test_a_reservation_outlives_a_restart(stage: HandClockServer) -> None:
     stage.restart()
     view = stage.reconciler.context.world.jobs[JobId(record.id)]
     assert (view.status, view.promise is not None, view.answer_by_s) == (Status.OFFERED, True, offer.expires_s)
-    assert compete(stage, offer).state is State.WAITLISTED
+    assert compete(stage, offer).state is JobState.WAITLISTED
     assert take(stage, record.id).promised
 
 
 def test_accept_offer_takes_the_reservation_in_the_same_breath(stage: HandClockServer) -> None:
     record = stage.submit(run=WIDE, devices=2, deadline="2s", accept_offer=True)
-    assert (record.state, record.promised) == (State.ADMITTED, True)
+    assert (record.state, record.promised) == (JobState.ADMITTED, True)
     assert stage.store.offers(record.id)[0].state == "accepted"
     stage.pass_s(60)
     assert stage.job(record.id).missed == ""
@@ -119,7 +120,7 @@ def test_a_third_job_of_a_user_gets_no_offer(stage: HandClockServer) -> None:
     offer_to(stage)
     offer_to(stage)
     third = stage.submit(run=WIDE, devices=2, deadline="2s")
-    assert (third.state, stage.store.offers(third.id)) == (State.DECLINED, [])
+    assert (third.state, stage.store.offers(third.id)) == (JobState.DECLINED, [])
     assert offer_to(stage, "bob")
 
 

@@ -13,9 +13,9 @@ from springtide.control.api.prometheus import write_metrics
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.reconciler import FAILURES, RETRY_S
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.records import State
 from springtide.core.decisions import Answer, Decision, Snapshot, Status
 from springtide.core.job_file import check_job
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.policies.springtide import springtide
 
@@ -52,7 +52,7 @@ def test_a_newcomer_waits_and_is_answered_soon(stage: HandClockServer, fault: st
     before, jobs = stage.job(running).devices, dict(stage.reconciler.context.world.jobs)
     FAULTS.append(fault)
     record = stage.submit(run="python train.py long")
-    assert (record.state, record.reason, record.answered_s) == (State.WAITLISTED, "policy_failed", None)
+    assert (record.state, record.reason, record.answered_s) == (JobState.WAITLISTED, "policy_failed", None)
     assert "nothing was decided, and it is asked again" in record.sentence
     assert stage.job(running).devices == before
     assert {job: stage.reconciler.context.world.jobs[job].devices for job in jobs} == {
@@ -60,9 +60,9 @@ def test_a_newcomer_waits_and_is_answered_soon(stage: HandClockServer, fault: st
     }
     check_consistency(stage)
     stage.pass_s(2 * RETRY_S)
-    assert stage.job(record.id).state in (State.ADMITTED, State.RUNNING)
+    assert stage.job(record.id).state in (JobState.ADMITTED, JobState.RUNNING)
     stage.pass_s(100)
-    assert [stage.job(job).state for job in (running, record.id)] == [State.SUCCEEDED, State.SUCCEEDED]
+    assert [stage.job(job).state for job in (running, record.id)] == [JobState.SUCCEEDED, JobState.SUCCEEDED]
 
 
 def test_it_is_told_in_why_an_event_the_log_and_a_metric(
@@ -87,7 +87,7 @@ def test_a_change_asks_again_at_once(stage: HandClockServer) -> None:
     FAULTS.append("raises")
     first = stage.submit(run="python train.py long")
     second = stage.submit(run="python train.py long")
-    assert [stage.job(one.id).state for one in (first, second)] == [State.ADMITTED, State.ADMITTED]
+    assert [stage.job(one.id).state for one in (first, second)] == [JobState.ADMITTED, JobState.ADMITTED]
 
 
 def test_a_server_that_starts_anew_asks_again(stage: HandClockServer) -> None:
@@ -95,7 +95,7 @@ def test_a_server_that_starts_anew_asks_again(stage: HandClockServer) -> None:
     record = stage.submit(run="python train.py long")
     stage.restart()
     stage.reconciler.step()
-    assert stage.job(record.id).state is State.ADMITTED
+    assert stage.job(record.id).state is JobState.ADMITTED
 
 
 def test_a_drain_goes_on_when_the_policy_fails(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_drain_goes_on_when_the_policy_fails(tmp_path: Path) -> None:
     future.result(timeout=0)
     assert not {"cpu:2", "cpu:3"} & {name for one in stage.executor.running() for name in one.devices}
     stage.pass_s(120)
-    assert (stage.job(job).state, stage.job(job).missed) == (State.SUCCEEDED, "")
+    assert (stage.job(job).state, stage.job(job).missed) == (JobState.SUCCEEDED, "")
 
 
 def test_a_plan_says_that_the_policy_fails(stage: HandClockServer) -> None:
@@ -127,6 +127,6 @@ def test_over_http_nobody_gets_an_error(tmp_path: Path) -> None:
     with run_server(tmp_path, options) as server, connect(server) as client:
         FAULTS.append("raises")
         answer = client.submit(write_project(tmp_path / "p"), wait=False)
-        assert (answer["state"], answer["reason"]) == ("waitlisted", "policy_failed")
-        assert client.wait(answer["id"])["state"] == "succeeded"
-        assert client.server()["promises"] is False
+        assert (answer.state, answer.reason) == ("waitlisted", "policy_failed")
+        assert client.wait(answer.id).state == "succeeded"
+        assert client.server().document["promises"] is False

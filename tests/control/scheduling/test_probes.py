@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.storage.records import State
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import Probe
 
@@ -27,12 +27,12 @@ def test_a_job_that_cannot_be_measured_yet_is_waitlisted_with_the_time(stage: Ha
     assert promised.promised
     stage.pass_s(1)
     record = stage.submit(run=SHORT, deadline="5m")
-    assert (record.state, record.reason) == (State.WAITLISTED, "no_device_for_probe")
+    assert (record.state, record.reason) == (JobState.WAITLISTED, "no_device_for_probe")
     assert record.deadline_s is not None and record.answer_by_s == record.deadline_s - 25
     assert "expected in" in record.sentence and "the answer comes by" in record.sentence
     stage.pass_s(40)
     record = stage.job(record.id)
-    assert (record.state, record.promised, record.missed) == (State.SUCCEEDED, True, "")
+    assert (record.state, record.promised, record.missed) == (JobState.SUCCEEDED, True, "")
     assert stage.event_kinds(record.id)[:4] == ["submitted", "waitlisted", "probing", "probed"]
     assert stage.job(promised.id).missed == ""
 
@@ -44,13 +44,13 @@ def test_it_waits_across_a_restart(stage: HandClockServer) -> None:
     stage.reconciler.step()
     assert stage.job(record.id).answer_by_s == record.answer_by_s
     stage.pass_s(60)
-    assert stage.job(record.id).state is State.SUCCEEDED
+    assert stage.job(record.id).state is JobState.SUCCEEDED
 
 
 def test_a_hopeless_deadline_is_measured_later_and_declined_with_offers(stage: HandClockServer) -> None:
     stage.submit(run=WIDE, devices=2, deadline="30s")
     record = stage.submit(run=SHORT, deadline="2s")
-    assert record.state is State.WAITLISTED
+    assert record.state is JobState.WAITLISTED
     stage.pass_s(35)
     record = stage.job(record.id)
     assert record.reason == "deadline_too_tight"
@@ -65,10 +65,10 @@ def test_without_a_device_in_time_it_is_declined_with_its_reason(tmp_path: Path)
     scripts["wide"] = FakeJob(total_steps=400, speeds={1: 0.1, 2: 0.2})
     stage.submit(run=WIDE, devices=2, deadline="1000s")
     record = stage.submit(run=SHORT, deadline="60s")
-    assert record.state is State.WAITLISTED
+    assert record.state is JobState.WAITLISTED
     stage.pass_s(60, by_s=1.0)
     record = stage.job(record.id)
-    assert (record.state, record.reason) == (State.DECLINED, "no_device_for_probe")
+    assert (record.state, record.reason) == (JobState.DECLINED, "no_device_for_probe")
     assert [view for view in stage.reconciler.context.world.jobs if view.endswith(record.id)] == []
 
 
@@ -77,7 +77,7 @@ def test_a_waiting_job_can_be_cancelled(stage: HandClockServer) -> None:
     record = stage.submit(run=SHORT, deadline="5m")
     stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
     stage.pass_s(3)
-    assert stage.job(record.id).state is State.CANCELLED
+    assert stage.job(record.id).state is JobState.CANCELLED
 
 
 def test_best_effort_work_makes_way_for_a_bounded_probe(stage: HandClockServer) -> None:
@@ -85,7 +85,7 @@ def test_best_effort_work_makes_way_for_a_bounded_probe(stage: HandClockServer) 
     stage.pass_s(3)
     assert len(stage.job(guest.id).devices) == 2
     record = stage.submit(run=SHORT, deadline="5m")
-    assert (record.state, len(record.devices) > 0) == (State.PROBING, True)
+    assert (record.state, len(record.devices) > 0) == (JobState.PROBING, True)
     probe = stage.executor.courses[record.id].order
     assert isinstance(probe, Probe)
     assert (probe.max_steps, probe.max_s) == (30, 15.0)

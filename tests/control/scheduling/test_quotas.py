@@ -7,9 +7,10 @@ from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling import submissions
 from springtide.control.scheduling.submissions import LimitError, Submission
-from springtide.control.storage.records import JobRecord, State, UserRecord
+from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.core.curves import Curve
 from springtide.core.job_file import check_job
+from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.executors.fake import FakeJob
 
@@ -33,13 +34,13 @@ def make_known(stage: HandClockServer) -> None:
 def test_a_job_that_was_unknown_is_measured_and_then_declined(stage: HandClockServer) -> None:
     limit(stage, 10.0)
     record = stage.submit(run=RUN, deadline="1h")
-    assert record.state is State.PROBING
+    assert record.state is JobState.PROBING
     stage.pass_s(20)
     record = stage.job(record.id)
-    assert (record.state, record.reason) == (State.DECLINED, "quota_exceeded")
+    assert (record.state, record.reason) == (JobState.DECLINED, "quota_exceeded")
     assert "of the quota of 10, 10 are left for user ann, which is enough for" in record.sentence
     assert stage.executor.running() == ()
-    assert stage.submit(run=RUN, deadline="1h", user="bob").state is State.ADMITTED
+    assert stage.submit(run=RUN, deadline="1h", user="bob").state is JobState.ADMITTED
 
 
 def test_jobs_that_come_together_count_together(stage: HandClockServer) -> None:
@@ -54,7 +55,7 @@ def test_jobs_that_come_together_count_together(stage: HandClockServer) -> None:
     ]
     stage.reconciler.step()
     states = [stage.job(future.result(timeout=0)).state for future in asked]
-    assert states == [State.ADMITTED, State.DECLINED, State.DECLINED, State.DECLINED]
+    assert states == [JobState.ADMITTED, JobState.DECLINED, JobState.DECLINED, JobState.DECLINED]
 
 
 def test_a_plan_says_what_a_submission_would_be_told(stage: HandClockServer) -> None:
@@ -76,7 +77,7 @@ def test_a_job_goes_on_only_within_the_limits(stage: HandClockServer) -> None:
     limit(stage, most_active=0)
     with pytest.raises(LimitError, match="the limit is 0"):
         stage.operations.resume(record.id)
-    assert stage.job(record.id).state is State.CANCELLED
+    assert stage.job(record.id).state is JobState.CANCELLED
     limit(stage)
     stage.operations.resume(record.id)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling.reconciler import IDLE_POLL_S, LEAD_S
-from springtide.control.storage.records import State
+from springtide.core.job_states import JobState
 from springtide.errors import ExecutorError, JobError
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import Instruction, Start
@@ -27,19 +27,19 @@ def run_known(stage: HandClockServer, script: str = "short") -> None:
     """Let one job run to its end, so that its speed is known afterwards."""
     record = stage.submit(run=f"python train.py {script}", deadline="10m")
     stage.pass_s(60)
-    assert stage.job(record.id).state is State.SUCCEEDED
+    assert stage.job(record.id).state is JobState.SUCCEEDED
 
 
 def test_an_unknown_job_is_probed_then_promised_then_kept(stage: HandClockServer) -> None:
     record = stage.submit(run="python train.py short", deadline="5m")
-    assert (record.state, record.reason) == (State.PROBING, "unknown_speed")
+    assert (record.state, record.reason) == (JobState.PROBING, "unknown_speed")
     stage.pass_s(5)
     record = stage.job(record.id)
-    assert (record.state, record.promised, record.reason) == (State.RUNNING, True, "promised")
+    assert (record.state, record.promised, record.reason) == (JobState.RUNNING, True, "promised")
     assert "25 % more time" in record.sentence
     stage.pass_s(30)
     record = stage.job(record.id)
-    assert (record.state, record.step, record.missed) == (State.SUCCEEDED, 100, "")
+    assert (record.state, record.step, record.missed) == (JobState.SUCCEEDED, 100, "")
     assert record.finished_s is not None and record.deadline_s is not None
     assert record.finished_s < record.deadline_s
     assert stage.event_kinds(record.id) == [
@@ -57,28 +57,28 @@ def test_an_unknown_job_is_probed_then_promised_then_kept(stage: HandClockServer
 def test_a_known_job_is_answered_at_once_also_with_other_total_steps(stage: HandClockServer) -> None:
     run_known(stage)
     record = stage.submit(run="python train.py short", deadline="5m", steps=50)
-    assert (record.state, record.total_steps) == (State.ADMITTED, 50)
+    assert (record.state, record.total_steps) == (JobState.ADMITTED, 50)
     assert stage.submit(run="python train.py other", deadline="5m").reason in ("unknown_speed", "no_device_for_probe")
 
 
 def test_a_best_effort_job_is_admitted_without_a_probe_or_a_promise(stage: HandClockServer) -> None:
     record = stage.submit(run="python train.py short")
-    assert (record.state, record.promised, record.deadline_s) == (State.ADMITTED, False, None)
+    assert (record.state, record.promised, record.deadline_s) == (JobState.ADMITTED, False, None)
     stage.pass_s(30)
-    assert stage.job(record.id).state is State.SUCCEEDED
+    assert stage.job(record.id).state is JobState.SUCCEEDED
 
 
 def test_an_impossible_deadline_is_declined_with_offers_and_the_first_can_be_taken(stage: HandClockServer) -> None:
     run_known(stage)
     record = stage.submit(run="python train.py short", deadline="2s")
-    assert (record.state, record.reason) == (State.OFFERED, "deadline_too_tight")
+    assert (record.state, record.reason) == (JobState.OFFERED, "deadline_too_tight")
     offers = stage.store.offers(record.id, "open")
     assert offers[0].kind == "deadline"
     stage.pass_s(5)
     stage.reconciler.call(lambda: stage.operations.accept(record.id, None))
     stage.reconciler.step()
     record = stage.job(record.id)
-    assert (record.state, record.promised, record.deadline_s) == (State.ADMITTED, True, offers[0].deadline_s)
+    assert (record.state, record.promised, record.deadline_s) == (JobState.ADMITTED, True, offers[0].deadline_s)
     stage.pass_s(60)
     assert stage.job(record.id).missed == ""
     assert stage.store.offers(record.id)[0].state == "accepted"
@@ -87,22 +87,22 @@ def test_an_impossible_deadline_is_declined_with_offers_and_the_first_can_be_tak
 def test_accept_offer_takes_the_nearest_offer_in_the_same_breath(stage: HandClockServer) -> None:
     run_known(stage)
     record = stage.submit(run="python train.py short", deadline="2s", accept_offer=True)
-    assert (record.state, record.promised) == (State.ADMITTED, True)
+    assert (record.state, record.promised) == (JobState.ADMITTED, True)
 
 
 def test_accept_offer_also_counts_after_a_probe(stage: HandClockServer) -> None:
     record = stage.submit(run="python train.py short", deadline="2s", accept_offer=True)
-    assert record.state is State.PROBING
+    assert record.state is JobState.PROBING
     stage.pass_s(60)
     record = stage.job(record.id)
-    assert (record.state, record.promised, record.missed) == (State.SUCCEEDED, True, "")
+    assert (record.state, record.promised, record.missed) == (JobState.SUCCEEDED, True, "")
 
 
 def test_offers_expire_and_the_job_is_then_declined(stage: HandClockServer) -> None:
     run_known(stage)
     record = stage.submit(run="python train.py short", deadline="2s")
     stage.pass_s(20)
-    assert stage.job(record.id).state is State.DECLINED
+    assert stage.job(record.id).state is JobState.DECLINED
     assert {offer.state for offer in stage.store.offers(record.id)} == {"expired"}
     assert "offer_expired" in stage.event_kinds(record.id)
 
@@ -110,8 +110,8 @@ def test_offers_expire_and_the_job_is_then_declined(stage: HandClockServer) -> N
 def test_a_user_has_at_most_two_jobs_with_open_offers(stage: HandClockServer) -> None:
     run_known(stage)
     states = [stage.submit(run="python train.py short", deadline="2s").state for _ in range(3)]
-    assert states == [State.OFFERED, State.OFFERED, State.DECLINED]
-    assert stage.submit(user="bob", run="python train.py short", deadline="2s").state is State.OFFERED
+    assert states == [JobState.OFFERED, JobState.OFFERED, JobState.DECLINED]
+    assert stage.submit(user="bob", run="python train.py short", deadline="2s").state is JobState.OFFERED
 
 
 def test_jobs_share_devices_and_grow_again(stage: HandClockServer) -> None:
@@ -137,7 +137,7 @@ def test_a_killed_worker_recovers_and_loses_only_what_was_not_saved(stage: HandC
     assert record.faults == 1
     stage.pass_s(60)
     record = stage.job(record.id)
-    assert (record.state, record.step) == (State.SUCCEEDED, 400)
+    assert (record.state, record.step) == (JobState.SUCCEEDED, 400)
     assert 0 <= record.lost_steps <= 10
 
 
@@ -146,7 +146,7 @@ def test_a_crashing_script_fails_after_its_retries_with_its_reason(tmp_path: Pat
     record = stage.submit(run="python train.py bad", retry={"max": 2})
     stage.pass_s(30)
     record = stage.job(record.id)
-    assert (record.state, record.reason, record.faults, record.exit_code) == (State.FAILED, "crashed", 2, 1)
+    assert (record.state, record.reason, record.faults, record.exit_code) == (JobState.FAILED, "crashed", 2, 1)
     assert stage.executor.running() == ()
 
 
@@ -154,7 +154,7 @@ def test_a_probe_that_crashes_fails_the_job(tmp_path: Path) -> None:
     stage = HandClockServer(tmp_path, scripts={"bad": FakeJob(crashes_at=5)})
     record = stage.submit(run="python train.py bad", deadline="5m", retry={"max": 0})
     stage.pass_s(10)
-    assert stage.job(record.id).state is State.FAILED
+    assert stage.job(record.id).state is JobState.FAILED
     assert sum(mask.bit_count() for mask in stage.reconciler.context.world.free_masks) == 2
 
 
@@ -163,13 +163,13 @@ def test_a_cancelled_job_gives_its_devices_back_and_can_be_resumed(stage: HandCl
     stage.pass_s(5)
     stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
     stage.reconciler.step()
-    assert stage.job(record.id).state is State.CANCELLED
+    assert stage.job(record.id).state is JobState.CANCELLED
     stage.pass_s(1)
     assert stage.executor.running() == ()
     stage.reconciler.call(lambda: stage.operations.resume(record.id))
     stage.pass_s(60)
     resumed = stage.job(record.id)
-    assert (resumed.state, resumed.step) == (State.SUCCEEDED, 400)
+    assert (resumed.state, resumed.step) == (JobState.SUCCEEDED, 400)
     starts = [event for event in stage.store.events(record.id) if event.kind == "started"]
     assert starts[-1].data["step"] > 0
 
@@ -187,10 +187,10 @@ def test_a_job_slower_than_measured_is_at_risk_early_and_missed_at_its_deadline(
     assert "at_risk" in stage.event_kinds(record.id)
     stage.pass_s(25)
     record = stage.job(record.id)
-    assert (record.missed, record.state) == ("slower_than_measured", State.RUNNING)
+    assert (record.missed, record.state) == ("slower_than_measured", JobState.RUNNING)
     stage.pass_s(120)
     record = stage.job(record.id)
-    assert (record.state, record.missed) == (State.SUCCEEDED, "slower_than_measured")
+    assert (record.state, record.missed) == (JobState.SUCCEEDED, "slower_than_measured")
 
 
 def test_a_spent_budget_pauses_the_job_and_says_so(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_spent_budget_pauses_the_job_and_says_so(tmp_path: Path) -> None:
     record = stage.submit(run="python train.py long", budget="10 USD", devices=1)
     stage.pass_s(20)
     record = stage.job(record.id)
-    assert (record.state, record.reason, record.devices) == (State.PAUSED, "budget", ())
+    assert (record.state, record.reason, record.devices) == (JobState.PAUSED, "budget", ())
     assert stage.executor.running() == ()
 
 
@@ -223,7 +223,7 @@ def test_what_no_policy_could_grant_is_declined_with_its_reason(
     stage: HandClockServer, keys: dict[str, Any], reason: str
 ) -> None:
     record = stage.submit(**keys)
-    assert (record.state, record.reason) == (State.DECLINED, reason)
+    assert (record.state, record.reason) == (JobState.DECLINED, reason)
     assert record.sentence
 
 
@@ -254,7 +254,7 @@ def test_a_jump_of_the_wall_clock_breaks_no_promise(stage: HandClockServer) -> N
     stage.restart()
     stage.pass_s(60)
     record = stage.job(record.id)
-    assert (record.state, record.missed) == (State.SUCCEEDED, "")
+    assert (record.state, record.missed) == (JobState.SUCCEEDED, "")
 
 
 def test_a_restarted_server_adopts_what_runs_and_starts_nothing_twice(stage: HandClockServer) -> None:
@@ -265,7 +265,7 @@ def test_a_restarted_server_adopts_what_runs_and_starts_nothing_twice(stage: Han
     stage.reconciler.step()
     assert stage.job(record.id).generation == before.generation
     stage.pass_s(60)
-    assert stage.job(record.id).state is State.SUCCEEDED
+    assert stage.job(record.id).state is JobState.SUCCEEDED
     assert stage.event_kinds(record.id).count("started") == 1
 
 
@@ -279,7 +279,7 @@ def test_an_end_during_the_servers_absence_counts_from_when_it_happened(stage: H
     stage.restart()
     stage.pass_s(3)
     record = stage.job(record.id)
-    assert (record.state, record.missed) == (State.SUCCEEDED, "")
+    assert (record.state, record.missed) == (JobState.SUCCEEDED, "")
 
 
 def test_orders_that_were_stored_but_not_sent_are_sent_after_a_restart(stage: HandClockServer) -> None:
@@ -291,7 +291,7 @@ def test_orders_that_were_stored_but_not_sent_are_sent_after_a_restart(stage: Ha
     stage.executor.apply = apply  # type: ignore[method-assign]
     stage.restart()
     stage.pass_s(30)
-    assert stage.job(record.id).state is State.SUCCEEDED
+    assert stage.job(record.id).state is JobState.SUCCEEDED
     assert stage.store.list_instructions() == []
 
 
@@ -308,10 +308,10 @@ def test_an_order_that_is_refused_for_ever_fails_its_job_and_keeps_no_other_back
     other = stage.submit(run="python train.py short")
     stage.pass_s(40)
     ended = stage.job(cursed.id)
-    assert (ended.state, ended.reason, ended.devices) == (State.FAILED, "refused_by_executor", ())
+    assert (ended.state, ended.reason, ended.devices) == (JobState.FAILED, "refused_by_executor", ())
     assert "no such interpreter" in ended.sentence
     assert "order_refused" in stage.event_kinds(cursed.id)
-    assert stage.job(other.id).state is State.SUCCEEDED
+    assert stage.job(other.id).state is JobState.SUCCEEDED
     assert stage.store.list_instructions() == []
 
 
@@ -321,7 +321,7 @@ def test_a_job_that_the_executor_forgot_is_started_again(stage: HandClockServer)
     stage.executor.courses.clear()
     stage.pass_s(60)
     record = stage.job(record.id)
-    assert (record.state, record.faults) == (State.SUCCEEDED, 1)
+    assert (record.state, record.faults) == (JobState.SUCCEEDED, 1)
     assert "lost" in stage.event_kinds(record.id)
 
 
@@ -367,8 +367,11 @@ def test_whatever_happens_no_job_is_lost_or_runs_twice(
     check_consistency(stage)
     for job_id in submitted:
         record = stage.job(job_id)
-        assert record.state in (State.SUCCEEDED, State.CANCELLED, State.DECLINED), (record, stage.event_kinds(job_id))
-        if record.state is State.SUCCEEDED:
+        assert record.state in (JobState.SUCCEEDED, JobState.CANCELLED, JobState.DECLINED), (
+            record,
+            stage.event_kinds(job_id),
+        )
+        if record.state is JobState.SUCCEEDED:
             assert record.step == record.total_steps
             assert record.missed == ""
     assert stage.executor.running() == ()
@@ -407,5 +410,5 @@ def test_two_jobs_do_not_share_a_checkpoint_folder(stage: HandClockServer) -> No
     with pytest.raises(JobError, match=f"in use by job {first.name}"):
         stage.submit(checkpoint={"dir": str(stage.folder / "shared") + "/"})
     stage.pass_s(60)
-    assert stage.job(first.id).state is State.SUCCEEDED
+    assert stage.job(first.id).state is JobState.SUCCEEDED
     assert stage.submit(checkpoint=shared).active

@@ -7,8 +7,9 @@ from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.records import JobRecord, State
+from springtide.control.storage.records import JobRecord
 from springtide.core.job_file import check_job
+from springtide.core.job_states import JobState
 from springtide.errors import JobError
 from springtide.executors.fake import FakeJob
 from springtide.policies import POLICIES
@@ -54,7 +55,7 @@ def test_a_promise_rests_on_the_steps_that_are_left(stage: HandClockServer) -> N
     cancel(stage, record)
     put_checkpoint(stage, record, 300)
     resumed = resume(stage, record)
-    assert (resumed.state, resumed.promised, resumed.step) == (State.ADMITTED, True, 300)
+    assert (resumed.state, resumed.promised, resumed.step) == (JobState.ADMITTED, True, 300)
     assert resumed.expected_s is not None and used.expected_s is not None
     assert resumed.expected_s - stage.source.wall < 100 / 400 * (used.expected_s - used.submitted_s)
     assert stage.store.events(record.id)[-3].sentence == "goes on from step 300"
@@ -77,7 +78,7 @@ def test_device_seconds_go_on_counting(stage: HandClockServer) -> None:
     resume(stage, record)
     stage.pass_s(60)
     ended = stage.job(record.id)
-    assert ended.state is State.SUCCEEDED
+    assert ended.state is JobState.SUCCEEDED
     assert ended.served > before + 10
 
 
@@ -86,12 +87,12 @@ def test_a_budget_that_was_spent_counts_anew(tmp_path: Path) -> None:
     stage = HandClockServer(tmp_path, scripts=dict(SCRIPTS), options=options)
     record = stage.submit(run=RUN, budget="10 USD", devices=1)
     stage.pass_s(20)
-    assert stage.job(record.id).state is State.PAUSED
+    assert stage.job(record.id).state is JobState.PAUSED
     resume(stage, record)
     stage.pass_s(5)
-    assert stage.job(record.id).state is State.RUNNING
+    assert stage.job(record.id).state is JobState.RUNNING
     stage.pass_s(10)
-    assert (stage.job(record.id).state, stage.job(record.id).reason) == (State.PAUSED, "budget")
+    assert (stage.job(record.id).state, stage.job(record.id).reason) == (JobState.PAUSED, "budget")
 
 
 def test_a_deadline_that_has_passed_is_told(stage: HandClockServer) -> None:
@@ -99,7 +100,7 @@ def test_a_deadline_that_has_passed_is_told(stage: HandClockServer) -> None:
     cancel(stage, record)
     stage.pass_s(70)
     resumed = resume(stage, record)
-    assert (resumed.state, resumed.deadline_s, resumed.promised) == (State.ADMITTED, None, False)
+    assert (resumed.state, resumed.deadline_s, resumed.promised) == (JobState.ADMITTED, None, False)
     told = next(event for event in stage.store.events(record.id) if event.kind == "resumed")
     assert told.sentence.endswith("its deadline has passed, so it is best effort now")
 
@@ -111,8 +112,8 @@ def test_secrets_are_needed_again_after_an_end(stage: HandClockServer) -> None:
     assert not stage.state_dir.secrets_file(record.id).exists()
     with pytest.raises(JobError, match="secret KEY has no value; set it in the environment you submit or resume from"):
         resume(stage, record)
-    assert stage.job(record.id).state is State.CANCELLED
-    assert resume(stage, record, {"KEY": "hunter3", "OTHER": "x"}).state is State.ADMITTED
+    assert stage.job(record.id).state is JobState.CANCELLED
+    assert resume(stage, record, {"KEY": "hunter3", "OTHER": "x"}).state is JobState.ADMITTED
     assert stage.state_dir.secrets_file(record.id).read_text() == '{"KEY": "hunter3"}'
 
 
@@ -120,13 +121,13 @@ def test_the_secrets_of_a_declined_job_go_when_its_offers_do(stage: HandClockSer
     stage.submit(run=RUN, deadline="1h", devices=1)
     stage.pass_s(100)
     at_once = submit(stage, {"KEY": "hunter2"}, secrets=["KEY"], devices=3)
-    assert at_once.state is State.DECLINED
+    assert at_once.state is JobState.DECLINED
     assert not stage.state_dir.secrets_file(at_once.id).exists()
     offered = submit(stage, {"KEY": "hunter2"}, secrets=["KEY"], deadline="2s", devices=1)
-    assert offered.state is State.OFFERED
+    assert offered.state is JobState.OFFERED
     assert stage.state_dir.secrets_file(offered.id).exists()
     stage.pass_s(120, by_s=5)
-    assert stage.job(offered.id).state is State.DECLINED
+    assert stage.job(offered.id).state is JobState.DECLINED
     assert not stage.state_dir.secrets_file(offered.id).exists()
 
 
@@ -142,4 +143,4 @@ def test_a_job_may_be_cancelled_before_any_policy_hears_of_it(tmp_path: Path, po
     stage.reconciler.step()
     for future in asked:
         future.result(timeout=0)
-    assert stage.job(ids[0]).state is State.CANCELLED
+    assert stage.job(ids[0]).state is JobState.CANCELLED

@@ -9,10 +9,11 @@ import pytest
 
 from springtide.control.storage import housekeeping
 from springtide.control.storage.housekeeping import DAY_S, collect, list_garbage, list_usage
-from springtide.control.storage.records import JobRecord, State
+from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_file import JobFile
+from springtide.core.job_states import JobState
 
 NOW_S = 1000 * DAY_S
 
@@ -29,7 +30,7 @@ def store(home: StateDir) -> Iterator[Store]:
     store.close()
 
 
-def put_job(home: StateDir, store: Store, job_id: str, state: State, ended_days_ago: float | None = None) -> None:
+def put_job(home: StateDir, store: Store, job_id: str, state: JobState, ended_days_ago: float | None = None) -> None:
     """A job with three checkpoints, output, a probe, secrets and code, last touched long ago."""
     finished_s = None if ended_days_ago is None else NOW_S - ended_days_ago * DAY_S
     number = store.next_seq()
@@ -62,18 +63,18 @@ ALL = ["output", "probe", "secrets.json", "step-000000001", "step-000000002", "s
 @pytest.mark.parametrize(
     ("state", "days", "kept"),
     [
-        (State.RUNNING, None, ALL),
-        (State.PAUSED, None, ALL),
-        (State.SUCCEEDED, 1, ["output", "step-000000003"]),
-        (State.SUCCEEDED, 89, ["output", "step-000000003"]),
-        (State.SUCCEEDED, 91, []),
-        (State.CANCELLED, 6, ["output", "step-000000003"]),
-        (State.CANCELLED, 8, ["output"]),
-        (State.FAILED, 8, ["output", "step-000000003"]),
+        (JobState.RUNNING, None, ALL),
+        (JobState.PAUSED, None, ALL),
+        (JobState.SUCCEEDED, 1, ["output", "step-000000003"]),
+        (JobState.SUCCEEDED, 89, ["output", "step-000000003"]),
+        (JobState.SUCCEEDED, 91, []),
+        (JobState.CANCELLED, 6, ["output", "step-000000003"]),
+        (JobState.CANCELLED, 8, ["output"]),
+        (JobState.FAILED, 8, ["output", "step-000000003"]),
     ],
 )
 def test_a_job_keeps_what_it_may(
-    home: StateDir, store: Store, state: State, days: float | None, kept: list[str]
+    home: StateDir, store: Store, state: JobState, days: float | None, kept: list[str]
 ) -> None:
     put_job(home, store, "job", state, days)
     listed = list_garbage(home, store, NOW_S)
@@ -86,7 +87,7 @@ def test_a_job_keeps_what_it_may(
 
 
 def test_what_may_still_be_needed_is_left_alone_for_an_hour(home: StateDir, store: Store) -> None:
-    put_job(home, store, "job", State.CANCELLED, 0.0)
+    put_job(home, store, "job", JobState.CANCELLED, 0.0)
     half = home.checkpoints("job") / ".writing-4-77"
     uploaded, submitted = home.code / "just-uploaded", home.jobs / "just-submitted"
     for folder in (half, uploaded, submitted):
@@ -101,7 +102,7 @@ def test_what_may_still_be_needed_is_left_alone_for_an_hour(home: StateDir, stor
 def test_a_server_keeps_house_until_it_ends(
     home: StateDir, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put_job(home, store, "job", State.SUCCEEDED, 91)
+    put_job(home, store, "job", JobState.SUCCEEDED, 91)
     ended = Event()
     rounds: list[float] = []
 
@@ -122,7 +123,7 @@ def test_a_server_keeps_house_until_it_ends(
 
 
 def test_usage_counts_every_file(home: StateDir, store: Store) -> None:
-    put_job(home, store, "job", State.SUCCEEDED, 1)
+    put_job(home, store, "job", JobState.SUCCEEDED, 1)
     home.log.write_text("x" * 5000)
     pieces = list_usage(home)
     assert {piece.kind for piece in pieces} == {"database", "server", "code", "checkpoints", "output", "probe"}

@@ -14,8 +14,9 @@ import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.storage.migrations import VERSION, read_version
-from springtide.control.storage.records import State, UserRecord
+from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Store
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 
 REQUIRED = "SPRINGTIDE_POSTGRES" in os.environ
@@ -61,7 +62,7 @@ def test_a_platform_lives_and_restarts_on_postgresql(database: str, tmp_path: Pa
     stage.pass_s(5)
     stage.restart()
     stage.pass_s(60)
-    assert (stage.job(first.id).state, stage.job(first.id).missed) == (State.SUCCEEDED, "")
+    assert (stage.job(first.id).state, stage.job(first.id).missed) == (JobState.SUCCEEDED, "")
     assert [event.seq for event in stage.store.events()] == sorted(event.seq for event in stage.store.events())
     declined = stage.submit(run="python train.py short", deadline="1s")
     assert stage.store.offers(declined.id, "open")[0].reserved

@@ -15,16 +15,16 @@ from springtide.control.storage.records import (
     OfferRecord,
     PlanRecord,
     SpeedRecord,
-    State,
     UserRecord,
 )
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_file import JobFile
+from springtide.core.job_states import JobState
 from springtide.errors import StateError
 
 
 def make_job(number: int, **fields: object) -> JobRecord:
-    record = JobRecord(f"id{number}", f"job-{number}", "ann", State.ADMITTED, JobFile(run="x"), 1.0, seq=number)
+    record = JobRecord(f"id{number}", f"job-{number}", "ann", JobState.ADMITTED, JobFile(run="x"), 1.0, seq=number)
     return replace(record, **fields)  # type: ignore[arg-type]
 
 
@@ -76,7 +76,9 @@ def test_jobs_are_found_by_id_name_and_unique_beginning(store: Store) -> None:
 
 def test_lists_are_newest_first_and_paged(store: Store) -> None:
     store.write(
-        Batch(jobs={f"id{n}": make_job(n, state=State.SUCCEEDED if n % 2 else State.RUNNING) for n in range(1, 7)})
+        Batch(
+            jobs={f"id{n}": make_job(n, state=JobState.SUCCEEDED if n % 2 else JobState.RUNNING) for n in range(1, 7)}
+        )
     )
     assert [job.seq for job in store.list_jobs(limit=2)] == [6, 5]
     assert [job.seq for job in store.list_jobs(limit=2, before=5)] == [4, 3]
@@ -86,7 +88,7 @@ def test_lists_are_newest_first_and_paged(store: Store) -> None:
 
 
 def test_old_jobs_and_events_are_pruned_but_never_active_ones(store: Store) -> None:
-    ended = make_job(1, state=State.SUCCEEDED, finished_s=10.0)
+    ended = make_job(1, state=JobState.SUCCEEDED, finished_s=10.0)
     store.write(Batch(jobs={"id1": ended, "id2": make_job(2, finished_s=10.0)}, events=[EventRecord(1.0, "k", "s")]))
     assert store.prune(20.0) == (["id1"], 1)
     assert store.job("id2") is not None

@@ -140,6 +140,11 @@ def test_a_newcomer_goes_where_it_can_start_then_where_it_is_fastest() -> None:
     assert log.mixes == {"j0": [{"a100": 4}], "j1": [{"t4": 4}]}
 
 
+def test_a_newcomer_goes_where_it_would_be_in_time_though_another_type_is_idle() -> None:
+    log = run("edf", [make_job(0, 100, deadline_s=100), make_job(1, 30, 1, deadline_s=10)])
+    assert log.mixes["j1"] == [{"a100": 4}] and log.finishes["j1"] <= 10
+
+
 def test_a_newcomer_declined_on_one_type_is_tried_on_the_next() -> None:
     log = run("elasticflow", [make_job(0, 40, deadline_s=10.1), make_job(1, 16, 1, 13)])
     assert [log.answers[name].reason for name in ("j0", "j1")] == ["promised", "promised"]

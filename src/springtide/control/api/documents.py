@@ -8,8 +8,9 @@ from typing import Any
 
 from springtide.control.scheduling.operations import Forecast
 from springtide.control.scheduling.sentences import tell_offer
-from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, State, UserRecord
+from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, UserRecord
 from springtide.core.durations import show_instant, show_instants
+from springtide.core.job_states import JobState
 
 SCHEMA = 1
 
@@ -56,7 +57,7 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
         "step": record.step,
         "total_steps": record.total_steps,
         "logical_workers": record.logical_workers,
-        "share": 0 if record.state is State.PROBING else len(record.devices),
+        "share": 0 if record.state is JobState.PROBING else len(record.devices),
         "devices": list(record.devices),
         "rescales": record.rescales,
         "faults": record.faults,
@@ -78,9 +79,9 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
 
 def find_answer(record: JobRecord) -> str:
     """What the job was told: admitted, waitlisted, declined, or that it is being probed."""
-    if record.state in (State.OFFERED, State.DECLINED):
+    if record.state in (JobState.OFFERED, JobState.DECLINED):
         return "declined"
-    return str(record.state) if record.state in (State.PROBING, State.WAITLISTED) else "admitted"
+    return str(record.state) if record.state in (JobState.PROBING, JobState.WAITLISTED) else "admitted"
 
 
 def find_slack(record: JobRecord) -> float | None:
@@ -95,7 +96,7 @@ def find_met(record: JobRecord) -> bool | None:
         return None
     if record.missed:
         return False
-    return True if record.state is State.SUCCEEDED else None
+    return True if record.state is JobState.SUCCEEDED else None
 
 
 def find_served(record: JobRecord, now_s: float) -> float:

@@ -6,8 +6,9 @@ Reads records and events only; the same precedence always: ended, conditions, an
 from dataclasses import dataclass
 
 from springtide.control.scheduling.sentences import tell_offer
-from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, State
+from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord
 from springtide.core.durations import show_instant, show_span
+from springtide.core.job_states import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +35,21 @@ def explain(
     record: JobRecord, offers: list[OfferRecord], events: list[EventRecord], others: list[JobRecord], now_s: float
 ) -> Explanation:
     """Why a job is where it is. `others` are the active jobs beside it."""
-    if record.state in (State.OFFERED, State.DECLINED):
+    if record.state in (JobState.OFFERED, JobState.DECLINED):
         return explain_decline(record, offers, now_s)
     if not record.active:
         return explain_end(record, events, now_s)
-    if record.state is State.PAUSED:
+    if record.state is JobState.PAUSED:
         return Explanation(record.reason, f"it is paused: {record.sentence}", f"springtide resume {record.name}")
     for kind in ("at_risk", "recovering", "checkpoint_failing", "rescaling"):
         condition = record.condition(kind)
         if condition is not None:
             facts = tell_facts(record, events, now_s)
             return Explanation(kind, condition.sentence, tell_remedy(kind, record), facts)
-    if record.state is State.PROBING:
+    if record.state is JobState.PROBING:
         where = f"on {', '.join(record.devices)}" if record.devices else "as soon as a device is free"
         return Explanation("unknown_speed", f"nobody has measured this code yet; a probe of at most 15 s runs {where}")
-    if record.state is State.WAITLISTED:
+    if record.state is JobState.WAITLISTED:
         return Explanation(record.reason, record.sentence, "nothing to do: the answer will come by itself")
     if not record.devices:
         return explain_waiting(record, others, now_s)
@@ -66,12 +67,12 @@ def explain_decline(record: JobRecord, offers: list[OfferRecord], now_s: float) 
 def explain_end(record: JobRecord, events: list[EventRecord], now_s: float) -> Explanation:
     """How a job ended."""
     remedies = {
-        State.FAILED: f"read its last lines with: springtide logs {record.name}",
-        State.CANCELLED: f"go on from its last checkpoint with: springtide resume {record.name}",
+        JobState.FAILED: f"read its last lines with: springtide logs {record.name}",
+        JobState.CANCELLED: f"go on from its last checkpoint with: springtide resume {record.name}",
     }
-    is_done = record.state is State.SUCCEEDED
+    is_done = record.state is JobState.SUCCEEDED
     sentence = (
-        f"it was {record.sentence}" if record.state is State.CANCELLED else f"it {record.state}: {record.sentence}"
+        f"it was {record.sentence}" if record.state is JobState.CANCELLED else f"it {record.state}: {record.sentence}"
     )
     if is_done and record.promised and record.deadline_s is not None and record.finished_s is not None:
         early_s = record.deadline_s - record.finished_s

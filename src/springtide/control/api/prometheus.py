@@ -9,8 +9,9 @@ from prometheus_client.registry import Collector
 
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.reconciler import FAILURES
-from springtide.control.storage.records import JobOutcome, JobRecord, State
+from springtide.control.storage.records import JobOutcome, JobRecord
 from springtide.control.storage.store import Store
+from springtide.core.job_states import JobState
 
 
 class Numbers(Collector):
@@ -24,7 +25,7 @@ class Numbers(Collector):
     def collect(self) -> list[Metric]:
         """Every metric with its value now."""
         active = self.store.active_jobs()
-        ran = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+        ran = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
         ended = [outcome for outcome in self.store.list_outcomes() if outcome.state in ran]
         return [
             self.jobs(),
@@ -39,7 +40,7 @@ class Numbers(Collector):
         """Jobs by state."""
         family = GaugeMetricFamily("springtide_jobs", "Jobs by state.", labels=["state"])
         counts = self.store.count_jobs()
-        for state in State:
+        for state in JobState:
             family.add_metric([str(state)], counts.get(str(state), 0))
         return family
 
@@ -47,7 +48,7 @@ class Numbers(Collector):
         """Promises kept and missed, the least slack of those that are open, and how good predictions were."""
         promised = [record for record in ended if record.promised]
         met = CounterMetricFamily("springtide_deadline_met", "Promises kept.")
-        met.add_metric([], sum(record.state is State.SUCCEEDED and not record.missed for record in promised))
+        met.add_metric([], sum(record.state is JobState.SUCCEEDED and not record.missed for record in promised))
         missed = CounterMetricFamily("springtide_deadline_missed", "Promises missed, by cause.", labels=["cause"])
         causes: dict[str, int] = {"faults": 0, "slower_than_measured": 0}
         for cause in (*(outcome.missed for outcome in promised), *(record.missed for record in active)):
@@ -77,7 +78,7 @@ class Numbers(Collector):
             and record.expected_s is not None
             and record.answered_s is not None
             and record.expected_s > record.answered_s
-            and record.state is State.SUCCEEDED
+            and record.state is JobState.SUCCEEDED
         ]
         family.add_metric([], count_value=len(ratios), sum_value=sum(map(abs, ratios)))
         return family

@@ -38,9 +38,10 @@ from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage import job_logs
 from springtide.control.storage.archives import check_archive, unpack
-from springtide.control.storage.records import EventRecord, JobRecord, State, UserRecord
+from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
 from springtide.core.durations import parse_span
 from springtide.core.job_file import build_schema
+from springtide.core.job_states import JobState
 from springtide.errors import InputError
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ class Api:
 
     def show_answer(self, record: JobRecord, accepts: bool) -> Document:
         """A job as it was just answered; who was not declined has no offers to look up."""
-        if accepts or record.state in (State.OFFERED, State.DECLINED):
+        if accepts or record.state in (JobState.OFFERED, JobState.DECLINED):
             return self.show_job(record)
         return documents.write_job(record, self.now_s() if record.answered_s is None else record.answered_s)
 
@@ -135,7 +136,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     @app.get("/api/v1/jobs", tags=["jobs"])
     def list_jobs(
         request: Request,
-        state: Annotated[list[State] | None, Query()] = None,
+        state: Annotated[list[JobState] | None, Query()] = None,
         user: Annotated[str | None, Query(max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         before: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
@@ -226,7 +227,9 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer)
         job_id = await api.call(partial(api.operations.submit, submission))
         record = api.reload(job_id)
-        return JSONResponse(api.show_answer(record, body.accept_offer), 202 if record.state is State.PROBING else 201)
+        return JSONResponse(
+            api.show_answer(record, body.accept_offer), 202 if record.state is JobState.PROBING else 201
+        )
 
     @app.post("/api/v1/plan", tags=["jobs"])
     async def plan_job(request: Request, body: PlanBody) -> Document:

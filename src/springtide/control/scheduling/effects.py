@@ -12,9 +12,10 @@ from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
 from springtide.control.scheduling.offer_search import Admits
 from springtide.control.scheduling.submissions import check_quota
-from springtide.control.storage.records import EventRecord, JobRecord, State
+from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Decision, JobView, Status
+from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
 
 NO_DEVICE = "no_device_for_probe"
@@ -52,14 +53,14 @@ def follow_probes(context: Context, probes: Sequence[Job]) -> bool:
     """
     measured = False
     for record in [context.staging.jobs[job.id] for job in probes]:
-        if record.devices and record.state is State.WAITLISTED:
-            change = {"state": State.PROBING, "reason": transitions.UNMEASURED, "sentence": sentences.PROBE_NOW}
+        if record.devices and record.state is JobState.WAITLISTED:
+            change = {"state": JobState.PROBING, "reason": transitions.UNMEASURED, "sentence": sentences.PROBE_NOW}
             context.staging.change(record.id, **change)
-        elif not record.devices and record.state is State.PROBING and context.find_facts(record).measured:
+        elif not record.devices and record.state is JobState.PROBING and context.find_facts(record).measured:
             transitions.leave_devices(context, record.id)  # measured on one type; another is not waited for
             judge_measured(context, record.id)
             measured = True
-        elif not record.devices and record.state is State.PROBING:
+        elif not record.devices and record.state is JobState.PROBING:
             free_s = find_free_s(context.world.jobs.values(), context.inventory.cluster.total, context.now_s)
             context.staging.stage(waitlist_probe(record, free_s, context.now_s))
     return measured
@@ -70,7 +71,7 @@ def judge_measured(context: Context, job_id: str) -> None:
     record = context.staging.jobs[job_id]
     if record.measure_only:
         now_s = context.now_s
-        transitions.end_job(context, job_id, State.CANCELLED, "measured", sentences.MEASURED, now_s)
+        transitions.end_job(context, job_id, JobState.CANCELLED, "measured", sentences.MEASURED, now_s)
         return
     refusal = check_quota(context, record, context.staging.store.find_user(record.user))
     if refusal is not None:
@@ -85,7 +86,7 @@ def waitlist_probe(record: JobRecord, free_s: float, now_s: float) -> Effects:
     sentence = sentences.tell_unmeasured(free_s, answer_by_s, now_s)
     told = replace(record, reason=NO_DEVICE, sentence=sentence, answer_by_s=answer_by_s, answered_s=now_s)
     event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": NO_DEVICE})
-    return Effects(replace(told, state=State.WAITLISTED), (event,))
+    return Effects(replace(told, state=JobState.WAITLISTED), (event,))
 
 
 def find_answer_by_s(deadline_s: float, free_s: float, now_s: float) -> float:
@@ -106,7 +107,7 @@ def find_free_s(views: Iterable[JobView], total: int, now_s: float) -> float:
 
 def is_waiting_for_probe(record: JobRecord) -> bool:
     """Whether a job waits for a device on which to be measured."""
-    return record.state is State.WAITLISTED and record.reason == NO_DEVICE
+    return record.state is JobState.WAITLISTED and record.reason == NO_DEVICE
 
 
 def update_predictions(context: Context, views: Mapping[JobId, JobView], decision: Decision) -> None:

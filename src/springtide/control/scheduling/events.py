@@ -8,10 +8,11 @@ from typing import Any
 
 from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
 from springtide.control.scheduling.context import Context, Decide
-from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord, State
+from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Progress
 from springtide.core.durations import show_span
+from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId, Purpose
 from springtide.executors.protocol import (
     Checkpointed,
@@ -97,10 +98,10 @@ class EventHandler:
 
     def started(self, record: JobRecord, event: Started) -> bool:
         """Its processes run, from a checkpoint or from the beginning."""
-        if record.state is State.PROBING or event.generation < record.generation:
+        if record.state is JobState.PROBING or event.generation < record.generation:
             return False
         lost = max(0, record.step - event.step)
-        running = replace(record, state=State.RUNNING, step=event.step, lost_steps=record.lost_steps + lost)
+        running = replace(record, state=JobState.RUNNING, step=event.step, lost_steps=record.lost_steps + lost)
         where = f"from step {event.step}" if event.step else "from the beginning"
         sentence = f"runs {where} on {self.context.inventory.describe(event.devices)}"
         running = running.without_condition("recovering")
@@ -127,10 +128,10 @@ class EventHandler:
 
     def progressed(self, record: JobRecord, event: Progressed) -> bool:
         """It is so far; learn its speed."""
-        if record.state is State.PROBING or event.step < record.step:
+        if record.state is JobState.PROBING or event.step < record.step:
             return False
         total = event.total_steps if record.total_steps is None else record.total_steps
-        record = self.context.staging.change(record.id, step=event.step, state=State.RUNNING, total_steps=total)
+        record = self.context.staging.change(record.id, step=event.step, state=JobState.RUNNING, total_steps=total)
         self.place(record, event.step)
         return self.measure(record, event)
 
@@ -174,7 +175,7 @@ class EventHandler:
 
     def resized(self, record: JobRecord, event: Resized) -> bool:
         """It goes on with other devices."""
-        if record.state is State.PROBING or event.generation < record.generation:
+        if record.state is JobState.PROBING or event.generation < record.generation:
             return False
         record = replace(record.without_condition("rescaling"), pause_s=record.pause_s + event.pause_s)
         held = self.context.inventory.describe(event.devices)
@@ -217,10 +218,10 @@ class EventHandler:
             total = record.total_steps if event.reason is None else event.step
             context.staging.change(record.id, step=event.step, total_steps=total or event.step)
             sentence = sentences.tell_finish(event.step, event.reason)
-            transitions.end_job(context, record.id, State.SUCCEEDED, "finished", sentence, at_s)
+            transitions.end_job(context, record.id, JobState.SUCCEEDED, "finished", sentence, at_s)
         else:
             context.staging.change(record.id, step=max(record.step, event.step), exit_code=event.exit_code)
-            transitions.end_job(context, record.id, State.FAILED, event.code, event.reason, at_s)
+            transitions.end_job(context, record.id, JobState.FAILED, event.code, event.reason, at_s)
         self.laps.pop(record.id, None)
         self.begun.pop(record.id, None)
         return True
@@ -228,12 +229,12 @@ class EventHandler:
     def probed(self, record: JobRecord, event: Probed) -> bool:
         """Its speed is known: it arrives as a job to be answered, or is measured on another type first."""
         context = self.context
-        if record.state is not State.PROBING or event.generation < record.generation:
+        if record.state is not JobState.PROBING or event.generation < record.generation:
             return False
         if not event.points:
             if not self.fail_probe(record, sentences.NO_STEPS):
                 now_s = context.now_s
-                transitions.end_job(context, record.id, State.FAILED, "no_steps", sentences.NO_STEPS, now_s)
+                transitions.end_job(context, record.id, JobState.FAILED, "no_steps", sentences.NO_STEPS, now_s)
             return True
         speed = speeds.learn_costs(context.find_held_speed(record), event.startup_s, event.pause_s)
         points = {point.share: (point.steps, point.steps_per_s) for point in event.points}
@@ -260,7 +261,7 @@ class EventHandler:
 
     def fail_probe(self, record: JobRecord, why: str) -> bool:
         """A probe has failed: a job that was measured on another device type is answered by that; returns whether."""
-        if record.state is not State.PROBING or not self.context.find_facts(record).measured:
+        if record.state is not JobState.PROBING or not self.context.find_facts(record).measured:
             return False
         where = " and ".join(self.context.inventory.count_types(record.devices)) or "its devices"
         self.stage(record, "probe_failed", f"could not be measured on {where}: {why}")

@@ -9,9 +9,10 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from springtide.control.storage.records import JobRecord, PlanRecord, State
+from springtide.control.storage.records import JobRecord, PlanRecord
 from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Status
 from springtide.core.devices import Cluster, Devices, count_devices
+from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId
 from springtide.core.typed_curves import Mix
 from springtide.core.world import World, reallocate, take
@@ -122,7 +123,7 @@ def rebuild_view(record: JobRecord, job: Job, devices: Devices, mix: Mix, now_s:
     return JobView(
         job,
         Progress(max(0.0, job.work - record.step), find_rate(job, share, mix), now_s, now_s),
-        Status.WAITLISTED if record.state is State.WAITLISTED else Status.ADMITTED,
+        Status.WAITLISTED if record.state is JobState.WAITLISTED else Status.ADMITTED,
         devices,
         share,
         None if record.plan is None or record.deadline_s is None else read_promise(record.plan, record.deadline_s),

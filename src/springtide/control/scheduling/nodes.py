@@ -16,11 +16,12 @@ from springtide.control.scheduling.context import Context, Decide
 from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import LiveWorld, find_rate
-from springtide.control.storage.records import EventRecord, JobRecord, State
+from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Decision, JobView, Progress, Promise, Status
 from springtide.core.devices import count_devices
 from springtide.core.durations import show_span
+from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId
 from springtide.errors import InputError
 from springtide.executors.protocol import Event, Finished, NodeLost, Resized, Started, Stop, Stopped
@@ -157,7 +158,7 @@ def stop_after_node_loss(context: Context, record: JobRecord, node: str) -> None
     stop = make_stop(record, NODE_LOST, grace_s=0.0)
     world.apply(Decision(allocations={job_id: ()}), now_s)
     world.observe(job_id, Progress(guess_left(record, view, now_s), 0.0, now_s, now_s), now_s)
-    state = record.state if record.state is State.PROBING else State.ADMITTED
+    state = record.state if record.state is JobState.PROBING else JobState.ADMITTED
     sentence = f"node {node} is gone with processes of it; it goes on from its last checkpoint"
     record = transitions.account(record, world.jobs[job_id], now_s).with_condition(
         "recovering", NODE_LOST, sentence, now_s

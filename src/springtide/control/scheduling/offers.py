@@ -13,9 +13,10 @@ from springtide.control.scheduling import sentences, transitions
 from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.live_world import read_promise
 from springtide.control.scheduling.offer_search import Admits, OfferDraft, find_expiry_s, find_offers
-from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, State
+from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Answer, Decision, JobView, Progress, Promise, Status
+from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId
 
 MOST_OPEN_OFFERS = 2  # jobs with open offers, per user
@@ -27,7 +28,7 @@ def propose(context: Context, view: JobView, answer: Answer, admits: Admits) -> 
     record, now_s = context.staging.jobs[view.job.id], context.now_s
     if record.deadline_s is None:
         return False
-    open_jobs = [one for one in context.staging.jobs.values() if one.state is State.OFFERED]
+    open_jobs = [one for one in context.staging.jobs.values() if one.state is JobState.OFFERED]
     count = sum(one.user == record.user for one in open_jobs)
     if count >= MOST_OPEN_OFFERS:
         sentence = f"{record.user} has {count} jobs with open offers already"
@@ -36,7 +37,7 @@ def propose(context: Context, view: JobView, answer: Answer, admits: Admits) -> 
     made = make_offers(record, find_offers(view.job, answer, now_s, admits), now_s)
     if not made:
         return False
-    offered = replace(record, state=State.OFFERED, finished_s=None, plan=None)
+    offered = replace(record, state=JobState.OFFERED, finished_s=None, plan=None)
     context.staging.stage(Effects(offered, offers=made))
     if answer.offers and made[0].kind == "deadline":
         reserve(context, view, made[0])
@@ -115,7 +116,7 @@ def accept(context: Context, offer: OfferRecord) -> None:
         return
     world.withdraw(job_id)
     spec = record.spec.model_copy(update={"steps": offer.steps}) if offer.kind == "work" else record.spec
-    transitions.arrive(context, staging.change(record.id, spec=spec, state=State.WAITLISTED, plan=None))
+    transitions.arrive(context, staging.change(record.id, spec=spec, state=JobState.WAITLISTED, plan=None))
 
 
 def expire(context: Context, record: JobRecord) -> bool:
@@ -125,7 +126,7 @@ def expire(context: Context, record: JobRecord) -> bool:
         return False
     close(context, record.id, "expired")
     event = EventRecord(now_s, "offer_expired", "its offers have expired; submit it again for new ones", record.id)
-    declined = replace(context.staging.jobs[record.id], state=State.DECLINED, finished_s=now_s, plan=None)
+    declined = replace(context.staging.jobs[record.id], state=JobState.DECLINED, finished_s=now_s, plan=None)
     context.staging.stage(Effects(declined, (event,)))
     return True
 

@@ -12,8 +12,9 @@ from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, make
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import LimitError, Submission
-from springtide.control.storage.records import EventRecord, JobRecord, State
+from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.core.decisions import Answer, Status
+from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
 from springtide.errors import InputError
 
@@ -85,7 +86,7 @@ class Operations:
         context = self.reconciler.context
         if job_id not in context.staging.jobs:
             return
-        if context.staging.jobs[job_id].state is State.OFFERED:
+        if context.staging.jobs[job_id].state is JobState.OFFERED:
             offers.close(context, job_id, "withdrawn")
         transitions.cancel(context, job_id, f"cancelled by {by}")
         self.reconciler.dirty = True
@@ -97,7 +98,7 @@ class Operations:
         """
         context = self.reconciler.context
         record = context.staging.jobs.get(job_id) or self.reconciler.store.job(job_id)
-        if record is None or record.state not in (State.PAUSED, State.CANCELLED, State.FAILED):
+        if record is None or record.state not in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
         user = context.staging.store.find_user(record.user)
@@ -116,7 +117,7 @@ class Operations:
         context.staging.jobs[job_id] = record
         record = context.staging.change(
             job_id,
-            state=State.WAITLISTED,
+            state=JobState.WAITLISTED,
             promised=False,
             plan=None,
             endangered=False,

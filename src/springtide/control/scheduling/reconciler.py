@@ -24,11 +24,12 @@ from springtide.control.scheduling.events import EventHandler
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, make_probe_job
 from springtide.control.scheduling.live_world import LiveWorld, rebuild_view
-from springtide.control.storage.records import ENDED, EventRecord, InstructionRecord, JobRecord, State
+from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
 from springtide.core.decisions import Decision, Status
+from springtide.core.job_states import ENDED, JobState
 from springtide.core.jobs import Job, Purpose
 from springtide.errors import SpringtideError
 from springtide.executors.protocol import Executor, Running
@@ -96,14 +97,14 @@ class Reconciler:
         context.world.remember(self.store.fact("memory") or {})
         for record in list(context.staging.jobs.values()):
             devices, mix = inventory.find_devices(record.devices), inventory.count_types(record.devices)
-            if record.state is State.PROBING and devices:
+            if record.state is JobState.PROBING and devices:
                 job = fix_share(make_probe_job(record, inventory, [*mix]), mix)
                 context.world.restore(rebuild_view(record, job, devices, mix, now_s))
-            elif record.state is State.OFFERED:
+            elif record.state is JobState.OFFERED:
                 offers.restore(context, record)
-            elif record.state is State.PROBING or record.answered_s is None or is_waiting_for_probe(record):
+            elif record.state is JobState.PROBING or record.answered_s is None or is_waiting_for_probe(record):
                 transitions.arrive(context, record)
-            elif record.state in (State.ADMITTED, State.RUNNING, State.WAITLISTED):
+            elif record.state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
                 context.world.restore(rebuild_view(record, context.build_job(record), devices, mix, now_s))
         context.staging.put_fact("anchor", asdict(context.clock.anchor))
         self.flush()
@@ -369,7 +370,7 @@ class Reconciler:
 
 def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:
     """What follows for a newcomer when the policy has failed: it waits, still without an answer; told once."""
-    waiting = replace(record, state=State.WAITLISTED, reason=sentences.POLICY_FAILED, sentence=sentence)
+    waiting = replace(record, state=JobState.WAITLISTED, reason=sentences.POLICY_FAILED, sentence=sentence)
     waiting = replace(waiting, answered_s=None)  # so that the next server asks, too
     event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": sentences.POLICY_FAILED})
     return Effects(waiting, (event,) if record.reason != sentences.POLICY_FAILED else ())

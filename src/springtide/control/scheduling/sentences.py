@@ -5,9 +5,10 @@ Pure: every sentence is made of values that were decided elsewhere.
 
 from math import inf
 
-from springtide.control.storage.records import JobRecord, OfferRecord, State
+from springtide.control.storage.records import JobRecord, OfferRecord
 from springtide.core.decisions import Answer, Cause, Plan, Reason
 from springtide.core.durations import show_both, show_instant, show_span
+from springtide.core.job_states import JobState
 from springtide.core.jobs import Job
 
 POLICY_FAILED = "policy_failed"
@@ -128,7 +129,7 @@ def tell_margin(record: JobRecord) -> str:
     """How a finish compares with its promise."""
     if not record.promised or record.deadline_s is None or record.finished_s is None:
         return ""
-    if record.state is not State.SUCCEEDED:
+    if record.state is not JobState.SUCCEEDED:
         return ""
     early_s = record.deadline_s - record.finished_s
     return f"; {show_span(early_s)} before its deadline" if early_s >= 0 else f"; {show_span(-early_s)} late"

@@ -18,11 +18,12 @@ from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares, make_job
 from springtide.control.scheduling.speeds import make_key
-from springtide.control.storage.records import JobRecord, State, UserRecord
+from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.state_dir import StateDir, write_secrets
 from springtide.core.decisions import JobView, Plan, Status
 from springtide.core.durations import LONGEST_S, is_instant, parse_instant, parse_span, show_instant
 from springtide.core.job_file import JobFile
+from springtide.core.job_states import JobState
 from springtide.core.jobs import Job
 from springtide.errors import InputError, JobError
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
@@ -91,7 +92,7 @@ def make_record(context: Context, submission: Submission) -> JobRecord:
         id=secrets.token_hex(4),  # nobody guesses it and everybody can type it
         name=make_name(job, script),
         user=submission.user,
-        state=State.WAITLISTED,
+        state=JobState.WAITLISTED,
         spec=job,
         submitted_s=now_s,
         settled_s=now_s,

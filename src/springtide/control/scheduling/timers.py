@@ -9,8 +9,9 @@ from math import inf
 from springtide.control.scheduling import nodes, offers, sentences, transitions
 from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.effects import NO_DEVICE, is_waiting_for_probe
-from springtide.control.storage.records import EventRecord, JobRecord, State
+from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects
+from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId, Purpose
 
 
@@ -21,7 +22,7 @@ def check_time(context: Context) -> bool:
     for record in context.staging.list_active():
         changed |= check_promise(context, record)
         changed |= check_budget(context, jobs[record.id])
-        if record.state is State.OFFERED:
+        if record.state is JobState.OFFERED:
             changed |= offers.expire(context, jobs[record.id])
         elif is_waiting_for_probe(record):
             changed |= check_wait_for_probe(context, jobs[record.id])

@@ -21,9 +21,10 @@ from springtide.control.scheduling.live_jobs import (
     make_job,
     make_probe_job,
 )
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, PlanRecord, State
+from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, PlanRecord
 from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Reason, Status
+from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId, Purpose
 from springtide.core.typed_curves import TypedCurves
 from springtide.executors.protocol import Instruction, Resize, Running, Start
@@ -66,15 +67,15 @@ def answer_job(context: Context, view: JobView, answer: Answer, promise: Promise
         expected_s = plan.finish_s if plan is not None and plan.finish_s < inf else None
         reason = "promised" if answer.promised else "best_effort" if record.deadline_s is None else reason
         record = replace(
-            record, state=State.ADMITTED, promised=answer.promised, expected_s=expected_s, predicted_s=expected_s
+            record, state=JobState.ADMITTED, promised=answer.promised, expected_s=expected_s, predicted_s=expected_s
         )
     elif answer.status is Status.WAITLISTED:
         sentence = sentences.tell_waitlisted(answer, now_s)
         by_s = None if answer.answer_by_s == inf else answer.answer_by_s
-        record = replace(record, state=State.WAITLISTED, answer_by_s=by_s)
+        record = replace(record, state=JobState.WAITLISTED, answer_by_s=by_s)
     else:
         sentence = sentences.tell_declined(record, view.job, answer, now_s)
-        record = replace(record, state=State.DECLINED, finished_s=now_s)
+        record = replace(record, state=JobState.DECLINED, finished_s=now_s)
     record = replace(record, reason=reason, sentence=sentence, answered_s=now_s)
     return Effects(record, (EventRecord(now_s, str(answer.status), sentence, record.id, {"reason": reason}),))
 
@@ -147,7 +148,7 @@ def tell_change(
         verb, sentence = "placed", f"gets {', '.join(given)}{because}"
     else:
         verb, sentence = "suspended", f"gives its devices to others for now{because}"
-        record = replace(record.without_condition("rescaling"), state=State.ADMITTED)
+        record = replace(record.without_condition("rescaling"), state=JobState.ADMITTED)
     if given:
         first_s = now_s if record.first_start_s is None else record.first_start_s
         first_type = record.first_device_type or inventory.types_by_name[given[0]]
@@ -177,7 +178,7 @@ def arrive(context: Context, record: JobRecord) -> None:
 
 def arrive_probe(context: Context, record: JobRecord, where: Sequence[str]) -> None:
     """Put the probe of a job before the policy, to be measured on one of these device types."""
-    context.staging.change(record.id, state=State.PROBING, reason=UNMEASURED, sentence=sentences.PROBING)
+    context.staging.change(record.id, state=JobState.PROBING, reason=UNMEASURED, sentence=sentences.PROBING)
     context.world.arrive(make_probe_job(record, context.inventory, where), context.now_s)
 
 
@@ -204,7 +205,7 @@ def leave_devices(context: Context, job_id: str) -> None:
         return
     world.apply(Decision(allocations={JobId(job_id): ()}), context.now_s)
     record = account(staging.jobs[job_id], world.jobs[JobId(job_id)], context.now_s)
-    staging.stage(Effects(replace(record, devices=(), state=State.ADMITTED)))
+    staging.stage(Effects(replace(record, devices=(), state=JobState.ADMITTED)))
 
 
 def leave_world(context: Context, record: JobRecord) -> JobRecord:
@@ -216,13 +217,13 @@ def leave_world(context: Context, record: JobRecord) -> JobRecord:
     return account(record, view, context.now_s)
 
 
-def end_job(context: Context, job_id: str, state: State, reason: str, sentence: str, at_s: float) -> None:
+def end_job(context: Context, job_id: str, state: JobState, reason: str, sentence: str, at_s: float) -> None:
     """Take a job out of the world and close its record."""
     record = leave_world(context, context.staging.jobs[job_id])
     context.staging.stage(close(record, state, reason, sentence, at_s, context.now_s))
 
 
-def close(record: JobRecord, state: State, reason: str, sentence: str, at_s: float, now_s: float) -> Effects:
+def close(record: JobRecord, state: JobState, reason: str, sentence: str, at_s: float, now_s: float) -> Effects:
     """What follows when a job has ended; one that ends after its deadline has missed its promise."""
     missed = record.missed
     if record.promised and not missed and (record.deadline_s or inf) < at_s:
@@ -253,7 +254,7 @@ def find_cause(record: JobRecord) -> str:
 def decline(record: JobRecord, reason: str, sentence: str, now_s: float) -> Effects:
     """What follows when a job is declined without asking a policy."""
     declined = replace(
-        record, state=State.DECLINED, reason=reason, sentence=sentence, answered_s=now_s, finished_s=now_s
+        record, state=JobState.DECLINED, reason=reason, sentence=sentence, answered_s=now_s, finished_s=now_s
     )
     return Effects(declined, (EventRecord(now_s, "declined", sentence, record.id, {"reason": reason}),))
 
@@ -264,7 +265,7 @@ def cancel(context: Context, job_id: str, sentence: str) -> None:
     if record.generation:
         instruction = make_cancel(job_id, record.generation + 1, "cancelled")
         context.staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
-    end_job(context, job_id, State.CANCELLED, "cancelled", sentence, context.now_s)
+    end_job(context, job_id, JobState.CANCELLED, "cancelled", sentence, context.now_s)
 
 
 def pause(context: Context, job_id: str, reason: str, sentence: str) -> None:
@@ -272,7 +273,7 @@ def pause(context: Context, job_id: str, reason: str, sentence: str) -> None:
     record = leave_world(context, context.staging.jobs[job_id])
     stop = make_stop(record, reason) if record.devices else None
     generation = record.generation if stop is None else stop.generation
-    record = replace(record, state=State.PAUSED, reason=reason, sentence=sentence, predicted_s=None)
+    record = replace(record, state=JobState.PAUSED, reason=reason, sentence=sentence, predicted_s=None)
     event = EventRecord(context.now_s, "paused", sentence, job_id, {"reason": reason})
     context.staging.stage(Effects(replace(record, generation=generation, devices=()), (event,), stop))
 
@@ -282,7 +283,7 @@ def start_again(context: Context, job_id: str) -> None:
     record = context.staging.jobs[job_id]
     run_as = context.staging.store.find_run_as(record.user)
     instruction: Instruction
-    if record.state is State.PROBING:
+    if record.state is JobState.PROBING:
         instruction = make_probe(record, record.devices, context.state_dir, run_as)
     else:
         view = context.world.jobs.get(JobId(job_id))
@@ -310,4 +311,4 @@ def give_up(context: Context, refused: InstructionRecord, why: str) -> None:
     context.staging.add_event(context.now_s, "order_refused", sentence, refused.job, generation=refused.generation)
     record = context.staging.jobs.get(refused.job)
     if record is not None and record.active and record.devices:
-        end_job(context, refused.job, State.FAILED, "refused_by_executor", sentence, context.now_s)
+        end_job(context, refused.job, JobState.FAILED, "refused_by_executor", sentence, context.now_s)

@@ -15,9 +15,10 @@ from threading import Event
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from springtide.control.storage.records import JobOutcome, State
+from springtide.control.storage.records import JobOutcome
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
+from springtide.core.job_states import JobState
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -83,7 +84,7 @@ def list_job_garbage(state_dir: StateDir, outcome: JobOutcome, now_s: float, kee
     checkpoints = [
         one for one in list_folders(state_dir.checkpoints(outcome.id)) if one.name[0] != "." or not is_young(one)
     ]
-    is_past = outcome.state is State.CANCELLED and is_old(outcome, now_s, KEEP_CANCELLED_DAYS)
+    is_past = outcome.state is JobState.CANCELLED and is_old(outcome, now_s, KEEP_CANCELLED_DAYS)
     found = {"checkpoint": checkpoints if is_past else checkpoints[:-1]}
     found["probe"] = [state_dir.scratch(outcome.id)]
     found["secrets"] = [state_dir.secrets_file(outcome.id)]

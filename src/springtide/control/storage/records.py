@@ -5,29 +5,10 @@ All instants are platform time, in seconds since 1970.
 """
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from springtide.core.job_file import JobFile
-
-
-class State(StrEnum):
-    """Where a job is in its life."""
-
-    PROBING = "probing"
-    WAITLISTED = "waitlisted"
-    OFFERED = "offered"
-    DECLINED = "declined"
-    ADMITTED = "admitted"
-    RUNNING = "running"
-    PAUSED = "paused"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-ACTIVE = frozenset({State.PROBING, State.WAITLISTED, State.OFFERED, State.ADMITTED, State.RUNNING, State.PAUSED})
-ENDED = frozenset(State) - ACTIVE
+from springtide.core.job_states import ACTIVE, JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +41,7 @@ class JobRecord:
     id: str
     name: str
     user: str
-    state: State
+    state: JobState
     spec: JobFile
     submitted_s: float
     seq: int = 0
@@ -135,7 +116,7 @@ class JobOutcome:
 
     id: str
     archive: str
-    state: State
+    state: JobState
     finished_s: float | None = None
     promised: bool = False
     missed: str = ""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from springtide.control.storage.records import (
-    ENDED,
     EventRecord,
     InstructionRecord,
     JobRecord,
@@ -15,6 +14,7 @@ from springtide.control.storage.records import (
     SpeedRecord,
 )
 from springtide.control.storage.store import Batch, Store
+from springtide.core.job_states import ENDED
 from springtide.executors.protocol import Instruction
 from springtide.executors.wire import dump_instruction
 

@@ -16,7 +16,6 @@ from sqlalchemy.engine import URL, Connection, make_url
 
 from springtide.control.storage.migrations import migrate
 from springtide.control.storage.records import (
-    ACTIVE,
     Condition,
     EventRecord,
     InstructionRecord,
@@ -25,11 +24,11 @@ from springtide.control.storage.records import (
     OfferRecord,
     PlanRecord,
     SpeedRecord,
-    State,
     UserRecord,
 )
 from springtide.control.storage.tables import EVENTS, FACTS, INSTRUCTIONS, JOBS, OFFERS, SPEEDS, USERS
 from springtide.core.job_file import JobFile
+from springtide.core.job_states import ACTIVE, JobState
 
 RECENT_JOBS = 256
 FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
@@ -136,7 +135,11 @@ class Store:
         return []
 
     def list_jobs(
-        self, states: Iterable[State] = (), user: str | None = None, limit: int | None = None, before: int | None = None
+        self,
+        states: Iterable[JobState] = (),
+        user: str | None = None,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> list[JobRecord]:
         """Jobs, newest first, of these states (all if none are given) and this user (all if None)."""
         query = select(JOBS).order_by(JOBS.c.seq.desc())
@@ -151,7 +154,7 @@ class Store:
         """What became of every job, oldest first."""
         with self.engine.connect() as connection:
             rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq))
-            return [JobOutcome(job_id, archive, State(state), *rest) for job_id, archive, state, *rest in rows]
+            return [JobOutcome(job_id, archive, JobState(state), *rest) for job_id, archive, state, *rest in rows]
 
     def active_jobs(self) -> list[JobRecord]:
         """Jobs to which something is still to happen, oldest first."""
@@ -297,7 +300,7 @@ def read_job(row: Row[Any]) -> JobRecord:
         segments = tuple((float(start_s), int(share)) for start_s, share in plan["segments"])
         device_type = plan.get("device_type", plan.get("kind", ""))  # `kind` was written by 0.1
         fields["plan"] = PlanRecord(segments, plan["finish_s"], plan["held_until_s"], device_type)
-    fields["state"] = State(fields["state"])
+    fields["state"] = JobState(fields["state"])
     fields["spec"] = JobFile.model_validate(fields["spec"])
     fields["conditions"] = tuple(Condition(**condition) for condition in fields["conditions"])
     fields["devices"] = tuple(fields["devices"])

@@ -196,39 +196,46 @@ def put_into_pool(partition: Partition, rooms: dict[str, Room], view: JobView, f
     One that cannot start anywhere at once stays. Whoever changes pools is unknown to what both have cached.
     """
     job_id, home = view.job.id, partition.members.get(view.job.id, "")
-    stays = fixed or view.first_device_type in partition.pools or (home and ask(view, home) <= rooms[home].free)
+    is_full = not any(room.free for device_type, room in rooms.items() if device_type != home)
+    stays = fixed or is_full or view.first_device_type in partition.pools or starts_now(view, home, rooms)
     if not (home and stays):
-        choices = rank_pools(view, partition.pools, rooms)
+        choices = rank_pools(partition.now_s, view, partition.pools, rooms)
         best = choices[0] if choices else ""
         if not home and best:
             partition.members[job_id] = best
             rooms[best].asked += ask(view, best)
             if job_id in partition.snapshot.changes.arrived:
                 partition.choices[job_id] = choices[1:]
-        elif home and ask(view, best) <= rooms[best].free:
+        elif home and starts_now(view, best, rooms):
             partition.members[job_id] = best
             rooms[home].asked -= ask(view, home)
             rooms[best].asked += ask(view, best)
             partition.cache.pools.pop(home, None)
             partition.cache.pools.pop(best, None)
     taken = partition.members.get(job_id, "")
-    if taken and ask(view, taken) <= rooms[taken].free:
+    if starts_now(view, taken, rooms):
         rooms[taken].free -= ask(view, taken)
 
 
-def rank_pools(view: JobView, pools: Iterable[str], rooms: Mapping[str, Room]) -> list[str]:
-    """The pools a job may run in, or the one it prefers: those first where it could start, then where it is fastest.
+def starts_now(view: JobView, device_type: str, rooms: Mapping[str, Room]) -> bool:
+    """Whether a pool has as many devices free as a job asks for."""
+    return bool(device_type) and ask(view, device_type) <= rooms[device_type].free
+
+
+def rank_pools(now_s: float, view: JobView, pools: Iterable[str], rooms: Mapping[str, Room]) -> list[str]:
+    """The pools a job may run in, or the one it prefers, best first: in time if alone, starts at once, fastest, freest.
 
     How fast counts who is there: at the speed it has on what it asks for, for the part of the time that is its own.
     """
-    typed = view.job.typed
+    job, typed = view.job, view.job.typed
     assert typed is not None
     allowed = [device_type for device_type in pools if can_run(view, device_type)]
 
-    def place(device_type: str) -> tuple[bool, float, int]:
-        room, share = rooms[device_type], ask(view, device_type)
-        speed = typed.curves[device_type].rate(share) * min(1.0, room.total / (room.asked + share))
-        return share > room.free, -speed, -room.free
+    def place(device_type: str) -> tuple[bool, bool, float, int]:
+        room, share, curve = rooms[device_type], ask(view, device_type), typed.curves[device_type]
+        is_late = now_s + replace(job, curve=curve, work=view.progress.work_left).alone_s(room.total) > job.deadline_s
+        speed = curve.rate(share) * min(1.0, room.total / (room.asked + share))
+        return is_late, share > room.free, -speed, -room.free
 
     return [typed.preferred] if typed.preferred in allowed else sorted(allowed, key=place)
 
@@ -263,7 +270,7 @@ def join_decisions(partition: Partition) -> Decision:
         reasons={job_id: why for decision in partition.decisions.values() for job_id, why in decision.reasons.items()},
         wake_at_s=min(decision.wake_at_s for decision in partition.decisions.values()),
         memory=remember(partition, answers, allocations),
-        cache=keep_caches(partition),
+        cache=PoolCache({name: decision.cache for name, decision in partition.decisions.items()}, partition.cache.seen),
     )
 
 
@@ -301,9 +308,3 @@ def remember(
     learnt = {name: decision.memory for name, decision in partition.decisions.items() if decision.memory is not None}
     after = {MEMORY: {**memory.get(MEMORY, {}), **learnt}, MEMBERS: waiting, PROMISED: promised}
     return None if after == memory else after
-
-
-def keep_caches(partition: Partition) -> PoolCache:
-    """What the pools' decisions leave to the next ones."""
-    partition.cache.pools = {name: decision.cache for name, decision in partition.decisions.items()}
-    return partition.cache
