@@ -4,11 +4,10 @@ Shipped, and used wherever a control plane is tested. It keeps the whole contrac
 acknowledged, probes, restarts from the last checkpoint) and is deterministic: the same calls give the same events.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
 
-from springtide.executors.local.outbox import Freshness, Outbox, SeenGenerations
+from springtide.executors.delivery import EventFields, Freshness, Outbox, SeenGenerations, refuse
 from springtide.executors.protocol import (
     Cancel,
     Checkpointed,
@@ -32,13 +31,6 @@ from springtide.executors.protocol import (
     Stop,
     Stopped,
 )
-
-
-class FakeEventFields(TypedDict):
-    """The fields of every event that a job's course sets."""
-
-    job: str
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +102,17 @@ class FakeRun:
 
 
 class FakeExecutor:
-    """Jobs on a fake clock; what is not described runs like `FakeJob()`."""
+    """Jobs on a fake clock; what is not described runs like `FakeJob()`. `devices` are those it has; None: any."""
 
-    def __init__(self, behaviours: Mapping[str, FakeJob] | None = None, now_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        behaviours: Mapping[str, FakeJob] | None = None,
+        now_s: float = 0.0,
+        devices: Collection[str] | None = None,
+    ) -> None:
         self.behaviours = dict(behaviours or {})
         self.now_s = now_s
+        self.devices = devices
         self.outbox = Outbox()
         self.ledger = SeenGenerations()
         self.courses: dict[str, FakeRun] = {}
@@ -194,12 +192,18 @@ class FakeExecutor:
         course.ready_s = at_s + course.behaviour.startup_s
 
     def obey(self, instruction: Instruction) -> None:
-        """Carry out an instruction that is new."""
+        """Carry out an instruction that is new, or say why not."""
+        course = self.courses.get(instruction.job)
+        refused = refuse(instruction, course is not None, self.devices)
+        if refused is not None:
+            self.courses.pop(instruction.job, None)
+            self.tell(refused)
+            return
         match instruction:
             case Start() | Probe():
                 self.courses[instruction.job] = self.begin(instruction)
-            case Resize():
-                self.resize(instruction)
+            case Resize() if course is not None:
+                self.resize(course, instruction)
             case Stop() | Cancel():
                 self.end(instruction)
 
@@ -213,21 +217,18 @@ class FakeExecutor:
             order, behaviour, order.generation, order.devices, ready_s, step=step, checkpoint=step, workers=workers
         )
 
-    def resize(self, order: Resize) -> None:
+    def resize(self, course: FakeRun, order: Resize) -> None:
         """Give a running job other devices after a pause; a starting one simply starts there."""
-        course = self.courses.get(order.job)
-        if course is None:
-            return
         course.generation, course.devices, course.workers = order.generation, order.devices, order.workers
         if not course.starting:
             course.resizing = True
             course.ready_s = self.now_s + course.behaviour.pause_s
 
     def end(self, order: Stop | Cancel) -> None:
-        """Checkpoint a job and take its devices; one that is not there is stopped already."""
-        course = self.courses.pop(order.job, None)
-        step = int(course.step) if course is not None else self.checkpoints.get(order.job, 0)
-        if course is not None and isinstance(course.order, Start):
+        """Checkpoint a job and take its devices."""
+        course = self.courses.pop(order.job)
+        step = int(course.step)
+        if isinstance(course.order, Start):
             self.checkpoints[order.job] = step
         self.tell(
             Stopped(
@@ -377,7 +378,7 @@ class FakeClockStep:
             ),
         )
 
-    def common(self) -> FakeEventFields:
+    def common(self) -> EventFields:
         """The fields of every event."""
         return {"job": self.name, "generation": self.course.generation}
 

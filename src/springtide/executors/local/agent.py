@@ -17,12 +17,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
 from springtide import __version__
 from springtide.executors import boot_clock
+from springtide.executors.delivery import Freshness, refuse
 from springtide.executors.local.agent_server import AgentServer
 from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import discover
@@ -32,25 +32,17 @@ from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
 from springtide.executors.local.json_lines import Message
-from springtide.executors.local.outbox import Freshness
 from springtide.executors.local.paths import JOURNAL, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, take_lock
 from springtide.executors.local.processes.fork_servers import ForkLine, ForkPool
 from springtide.executors.local.processes.worker_processes import Selector, reap
 from springtide.executors.protocol import (
-    Cancel,
     CheckpointPolicy,
     Event,
-    Failed,
     Faulted,
     Ignored,
     Instruction,
     JobSpec,
-    Probe,
-    Resize,
     Running,
-    Start,
-    Stop,
-    Stopped,
 )
 
 #: How an agent ends that finds its state folder taken.
@@ -140,36 +132,14 @@ class Agent:
         """Write an instruction down if it is new; crews act on it in their next turn."""
         known = instruction.job in self.journal.jobs
         verdict = self.journal.take(instruction)
-        common: dict[str, Any] = {"job": instruction.job, "generation": instruction.generation}
         if verdict is Freshness.STALE:
             seen = self.journal.ledger.generation_of(instruction.job)
-            self.tell(Ignored(**common, key=instruction.key, seen=seen))
+            self.tell(Ignored(job=instruction.job, generation=instruction.generation, key=instruction.key, seen=seen))
         elif verdict is Freshness.NEW:
             self.refresh(instruction.job)
-            self.refuse(instruction, known, common)
-
-    def refuse(self, instruction: Instruction, known: bool, common: dict[str, Any]) -> None:
-        """Answer at once what cannot be carried out."""
-        match instruction:
-            case Start() | Probe() | Resize() if problem := self.find_problem(instruction.devices):
-                self.tell(
-                    Failed(**common, step=0, exit_code=None, reason=problem, user_fault=False, code="bad_devices")
-                )
-            case Stop() | Cancel() if not known:
-                cancelled = isinstance(instruction, Cancel)
-                self.tell(Stopped(**common, step=0, reason=instruction.reason, cancelled=cancelled))
-            case Resize() if not known:
-                self.tell(Stopped(**common, step=0, reason="the job was not running", clean=False))
-
-    def find_problem(self, devices: Sequence[str]) -> str:
-        """What is wrong with a list of devices; empty if nothing is."""
-        unknown = [name for name in devices if name not in self.house.devices]
-        if unknown or not devices or len(set(devices)) < len(devices):
-            return (
-                f"devices {', '.join(devices) or '(none)'} cannot be given; this machine has "
-                f"{', '.join(self.house.devices)}, each at most once"
-            )
-        return ""
+            refused = refuse(instruction, known, self.house.devices)
+            if refused is not None:
+                self.tell(refused)
 
     def may_take(self, job: str, devices: Sequence[str]) -> bool:
         """Whether no other job that is about to leave one of these devices is still there.

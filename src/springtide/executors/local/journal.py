@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from springtide.executors import wire
+from springtide.executors.delivery import Freshness, Outbox, SeenGenerations
 from springtide.executors.local.jobs.roster_change import Workers
-from springtide.executors.local.outbox import Freshness, Outbox, SeenGenerations
 from springtide.executors.local.paths import open_private
 from springtide.executors.protocol import (
     FINAL,

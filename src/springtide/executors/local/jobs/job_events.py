@@ -1,8 +1,8 @@
 """The events of one job, made from what is known of it. Values only: whom to tell is given."""
 
 from collections.abc import Callable
-from typing import TypedDict
 
+from springtide.executors.delivery import EventFields
 from springtide.executors.local.jobs.attempt_progress import AttemptProgress
 from springtide.executors.local.jobs.measurement import ProbeMeasurement
 from springtide.executors.protocol import (
@@ -22,13 +22,6 @@ from springtide.executors.protocol import (
     Stopped,
     Warned,
 )
-
-
-class EventFields(TypedDict):
-    """The fields that every event of a job carries."""
-
-    job: str
-    generation: int
 
 
 class JobEvents:
