@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from springtide.executors.local.outbox import Freshness
 
+from springtide.executors.delivery import Freshness
 from springtide.executors.local.jobs.worker_logs import LogBook, MetricSeries, Pipe, RotatingLog, read_tail
 from springtide.executors.local.journal import Journal
 from springtide.executors.protocol import (
