@@ -24,8 +24,8 @@ from rich.table import Table
 import springtide
 from springtide.examples import NAMES, folder
 from springtide.training.group.rosters import spread
-from springtide.training.verification.cases import Case, draw_case, draw_mapping
-from springtide.training.verification.verify import VerifiedScript, judge, open_bench, outcome_to_json, run_reference
+from springtide.verification.cases import Case, draw_case, draw_mapping
+from springtide.verification.verify import VerifiedScript, judge, open_bench, outcome_to_json, run_reference
 
 Outcome = dict[str, Any]
 

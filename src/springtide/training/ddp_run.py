@@ -19,7 +19,7 @@ from springtide.training.group.groups import calm_exit, connect_store
 from springtide.training.group.rosters import parse_roster
 from springtide.training.run import Run, sort_parts
 from springtide.training.settings import Settings
-from springtide.training.verification.digests import DigestTrace, name_tensors
+from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.workers import once_per_step, randomness, sampling
 from springtide.training.workers.sampling import Sampling, Seeded
 

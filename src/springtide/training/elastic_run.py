@@ -25,7 +25,7 @@ from springtide.training.reduction import gloo_order
 from springtide.training.run import Run, sort_parts
 from springtide.training.settings import Settings, find_roster
 from springtide.training.state import checkpointing, run_state
-from springtide.training.verification.digests import DigestTrace, name_tensors
+from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.workers import once_per_step, sampling
 from springtide.training.workers.contexts import Buffers, Contexts, find_device
 from springtide.training.workers.global_step import Turns

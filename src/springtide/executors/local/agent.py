@@ -31,10 +31,10 @@ from springtide.executors.local.jobs.environment import MARK, allow
 from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.json_lines import Message
+from springtide.executors.local.json_lines import EventLoop, Message
 from springtide.executors.local.paths import JOURNAL, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, take_lock
-from springtide.executors.local.processes.fork_servers import ForkLine, ForkPool
-from springtide.executors.local.processes.worker_processes import Selector, reap
+from springtide.executors.local.processes.fork_servers import ForkPool
+from springtide.executors.local.processes.worker_processes import reap
 from springtide.executors.protocol import (
     CheckpointPolicy,
     Event,
@@ -47,8 +47,6 @@ from springtide.executors.protocol import (
 
 #: How an agent ends that finds its state folder taken.
 OCCUPIED = 3
-#: Seconds a fork server without processes is kept, but for the one of our own interpreter.
-IDLE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +67,16 @@ class Agent:
     def __init__(self, settings: AgentSettings) -> None:
         self.settings = settings
         self.state_dir = settings.state_dir
-        self.loop = Selector()
+        self.loop = EventLoop()
         self.mark = make_mark(self.state_dir)
         self.leaving: str | None = None
         self.crews: dict[str, JobRunner] = {}
-        #: Fork servers that were stopped at the last look.
-        self.stopped: list[ForkLine] = []
-        self.looked_s = 0.0
+        #: When fork servers were last checked for being stopped (SIGSTOP).
+        self.inspected_s = 0.0
         self.leftovers = reap(self.mark, MARK)
         self.folder = make_runtime_folder(self.state_dir)
         environment = {**allow(os.environ), MARK: self.mark}
-        self.forks = ForkPool(self.folder, environment, self.state_dir / LOG)
+        self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG)
         self.discovery = discover(settings.cpu_slots)
         self.house = AgentContext(
             loop=self.loop,
@@ -158,7 +155,6 @@ class Agent:
         """Move every job on."""
         now_s = time.monotonic()
         self.poll_forks(now_s)
-        self.check_forks(now_s)
         for job, standing in self.journal.jobs.items():
             crew = self.crews.get(job)
             if crew is None:
@@ -195,43 +191,12 @@ class Agent:
             self.leaving = reason
 
     def poll_forks(self, now_s: float) -> None:
-        """Take up fork servers that have begun to answer, and let go of those that are not needed."""
-        for server in self.forks.every():
-            if server.poll() and server.lines is not None:
-                self.loop.watch(server.lines, functools.partial(self.pump, server))
-            if server.lost:
-                self.lose(server)
-            if not server.is_idle:
-                server.used_s = now_s
-        for job, server in list(self.forks.job_servers.items()):
-            if job not in self.crews and job not in self.journal.jobs:
-                self.lose(server)
-        for server in list(self.forks.servers.values()):
-            if server.lines is not None and server.key.python != sys.executable and now_s - server.used_s > IDLE_S:
-                self.lose(server)
-
-    def check_forks(self, now_s: float) -> None:
-        """End fork servers that are stopped twice in a row; their jobs start again from another."""
-        if now_s - self.looked_s < self.settings.options.look_s:
-            return
-        self.looked_s = now_s
-        stopped = [server for server in self.forks.every() if server.is_stopped]
-        for server in stopped:
-            if server in self.stopped:
-                server.kill()
-        self.stopped = stopped
-
-    def pump(self, server: ForkLine) -> None:
-        """Hear a fork server."""
-        if not server.pump():
-            self.lose(server)
-
-    def lose(self, server: ForkLine) -> None:
-        """Let go of a fork server, of those forked from it, and of their processes."""
-        dropped = self.forks.drop(server)
-        for one in dropped:
-            if one.lines is not None:
-                self.loop.unwatch(one.lines)
+        """Move fork servers on; jobs whose server has gone start again."""
+        if now_s - self.inspected_s >= self.settings.options.look_s:
+            self.inspected_s = now_s
+            self.forks.kill_stopped()
+        self.forks.drop_unused(now_s, {*self.crews, *self.journal.jobs})
+        dropped = self.forks.poll(now_s)
         for crew in self.crews.values():
             if crew.attempt is not None and crew.attempt.processes.fork in dropped:
                 crew.lose_fork()

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from springtide.executors import wire
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.json_lines import JsonLines, Message, listen
-from springtide.executors.local.processes.worker_processes import Loop
+from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen
 from springtide.executors.protocol import Instruction, Running
 
 LONGEST_WAIT_S = 60.0
@@ -49,7 +48,7 @@ class PendingReply:
 class AgentServer:
     """Clients and their requests."""
 
-    def __init__(self, path: Path, loop: Loop, journal: Journal, office: AgentBackend) -> None:
+    def __init__(self, path: Path, loop: EventLoop, journal: Journal, office: AgentBackend) -> None:
         self.path = path
         self.loop = loop
         self.journal = journal

@@ -16,9 +16,9 @@ from springtide.executors.local.jobs.exit_causes import ExitCause, ExitEvidence,
 from springtide.executors.local.jobs.hangs import Patience, ProcessSample
 from springtide.executors.local.jobs.roster_change import RosterChange, Workers, name_from, plan_change
 from springtide.executors.local.journal import AssignedJob
-from springtide.executors.local.json_lines import Message
+from springtide.executors.local.json_lines import EventLoop, Message
 from springtide.executors.local.processes.fork_servers import ForkKey, ForkLine, ForkPool
-from springtide.executors.local.processes.worker_processes import STORE, Loop, Processes, WorkerProcess
+from springtide.executors.local.processes.worker_processes import STORE, Processes, WorkerProcess
 from springtide.executors.protocol import Event, JobSpec, Probe
 from springtide.training.group.rosters import Roster, make_roster
 from springtide.training.settings import Settings, write_settings
@@ -50,7 +50,7 @@ class AttemptOptions:
 class AgentContext:
     """What an agent offers to its jobs."""
 
-    loop: Loop
+    loop: EventLoop
     forks: ForkPool
     #: For sockets and pipes; its path is short.
     folder: Path
@@ -150,7 +150,7 @@ class Attempt:
     def write_words(self, own: Settings) -> dict[str, str]:
         """The variables for the training runtime: the job's, and this process's own."""
         whole = replace(
-            environment.make_settings(self.spec),
+            self.make_settings(),
             process=own.process,
             roster=own.roster,
             generation=own.generation,
@@ -160,17 +160,23 @@ class Attempt:
         )
         return write_settings(whole)
 
+    def make_settings(self) -> Settings:
+        """What the training runtime is told, but for what differs from process to process."""
+        return environment.make_settings(self.spec)
+
+    def find_device_variables(self, device: str) -> dict[str, str]:
+        """The variables by which a process sees its device, and is of its type."""
+        found = self.house.devices[device]
+        return {**choose_kernels(found), **choose_visible([found])}
+
     def spawn(self, name: str, device: str, words: Mapping[str, str]) -> None:
         """Start one process on one device."""
-        probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
-        found = self.house.devices[device]
         variables = {
             **self.environment,
-            **choose_kernels(found),
             **environment.take_own(self.spec),
             **environment.read_secrets(self.spec),
-            **choose_visible([found]),
-            **probe,
+            **self.find_device_variables(device),
+            **({"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}),
             "SPRINGTIDE_OUTPUT": self.spec.output_dir,
             **words,
         }

@@ -111,8 +111,12 @@ class JobRunner:
         if problem is not None:
             self.fail(*problem)
             return
-        self.attempt = Attempt(self.house, self.standing, self.restarts.count)
+        self.attempt = self.make_attempt()
         self.attempt.processes.listen_to(self.hear, self.keep_output, self.note_end)
+
+    def make_attempt(self) -> Attempt:
+        """New processes for the job, not yet heard of."""
+        return Attempt(self.house, self.standing, self.restarts.count)
 
     def keep_output(self, member: WorkerProcess, data: bytes) -> None:
         """Write what a process prints to the log of its rank."""

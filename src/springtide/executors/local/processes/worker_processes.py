@@ -5,21 +5,19 @@ has processes, a control socket and a store of its own, so that nothing of an ea
 """
 
 import contextlib
-import selectors
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import psutil
 
 from springtide.executors.local.jobs.environment import find_script, is_python
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.worker_logs import Pipe
-from springtide.executors.local.json_lines import JsonLines, Message, listen, read_peer_pid
+from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
 from springtide.executors.local.processes.fork_servers import ForkLine, give_to
 from springtide.executors.protocol import JobSpec
 
@@ -28,43 +26,6 @@ LAST_WORDS = ("finished", "done", "left", "terminated")
 #: Run as scripts by the fork server, never imported here: the agent has no torch.
 STORE_SCRIPT = Path(__file__).with_name("store_main.py")
 COMMAND_SCRIPT = Path(__file__).with_name("exec_main.py")
-
-
-class Loop(Protocol):
-    """The agent's event loop, as far as processes need it."""
-
-    def watch(self, file: Any, callback: Callable[[], None]) -> None:
-        """Call back whenever the file can be read."""
-
-    def unwatch(self, file: Any) -> None:
-        """Stop calling back."""
-
-
-class Selector:
-    """A loop over `selectors`; callbacks may watch and unwatch."""
-
-    def __init__(self) -> None:
-        self.selector = selectors.DefaultSelector()
-
-    def watch(self, file: Any, callback: Callable[[], None]) -> None:
-        """Call back whenever the file can be read."""
-        self.selector.register(file, selectors.EVENT_READ, callback)
-
-    def unwatch(self, file: Any) -> None:
-        """Stop calling back."""
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(file)
-
-    def turn(self, timeout_s: float) -> None:
-        """Wait for files, and call back for those that are still watched."""
-        for key, _ in self.selector.select(timeout_s):
-            watched = self.selector.get_map()
-            if key.fd in watched and watched[key.fd] is key:
-                key.data()
-
-    def close(self) -> None:
-        """Let go of everything."""
-        self.selector.close()
 
 
 @dataclass
@@ -131,7 +92,7 @@ class WorkerProcess:
 class Processes:
     """The processes of one start."""
 
-    def __init__(self, loop: Loop, fork: ForkLine, folder: Path, label: str) -> None:
+    def __init__(self, loop: EventLoop, fork: ForkLine, folder: Path, label: str) -> None:
         self.loop = loop
         self.fork = fork
         self.folder = folder
