@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.codes import reach_checkout
 from experiments.emulated_devices import DEVICE_TYPES
 from springtide.training.settings import Settings
 from springtide.verification.digest_compare import Records, find_difference, read_records
@@ -54,7 +55,7 @@ def run_variants(example: str, batch: int, per_stage: int) -> dict[str, Any]:
     """Losses of every variant, and the first step at which its whole state differs from either reference."""
     losses: dict[str, list[str]] = {}
     records: dict[str, Records] = {}
-    with tempfile.TemporaryDirectory(prefix="springtide-stages-") as name, Host() as host:
+    with tempfile.TemporaryDirectory(prefix="springtide-stages-") as name, Host(reach_checkout()) as host:
         for variant in VARIANTS:
             home = Path(name) / variant.name
             run_variant(variant, (example, str(home), str(batch)), per_stage, host)

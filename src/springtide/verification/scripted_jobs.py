@@ -56,20 +56,21 @@ def name_slots(count: int, first: int = 0) -> tuple[str, ...]:
 class Host:
     """What jobs of this process share: an event loop, warm fork servers, and a folder for sockets and logs."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self.environment = environment
         self.folder = Path(tempfile.mkdtemp(prefix="springtide-"))
         self.loop = EventLoop()
-        self.forks = ForkPool(self.loop, self.folder, os.environ, self.folder / "fork-servers.log")
+        self.forks = ForkPool(self.loop, self.folder, environment, self.folder / "fork-servers.log")
         self.runs = 0
 
     def make_context(self, emit: Callable[[Event], None], options: AttemptOptions) -> AgentContext:
-        """What a runner needs; its workers have all of our environment, as a script started by hand has."""
+        """What a runner needs; its workers have the whole environment, as a script started by hand has."""
         return AgentContext(
             loop=self.loop,
             forks=self.forks,
             folder=self.folder,
             devices={name: Device(name, "cpu") for name in name_slots(SLOTS)},
-            environment=os.environ,
+            environment=self.environment,
             python=sys.executable,
             tell=emit,
             may_take=lambda job, devices: True,
