@@ -41,7 +41,7 @@ def measure_sizes(example: str, sizes: Sequence[int]) -> Iterator[tuple[int, int
             devices = (*devices[:keep], *free[: size - keep])
             run.resize(spread(WORKERS, size), devices)
             run.wait_for_resize()
-            run.wait_for_step(run.words.step + 3)
+            run.wait_for_step(run.progress.step + 3)
             yield before, size, find_pause(run.events[max(0, heard - 2) :])
 
 

@@ -36,7 +36,7 @@ def test_sigterm_saves_and_ends_and_the_next_run_goes_on(laboratory: EqualityRun
             run.go()
         run.wait_for(lambda: len(run.codes) == 2)
         assert set(run.codes) == {143}
-        stopped = run.words.step
+        stopped = run.progress.step
     with ScriptedRun(laboratory.job(ASKED, **options), laboratory.host, (3, 1)) as run:
         run.wait()
         assert [event["step"] for event in run.events if event["event"] == "resumed"] == [stopped]

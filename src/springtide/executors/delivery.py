@@ -62,8 +62,8 @@ class SeenGenerations:
             return Freshness.NEW
         return Freshness.REPEATED if instruction.key == key else Freshness.STALE
 
-    def enter(self, instruction: Instruction) -> None:
-        """Note an instruction that is acted on."""
+    def record(self, instruction: Instruction) -> None:
+        """Remember an instruction that is acted on."""
         self.seen[instruction.job] = (instruction.generation, instruction.key)
 
     def generation_of(self, job: str) -> int:

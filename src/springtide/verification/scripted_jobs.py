@@ -72,8 +72,8 @@ class Host:
             devices={name: Device(name, "cpu") for name in name_slots(SLOTS)},
             environment=self.environment,
             python=sys.executable,
-            tell=emit,
-            may_take=lambda job, devices: True,
+            emit=emit,
+            may_use=lambda job, devices: True,
             options=options,
         )
 
@@ -145,24 +145,24 @@ class ScriptedRun(JobRunner):
 
     def make_attempt(self) -> ScriptedAttempt:
         """New processes for the job."""
-        return ScriptedAttempt(self.scripted, self.house, self.standing, self.restarts.count)
+        return ScriptedAttempt(self.scripted, self.context, self.assigned, self.restarts.count)
 
     def keep_event(self, event: Event) -> None:
         """Remember why the job has failed."""
         self.failure = event if isinstance(event, Failed) else self.failure
 
-    def hear(self, member: WorkerProcess, message: Message) -> None:
+    def handle_message(self, process: WorkerProcess, message: Message) -> None:
         """Keep what a process says, and act on it."""
         self.events.append({**message, "at_s": time.monotonic()})
         if message.get("event") == "held":
             self.held = message["step"]
-        super().hear(member, message)
+        super().handle_message(process, message)
 
-    def note_end(self, member: WorkerProcess) -> None:
+    def handle_exit(self, process: WorkerProcess) -> None:
         """Keep the code of a process that has ended, and act on it."""
-        if member.name != STORE:
-            self.codes.append(member.code)
-        super().note_end(member)
+        if process.name != STORE:
+            self.codes.append(process.code)
+        super().handle_exit(process)
 
     def clear(self, last: Event | None) -> None:
         """Kill what is left; what was held is no more."""
@@ -181,15 +181,15 @@ class ScriptedRun(JobRunner):
         if self.phase != "running":
             raise RescaleError(f"the job is {self.phase}; it can be resized while it runs, one change after another")
         names = name_slots(len(counts)) if devices is None else tuple(devices)
-        self.standing = replace(
-            self.standing, generation=self.standing.generation + 1, devices=names, workers=tuple(counts)
+        self.assigned = replace(
+            self.assigned, generation=self.assigned.generation + 1, devices=names, workers=tuple(counts)
         )
         self.tick(time.monotonic())  # rank 0 has the command before anything that is sent to it after this
 
     def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Send a signal to the process of a rank."""
         assert self.attempt is not None
-        self.attempt.members[rank].signal(number)
+        self.attempt.ranked[rank].signal(number)
 
     def go(self) -> None:
         """Let a held job go on."""
@@ -222,7 +222,7 @@ class ScriptedRun(JobRunner):
 
     def wait_for_step(self, step: int, timeout_s: float = 120.0) -> None:
         """Move the job on until a global step has been completed, or the job has finished."""
-        self.wait_for(lambda: self.is_over or self.words.step >= step, timeout_s)
+        self.wait_for(lambda: self.is_over or self.progress.step >= step, timeout_s)
 
     def wait_for_resize(self, timeout_s: float = 120.0) -> None:
         """Move the job on until no change of processes is under way, or the job has finished."""

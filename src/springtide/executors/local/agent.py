@@ -32,7 +32,7 @@ from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
 from springtide.executors.local.json_lines import EventLoop, Message
-from springtide.executors.local.paths import JOURNAL, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, take_lock
+from springtide.executors.local.paths import JOURNAL, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, try_lock
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.worker_processes import reap
 from springtide.executors.protocol import (
@@ -70,7 +70,7 @@ class Agent:
         self.loop = EventLoop()
         self.mark = make_mark(self.state_dir)
         self.leaving: str | None = None
-        self.crews: dict[str, JobRunner] = {}
+        self.runners: dict[str, JobRunner] = {}
         #: When fork servers were last checked for being stopped (SIGSTOP).
         self.inspected_s = 0.0
         self.leftovers = reap(self.mark, MARK)
@@ -78,31 +78,31 @@ class Agent:
         environment = {**allow(os.environ), MARK: self.mark}
         self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG)
         self.discovery = discover(settings.cpu_slots)
-        self.house = AgentContext(
+        self.context = AgentContext(
             loop=self.loop,
             forks=self.forks,
             folder=self.folder,
             devices={device.name: device for device in self.discovery.devices},
             environment=environment,
             python=sys.executable,
-            tell=self.tell,
-            may_take=self.may_take,
+            emit=self.emit,
+            may_use=self.may_use,
             options=settings.options,
         )
         self.journal = Journal(self.state_dir / JOURNAL)
         self.recover()
-        self.desk = AgentServer(self.state_dir / SOCKET, self.loop, self.journal, self)
+        self.server = AgentServer(self.state_dir / SOCKET, self.loop, self.journal, self)
         if settings.warm:
             self.warm()
 
     def recover(self) -> None:
         """Take up the jobs of an agent that was killed."""
-        for job, standing in list(self.journal.jobs.items()):
-            if standing.ending is None:
+        for job, assigned in list(self.journal.jobs.items()):
+            if assigned.ending is None:
                 reason = "the agent was lost, and the job's processes were ended with it"
-                self.tell(
+                self.emit(
                     Faulted(
-                        job=job, generation=standing.generation, cause="agent_lost", reason=reason, step=standing.step
+                        job=job, generation=assigned.generation, cause="agent_lost", reason=reason, step=assigned.step
                     )
                 )
         self.journal.sync()
@@ -114,39 +114,39 @@ class Agent:
 
     # Jobs.
 
-    def tell(self, event: Event) -> None:
-        """Put an event into the journal, and let its job's crew know what follows from it."""
-        self.journal.tell(replace(event, steady_s=boot_clock.read_s()), time.time())
+    def emit(self, event: Event) -> None:
+        """Put an event into the journal, and let its job's runner know what follows from it."""
+        self.journal.add_event(replace(event, steady_s=boot_clock.read_s()), time.time())
         self.refresh(event.job)
 
     def refresh(self, job: str) -> None:
-        """Show a crew its job as the journal has it."""
-        crew, standing = self.crews.get(job), self.journal.jobs.get(job)
-        if crew is not None and standing is not None and crew.standing.order == standing.order:
-            crew.standing = standing
+        """Show a runner its job as the journal has it."""
+        runner, assigned = self.runners.get(job), self.journal.jobs.get(job)
+        if runner is not None and assigned is not None and runner.assigned.order == assigned.order:
+            runner.assigned = assigned
 
-    def take(self, instruction: Instruction) -> None:
-        """Write an instruction down if it is new; crews act on it in their next turn."""
+    def accept(self, instruction: Instruction) -> None:
+        """Write an instruction down if it is new; runners act on it in their next turn."""
         known = instruction.job in self.journal.jobs
-        verdict = self.journal.take(instruction)
-        if verdict is Freshness.STALE:
-            seen = self.journal.ledger.generation_of(instruction.job)
-            self.tell(Ignored(job=instruction.job, generation=instruction.generation, key=instruction.key, seen=seen))
-        elif verdict is Freshness.NEW:
+        freshness = self.journal.accept(instruction)
+        if freshness is Freshness.STALE:
+            seen = self.journal.generations.generation_of(instruction.job)
+            self.emit(Ignored(job=instruction.job, generation=instruction.generation, key=instruction.key, seen=seen))
+        elif freshness is Freshness.NEW:
             self.refresh(instruction.job)
-            refused = refuse(instruction, known, self.house.devices)
+            refused = refuse(instruction, known, self.context.devices)
             if refused is not None:
-                self.tell(refused)
+                self.emit(refused)
 
-    def may_take(self, job: str, devices: Sequence[str]) -> bool:
+    def may_use(self, job: str, devices: Sequence[str]) -> bool:
         """Whether no other job that is about to leave one of these devices is still there.
 
         Two jobs that wait for each other both go ahead.
         """
-        mine = self.crews[job].in_use
-        for name, crew in self.crews.items():
-            leaving = crew.in_use if crew.is_ending or crew.abandoned else crew.in_use - set(crew.wanted)
-            is_mutual = bool(set(crew.wanted) & mine) and not crew.is_ending
+        mine = self.runners[job].in_use
+        for name, runner in self.runners.items():
+            leaving = runner.in_use if runner.is_ending or runner.abandoned else runner.in_use - set(runner.wanted)
+            is_mutual = bool(set(runner.wanted) & mine) and not runner.is_ending
             if name != job and leaving & set(devices) and not is_mutual:
                 return False
         return True
@@ -155,33 +155,33 @@ class Agent:
         """Move every job on."""
         now_s = time.monotonic()
         self.poll_forks(now_s)
-        for job, standing in self.journal.jobs.items():
-            crew = self.crews.get(job)
-            if crew is None:
-                self.crews[job] = make_runner(self.house, standing)
-            elif crew.standing.order != standing.order and not crew.abandoned:
-                crew.abandon()
-        for job, crew in list(self.crews.items()):
-            if job not in self.journal.jobs and not crew.is_over and not crew.abandoned:
-                crew.abandon()
-            crew.leaving = self.leaving
-            self.move(crew, now_s)
-            if crew.is_over:
-                del self.crews[job]
+        for job, assigned in self.journal.jobs.items():
+            runner = self.runners.get(job)
+            if runner is None:
+                self.runners[job] = make_runner(self.context, assigned)
+            elif runner.assigned.order != assigned.order and not runner.abandoned:
+                runner.abandon()
+        for job, runner in list(self.runners.items()):
+            if job not in self.journal.jobs and not runner.is_over and not runner.abandoned:
+                runner.abandon()
+            runner.leaving = self.leaving
+            self.tick_runner(runner, now_s)
+            if runner.is_over:
+                del self.runners[job]
         self.check_lease(now_s)
 
-    def move(self, crew: JobRunner, now_s: float) -> None:
-        """Give a crew its turn; a mistake of ours ends its job, and no other."""
+    def tick_runner(self, runner: JobRunner, now_s: float) -> None:
+        """Give a runner its turn; a mistake of ours ends its job, and no other."""
         try:
-            crew.tick(now_s)
+            runner.tick(now_s)
         except Exception as error:
             traceback.print_exc()
             reason = f"the agent met an error of its own: {error!r}; see {self.state_dir / LOG}"
-            crew.fail("agent_error", reason, user_fault=False)
+            runner.fail("agent_error", reason, user_fault=False)
 
     def check_lease(self, now_s: float) -> None:
         """Stop all work if no server has asked for too long."""
-        if self.leaving is None and now_s - self.desk.contact_s >= self.settings.lease_s:
+        if self.leaving is None and now_s - self.server.contact_s >= self.settings.lease_s:
             self.leave("lease")
 
     def leave(self, reason: str) -> None:
@@ -192,18 +192,18 @@ class Agent:
 
     def poll_forks(self, now_s: float) -> None:
         """Move fork servers on; jobs whose server has gone start again."""
-        if now_s - self.inspected_s >= self.settings.options.look_s:
+        if now_s - self.inspected_s >= self.settings.options.inspect_s:
             self.inspected_s = now_s
             self.forks.kill_stopped()
-        self.forks.drop_unused(now_s, {*self.crews, *self.journal.jobs})
+        self.forks.drop_unused(now_s, {*self.runners, *self.journal.jobs})
         dropped = self.forks.poll(now_s)
-        for crew in self.crews.values():
-            if crew.attempt is not None and crew.attempt.processes.fork in dropped:
-                crew.lose_fork()
+        for runner in self.runners.values():
+            if runner.attempt is not None and runner.attempt.processes.fork in dropped:
+                runner.lose_fork()
 
-    # For the desk.
+    # For the server of clients.
 
-    def introduce(self) -> Message:
+    def describe(self) -> Message:
         """Who this is, and what devices there are."""
         return {
             "version": __version__,
@@ -217,28 +217,28 @@ class Agent:
 
     def list_running(self) -> list[Running]:
         """The jobs that hold devices, by name."""
-        return [crew.describe() for _, crew in sorted(self.crews.items())]
+        return [runner.describe() for _, runner in sorted(self.runners.items())]
 
     # Life.
 
     @property
     def wait_s(self) -> float:
         """How long a turn may wait for something to happen."""
-        restless = any(crew.phase != "running" for crew in self.crews.values())
+        restless = any(runner.phase != "running" for runner in self.runners.values())
         warming = any(server.is_waking for server in self.forks.every())
-        return 0.02 if restless or warming or self.leaving else 0.1 if self.crews else 0.5
+        return 0.02 if restless or warming or self.leaving else 0.1 if self.runners else 0.5
 
     def serve(self) -> None:
         """Go on until everything has been left."""
-        print(f"agent {os.getpid()} serves {self.state_dir}, {len(self.house.devices)} devices", flush=True)
-        while self.leaving is None or self.crews or self.journal.jobs:
+        print(f"agent {os.getpid()} serves {self.state_dir}, {len(self.context.devices)} devices", flush=True)
+        while self.leaving is None or self.runners or self.journal.jobs:
             self.loop.turn(self.wait_s)
             self.tick()
-            self.desk.tick()
+            self.server.tick()
 
     def close(self) -> None:
         """End everything that was started, and leave only the journal and the log."""
-        self.desk.close()
+        self.server.close()
         self.forks.close()
         reap(self.mark, MARK)
         self.journal.close()
@@ -249,7 +249,7 @@ class Agent:
 
 def run(settings: AgentSettings, on_ready: Callable[[], None] = lambda: None) -> int:
     """Serve until told to leave; 0, or OCCUPIED if another agent has the state folder."""
-    lock = take_lock(settings.state_dir)
+    lock = try_lock(settings.state_dir)
     if lock is None:
         return OCCUPIED
     agent = Agent(settings)

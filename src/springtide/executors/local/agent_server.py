@@ -19,15 +19,15 @@ LONGEST_WAIT_S = 60.0
 
 
 class AgentBackend(Protocol):
-    """What stands behind a desk."""
+    """What answers are made from."""
 
     leaving: str | None
 
-    def introduce(self) -> Message:
+    def describe(self) -> Message:
         """Who this is, and what devices there are."""
 
-    def take(self, instruction: Instruction) -> None:
-        """Take an instruction."""
+    def accept(self, instruction: Instruction) -> None:
+        """Act on an instruction if it is new."""
 
     def list_running(self) -> Sequence[Running]:
         """The jobs that hold devices, by name."""
@@ -48,11 +48,11 @@ class PendingReply:
 class AgentServer:
     """Clients and their requests."""
 
-    def __init__(self, path: Path, loop: EventLoop, journal: Journal, office: AgentBackend) -> None:
+    def __init__(self, path: Path, loop: EventLoop, journal: Journal, backend: AgentBackend) -> None:
         self.path = path
         self.loop = loop
         self.journal = journal
-        self.office = office
+        self.backend = backend
         self.clients: list[JsonLines] = []
         self.waiters: list[PendingReply] = []
         #: When a client last asked for something.
@@ -60,11 +60,11 @@ class AgentServer:
         self.listener = listen(path)
         loop.watch(self.listener, self.accept)
         self.answers: dict[str, Callable[[JsonLines, Message], Message | None]] = {
-            "hello": lambda lines, request: office.introduce(),
+            "hello": lambda lines, request: backend.describe(),
             "apply": self.answer_apply,
             "events": self.answer_events,
             "acknowledge": self.answer_acknowledge,
-            "running": lambda lines, request: {"running": wire.dump_running(office.list_running())},
+            "running": lambda lines, request: {"running": wire.dump_running(backend.list_running())},
             "leave": self.answer_leave,
         }
 
@@ -101,10 +101,10 @@ class AgentServer:
 
     def answer_apply(self, lines: JsonLines, request: Message) -> Message:
         """Take instructions; all of them must be readable, or none is taken."""
-        if self.office.leaving is not None:
-            return {"error": f"the agent is leaving ({self.office.leaving})", "again": True}
+        if self.backend.leaving is not None:
+            return {"error": f"the agent is leaving ({self.backend.leaving})", "again": True}
         for instruction in [wire.load_instruction(data) for data in request["instructions"]]:
-            self.office.take(instruction)
+            self.backend.accept(instruction)
         return {"last": self.journal.outbox.last}
 
     def answer_events(self, lines: JsonLines, request: Message) -> Message | None:
@@ -124,7 +124,7 @@ class AgentServer:
 
     def answer_leave(self, lines: JsonLines, request: Message) -> Message:
         """Begin to end."""
-        self.office.leave(str(request.get("reason", "shutdown")))
+        self.backend.leave(str(request.get("reason", "shutdown")))
         return {}
 
     def tick(self) -> None:

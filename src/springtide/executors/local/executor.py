@@ -131,14 +131,14 @@ class LocalExecutor:
     def try_twice(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer over the line there is, or over a new one if that is broken."""
         try:
-            return self.take_line().ask(request)
+            return self.find_line().ask(request)
         except OSError:
             if self.line is not None:
                 self.line.close()
                 self.line = None
-            return self.take_line().ask(request)
+            return self.find_line().ask(request)
 
-    def take_line(self) -> AgentConnection:
+    def find_line(self) -> AgentConnection:
         """The line to the agent."""
         if self.line is None:
             self.line = self.open()

@@ -49,7 +49,7 @@ def open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def take_lock(state_dir: Path) -> IO[str] | None:
+def try_lock(state_dir: Path) -> IO[str] | None:
     """Hold the state folder for this agent alone; None if another one has it."""
     file = (state_dir / LOCK).open("a")
     try:

@@ -45,7 +45,7 @@ def find_home(spec: JobSpec) -> dict[str, str]:
     return {"HOME": pwd.getpwnam(spec.run_as).pw_dir} if spec.run_as is not None else {}
 
 
-def take_own(spec: JobSpec) -> dict[str, str]:
+def choose_own(spec: JobSpec) -> dict[str, str]:
     """The job's variables, but for names that are ours to give."""
     return {name: value for name, value in spec.env.items() if not name.startswith("SPRINGTIDE_")}
 

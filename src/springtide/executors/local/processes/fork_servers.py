@@ -61,7 +61,7 @@ class ForkLine(abc.ABC):
         self.lost = False
         self.lines: JsonLines | None = None
         self.waiting: list[Message] = []
-        #: Who hears of each process, by the name it was requested under; and by its number once it has one.
+        #: Who is called back for each process, by the name it was requested under; and by its number once it has one.
         self.by_name: dict[str, Callable[[Message], None]] = {}
         self.by_pid: dict[int, str] = {}
         self.used_s = 0.0
@@ -81,9 +81,9 @@ class ForkLine(abc.ABC):
         self.waiting.clear()
         return True
 
-    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
-        """Ask for a process; `hear` gets its start and its end."""
-        self.by_name[message["process"]] = hear
+    def request(self, message: Message, on_answer: Callable[[Message], None]) -> None:
+        """Ask for a process; `on_answer` gets its start and its end."""
+        self.by_name[message["process"]] = on_answer
         if self.lines is None:
             self.waiting.append(message)
         else:
@@ -97,15 +97,15 @@ class ForkLine(abc.ABC):
             del self.by_name[message["process"]]
         return {message["process"] for message in taken}
 
-    def pump(self) -> bool:
+    def read_answers(self) -> bool:
         """Pass on what the server has said; False when it has gone."""
         assert self.lines is not None
         for message in self.lines.read():
-            self.pass_on(message)
+            self.dispatch(message)
         return self.lines.open
 
-    def pass_on(self, message: Message) -> None:
-        """Tell the one who asked for a process that it has started or ended."""
+    def dispatch(self, message: Message) -> None:
+        """Call back the one who asked for a process that it has started or ended."""
         if "pid" in message:
             self.by_pid[message["pid"]] = message["process"]
             self.by_name[message["process"]](message)
@@ -256,9 +256,9 @@ class JobServer(ForkLine):
 
     def open(self, environment: Mapping[str, str]) -> None:
         """Have it forked, with the job's own environment, which packages may read as they are imported."""
-        self.parent.request({**self.order, "environment": dict(environment)}, self.hear_parent)
+        self.parent.request({**self.order, "environment": dict(environment)}, self.handle_parent_answer)
 
-    def hear_parent(self, message: Message) -> None:
+    def handle_parent_answer(self, message: Message) -> None:
         """It has started, or ended; one that never answered leaves its requests to the parent."""
         if "pid" in message:
             self.pid = message["pid"]
@@ -281,12 +281,12 @@ class JobServer(ForkLine):
         """Whether it may begin to answer at any moment."""
         return super().is_waking and not self.is_unfit
 
-    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
+    def request(self, message: Message, on_answer: Callable[[Message], None]) -> None:
         """Ask for a process, here or of the parent."""
         if self.is_unfit:
-            self.parent.request(message, hear)
+            self.parent.request(message, on_answer)
         else:
-            super().request(message, hear)
+            super().request(message, on_answer)
 
     def withdraw(self, prefix: str) -> set[str]:
         """Take back the requests that were not sent yet, here or to the parent."""
@@ -375,7 +375,7 @@ class ForkPool:
 
     def read(self, server: ForkLine) -> None:
         """Pass on what a server says; drop it if it has gone."""
-        if not server.pump():
+        if not server.read_answers():
             self.drop(server)
 
     def drop_unused(self, now_s: float, jobs: Collection[str]) -> None:

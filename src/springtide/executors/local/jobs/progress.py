@@ -1,0 +1,142 @@
+"""How far a job is in one attempt, by what its processes have said: step, goal, speed, and how they meant to end.
+
+State without effects; the clock is an argument. The messages are those of `training.group.control_channel`. Time
+outside steps (evaluation, checkpoints, the user's code between epochs) is measured by the training runtime and taken
+off the time between two steps.
+"""
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, TypedDict
+
+#: Intervals kept for the typical step; enough for a median, few enough to follow a change.
+KEPT = 64
+
+
+@dataclass
+class Speedometer:
+    """Steps since the processes started."""
+
+    step: int = 0
+    stepped_s: float | None = None
+    #: Longest time between two steps, whatever lay between them.
+    longest_gap_s: float = 0.0
+    outside_s: float = 0.0
+    #: Of that, since the last step.
+    outside_now_s: float = 0.0
+    intervals_s: list[float] = field(default_factory=list)
+    #: Since the last report: steps, and the seconds they took.
+    steps: int = 0
+    inside_s: float = 0.0
+
+    @property
+    def step_s(self) -> float:
+        """The typical seconds per step; 0 before the second step."""
+        return median(self.intervals_s) if self.intervals_s else 0.0
+
+    def add_step(self, step: int, now_s: float) -> None:
+        """Count a step; several may have passed since the last."""
+        if self.stepped_s is not None and step > self.step:
+            gap_s = now_s - self.stepped_s
+            inside_s = max(0.0, gap_s - self.outside_now_s)
+            self.longest_gap_s = max(self.longest_gap_s, gap_s)
+            self.steps += step - self.step
+            self.inside_s += inside_s
+            self.intervals_s = [*self.intervals_s[-KEPT + 1 :], inside_s / (step - self.step)]
+        self.step, self.stepped_s, self.outside_now_s = step, now_s, 0.0
+
+    def add_outside(self, seconds: float) -> None:
+        """Count time outside steps."""
+        self.outside_s += seconds
+        self.outside_now_s += seconds
+
+    def pause(self) -> None:
+        """Forget the speed so far, as after a change of devices; the next interval does not count."""
+        self.stepped_s = None
+        self.intervals_s = []
+        self.steps, self.inside_s = 0, 0.0
+
+    def report(self) -> float | None:
+        """Steps per second since the last report; None if there were no steps."""
+        speed = self.steps / self.inside_s if self.inside_s > 0 else None
+        self.steps, self.inside_s = 0, 0.0
+        return speed
+
+
+class ReportedStep(TypedDict):
+    """The fields of a `Progressed` event that are known here."""
+
+    step: int
+    total_steps: int | None
+    epoch: int
+    steps_per_s: float | None
+    outside_s: float
+
+
+@dataclass
+class AttemptProgress:
+    """What was said since the attempt began at `began_s`."""
+
+    began_s: float
+    step: int = 0
+    epoch: int = 0
+    speed: Speedometer = field(default_factory=Speedometer)
+    logical_workers: int | None = None
+    total_steps: int | None = None
+    steps_per_epoch: int | None = None
+    startup_s: float = 0.0
+    #: When the last step of this attempt was reported.
+    stepped_s: float | None = None
+    reported_step: int = -1
+    finished: bool = False
+    finish_reason: str | None = None
+    terminated: bool = False
+    #: Why the last checkpoint, which is the result, could not be written; empty if that has not been said.
+    result_failure: str = ""
+
+    def update(self, message: dict[str, Any], now_s: float) -> None:
+        """Keep what a message says."""
+        self.step = int(message.get("step", self.step))
+        match message.get("event"):
+            case "planned":
+                self.startup_s = now_s - self.began_s
+                self.logical_workers = message["logical_workers"]
+                self.total_steps = message["total_steps"]
+                self.steps_per_epoch = message["steps_per_epoch"]
+            case "progressed":
+                self.stepped_s = now_s
+                self.epoch = int(message["epoch"])
+                self.speed.add_step(self.step, now_s)
+            case "epoch":
+                self.speed.add_outside(float(message["outside_s"]))
+            case "finished":
+                self.finished = True
+                self.finish_reason = message.get("reason")
+            case "checkpoint_failing" if message.get("is_result"):
+                self.result_failure = str(message.get("reason"))
+            case "terminated":
+                self.terminated = True
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether this attempt has made a step."""
+        return self.stepped_s is not None
+
+    def report(self) -> ReportedStep:
+        """How far the job is, and its speed since the last report."""
+        self.reported_step = self.step
+        return {
+            "step": self.step,
+            "total_steps": self.total_steps,
+            "epoch": self.epoch,
+            "steps_per_s": self.speed.report(),
+            "outside_s": self.speed.outside_s,
+        }
+
+    def describe_early_exit(self) -> str:
+        """What to tell of a script that ended with code 0 and without having trained to its end."""
+        goal = f" of {self.total_steps}" if self.total_steps is not None else ""
+        return (
+            f"the script ended with code 0 after step {self.step}{goal}; walk run.epochs to its end, or call "
+            'run.stop("why") to end early'
+        )
