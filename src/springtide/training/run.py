@@ -8,12 +8,13 @@ import abc
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import default_collate
 
 from springtide.errors import JobError
 from springtide.training.determinism import levels
@@ -22,6 +23,7 @@ from springtide.training.group.rosters import check_counts
 from springtide.training.settings import Settings, read_settings
 from springtide.training.workers import randomness
 from springtide.training.workers.positions import Goal, Position
+from springtide.training.workers.sampling import Sampling, check_size
 
 
 class Run(abc.ABC):
@@ -40,6 +42,7 @@ class Run(abc.ABC):
         self.state: dict[str, Any] = {}
         self.stop_reason: str | None = None
         self.model: torch.nn.Module
+        self.optimizers: list[torch.optim.Optimizer]
         self.channel = Channel(settings.control, settings.process)
 
     @property
@@ -52,7 +55,6 @@ class Run(abc.ABC):
     def is_main(self) -> bool:
         """Whether this process holds logical worker 0, so that what it prints or saves appears once."""
 
-    @abc.abstractmethod
     def prepare(
         self,
         *parts: Any,
@@ -72,6 +74,33 @@ class Run(abc.ABC):
         worker make one global step. `drop_last` (True here, unlike DataLoader) leaves out a worker's incomplete last
         batch, so that the global batch never changes.
         """
+        given = sort_parts(parts)
+        options = PrepareOptions(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            accumulate=accumulate,
+            find_unused_parameters=find_unused_parameters,
+            broadcast_buffers=broadcast_buffers,
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor,
+            collate=collate_fn or default_collate,
+        )
+        self.model, self.optimizers = given.model, given.optimizers
+        model, loader = self.adopt_parts(given, options)
+        replaced = {id(given.model): model, id(given.dataset): loader}
+        return tuple(replaced.get(id(part), part) for part in parts)
+
+    @abc.abstractmethod
+    def adopt_parts(self, given: "Parts", options: "PrepareOptions") -> tuple[Any, Any]:
+        """The model and the loader that the script goes on with; its optimizers and the rest act once per step."""
+
+    def make_sampling(self, samples: int, options: "PrepareOptions") -> Sampling:
+        """The job's data order, if the samples can fill a global batch."""
+        size, shuffle, accumulate = options.batch_size, options.shuffle, options.accumulate
+        sampling = Sampling(samples, self.logical_workers, size, self.seed, shuffle, options.drop_last, accumulate)
+        check_size(sampling)
+        return sampling
 
     @abc.abstractmethod
     def log(self, **metrics: float | torch.Tensor) -> None:
@@ -116,7 +145,7 @@ class Run(abc.ABC):
             before, began_s = self.position, time.monotonic()
             yield self.position.epoch
             self.check_progress(before)
-            self.note_epoch(before.epoch, time.monotonic() - began_s)
+            self.report_epoch(before.epoch, time.monotonic() - began_s)
             if self.has_ended_epoch():
                 self.position = self.position.after_epoch()
         self.finish()
@@ -128,7 +157,7 @@ class Run(abc.ABC):
         return self.stop_reason is None and self.goal.allows_step(self.position)
 
     @abc.abstractmethod
-    def note_epoch(self, epoch: int, seconds: float) -> None:
+    def report_epoch(self, epoch: int, seconds: float) -> None:
         """Report how long an epoch took, and how much of it outside the loop: evaluation, and user code."""
 
     def check_progress(self, before: Position) -> None:
@@ -202,20 +231,47 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
     return ElasticRun(logical_workers, seed, settings, os.environ)
 
 
-def sort_parts(parts: Iterable[Any]) -> dict[str, list[Any]]:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What `prepare` was given, by what it is."""
+
+    model: torch.nn.Module
+    optimizers: list[torch.optim.Optimizer]
+    schedulers: list[Any]
+    scalers: list[torch.amp.GradScaler]
+    dataset: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareOptions:
+    """How `prepare` was told to make batches and to reduce."""
+
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    accumulate: int
+    find_unused_parameters: bool
+    broadcast_buffers: bool
+    num_workers: int
+    prefetch_factor: int
+    collate: Callable[[list[Any]], Any]
+
+
+def sort_parts(parts: Iterable[Any]) -> Parts:
     """The arguments of `prepare` by what they are; exactly one model and one dataset."""
-    kinds: dict[str, list[Any]] = {"model": [], "optimizer": [], "scheduler": [], "scaler": [], "dataset": []}
+    by_type: dict[str, list[Any]] = {"model": [], "optimizer": [], "scheduler": [], "scaler": [], "dataset": []}
     for part in parts:
-        kinds[find_kind(part)].append(part)
-    for kind in ("model", "dataset"):
-        if len(kinds[kind]) != 1:
-            raise JobError(f"run.prepare was given {len(kinds[kind])} of kind {kind}; give exactly one")
-    if not kinds["optimizer"]:
+        by_type[find_part_type(part)].append(part)
+    for part_type in ("model", "dataset"):
+        if len(by_type[part_type]) != 1:
+            raise JobError(f"run.prepare was given {len(by_type[part_type])} of kind {part_type}; give exactly one")
+    if not by_type["optimizer"]:
         raise JobError("run.prepare was given no optimizer; give the one that trains the model")
-    return kinds
+    (model,), (dataset,) = by_type["model"], by_type["dataset"]
+    return Parts(model, by_type["optimizer"], by_type["scheduler"], by_type["scaler"], dataset)
 
 
-def find_kind(part: Any) -> str:
+def find_part_type(part: Any) -> str:
     """What an argument of `prepare` is."""
     if isinstance(part, torch.nn.Module):
         return "model"

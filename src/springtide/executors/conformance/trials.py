@@ -104,11 +104,11 @@ class Trial:
         """The two devices."""
         return self.harness.devices[:2]
 
-    def send(self, kind: type[Any], **fields: Any) -> Instruction:
+    def send(self, instruction_type: type[Any], **fields: Any) -> Instruction:
         """Apply an instruction of the job's next generation."""
         self.generation += 1
         given = {"generation": self.generation, "key": f"{self.job}-{self.generation}", **fields}
-        instruction: Instruction = kind(job=self.job, **given)
+        instruction: Instruction = instruction_type(job=self.job, **given)
         self.executor.apply([instruction])
         return instruction
 
@@ -138,20 +138,20 @@ class Trial:
         self.cursor += len(fresh)
         self.heard += [event for event in fresh if event.job == self.job]
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
+    def of(self, event_type: type[Kind]) -> list[Kind]:
         """The events of a kind that were heard."""
-        return [event for event in self.heard if isinstance(event, kind)]
+        return [event for event in self.heard if isinstance(event, event_type)]
 
-    def await_event(self, kind: type[Kind], count: int = 1) -> Kind:
+    def await_event(self, event_type: type[Kind], count: int = 1) -> Kind:
         """The so-many-th event of a kind, waited for; an end of the job of another kind fails the check."""
         for _ in range(PATIENCE):
             self.listen()
-            if len(self.of(kind)) >= count:
-                return self.of(kind)[count - 1]
+            if len(self.of(event_type)) >= count:
+                return self.of(event_type)[count - 1]
             ends = [event for event in self.heard if isinstance(event, FINAL) and event.generation == self.generation]
-            require(not ends, f"{self.job} ended with {ends} before {kind.__name__} number {count}")
+            require(not ends, f"{self.job} ended with {ends} before {event_type.__name__} number {count}")
             self.harness.wait(self.cursor)
-        raise AssertionError(f"{self.job} never said {kind.__name__} for the {count}. time; heard {self.heard[-5:]}")
+        raise AssertionError(f"{self.job} said {event_type.__name__} fewer than {count} times; heard {self.heard[-5:]}")
 
     def await_step(self, step: int) -> None:
         """Wait until the job has taken a step."""

@@ -73,7 +73,7 @@ class Agent:
         self.runners: dict[str, JobRunner] = {}
         #: When fork servers were last checked for being stopped (SIGSTOP).
         self.inspected_s = 0.0
-        self.leftovers = reap(self.mark, MARK)
+        self.leftovers = reap(self.mark)
         self.folder = make_runtime_folder(self.state_dir)
         environment = {**allow(os.environ), MARK: self.mark}
         self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG)
@@ -240,7 +240,7 @@ class Agent:
         """End everything that was started, and leave only the journal and the log."""
         self.server.close()
         self.forks.close()
-        reap(self.mark, MARK)
+        reap(self.mark)
         self.journal.close()
         self.loop.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The agent's memory on disk: every instruction it took and every event not yet acknowledged.
+"""The agent's memory on disk: every instruction it accepted and every event not yet acknowledged.
 
 One append-only file of JSON lines, synced before anything in it is answered or shown. Reading it back gives the jobs
 that should run, the generations seen and the events to deliver, so an agent killed at any moment goes on from it.
@@ -13,6 +13,8 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from springtide.executors import wire
 from springtide.executors.delivery import Freshness, Outbox, SeenGenerations
@@ -32,6 +34,8 @@ from springtide.executors.protocol import (
     Stop,
 )
 
+#: The key of a job in a file that was rewritten; the word is that of the first journals.
+ASSIGNED = "standing"
 #: Lines beyond what a rewrite would leave.
 HISTORY_LIMIT = 5_000
 #: Generations are remembered for so many jobs, newest first.
@@ -51,6 +55,9 @@ class AssignedJob:
     logical_workers: int | None = None
     #: Logical workers on each device; empty: spread evenly.
     workers: tuple[int, ...] = ()
+
+
+_ASSIGNED: TypeAdapter[AssignedJob] = TypeAdapter(AssignedJob)
 
 
 class Journal:
@@ -81,7 +88,7 @@ class Journal:
                 self.load_record(json.loads(line))
 
     def load_record(self, record: dict[str, Any]) -> None:
-        """Take over one line."""
+        """Replay one line."""
         if "instruction" in record:
             instruction = wire.load_instruction(record["instruction"])
             self.generations.record(instruction)
@@ -93,28 +100,12 @@ class Journal:
             self.apply_event(event)
         elif "acknowledged" in record:
             self.outbox.acknowledge(record["acknowledged"])
-        elif "standing" in record:
-            self.load_assigned(record["standing"])
+        elif ASSIGNED in record:
+            assigned = _ASSIGNED.validate_python(record[ASSIGNED])
+            self.jobs[assigned.order.job] = assigned
         elif "seen" in record:
             self.generations.seen = {job: (int(number), key) for job, (number, key) in record["seen"].items()}
             self.outbox.last = record["last"]
-
-    def load_assigned(self, data: dict[str, Any]) -> None:
-        """Take over a job as a rewrite left it."""
-        order = wire.load_instruction(data["order"])
-        ending = wire.load_instruction(data["ending"]) if data["ending"] else None
-        assert isinstance(order, Start | Probe)
-        assert ending is None or isinstance(ending, Stop | Cancel)
-        self.jobs[order.job] = AssignedJob(
-            order,
-            data["generation"],
-            tuple(data["devices"]),
-            ending,
-            data["crashes"],
-            data["step"],
-            data["logical_workers"],
-            tuple(data.get("workers", ())),
-        )
 
     def accept(self, instruction: Instruction) -> Freshness:
         """Judge an instruction, and write it down if it is new."""
@@ -208,7 +199,7 @@ class Journal:
         seen = dict(list(self.generations.seen.items())[-GENERATIONS_LIMIT:])
         return [
             *({"event": wire.dump_event(event)} for event in self.outbox.waiting),
-            *({"standing": dump_assigned(assigned)} for assigned in self.jobs.values()),
+            *({ASSIGNED: _ASSIGNED.dump_python(assigned, mode="json")} for assigned in self.jobs.values()),
             {"seen": seen, "last": self.outbox.last},
         ]
 
@@ -216,17 +207,3 @@ class Journal:
         """Sync and let go of the file."""
         self.sync()
         self.file.close()
-
-
-def dump_assigned(assigned: AssignedJob) -> dict[str, Any]:
-    """A job as JSON data."""
-    return {
-        "order": wire.dump_instruction(assigned.order),
-        "generation": assigned.generation,
-        "devices": list(assigned.devices),
-        "ending": wire.dump_instruction(assigned.ending) if assigned.ending else None,
-        "crashes": assigned.crashes,
-        "step": assigned.step,
-        "logical_workers": assigned.logical_workers,
-        "workers": list(assigned.workers),
-    }

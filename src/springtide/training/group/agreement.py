@@ -53,18 +53,18 @@ class Agreement:
         self.holds = {int(step) for step in settings.hold_at.split(",") if step}
         self.wants_checkpoint = False
         self.terminating = False
-        self.told = False
+        self.forwarded = False
         self.polled_s = 0.0
         self.saved_s = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self.on_terminate)
 
     def on_terminate(self, number: int, frame: FrameType | None) -> None:
-        """Note SIGTERM; the next step boundary acts on it. A second one ends the process at once."""
+        """Remember SIGTERM; the next step boundary acts on it. A second one ends the process at once."""
         self.terminating = True
-        self.let_terminate()
+        self.restore_sigterm()
 
-    def let_terminate(self) -> None:
+    def restore_sigterm(self) -> None:
         """Give SIGTERM its usual meaning back: the run is over, or was asked to end and may be stuck."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -72,7 +72,7 @@ class Agreement:
     def decide(self, roster: Roster, step: int, stopping: bool, writing: bool) -> Action:
         """Rank 0's decision for the boundary after `step`; while a checkpoint is being written no other is begun."""
         action = Action.STOP if stopping else Action.NOTHING
-        while (command := self.channel.take()) is not None:
+        while (command := self.channel.poll()) is not None:
             action |= self.read_command(command)
         if step in self.holds:
             action |= self.hold(step, roster)
@@ -131,10 +131,10 @@ class Agreement:
             return True
         return bool(every_s) and time.monotonic() - self.saved_s >= every_s
 
-    def tell_rank_0(self) -> None:
+    def forward_termination(self) -> None:
         """Pass a SIGTERM of this process on, once."""
-        if self.terminating and not self.told and self.store is not None:
-            self.told = True
+        if self.terminating and not self.forwarded and self.store is not None:
+            self.forwarded = True
             self.store.set(TERMINATE_KEY, "1")
 
 

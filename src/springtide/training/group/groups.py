@@ -40,16 +40,16 @@ EXIT_S = 0.2
 
 
 @functools.cache
-def calm_exit() -> None:
+def delay_exit() -> None:
     """Give the backend's threads a moment before the interpreter ends, once per process.
 
     After the last collective such a thread may still let go of a tensor. If the interpreter is ending by then, the
     thread is unwound inside C++ code and the process aborts ("terminate called without an active exception").
     """
-    atexit.register(rest)
+    atexit.register(wait_for_threads)
 
 
-def rest() -> None:
+def wait_for_threads() -> None:
     """Let the backend's threads come to rest."""
     time.sleep(EXIT_S)
 
@@ -105,7 +105,7 @@ def load(blob: torch.Tensor) -> Any:
 
 def open_group(backend: str, store: dist.Store, rank: int, size: int, name: str, timeout_s: float) -> Group:
     """Open the group of this name with all its processes."""
-    calm_exit()
+    delay_exit()
     prefix = dist.PrefixStore(f"group/{name}", store)
     timeout = timedelta(seconds=timeout_s)
     try:

@@ -55,14 +55,14 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
     contexts = share_contexts(run)
     joiners = [name for name in new.names if name not in old.names]
     if run.is_main and joiners:
-        give_state(run, contexts, generation, joiners)
+        send_state(run, contexts, generation, joiners)
     close(run)
     if run.name not in new.names:
         if run.checkpoints is not None:
-            checkpointing.settle(run)
+            checkpointing.finish_writing(run)
         run.channel.send("left", step=run.position.step, generation=generation)
         raise Left
-    run.take_place(new, generation)
+    run.join_roster(new, generation)
     run.contexts.from_plain(contexts, run.local)
     run.contexts.forget(run.local)
     if run.is_main:
@@ -100,7 +100,7 @@ def close(run: "ElasticRun") -> None:
         run.group = None
 
 
-def give_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]], generation: int, joiners: Sequence[str]) -> None:
+def send_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]], generation: int, joiners: Sequence[str]) -> None:
     """Send the run's state to the joiners."""
     assert run.store is not None
     run.store.set(handover_key(generation), ",".join(joiners))

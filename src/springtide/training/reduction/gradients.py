@@ -110,15 +110,15 @@ class Readiness:
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         self.order: list[int] = []
         self.handles = [
-            parameter.register_post_accumulate_grad_hook(partial(self.note, index))
+            parameter.register_post_accumulate_grad_hook(partial(self.add, index))
             for index, parameter in enumerate(parameters)
         ]
 
-    def note(self, index: int, parameter: torch.Tensor) -> None:
+    def add(self, index: int, parameter: torch.Tensor) -> None:
         """This parameter's gradient is ready."""
         self.order.append(index)
 
-    def take(self) -> list[int]:
+    def pop_order(self) -> list[int]:
         """The order seen since the last call, each parameter once."""
         order = list(dict.fromkeys(self.order))
         self.order.clear()

@@ -20,12 +20,12 @@ class Overlap:
     ) -> None:
         self.leave = leave
         self.sizes = [len(bucket.parameters) for bucket in layout.buckets]
-        homes = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
+        bucket_of = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
         self.missing: list[int] = []
         self.next = 0
         self.armed = False
         self.handles = [
-            parameter.register_post_accumulate_grad_hook(partial(self.count, homes[index]))
+            parameter.register_post_accumulate_grad_hook(partial(self.count, bucket_of[index]))
             for index, parameter in enumerate(parameters)
         ]
 

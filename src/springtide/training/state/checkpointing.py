@@ -48,7 +48,7 @@ def find_facts(run: "ElasticRun") -> Facts:
 def save(run: "ElasticRun", wait: bool) -> None:
     """Write a checkpoint of this boundary, unless it was; training waits for the copy in memory, or for all of it."""
     assert run.checkpoints is not None
-    settle(run)
+    finish_writing(run)
     if run.position.step == run.saved_step:
         return
     run.saved_step = run.position.step
@@ -58,11 +58,11 @@ def save(run: "ElasticRun", wait: bool) -> None:
         return
     run.checkpoints.save(run_state.capture(run, contexts), run.position.step, run.facts, urgent=wait)
     if wait:
-        settle(run)
+        finish_writing(run)
 
 
-def settle(run: "ElasticRun") -> None:
-    """Wait for what is being written, and tell of it.
+def finish_writing(run: "ElasticRun") -> None:
+    """Wait for what is being written, and report it.
 
     A checkpoint that could not be written (a full disk) is said; training goes on.
     """
@@ -73,18 +73,18 @@ def settle(run: "ElasticRun") -> None:
         print(f"springtide: warning: {error}; training goes on, the next one is tried in its turn", file=sys.stderr)
         run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error))
     else:
-        tell(run, step)
+        report_saved(run, step)
 
 
-def look(run: "ElasticRun") -> bool:
-    """Whether a checkpoint is being written; one that has just ended is told of."""
+def is_writing(run: "ElasticRun") -> bool:
+    """Whether a checkpoint is being written; one that has just ended is reported."""
     if run.checkpoints is None or run.checkpoints.is_busy:
         return run.checkpoints is not None
-    settle(run)
+    finish_writing(run)
     return False
 
 
-def tell(run: "ElasticRun", step: int | None) -> None:
+def report_saved(run: "ElasticRun", step: int | None) -> None:
     """Say that the checkpoint of a step is on disk."""
     if step is not None:
         run.channel.send("checkpointed", step=step)
@@ -96,7 +96,7 @@ def save_result(run: "ElasticRun") -> None:
     if run.position.step != run.saved_step:
         save(run, wait=False)
     try:
-        tell(run, run.checkpoints.wait())
+        report_saved(run, run.checkpoints.wait())
     except CheckpointError as error:
         run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error), is_result=True)
         raise

@@ -33,25 +33,11 @@ LOWEST_PRIORITY = 19
 #: How much of the code's fingerprint tells two apart in an error; the manifest holds all of it.
 SHOWN_DIGITS = 12
 
-#: torch's names of data types as safetensors writes them.
-TYPE_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-    torch.complex64: "C64",
-    torch.uint16: "U16",
-    torch.uint32: "U32",
-    torch.uint64: "U64",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-}
+#: The data types of safetensors, by torch's names and by its own.
+TORCH_TYPES = "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 complex64 bool"
+TORCH_TYPES += " int64 int32 int16 int8 uint64 uint32 uint16 uint8"
+SAFE_TYPES = "F64 F32 F16 BF16 F8_E4M3 F8_E5M2 C64 BOOL I64 I32 I16 I8 U64 U32 U16 U8"
+TYPE_NAMES = {getattr(torch, ours): safe for ours, safe in zip(TORCH_TYPES.split(), SAFE_TYPES.split(), strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

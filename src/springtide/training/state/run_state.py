@@ -65,10 +65,10 @@ def check_parts(run: "ElasticRun", state: dict[str, Any]) -> None:
         "scalers": (len(run.scalers), len(state["scalers"])),
         "trained parameters": (len(run.turns.parameters), sum(map(len, state["layout"]["indices"]))),
     }
-    for kind, (here, there) in counts.items():
+    for part, (here, there) in counts.items():
         if here != there:
             raise CheckpointError(
-                f"this run has {here} {kind}, the saved one {there}; resume with those that were saved, or use another "
+                f"this run has {here} {part}, the saved one {there}; resume with those that were saved, or use another "
                 "checkpoint folder"
             )
 

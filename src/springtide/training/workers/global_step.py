@@ -19,7 +19,7 @@ from springtide.training.reduction.gradients import FlatGradients, Readiness, re
 from springtide.training.reduction.overlap import Overlap
 from springtide.training.reduction.reduction import Reduction, make_reduction
 from springtide.training.workers.contexts import Contexts
-from springtide.training.workers.once_per_step import is_accumulating, listen
+from springtide.training.workers.once_per_step import call_on_backward, is_accumulating
 
 
 class Turns:
@@ -114,7 +114,7 @@ class Turns:
         if not self.syncing:
             return
         if self.readiness is not None:
-            self.readiness.take()
+            self.readiness.pop_order()
         if self.overlap is not None and self.worker == self.local[-1]:
             self.overlap.arm()
 
@@ -124,7 +124,7 @@ class Turns:
             return
         if self.carry is not None and not self.carry_cloned:
             self.keep_carry()
-        listen(output, self.on_backward)
+        call_on_backward(output, self.on_backward)
 
     def keep_carry(self) -> None:
         """Clone gradients that the user has not cleared, or forget them if they were cleared by now."""
@@ -189,7 +189,7 @@ class Turns:
                 "to run.prepare"
             )
         if self.readiness is not None:
-            self.check_order(worker, self.readiness.take())
+            self.check_order(worker, self.readiness.pop_order())
 
     def check_order(self, worker: int, order: list[int]) -> None:
         """Refuse a backward whose gradients come in another order than the first local worker's."""

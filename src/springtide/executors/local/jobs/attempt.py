@@ -188,11 +188,10 @@ class Attempt:
         self.store = store
         names = name_from(0, len(devices))
         self.named = len(names)
-        spreads = self.spec.elastic and workers is not None
-        counts = workers.spread_over(devices) if self.spec.elastic and workers is not None else [1] * len(names)
-        self.roster = make_roster(counts, names)
+        known = workers.spread_over(devices) if self.spec.elastic and workers is not None else None
+        self.roster = make_roster(known or [1] * len(names), names)
         for rank, (name, device) in enumerate(zip(names, devices, strict=True)):
-            variables = self.write_variables(Settings(process=name, roster=str(self.roster) if spreads else None))
+            variables = self.write_variables(Settings(process=name, roster=str(self.roster) if known else None))
             gang = {} if self.spec.elastic else self.write_gang(rank, devices)
             self.spawn(name, device, {**variables, **gang})
 
@@ -223,8 +222,8 @@ class Attempt:
         found = self.context.devices[device]
         return {**choose_kernels(found), **choose_visible([found])}
 
-    def spawn(self, name: str, device: str, variables: Mapping[str, str]) -> None:
-        """Start one process on one device."""
+    def spawn(self, name: str, device: str, runtime: Mapping[str, str]) -> None:
+        """Start one process on one device, with these variables for the training runtime."""
         variables = {
             **self.environment,
             **environment.choose_own(self.spec),
@@ -232,7 +231,7 @@ class Attempt:
             **self.find_device_variables(device),
             **({"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}),
             "SPRINGTIDE_OUTPUT": self.spec.output_dir,
-            **variables,
+            **runtime,
         }
         self.processes.spawn(WorkerProcess(name, device), self.spec, variables)
 

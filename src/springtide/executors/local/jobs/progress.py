@@ -6,11 +6,7 @@ off the time between two steps.
 """
 
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, TypedDict
-
-#: Intervals kept for the typical step; enough for a median, few enough to follow a change.
-KEPT = 64
 
 
 @dataclass
@@ -24,15 +20,9 @@ class Speedometer:
     outside_s: float = 0.0
     #: Of that, since the last step.
     outside_now_s: float = 0.0
-    intervals_s: list[float] = field(default_factory=list)
     #: Since the last report: steps, and the seconds they took.
     steps: int = 0
     inside_s: float = 0.0
-
-    @property
-    def step_s(self) -> float:
-        """The typical seconds per step; 0 before the second step."""
-        return median(self.intervals_s) if self.intervals_s else 0.0
 
     def add_step(self, step: int, now_s: float) -> None:
         """Count a step; several may have passed since the last."""
@@ -42,7 +32,6 @@ class Speedometer:
             self.longest_gap_s = max(self.longest_gap_s, gap_s)
             self.steps += step - self.step
             self.inside_s += inside_s
-            self.intervals_s = [*self.intervals_s[-KEPT + 1 :], inside_s / (step - self.step)]
         self.step, self.stepped_s, self.outside_now_s = step, now_s, 0.0
 
     def add_outside(self, seconds: float) -> None:
@@ -53,7 +42,6 @@ class Speedometer:
     def pause(self) -> None:
         """Forget the speed so far, as after a change of devices; the next interval does not count."""
         self.stepped_s = None
-        self.intervals_s = []
         self.steps, self.inside_s = 0, 0.0
 
     def report(self) -> float | None:

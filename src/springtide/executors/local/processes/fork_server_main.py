@@ -38,6 +38,7 @@ PRELOADED = (torch._dynamo, torch.distributed, torch.utils.data, elastic_run, dd
 #: The exit code of a server whose children would not be as good as fresh processes.
 UNFIT = 70
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 
 
 class ForkServer:
@@ -102,6 +103,7 @@ class ForkServer:
     def become(self, request: dict[str, Any]) -> None:
         """In the child: end with the server, let go of all that is its own, and run the script to its end."""
         end_with_parent()
+        name_process(request["process"])
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for held in (self.listener, self.wake_read, self.wake_write, *self.pending):
@@ -154,10 +156,10 @@ def run_script(request: dict[str, Any]) -> int:
 def end_script() -> None:
     """Wait for the script's threads and call what it registered for its end, as an interpreter does; then flush.
 
-    Only an interpreter that ends needs `groups.rest`, and this one is left by `os._exit`.
+    Only an interpreter that ends needs `groups.wait_for_threads`, and this one is left by `os._exit`.
     """
     threading._shutdown()  # type: ignore[attr-defined]
-    atexit.unregister(groups.rest)
+    atexit.unregister(groups.wait_for_threads)
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -189,6 +191,13 @@ def count_threads() -> int:
     """The threads of this process, those of libraries included where the system lists them."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
+
+
+def name_process(label: str) -> None:
+    """Let `ps -e` and `top` show what this process is (Linux): of `JOB/START/p0` the first 15 letters of `p0 JOB`."""
+    job, *_, process = label.split("/")
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NAME, f"{process} {job}".encode()[:15])
 
 
 def end_with_parent() -> None:

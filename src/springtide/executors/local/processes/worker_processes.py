@@ -1,6 +1,6 @@
-"""The processes of one start of one job: forked, connected, heard, signalled and cleared away.
+"""The processes of one start of one job: forked, connected, listened to, signalled and cleared away.
 
-Mechanics only: names, pipes, lines and signals. What events mean, and when to start again, is in `runners`; each start
+Mechanics only: names, pipes, lines and signals. What messages mean, and when to start again, is in `jobs`; each start
 has processes, a control socket and a store of its own, so that nothing of an earlier start can reach a later one.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from springtide.executors.local.jobs.environment import find_script, is_python
+from springtide.executors.local.jobs.environment import MARK, find_script, is_python
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.worker_logs import Pipe
 from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
@@ -22,6 +22,8 @@ from springtide.executors.local.processes.fork_servers import ForkLine, give_to
 from springtide.executors.protocol import JobSpec
 
 STORE = "store"
+#: How long processes that were killed are waited for.
+REAP_S = 10.0
 LAST_MESSAGES = ("finished", "done", "left", "terminated")
 #: Run as scripts by the fork server, never imported here: the agent has no torch.
 STORE_SCRIPT = Path(__file__).with_name("store_main.py")
@@ -52,7 +54,7 @@ class WorkerProcess:
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether its end calls for a verdict although others are alive."""
+        """Whether its end must be explained although others are alive."""
         return self.code != 0 or self.name == STORE or (self.connected and not self.done)
 
     def is_late(self, now_s: float, init_s: float) -> bool:
@@ -61,7 +63,7 @@ class WorkerProcess:
         return self.is_alive and not self.connected and started_s is not None and now_s - started_s >= init_s
 
     def signal(self, number: int) -> None:
-        """Send a signal, never to a unclaimed_lines that has taken over the number."""
+        """Send a signal, never to another process that has taken over the number."""
         if self.handle is not None and self.is_alive:
             with contextlib.suppress(psutil.Error):
                 self.handle.send_signal(number)
@@ -124,7 +126,7 @@ class Processes:
         on_output: Callable[[WorkerProcess, bytes], None],
         on_end: Callable[[WorkerProcess], None],
     ) -> None:
-        """Say who hears what processes say and print, and of their ends."""
+        """Say who is called for what processes say and print, and when they end."""
         self.on_message, self.on_output, self.on_end = on_message, on_output, on_end
 
     def spawn_store(self, environment: Mapping[str, str]) -> None:
@@ -174,9 +176,9 @@ class Processes:
                 process.handle = psutil.Process(process.pid)
             if self.killed:
                 process.kill()
-            unclaimed_lines = self.unclaimed.pop(message["pid"], None)
-            if unclaimed_lines is not None:
-                self.attach_line(process, unclaimed_lines)
+            lines = self.unclaimed.pop(message["pid"], None)
+            if lines is not None:
+                self.attach_line(process, lines)
             return
         self.drain(process)
         process.code = message["code"]
@@ -228,6 +230,11 @@ class Processes:
         if data:
             self.on_output(process, data)
         if not process.pipe.open:
+            self.close_pipe(process)
+
+    def close_pipe(self, process: WorkerProcess) -> None:
+        """Let go of the pipe of what a process prints."""
+        if process.pipe is not None:
             self.loop.unwatch(process.pipe)
             process.pipe.close()
             process.pipe = None
@@ -239,13 +246,11 @@ class Processes:
             self.read_messages(process)
         self.read_output(process)
 
-    def write(self, name: str, message: Message) -> bool:
-        """Send a command to a process; False if it has no line."""
+    def write(self, name: str, message: Message) -> None:
+        """Send a command to a process, if it has a line."""
         lines = self.by_name[name].lines
-        if lines is None:
-            return False
-        lines.write(message)
-        return True
+        if lines is not None:
+            lines.write(message)
 
     @property
     def in_use(self) -> set[str]:
@@ -284,37 +289,34 @@ class Processes:
         self.listener.close()
         for process in self.by_name.values():
             self.close_line(process)
-            if process.pipe is not None:
-                self.loop.unwatch(process.pipe)
-                process.pipe.close()
-                process.pipe = None
+            self.close_pipe(process)
         for lines in self.unclaimed.values():
             lines.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def find_marked(mark: str, name: str) -> list[psutil.Process]:
-    """Every process in whose first environment the variable `name` has this value, but for this one.
+def find_marked(mark: str) -> list[psutil.Process]:
+    """Every process in whose first environment MARK has this value, but for this one.
 
     A forked child keeps its parent's first environment, whatever it makes of its own.
     """
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.pid != psutil.Process().pid and process.environ().get(name) == mark:
+            if process.pid != psutil.Process().pid and process.environ().get(MARK) == mark:
                 found.append(process)
     return found
 
 
-def reap(mark: str, name: str, patience_s: float = 10.0) -> int:
+def reap(mark: str) -> int:
     """End every marked process and wait until they are gone; how many there were at first."""
-    leftovers = find_marked(mark, name)
+    leftovers = find_marked(mark)
     count = len(leftovers)
-    until_s = time.monotonic() + patience_s
+    until_s = time.monotonic() + REAP_S
     while leftovers and time.monotonic() < until_s:
         for process in leftovers:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         time.sleep(0.02)
-        leftovers = find_marked(mark, name)
+        leftovers = find_marked(mark)
     return count
