@@ -8,7 +8,18 @@ from dataclasses import replace
 from enum import Enum
 from typing import TypedDict
 
-from springtide.executors.protocol import Cancel, Event, Failed, Instruction, Probe, Resize, Start, Stop, Stopped
+from springtide.executors.protocol import (
+    Cancel,
+    Event,
+    Failed,
+    Ignored,
+    Instruction,
+    Probe,
+    Resize,
+    Start,
+    Stop,
+    Stopped,
+)
 
 
 class EventFields(TypedDict):
@@ -66,9 +77,11 @@ class SeenGenerations:
         """Remember an instruction that is acted on."""
         self.seen[instruction.job] = (instruction.generation, instruction.key)
 
-    def generation_of(self, job: str) -> int:
-        """The newest generation seen of a job; -1 if none."""
-        return self.seen.get(job, (-1, ""))[0]
+    def make_ignored(self, instruction: Instruction) -> Ignored:
+        """The answer to a stale instruction."""
+        job = instruction.job
+        seen, _ = self.seen[job]
+        return Ignored(job=job, generation=instruction.generation, key=instruction.key, seen=seen)
 
 
 def refuse(instruction: Instruction, is_running: bool, devices: Collection[str] | None) -> Failed | Stopped | None:

@@ -15,7 +15,6 @@ from springtide.executors.protocol import (
     Failed,
     Faulted,
     Finished,
-    Ignored,
     Instruction,
     NodeLost,
     Probe,
@@ -79,6 +78,11 @@ class FakeRun:
     workers: tuple[int, ...] = ()
 
     @property
+    def common(self) -> EventFields:
+        """The fields of every event."""
+        return {"job": self.order.job, "generation": self.generation}
+
+    @property
     def speed(self) -> float:
         """Steps per second."""
         return self.behaviour.speed(self.devices, self.workers)
@@ -127,10 +131,7 @@ class FakeExecutor:
                 self.generations.record(instruction)
                 self.obey(instruction)
             elif freshness is Freshness.STALE:
-                seen = self.generations.generation_of(instruction.job)
-                self.emit(
-                    Ignored(job=instruction.job, generation=instruction.generation, key=instruction.key, seen=seen)
-                )
+                self.emit(self.generations.make_ignored(instruction))
 
     def events(self, after: int) -> tuple[Event, ...]:
         """The events with numbers greater than `after`."""
@@ -144,14 +145,13 @@ class FakeExecutor:
         """The jobs that hold devices, by name."""
         return tuple(
             Running(
-                job=name,
-                generation=run.generation,
+                **run.common,
                 devices=run.devices,
                 state=run.state,
                 step=int(run.step),
                 total_steps=run.behaviour.total_steps if run.announced else None,
             )
-            for name, run in sorted(self.runs.items())
+            for _, run in sorted(self.runs.items())
         )
 
     def advance(self, seconds: float) -> None:
@@ -167,15 +167,7 @@ class FakeExecutor:
     def kill(self, job: str) -> None:
         """Lose a job's processes: it starts again from its last checkpoint."""
         run = self.runs[job]
-        self.emit(
-            Faulted(
-                job=job,
-                generation=run.generation,
-                cause="killed",
-                reason="killed by the test",
-                step=int(run.step),
-            )
-        )
+        self.emit(Faulted(**run.common, cause="killed", reason="killed by the test", step=int(run.step)))
         self.restart(run, self.now_s)
 
     def lose_node(self, node: str, devices: Sequence[str]) -> None:
@@ -227,18 +219,10 @@ class FakeExecutor:
     def end(self, order: Stop | Cancel) -> None:
         """Checkpoint a job and take its devices."""
         run = self.runs.pop(order.job)
-        step = int(run.step)
+        run.generation, step = order.generation, int(run.step)
         if isinstance(run.order, Start):
             self.checkpoints[order.job] = step
-        self.emit(
-            Stopped(
-                job=order.job,
-                generation=order.generation,
-                step=step,
-                reason=order.reason,
-                cancelled=isinstance(order, Cancel),
-            )
-        )
+        self.emit(Stopped(**run.common, step=step, reason=order.reason, cancelled=isinstance(order, Cancel)))
 
     def emit(self, event: Event) -> None:
         """Add an event of this instant."""
@@ -285,7 +269,7 @@ class FakeClockStep:
 
     def get_ready(self, at_s: float) -> None:
         """The script has started, or the pause is over."""
-        run, common = self.run, self.common()
+        run, common = self.run, self.run.common
         if run.starting:
             self.emit(at_s, Started(**common, devices=run.devices, step=int(run.step)))
             self.announce(at_s)
@@ -303,7 +287,7 @@ class FakeClockStep:
         self.emit(
             at_s,
             ScriptInfo(
-                **self.common(),
+                **self.run.common,
                 logical_workers=behaviour.logical_workers,
                 total_steps=behaviour.total_steps,
                 steps_per_epoch=behaviour.steps_per_epoch,
@@ -321,7 +305,7 @@ class FakeClockStep:
         passed = int(step) // every * every
         if passed > run.checkpoint and isinstance(run.order, Start):
             run.checkpoint = self.executor.checkpoints[self.name] = passed
-            self.emit(at_s, Checkpointed(**self.common(), step=passed))
+            self.emit(at_s, Checkpointed(**self.run.common, step=passed))
 
     def reach_end(self, at_s: float) -> None:
         """The last step was made, or the one at which the code crashes."""
@@ -332,7 +316,7 @@ class FakeClockStep:
             self.finish_probe(at_s, run.order)
         else:
             self.report(at_s)
-            self.leave(at_s, Finished(**self.common(), step=run.end))
+            self.leave(at_s, Finished(**self.run.common, step=run.end))
 
     def finish_probe(self, at_s: float, order: Probe) -> None:
         """The probe's points: share 1, and share 2 if two devices were given."""
@@ -343,11 +327,11 @@ class FakeClockStep:
             for share in range(1, min(2, len(order.devices)) + 1)
         )
         pause_s = behaviour.pause_s if len(points) > 1 else None
-        self.leave(at_s, Probed(**self.common(), points=points, startup_s=behaviour.startup_s, pause_s=pause_s))
+        self.leave(at_s, Probed(**self.run.common, points=points, startup_s=behaviour.startup_s, pause_s=pause_s))
 
     def crash(self, at_s: float) -> None:
         """The user's code has crashed: start again while retries are left."""
-        run, common = self.run, self.common()
+        run, common = self.run, self.run.common
         reason, step = f"the code crashed after step {run.end}", int(run.step)
         if run.retries >= run.order.spec.retries:
             self.leave(at_s, Failed(**common, step=step, exit_code=1, reason=reason, user_fault=True))
@@ -364,23 +348,16 @@ class FakeClockStep:
     def report(self, at_s: float) -> None:
         """Say how far the job is."""
         run = self.run
-        step, share = int(run.step), len(run.devices)
-        self.emit(
-            at_s,
-            Progressed(
-                **self.common(),
-                step=step,
-                total_steps=run.behaviour.total_steps,
-                epoch=step // run.behaviour.steps_per_epoch,
-                steps_per_s=run.speed,
-                outside_s=0.0,
-                share=share,
-            ),
+        progressed = Progressed(
+            **run.common,
+            step=int(run.step),
+            total_steps=run.behaviour.total_steps,
+            epoch=int(run.step) // run.behaviour.steps_per_epoch,
+            steps_per_s=run.speed,
+            outside_s=0.0,
+            share=len(run.devices),
         )
-
-    def common(self) -> EventFields:
-        """The fields of every event."""
-        return {"job": self.name, "generation": self.run.generation}
+        self.emit(at_s, progressed)
 
     def emit(self, at_s: float, event: Event) -> None:
         """Add an event and its instant."""

@@ -1,7 +1,7 @@
 """The elastic run: logical workers of this process walked in turn, one reduction and one agreement per global step.
 
-Ties the parts together: contexts (`workers`), gradients and reduction (`turns`), data (`loaders`), decisions
-(`agreement`), changes of processes (`rescale`), disk (`persistence`).
+Ties the parts together: contexts (`contexts`), gradients and reduction (`global_step`), data (`loaders`),
+decisions (`agreement`), changes of processes (`rescale`), disk (`checkpointing`).
 """
 
 import time
@@ -158,6 +158,8 @@ class ElasticRun(Run):
         if self.scan is not None and not self.scanned:
             self.end_scan(self.scan)
         self.position = self.position.after_step()
+        # The order matters: layouts and agreement are collectives of the roster that took the step, so acting on what
+        # was agreed, which may change the roster or end this process, comes last; the trace has the agreed buffers.
         self.turns.rebuild()
         action, generation, form = self.agree()
         means = self.metrics.average(form, self.logical_workers, self.group, self.device)

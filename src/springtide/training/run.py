@@ -1,7 +1,7 @@
 """`springtide.init` and the run it returns: what a training script calls.
 
-The run knows its goal, its position and the user's state. What one global step does is in `elastic` (our runtime) or
-`reference` (the same script under stock DistributedDataParallel), which derive from it.
+The run knows its goal, its position and the user's state. What one global step does is in `elastic_run` (our runtime)
+or `ddp_run` (the same script under stock DistributedDataParallel), which derive from it.
 """
 
 import abc
@@ -209,7 +209,7 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
     """Start a run of N logical workers: the ranks of the DDP run it imitates, fixed for the job's life.
 
     Seeds Python, NumPy and torch with `seed`, so call it before building the model. The job file and the launcher may
-    set the level and more through the environment (see `protocol`).
+    set the level and more through the environment (see `settings`).
     """
     settings = read_settings()
     check_counts(logical_workers, 1)

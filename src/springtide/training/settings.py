@@ -17,7 +17,7 @@ PREFIX = "SPRINGTIDE_"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The outside's word to one training process; each field is the variable SPRINGTIDE_<FIELD IN CAPITALS>."""
+    """What one training process is told; each field is the variable SPRINGTIDE_<FIELD IN CAPITALS>."""
 
     #: This process's name, kept for its life.
     process: str = "p0"

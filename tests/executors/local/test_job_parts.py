@@ -37,7 +37,7 @@ ELASTIC = ExitEvidence(finished=True, connected=True, elastic=True)
 )
 def test_codes_have_one_meaning(codes: dict[str, int], word: str, process: str) -> None:
     verdict = find_end_cause(codes, ELASTIC)
-    assert (verdict.word, verdict.process) == (word, process)
+    assert (verdict.name, verdict.process) == (word, process)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_codes_have_one_meaning(codes: dict[str, int], word: str, process: str) 
     ],
 )
 def test_ending_well_is_not_being_done(heard: ExitEvidence, word: str) -> None:
-    assert find_end_cause({"p0": 0}, heard).word == word
+    assert find_end_cause({"p0": 0}, heard).name == word
 
 
 def test_wrong_input_is_not_tried_again_and_a_good_end_is_no_verdict() -> None:
@@ -63,7 +63,7 @@ def test_wrong_input_is_not_tried_again_and_a_good_end_is_no_verdict() -> None:
 @given(st.dictionaries(st.sampled_from(["p0", "p1", "p2"]), st.integers(-31, 255), min_size=1))
 def test_a_kill_from_outside_is_never_the_users_fault(codes: dict[str, int]) -> None:
     verdict = find_cause({**codes, "victim": -signal.SIGKILL})
-    assert verdict is not None and verdict.word == "killed"
+    assert verdict is not None and verdict.name == "killed"
 
 
 def look(watch: Watch, at_s: float, cpu_s: float, stepped_s: float | None, stopped: bool = False) -> str:

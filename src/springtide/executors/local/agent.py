@@ -1,9 +1,9 @@
 """The agent: one process per machine that owns the jobs' processes, apart from the server, which comes and goes.
 
 `python -m springtide.executors.local.agent --state-dir DIR` listens on `DIR/agent.sock` (mode 0600) for JSON lines. One
-thread, one loop. What it was told and what it has to tell is in a journal, so a killed agent's successor ends what is
-left of the old processes and goes on from the jobs' checkpoints. Without word from a server for the lease it stops all
-jobs, with checkpoints, and ends.
+thread, one loop. Its instructions and its events are in a journal, so a killed agent's successor ends what is left of
+the old processes and goes on from the jobs' checkpoints. Without a request of a server for the lease it stops all jobs,
+with checkpoints, and ends.
 """
 
 import argparse
@@ -39,7 +39,6 @@ from springtide.executors.protocol import (
     CheckpointPolicy,
     Event,
     Faulted,
-    Ignored,
     Instruction,
     JobSpec,
     Running,
@@ -130,8 +129,7 @@ class Agent:
         known = instruction.job in self.journal.jobs
         freshness = self.journal.accept(instruction)
         if freshness is Freshness.STALE:
-            seen = self.journal.generations.generation_of(instruction.job)
-            self.emit(Ignored(job=instruction.job, generation=instruction.generation, key=instruction.key, seen=seen))
+            self.emit(self.journal.generations.make_ignored(instruction))
         elif freshness is Freshness.NEW:
             self.refresh(instruction.job)
             refused = refuse(instruction, known, self.context.devices)

@@ -71,11 +71,14 @@ class Agreement:
 
     def decide(self, roster: Roster, step: int, stopping: bool, writing: bool) -> Action:
         """Rank 0's decision for the boundary after `step`; while a checkpoint is being written no other is begun."""
+        # Only rank 0 reads commands and clocks; the others do what its header says, at the same boundary. Whatever each
+        # process decided for itself here could differ, and they would wait for each other for ever.
         action = Action.STOP if stopping else Action.NOTHING
         while (command := self.channel.poll()) is not None:
             action |= self.read_command(command)
         if step in self.holds:
             action |= self.hold(step, roster)
+        # A change waits, over several boundaries, until its joiners are ready: the others train on meanwhile.
         if self.change is not None and self.are_joiners_ready(self.change, roster):
             action |= Action.RESCALE
         if self.is_terminated():
@@ -116,7 +119,7 @@ class Agreement:
         """Whether this process or, by the store, another one was told to terminate."""
         if self.terminating or self.store is None:
             return self.terminating
-        now_s = time.monotonic()
+        now_s = time.monotonic()  # asking the store is a round trip, too long for every step
         if now_s - self.polled_s >= TERMINATE_POLL_S:
             self.polled_s = now_s
             self.terminating = bool(self.store.check([TERMINATE_KEY]))

@@ -1,7 +1,7 @@
 """The line to the supervisor: events out, commands in, as JSON lines over one socket.
 
 A reader thread keeps incoming commands until the runtime asks at a step boundary, so a step costs nothing. Without a
-supervisor, events go nowhere and no command ever comes. What commands mean is in `elastic`.
+supervisor, events go nowhere and no command ever comes. What commands mean is in `agreement`.
 """
 
 import json

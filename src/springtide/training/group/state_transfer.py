@@ -1,6 +1,6 @@
 """State sent from process to process over a group: a tree's shape first, then its tensors as one run of bytes.
 
-No disk is touched, and nothing that arrives is executed. When state is sent is in `rescale` and `persistence`.
+No disk is touched, and nothing that arrives is executed. When state is sent is in `rescale` and `checkpointing`.
 """
 
 from collections.abc import Sequence

@@ -43,6 +43,7 @@ class Overlap:
 
     def advance(self) -> None:
         """Let every full bucket leave, in order."""
+        # In bucket order whatever becomes ready first: peers match collectives by their sequence.
         while self.next < len(self.missing) and self.missing[self.next] <= 0:
             self.next += 1
             self.leave(self.next - 1)

@@ -1,7 +1,7 @@
 """When a run's state goes to disk and comes back: at step boundaries, at the end, and on resume.
 
 Process 0 writes and reads for all; the others only share their contexts. How a checkpoint looks is in `checkpoints`,
-what is in it in `states`.
+what is in it in `run_state`.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 A checkpoint is a folder `step-<number>` with the weights and the rest of the state as safetensors, their shape as
 JSON, and a manifest with the hash of each file, written last. It is built under a temporary name, synced, and renamed.
-What is in a state is in `states`.
+What is in a state is in `run_state`.
 """
 
 import hashlib

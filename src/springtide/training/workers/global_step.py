@@ -1,7 +1,7 @@
 """One global step as this process sees it: its logical workers take turns, then the gradients are reduced once.
 
 Owns the gradient buffers, the bucket layout and the reduction. Random state and module buffers of a turn are in
-`workers`, data in `loaders`, agreement between processes in `runtime`.
+`workers`, data in `loaders`, agreement between processes in `agreement`.
 """
 
 from collections.abc import Sequence

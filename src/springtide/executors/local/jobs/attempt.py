@@ -245,6 +245,8 @@ class Attempt:
         self.round += 1
         change = self.change = plan_change(self.held, devices, workers, self.named)
         self.named += len(change.joiners)
+        # Rank 0 changes the roster at a step boundary once all joiners are ready to receive state; if one is lost
+        # before, the attempt ends as if any process had been lost.
         for name, device in change.joiners.items():
             settings = Settings(process=name, roster=str(change.roster), generation=self.round, joining=True)
             self.spawn(name, device, self.write_variables(settings))

@@ -1,4 +1,4 @@
-"""What a worker's environment holds: a short allow-list of ours, the job's own variables and secrets, and our words.
+"""What a worker's environment holds: a short allow-list of ours, the job's own variables and secrets, and ours.
 
 Pure but for reading the secrets file and making a job's folders. Nothing of the server's environment gets through that
 is not on the list.

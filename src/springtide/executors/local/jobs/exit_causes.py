@@ -20,9 +20,9 @@ BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class ExitCause:
-    """How a job's processes ended. `word` is finished, killed, store_lost, crashed, early_exit or no_init."""
+    """How a job's processes ended. `name` is finished, killed, store_lost, crashed, early_exit or no_init."""
 
-    word: str
+    name: str
     process: str = ""
     code: int = 0
     #: Whether starting again may help.
@@ -30,7 +30,7 @@ class ExitCause:
 
     def describe(self) -> str:
         """Who was lost, and how."""
-        if self.word == "store_lost":
+        if self.name == "store_lost":
             return "the process that holds the job's store was lost"
         return f"process {self.process} {describe_code(self.code)}"
 

@@ -262,7 +262,7 @@ class JobRunner:
         """Find the cause by the codes of those that have ended, and act on it."""
         assert self.attempt is not None
         cause = self.attempt.find_cause(self.progress.finished)
-        match cause.word:
+        match cause.name:
             case "finished":
                 self.finish()
             case "killed" | "store_lost":
