@@ -4,7 +4,6 @@ Runs in the foreground (`serve`) or detached (`start_background`). One per state
 """
 
 import argparse
-import fcntl
 import json
 import logging
 import os
@@ -37,7 +36,8 @@ from springtide.control.storage.housekeeping import keep_house
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
 from springtide.control.storage.store import Store
 from springtide.errors import InputError, StateError
-from springtide.executors.local.paths import open_private
+from springtide.executors.local.jobs.worker_logs import read_tail
+from springtide.executors.local.paths import open_private, try_lock
 from springtide.policies import POLICIES, find_policy
 from springtide.policies.planning import compilation
 
@@ -167,16 +167,14 @@ def bind(listening: Listening) -> socket.socket:
 @contextmanager
 def hold_lock(home: StateDir) -> Iterator[None]:
     """Keep a second server off this state directory for as long as the block runs."""
-    path = home.root / "server.lock"
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            address = read_address(home) or {}
-            raise StateError(
-                f"a server of {str(home.root)!r} runs already ({address.get('url', 'starting')}); "
-                "stop it with: springtide stop"
-            ) from None
+    lock = try_lock(home.root / "server.lock")
+    if lock is None:
+        address = read_address(home) or {}
+        raise StateError(
+            f"a server of {str(home.root)!r} runs already ({address.get('url', 'starting')}); "
+            "stop it with: springtide stop"
+        )
+    with lock:
         yield
 
 
@@ -248,7 +246,8 @@ def start_background(home: StateDir, arguments: tuple[str, ...] = ()) -> str:
         if not psutil.pid_exists(int(told.stdout)):
             break
         time.sleep(0.05)
-    raise StateError(f"the server did not start; its last words are in {home.log}: {read_last_line(home.log)}")
+    last = "".join(read_tail(home.log, lines=1)) or "nothing"
+    raise StateError(f"the server did not start; its last words are in {home.log}: {last}")
 
 
 def detach() -> None:
@@ -270,12 +269,6 @@ def is_answering(url: str) -> bool:
         return httpx.get(f"{url}/healthz", timeout=2.0).status_code == 200
     except httpx.HTTPError:
         return False
-
-
-def read_last_line(path: Path) -> str:
-    """The last line of a log."""
-    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-    return lines[-1] if lines else "nothing"
 
 
 def main() -> None:

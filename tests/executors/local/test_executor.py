@@ -170,6 +170,16 @@ def test_workers_see_only_what_they_may(stage: RecordedAgent, monkeypatch: pytes
     assert "mine" not in seen["SPRINGTIDE_ROSTER"] if "SPRINGTIDE_ROSTER" in seen else True
 
 
+@pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="only Linux shows names of threads there")
+def test_ps_shows_what_each_process_is(stage: RecordedAgent) -> None:
+    job = stage.tiny("--steps", "500", devices=BOTH, logical_workers=4)
+    stage.wait_for_step(job, 2)
+    names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in stage.pids(job)}
+    assert names == {f"p0 {job}"[:15], f"p1 {job}"[:15]}
+    stage.apply(Cancel(job=job, generation=2, key="cancel"))
+    stage.wait_for_end(job, Stopped)
+
+
 def test_a_job_that_is_known_uses_all_its_devices_from_the_start(stage: RecordedAgent) -> None:
     job = stage.tiny("--steps", "5", devices=BOTH, expected_workers=4)
     stage.wait_for_end(job, Finished)

@@ -32,7 +32,7 @@ from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
 from springtide.executors.local.json_lines import EventLoop, Message
-from springtide.executors.local.paths import JOURNAL, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, try_lock
+from springtide.executors.local.paths import JOURNAL, LOCK, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, try_lock
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.worker_processes import reap
 from springtide.executors.protocol import (
@@ -247,7 +247,7 @@ class Agent:
 
 def run(settings: AgentSettings, on_ready: Callable[[], None] = lambda: None) -> int:
     """Serve until told to leave; 0, or OCCUPIED if another agent has the state folder."""
-    lock = try_lock(settings.state_dir)
+    lock = try_lock(settings.state_dir / LOCK)
     if lock is None:
         return OCCUPIED
     agent = Agent(settings)

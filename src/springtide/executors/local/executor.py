@@ -154,15 +154,8 @@ class LocalExecutor:
 
     def start(self) -> None:
         """Start the agent, detached from us; one that is just ending or starting is waited for."""
-        command = [
-            sys.executable,
-            "-m",
-            "springtide.executors.local.agent",
-            "--detach",
-            "--state-dir",
-            str(self.state_dir),
-        ]
-        command += ["--lease-s", str(self.lease_s)]
+        command = [sys.executable, "-m", "springtide.executors.local.agent", "--detach"]
+        command += ["--state-dir", str(self.state_dir), "--lease-s", str(self.lease_s)]
         command += ["--cpu-slots", self.cpu_slots] if self.cpu_slots is not None else []
         command += ["--warm"] if self.warm else []
         command += ["--options", json.dumps(asdict(self.options))] if self.options is not None else []
@@ -173,7 +166,7 @@ class LocalExecutor:
                 return
             if code != OCCUPIED:
                 raise ExecutorError(f"the agent did not start; {self.state_dir / LOG} says why")
-            if is_answering(self.state_dir / SOCKET):
+            if is_listening(self.state_dir / SOCKET):
                 return
             time.sleep(0.1)
         raise ExecutorError(f"another agent holds {self.state_dir / LOCK} and does not answer; end it and try again")
@@ -203,7 +196,7 @@ class LocalExecutor:
     @property
     def is_up(self) -> bool:
         """Whether an agent answers, without starting one."""
-        return is_answering(self.state_dir / SOCKET)
+        return is_listening(self.state_dir / SOCKET)
 
 
 def load_events(answer: dict[str, Any]) -> tuple[Event, ...]:
@@ -211,7 +204,7 @@ def load_events(answer: dict[str, Any]) -> tuple[Event, ...]:
     return tuple(wire.load_event(data) for data in answer["events"])
 
 
-def is_answering(path: Path) -> bool:
+def is_listening(path: Path) -> bool:
     """Whether somebody listens at a socket."""
     try:
         connect(path).close()

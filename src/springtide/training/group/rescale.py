@@ -14,9 +14,8 @@ import torch.distributed as dist
 
 from springtide.errors import RescaleError
 from springtide.training.group.agreement import ready_key
-from springtide.training.group.groups import Group, open_group
+from springtide.training.group.groups import Group, open_group, send_tree
 from springtide.training.group.rosters import Roster, parse_roster
-from springtide.training.group.state_transfer import send_tree, share_contexts
 from springtide.training.state import checkpointing, run_state
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
     new = find_change(run, generation)
     # A collective of all old processes, leavers included: from here on every survivor holds every worker's context, so
     # no leaver is needed any more.
-    contexts = share_contexts(run)
+    contexts = run_state.share_contexts(run)
     joiners = [name for name in new.names if name not in old.names]
     if run.is_main and joiners:
         send_state(run, contexts, generation, joiners)

@@ -4,18 +4,20 @@ Process 0 writes and reads for all; the others only share their contexts. How a 
 what is in it in `run_state`.
 """
 
+import hashlib
+import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from springtide.errors import CheckpointError
-from springtide.training.group.state_transfer import send_tree, share_contexts
+from springtide.training.group.groups import send_tree
 from springtide.training.settings import Settings
 from springtide.training.state import run_state
 from springtide.training.state.checkpoints import Checkpoints, Facts
-from springtide.training.state.code_hash import fingerprint_code
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -52,7 +54,7 @@ def save(run: "ElasticRun", wait: bool) -> None:
     if run.position.step == run.saved_step:
         return
     run.saved_step = run.position.step
-    contexts = share_contexts(run)
+    contexts = run_state.share_contexts(run)
     run.agreement.saved_s = time.monotonic()
     if not run.is_main:
         return
@@ -134,3 +136,29 @@ def load(run: "ElasticRun") -> dict[str, Any] | None:
         print(f"springtide: checkpoint passed over: {problem}; resumed from step {saved.step}", file=sys.stderr)
     run.channel.send("resumed", step=saved.step, passed_over=list(saved.passed_over))
     return saved.state
+
+
+def fingerprint_code() -> str:
+    """A hash of the running script and of the modules beside it that it has imported.
+
+    Installed packages are left out: their versions belong to the environment, which the manifest names.
+    """
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if main is None:
+        return "interactive"
+    home = Path(main).resolve().parent
+    files = {Path(main).resolve()}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.isabs(file) and not name.startswith("springtide."):
+            path = Path(file).resolve()
+            files |= {path} if is_beside(path, home) else set()
+    sign = hashlib.sha256()
+    for path in sorted(files):
+        sign.update(f"{path.relative_to(home)}\0".encode() + path.read_bytes() + b"\0")
+    return sign.hexdigest()
+
+
+def is_beside(path: Path, home: Path) -> bool:
+    """Whether a module's file is source of the user's: under the script's folder and not in an environment there."""
+    return path.is_relative_to(home) and path.is_file() and path.suffix == ".py" and "site-packages" not in path.parts

@@ -137,8 +137,8 @@ class Checkpoints:
             weights = {path.removeprefix(prefix): value for path, value in tensors.items() if path.startswith(prefix)}
             rest = {path: value for path, value in tensors.items() if not path.startswith(prefix)}
             files = {
-                WEIGHTS: write_tensors(building / WEIGHTS, weights),
-                REST: write_tensors(building / REST, rest),
+                WEIGHTS: write_bytes(building / WEIGHTS, encode(weights)),
+                REST: write_bytes(building / REST, encode(rest)),
                 SHAPE: write_bytes(building / SHAPE, [text.encode()]),
             }
             manifest = {"schema": 1, "step": step, "torch": torch.__version__, **asdict(facts), "files": files}
@@ -227,11 +227,6 @@ def write_bytes(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, A
         file.flush()
         os.fsync(file.fileno())
     return {"bytes": size, "sha256": sign.hexdigest()}
-
-
-def write_tensors(path: Path, tensors: Tensors) -> dict[str, Any]:
-    """Write tensors as a safetensors file."""
-    return write_bytes(path, encode(tensors))
 
 
 def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:

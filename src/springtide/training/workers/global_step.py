@@ -15,8 +15,13 @@ from springtide.training.group.groups import Group
 from springtide.training.group.rosters import Roster
 from springtide.training.reduction import buckets
 from springtide.training.reduction.buckets import BucketLayout
-from springtide.training.reduction.gradients import FlatGradients, Readiness, refuse_modules, trained_parameters
-from springtide.training.reduction.overlap import Overlap
+from springtide.training.reduction.gradients import (
+    FlatGradients,
+    Overlap,
+    Readiness,
+    refuse_modules,
+    trained_parameters,
+)
 from springtide.training.reduction.reduction import Reduction, make_reduction
 from springtide.training.workers.contexts import Contexts
 from springtide.training.workers.once_per_step import call_on_backward, is_accumulating

@@ -195,9 +195,9 @@ def count_threads() -> int:
 
 def name_process(label: str) -> None:
     """Let `ps -e` and `top` show what this process is (Linux): of `JOB/START/p0` the first 15 letters of `p0 JOB`."""
-    job, *_, process = label.split("/")
+    parts = label.split("/")
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_NAME, f"{process} {job}".encode()[:15])
+        ctypes.CDLL(None).prctl(PR_SET_NAME, " ".join([parts[-1], *parts[-3:-2]]).encode()[:15])
 
 
 def end_with_parent() -> None:
