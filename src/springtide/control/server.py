@@ -7,9 +7,7 @@ import argparse
 import json
 import logging
 import os
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +18,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import psutil
 import uvicorn
 import yaml
 
@@ -36,8 +33,9 @@ from springtide.control.storage.housekeeping import keep_house
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
 from springtide.control.storage.store import Store
 from springtide.errors import InputError, StateError
+from springtide.executors.local.daemon import detach, is_alive, start_detached
 from springtide.executors.local.jobs.worker_logs import read_tail
-from springtide.executors.local.paths import open_private, try_lock
+from springtide.executors.local.paths import try_lock
 from springtide.policies import POLICIES, find_policy
 from springtide.policies.planning import compilation
 
@@ -229,36 +227,18 @@ def start_background(home: StateDir, arguments: tuple[str, ...] = ()) -> str:
     """Start a detached server; returns its address when it answers."""
     home.make()
     command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(home.root), *arguments]
-    with open(home.log, "ab", opener=open_private) as log:
-        told = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=home.root,
-            env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # request threads would keep a heap each
-        )
+    # Request threads would keep a heap each.
+    pid = start_detached(command, home.log, {**os.environ, "MALLOC_ARENA_MAX": "2"})
     until_s = time.monotonic() + START_S
-    while told.returncode == 0 and time.monotonic() < until_s:
+    while pid is not None and time.monotonic() < until_s:
         address = read_address(home)
         if address is not None and is_answering(address["url"]):
             return str(address["url"])
-        if not psutil.pid_exists(int(told.stdout)):
+        if not is_alive(pid):
             break
         time.sleep(0.05)
     last = "".join(read_tail(home.log, lines=1)) or "nothing"
     raise StateError(f"the server did not start; its last words are in {home.log}: {last}")
-
-
-def detach() -> None:
-    """Go on as a process of nobody's, after telling its id on stdout; what is printed later goes to the log."""
-    pid = os.fork()
-    if pid:
-        print(pid, flush=True)
-        os._exit(0)
-    os.setsid()
-    os.dup2(2, 1)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def is_answering(url: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import psutil
@@ -10,6 +11,8 @@ from tests.executors.local.agents import BOTH, RecordedAgent
 
 import springtide.examples
 from springtide.errors import ExecutorError
+from springtide.executors.local.executor import LocalExecutor
+from springtide.executors.local.json_lines import listen
 from springtide.executors.protocol import (
     Cancel,
     Failed,
@@ -254,6 +257,27 @@ def test_what_is_no_request_is_answered_with_the_reason(stage: RecordedAgent) ->
     with pytest.raises(ExecutorError, match="kind"):
         stage.executor.ask({"do": "apply", "instructions": [{"kind": "explode"}]})
     assert oct((stage.executor.state_dir / "agent.sock").stat().st_mode)[-3:] == "600"
+
+
+def test_lines_that_a_dying_agent_breaks_are_tried_again(tmp_path: Path) -> None:
+    listener = listen(tmp_path / "agent.sock")
+    listener.setblocking(True)
+
+    def answer_the_third() -> None:
+        for _ in range(2):
+            listener.accept()[0].close()
+        line, _ = listener.accept()
+        line.recv(1 << 12)
+        line.sendall(b'{"pid": 7}\n')
+        line.close()
+
+    agent = threading.Thread(target=answer_the_third)
+    agent.start()
+    executor = LocalExecutor(tmp_path)
+    assert executor.hello() == {"pid": 7}
+    executor.close()
+    agent.join()
+    listener.close()
 
 
 def test_shutting_down_leaves_no_process_and_keeps_the_events(stage: RecordedAgent) -> None:

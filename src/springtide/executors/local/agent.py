@@ -7,14 +7,13 @@ with checkpoints, and ends.
 """
 
 import argparse
-import functools
 import os
 import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -43,9 +42,6 @@ from springtide.executors.protocol import (
     JobSpec,
     Running,
 )
-
-#: How an agent ends that finds its state folder taken.
-OCCUPIED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,21 +241,19 @@ class Agent:
         (self.state_dir / PLACE).unlink(missing_ok=True)
 
 
-def run(settings: AgentSettings, on_ready: Callable[[], None] = lambda: None) -> int:
-    """Serve until told to leave; 0, or OCCUPIED if another agent has the state folder."""
+def run(settings: AgentSettings) -> None:
+    """Serve until told to leave; at once over if another agent has the state folder."""
     lock = try_lock(settings.state_dir / LOCK)
     if lock is None:
-        return OCCUPIED
+        return
     agent = Agent(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: agent.leave("shutdown"))
-    on_ready()
     try:
         agent.serve()
     finally:
         agent.close()
         lock.close()
-    return 0
 
 
 def main() -> None:
@@ -269,15 +263,16 @@ def main() -> None:
     parser.add_argument("--cpu-slots")
     parser.add_argument("--lease-s", type=float, default=600.0)
     parser.add_argument("--warm", action="store_true", help="import torch at once")
-    parser.add_argument("--detach", action="store_true", help="return as soon as it answers")
+    parser.add_argument("--detach", action="store_true", help="print the id of the process that serves, and return")
     parser.add_argument(
         "--options", type=TypeAdapter(AttemptOptions).validate_json, default=AttemptOptions(), help="as JSON"
     )
     given = parser.parse_args()
     settings = AgentSettings(given.state_dir.resolve(), given.cpu_slots, given.lease_s, given.warm, given.options)
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    serve = functools.partial(run, settings)
-    raise SystemExit(detach(serve, settings.state_dir / LOG) if given.detach else serve())
+    if given.detach:
+        detach()
+    run(settings)
 
 
 if __name__ == "__main__":
