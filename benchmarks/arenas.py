@@ -19,7 +19,8 @@ from typing import Any
 import psutil
 
 from springtide.cli.demo_scenario import hash_weights, train_plainly
-from springtide.client.client import ENDED, Client
+from springtide.client.client import Client
+from springtide.client.replies import JobInfo
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import open_executor
 from springtide.control.server import (
@@ -29,13 +30,13 @@ from springtide.control.server import (
     hold_lock,
     is_answering,
     set_up_logging,
-    warm_up,
 )
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.errors import SpringtideError
 from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.local.paths import PLACE, make_mark
 from springtide.executors.local.processes.worker_processes import find_marked
+from springtide.policies import find_policy
 
 DEVICES = "2"
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
@@ -61,7 +62,7 @@ def serve(home: str, jumps: str) -> None:
     settings = ServerSettings(StateDir(Path(home)), "local", DEVICES, Listening(port=0))
     set_up_logging()
     with hold_lock(settings.home):
-        warm_up(settings.options.policy)
+        find_policy(settings.options.policy).compile()
         server = Server(settings, open_executor(settings.engine, settings.home, DEVICES))
         server.reconciler.platform.clock.source = JumpingSource(Path(jumps))
         server.run()
@@ -157,14 +158,13 @@ class Arena:
         }
         if deadline is not None:
             document["deadline"] = deadline
-        job = str(self.client.submit(document, wait=False)["id"])
+        job = self.client.submit(document, wait=False).id
         self.recipes[job] = recipe
         return job
 
-    def active(self) -> list[dict[str, Any]]:
+    def active(self) -> list[JobInfo]:
         """The jobs that have not ended, oldest first."""
-        jobs = [job for job in self.client.jobs() if job["state"] not in ENDED]
-        return sorted(jobs, key=lambda job: str(job["submitted_at"]))
+        return sorted((job for job in self.client.jobs() if not job.ended), key=lambda job: job.submitted_at)
 
     def read_ledger(self, job: str) -> list[Step]:
         """The steps a job took, in the order in which they were written down."""
@@ -174,7 +174,7 @@ class Arena:
 
     def find_digest(self, job: str) -> str:
         """The hash of the weights that a job ended with."""
-        return hash_weights(Path(self.client.job(job)["spec"]["checkpoint"]["dir"]))
+        return hash_weights(Path(self.client.job(job).spec["checkpoint"]["dir"]))
 
     def train_undisturbed(self, recipe: Recipe) -> str:
         """The hash of the weights of the same training alone in one process; the sleep changes nothing."""

@@ -24,8 +24,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.arenas import LOOK_S, Arena, Recipe, Step
-from benchmarks.faults import FAULTS, PATIENCE_S, Job, Scene
-from springtide.client.client import ENDED
+from benchmarks.faults import FAULTS, PATIENCE_S, Scene
+from springtide.client.replies import JobInfo
+from springtide.core.job_states import ENDED
 
 ACTIVE = 3
 LONGEST_S = 1700.0
@@ -85,7 +86,7 @@ def run(arena: Arena, count: int, seed: int, tell: Callable[[str], None]) -> tup
         time.sleep(dice.uniform(0.0, 1.0))
         scene = set_scene(arena, dice, is_longest=kind == "disk full")
         jobs, seconds = FAULTS[kind](scene)
-        faults.append(Fault(kind, [job["id"] for job in jobs], seconds))
+        faults.append(Fault(kind, [job.id for job in jobs], seconds))
         told = f"{seconds:.1f} s" if seconds is not None else "NOT RECOVERED"
         tell(f"{number:3}/{count} {time.monotonic() - began_s:5.0f} s  {kind:<15} {len(jobs)} jobs  {told}")
     wait_for_end(arena)
@@ -108,29 +109,30 @@ def set_scene(arena: Arena, dice: Random, is_longest: bool) -> Scene:
         if len(jobs) < ACTIVE:
             arena.submit(dice.choice(RECIPES), dice.choice([None, "30m"]))
         elif fit:
-            running = [job for job in jobs if job["state"] == "running" and arena.read_ledger(job["id"])]
+            running = [job for job in jobs if job.state == "running" and arena.read_ledger(job.id)]
             victim = max(fit, key=count_left) if is_longest else dice.choice(fit)
             return Scene(arena, dice, victim, running)
         else:
             time.sleep(LOOK_S)
-    raise SystemExit(f"no job got going; they are {json.dumps(arena.client.jobs(all=True), indent=1)[:4000]}")
+    seen = [job.document for job in arena.client.jobs(all=True)]
+    raise SystemExit(f"no job got going; they are {json.dumps(seen, indent=1)[:4000]}")
 
 
-def is_fit(arena: Arena, job: Job) -> bool:
+def is_fit(arena: Arena, job: JobInfo) -> bool:
     """Whether a job runs, is at rest, and has some way to go."""
     return bool(
-        job["state"] == "running"
-        and job["devices"]
-        and not job["conditions"]
-        and job["step"] > 2
+        job.state == "running"
+        and job.devices
+        and not job.conditions
+        and job.step > 2
         and count_left(job) >= STEPS_LEFT
-        and arena.find_workers(job["id"])
+        and arena.find_workers(job.id)
     )
 
 
-def count_left(job: Job) -> int:
+def count_left(job: JobInfo) -> int:
     """The steps a job has before it."""
-    return int((job["total_steps"] or 0) - job["step"])
+    return (job.total_steps or 0) - job.step
 
 
 def wait_for_end(arena: Arena) -> None:
@@ -143,11 +145,11 @@ def wait_for_end(arena: Arena) -> None:
 def judge(arena: Arena, job: str) -> Verdict:
     """What became of a job."""
     document = arena.client.job(job)
-    ends = [event for event in arena.client.events(job) if event["kind"] in ENDED]
+    ends = [event for event in arena.client.events(job) if event.kind in ENDED]
     twice = len(ends) > 1 or overlap(arena.read_ledger(job))
     equal = arena.find_digest(job) == arena.train_undisturbed(arena.recipes[job])
-    said = (str(document["state"]), str(document["sentence"]))
-    return Verdict(job, *said, int(document["faults"]), int(document["rescales"]), equal, twice)
+    said = (str(document.state), document.sentence)
+    return Verdict(job, *said, document.faults, document.rescales, equal, twice)
 
 
 def overlap(steps: Sequence[Step]) -> bool:

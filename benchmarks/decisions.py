@@ -24,7 +24,6 @@ from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.world import World
 from springtide.policies import Policy, decide, find_policy
-from springtide.simulator.runs import warm_up
 
 POLICIES = ("elasticflow", "springtide")
 WARM_BAR_MS, COLD_BAR_MS = 50.0, 500.0  # issue 2
@@ -119,8 +118,8 @@ def main() -> None:
     options = parser.parse_args()
     table = Table("policy", "admitted", "held", "newcomers in", "warm, ms", "cold, ms", "warm/cold", box=None)
     for name in POLICIES:
-        policy = find_policy(name)
-        warm_up(name)
+        find_policy(name).compile()
+        policy = find_policy(name).load()
         jobs = draw_jobs(options.seed)
         world, now_s = admit_jobs(policy, jobs, options.jobs, options.cluster, options.limit)
         times = measure(policy, world, now_s, [next(jobs) for _ in range(options.arrivals)])

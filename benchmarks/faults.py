@@ -12,14 +12,12 @@ from random import Random
 from typing import Any
 
 from benchmarks.arenas import LOOK_S, Arena, Step
-from springtide.client.client import ENDED
+from springtide.client.replies import JobInfo
 from springtide.errors import SpringtideError
 
 HOUR_S = 3600.0
 #: A fault that is not over by then counts as not recovered from.
 PATIENCE_S = 60.0
-
-Job = dict[str, Any]
 
 
 @dataclass
@@ -28,24 +26,24 @@ class Scene:
 
     arena: Arena
     dice: Random
-    victim: Job
-    running: list[Job]
+    victim: JobInfo
+    running: list[JobInfo]
     began_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.until_s = self.began_s + PATIENCE_S
-        self.pids = {job["id"]: self.pids_of(job["id"]) for job in self.running}
+        self.pids = {job.id: self.pids_of(job.id) for job in self.running}
 
     def pids_of(self, job: str) -> set[int]:
         """The processes that have taken steps of a job so far, and those that run it now."""
         return {step.pid for step in self.arena.read_ledger(job)} | set(self.arena.find_workers(job))
 
-    def look(self, job: str) -> Job:
-        """A job as the server shows it; an empty one while no server answers."""
+    def look(self, job: str) -> JobInfo | None:
+        """A job as the server shows it; None while no server answers."""
         try:
             return self.arena.client.job(job)
         except SpringtideError:
-            return {}
+            return None
 
     def wait_for(self, condition: Callable[[], Any]) -> bool:
         """Wait until something holds; False when patience ends."""
@@ -55,90 +53,90 @@ class Scene:
             time.sleep(LOOK_S)
         return True
 
-    def is_over(self, job: Job) -> bool:
+    def is_over(self, job: JobInfo | None) -> bool:
         """Whether a job has ended, or holds no device any more because others need it."""
-        return bool(job) and (job["state"] in ENDED or not job["devices"])
+        return job is not None and (job.ended or not job.devices)
 
-    def wait_for_new_processes(self, jobs: Sequence[Job]) -> float | None:
+    def wait_for_new_processes(self, jobs: Sequence[JobInfo]) -> float | None:
         """Seconds until every job takes steps in processes that were not there before."""
         last_s = self.began_s
         for job in jobs:
             steps: list[Step] = []
 
-            def is_back(job: Job = job, steps: list[Step] = steps) -> bool:
-                fresh = [step for step in self.arena.read_ledger(job["id"]) if step.pid not in self.pids[job["id"]]]
-                now = self.look(job["id"])
+            def is_back(job: JobInfo = job, steps: list[Step] = steps) -> bool:
+                fresh = [step for step in self.arena.read_ledger(job.id) if step.pid not in self.pids[job.id]]
+                now = self.look(job.id)
                 steps[:] = fresh[:1]
-                return self.is_over(now) or (bool(fresh) and bool(now) and not has(now, "recovering"))
+                return self.is_over(now) or (bool(fresh) and now is not None and not has(now, "recovering"))
 
             if not self.wait_for(is_back):
                 return None
             last_s = max(last_s, steps[0].at_s if steps else time.monotonic())
         return last_s - self.began_s
 
-    def wait_for_progress(self, jobs: Sequence[Job]) -> float | None:
+    def wait_for_progress(self, jobs: Sequence[JobInfo]) -> float | None:
         """Seconds until the server has heard of new steps of every job."""
         for job in jobs:
 
-            def has_moved(job: Job = job) -> bool:
-                now = self.look(job["id"])
-                return is_past(now, job["step"]) or self.is_over(now)
+            def has_moved(job: JobInfo = job) -> bool:
+                now = self.look(job.id)
+                return is_past(now, job.step) or self.is_over(now)
 
             if not self.wait_for(has_moved):
                 return None
         return time.monotonic() - self.began_s
 
 
-def has(job: Job, condition: str) -> bool:
+def has(job: JobInfo | None, condition: str) -> bool:
     """Whether a job says something of itself."""
-    return any(one["kind"] == condition for one in job.get("conditions", ()))
+    return job is not None and any(one.kind == condition for one in job.conditions)
 
 
-def is_past(job: Job, step: int) -> bool:
+def is_past(job: JobInfo | None, step: int) -> bool:
     """Whether a job is beyond a step."""
-    return bool(job) and int(job["step"]) > step
+    return job is not None and job.step > step
 
 
 #: Does one bad thing; returns the jobs it hit, and after how many seconds all was well again (None: it was not).
-Break = Callable[[Scene], tuple[list[Job], float | None]]
+Break = Callable[[Scene], tuple[list[JobInfo], float | None]]
 
 
 def signal_worker(number: int) -> Break:
     """Send a signal to one of the victim's processes."""
 
-    def act(scene: Scene) -> tuple[list[Job], float | None]:
-        os.kill(scene.dice.choice(scene.arena.find_workers(scene.victim["id"])), number)
+    def act(scene: Scene) -> tuple[list[JobInfo], float | None]:
+        os.kill(scene.dice.choice(scene.arena.find_workers(scene.victim.id)), number)
         return [scene.victim], scene.wait_for_new_processes([scene.victim])
 
     return act
 
 
-def kill_agent(scene: Scene) -> tuple[list[Job], float | None]:
+def kill_agent(scene: Scene) -> tuple[list[JobInfo], float | None]:
     """kill -9 of the agent; the server starts another."""
     scene.arena.kill_agent()
     return scene.running, scene.wait_for_new_processes(scene.running)
 
 
-def kill_server(scene: Scene) -> tuple[list[Job], float | None]:
+def kill_server(scene: Scene) -> tuple[list[JobInfo], float | None]:
     """kill -9 of the server; the workers train on, and the next server adopts them."""
     scene.arena.kill_server()
     scene.arena.start_server()
     return scene.running, scene.wait_for_progress(scene.running)
 
 
-def kill_all(scene: Scene) -> tuple[list[Job], float | None]:
+def kill_all(scene: Scene) -> tuple[list[JobInfo], float | None]:
     """kill -9 of server, agent, fork servers and workers; then a new server."""
     scene.arena.kill_all()
     scene.arena.start_server()
     return scene.running, scene.wait_for_new_processes(scene.running)
 
 
-def fill_disk(scene: Scene) -> tuple[list[Job], float | None]:
+def fill_disk(scene: Scene) -> tuple[list[JobInfo], float | None]:
     """No room for checkpoints until the victim says so and has trained on; then room again."""
     scene.arena.fill_disk()
-    job = scene.victim["id"]
+    job = scene.victim.id
     told = scene.wait_for(lambda: has(now := scene.look(job), "checkpoint_failing") or scene.is_over(now))
-    step = int(scene.look(job)["step"])
+    step = scene.arena.client.job(job).step
     trained = scene.wait_for(lambda: is_past(now := scene.look(job), step) or scene.is_over(now))
     scene.arena.free_disk()
     cleared = scene.wait_for(lambda: not has(scene.look(job), "checkpoint_failing"))
@@ -146,12 +144,12 @@ def fill_disk(scene: Scene) -> tuple[list[Job], float | None]:
     return [scene.victim], time.monotonic() - scene.began_s if good else None
 
 
-def set_clock(scene: Scene) -> tuple[list[Job], float | None]:
+def set_clock(scene: Scene) -> tuple[list[JobInfo], float | None]:
     """The wall clock an hour forward or back; nobody may notice."""
-    deadlines = {job["id"]: job["deadline_in_s"] for job in scene.running}
+    deadlines = {job.id: job.deadline_in_s for job in scene.running}
     scene.arena.set_clock(scene.dice.choice([-HOUR_S, HOUR_S]))
     seconds = scene.wait_for_progress(scene.running)
-    kept = all(is_unmoved(deadlines[job], scene.look(job)["deadline_in_s"]) for job in deadlines)
+    kept = all(is_unmoved(deadlines[job], scene.arena.client.job(job).deadline_in_s) for job in deadlines)
     return scene.running, seconds if kept else None
 
 

@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from springtide.client.client import Client, load_job
+from springtide.client.client import Client
+from springtide.client.projects import load_job
 from springtide.control.server import start_background
 from springtide.control.storage.records import JobRecord, State
 from springtide.control.storage.state_dir import StateDir
@@ -75,7 +76,7 @@ def measure(folder: Path, submissions: int, finished: int) -> dict[str, float]:
     url, figures["restart_s"] = restart(home)
     with Client(url, home=home.root) as client:
         for job in client.jobs(limit=1000):
-            client.cancel(job["id"])
+            client.cancel(job.id)
         figures |= flood(url, home, body, submissions)
         figures["memory_after_flood_mb"] = read_memory_mb(home)
         client.stop()
@@ -102,7 +103,7 @@ def prepare(client: Client, folder: Path) -> dict[str, Any]:
     (folder / "train.py").write_text("print('hello')\n")
     job = {"run": "python train.py", "deadline": "900h"}
     (folder / "job.yaml").write_text(json.dumps(job))
-    client.wait(client.submit(folder / "job.yaml")["id"])
+    client.wait(client.submit(folder / "job.yaml").id)
     return {"job": job, "archive": client.upload(load_job(folder / "job.yaml").pack())}
 
 

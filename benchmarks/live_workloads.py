@@ -37,6 +37,7 @@ from benchmarks.live_recordings import (
     tell_apart,
 )
 from springtide.client.client import Client
+from springtide.client.replies import JobInfo
 from springtide.control.scheduling.speeds import expect_curve, name_key
 from springtide.control.server import start_background
 from springtide.control.storage.records import SpeedRecord
@@ -87,7 +88,7 @@ class Site:
     home: StateDir
     work: Path
 
-    def submit(self, steps: int, deadline: str | None) -> dict[str, Any]:
+    def submit(self, steps: int, deadline: str | None) -> JobInfo:
         """Submit a job of so many steps."""
         told: dict[str, Any] = {"run": f"python train.py {steps} --sleep {STEP_S}", "workdir": str(self.work)}
         told |= {"checkpoint": {"every": "2s"}} | ({"deadline": deadline} if deadline else {})
@@ -114,7 +115,7 @@ def open_site(folder: Path) -> Iterator[Site]:
         with Client(home=home.root) as client:
             site = Site(client, home, work)
             for steps in STEPS:
-                client.wait(site.submit(steps, "10m")["id"])
+                client.wait(site.submit(steps, "10m").id)
             yield site
     finally:
         close_site(home)
@@ -142,7 +143,7 @@ def run_workload(site: Site, seed: int) -> Recording:
         steps = random.choice(STEPS)
         alone_s = WORKERS * steps * STEP_S / DEVICES + 4.0
         deadline = None if random.random() < 0.2 else f"{alone_s * random.uniform(0.5, 2.5):.1f}s"
-        arrivals.append(note_arrival(site, site.submit(steps, deadline)["id"]))
+        arrivals.append(note_arrival(site, site.submit(steps, deadline).id))
         pass_s(site, random.expovariate(1.0) * 2.0)
     while site.client.jobs():
         pass_s(site, LOOK_S)
@@ -169,7 +170,7 @@ def record_job(site: Site, arrival: Arrival) -> RecordedJob:
         str(record.state),
         record.sentence,
         record.promised,
-        bool(told["met"]),
+        bool(told.met),
         is_lost(told),
         record.rescales,
         measure_costs(events, expect_curve(measured, SHARES), steps),
@@ -204,17 +205,17 @@ def pass_s(site: Site, seconds: float) -> None:
     until_s = time.monotonic() + seconds
     while True:
         for job in site.client.jobs():
-            if job["state"] == "offered":
-                site.client.cancel(job["id"])
+            if job.state == "offered":
+                site.client.cancel(job.id)
         if time.monotonic() >= until_s:
             return
         time.sleep(min(LOOK_S, max(0.0, until_s - time.monotonic())))
 
 
-def is_lost(job: dict[str, Any]) -> bool:
+def is_lost(job: JobInfo) -> bool:
     """Whether a job ended neither well nor by a refusal, whose offers were turned down or have expired."""
-    turned_down = job["state"] == "cancelled" and not job["promised"] and bool(job["offers"])
-    return not turned_down and job["state"] not in ("succeeded", "declined")
+    turned_down = job.state == "cancelled" and not job.promised and bool(job.offers)
+    return not turned_down and job.state not in ("succeeded", "declined")
 
 
 def note_arrival(site: Site, job: str) -> Arrival:

@@ -20,12 +20,12 @@ from springtide.throughput.evaluation import (
     DEFAULT_CONFIDENCE,
     Trial,
     decide_all,
+    find_split,
     run_trials,
     score_models,
     score_trials,
 )
 from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
-from springtide.throughput.splits import find_split
 from springtide.throughput.tables.formats import TableFormat, import_points
 from springtide.throughput.tables.points import Point
 

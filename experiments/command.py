@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, tell
 
 if TYPE_CHECKING:
-    from experiments.galleries import Made
+    from experiments.figure_files import Made
 
 
 def run(
@@ -38,21 +38,19 @@ def run(
       springtide figures --paper elasticflow --fig 8a --data DIR --out figures
     """
     from experiments.caches import Cache
+    from experiments.figure_context import FigureContext
+    from experiments.figure_files import HIDDEN, make_all, open_folder
     from experiments.figures import choose_figures
-    from experiments.galleries import HIDDEN, make_all, open_folder
     from experiments.sources import open_sources
-    from experiments.studios import Studio
 
     figures = choose_figures(paper, fig)
     sources = open_sources(data, traces, profiles, cluster)
     open_folder(out)
     words = list_words(locals())
     with show_progress(len(figures)) as (progress, report):
-        studio = Studio(sources, Cache(out / HIDDEN), quick, jobs, progress)
-        made = make_all(figures, out, studio, words, report)
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "out": str(out), "figures": [describe(one) for one in made]})
-    else:
+        context = FigureContext(sources, Cache(out / HIDDEN), quick, jobs, progress)
+        made = make_all(figures, out, context, words, report)
+    if not output.write({"schema": 1, "out": str(out), "figures": [describe(one) for one in made]}):
         complete = sum(one.complete for one in made)
         print(f"{complete} of {len(made)} figures complete; see {out / 'summary.md'}")
     if not all(one.complete for one in made):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings
-from experiments.studios import Studio
 from springtide.errors import InputError
 
 HOME = "experiments"
@@ -18,7 +18,7 @@ PAPERS = ("elasticflow", "easyscale", "srifty")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a paper: `measure(studio)` finds its data, `draw(findings)` its picture."""
+    """One figure of a paper: `measure(context)` finds its data, `draw(findings)` its picture."""
 
     paper: str
     number: str
@@ -33,9 +33,9 @@ class Figure:
         """Its name among all figures."""
         return f"{self.paper}-{self.number}"
 
-    def measure(self, studio: Studio) -> Findings:
+    def measure(self, context: FigureContext) -> Findings:
         """Its data."""
-        found: Findings = self._find(self.measure_name)(studio)
+        found: Findings = self._find(self.measure_name)(context)
         return found
 
     def draw(self, findings: Findings) -> Any:

@@ -167,7 +167,14 @@ def make_plan_key(plan: Plan) -> str:
     scene = plan.scene
     content = digest_file(scene.path) if scene.path else scene.synthetic
     facts = asdict(replace(scene, path=None, profiles=None)) | {"policy": plan.policy, "record": plan.record}
-    return make_key([facts, content, digest_files(list_tables(scene)), digest_code(ENGINE, POLICIES[plan.policy][0])])
+    return make_key(
+        [
+            facts,
+            content,
+            digest_files(list_tables(scene)),
+            digest_code(ENGINE, POLICIES[plan.policy].target.partition(":")[0]),
+        ]
+    )
 
 
 def run_plans(plans: Sequence[Plan], cache: Cache, jobs: int, tell: Tell) -> list[Outcome]:

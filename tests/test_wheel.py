@@ -89,6 +89,20 @@ def test_the_guide_can_be_followed_literally(visitor: Visitor) -> None:
 
 
 @pytest.mark.slow
+def test_the_wheel_holds_what_a_user_needs_and_no_more(visitor: Visitor) -> None:
+    found = visitor.run("python", "-c", "import springtide; print(springtide.__path__[0])").stdout.strip()
+    files = {str(path.relative_to(found)) for path in Path(found).rglob("*") if path.suffix != ".pyc"}
+    assert "py.typed" in files and "examples/cnn/train.py" in files
+    assert not [name for name in files if "experiment" in name or "train_ddp" in name or "train_plain" in name]
+    assert list(Path(found).parent.glob("springtide-*.dist-info/licenses/LICENSE"))
+    assert visitor.run("springtide", "--help").returncode == 0
+    for words in ([], ["--quick", "--out", "figures"]):
+        refused = visitor.run("springtide", "figures", *words)
+        assert refused.returncode == 2, refused
+        assert "clone it and run there: make figures" in refused.stderr
+
+
+@pytest.mark.slow
 def test_a_refusal_and_its_offer_as_in_the_guide(visitor: Visitor) -> None:
     visitor.run("springtide", "new", "again")
     declined = visitor.run("springtide", "submit", "job.yaml", "--deadline", "2s", cwd="again")

@@ -10,10 +10,10 @@ from typing import Any
 
 from experiments.easyscale.published import FIGURE_14, FIGURE_15, FIGURE_15_MEANS
 from experiments.easyscale.workload import find_scene
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.simulations import Outcome, Plan
 from experiments.steps import average_over
-from experiments.studios import Studio
 from experiments.styles import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, Sheet, find_colour, label_bars
 from experiments.tables import Cell, make_table
 
@@ -35,19 +35,19 @@ COLUMNS = (
 )
 
 
-def measure_times(studio: Studio) -> Findings:
+def measure_times(context: FigureContext) -> Findings:
     """Every policy with a change of devices at 20 s, which the published code charges at a start only, and at 60 s."""
-    scenes = {cost: find_scene(studio, f"constant:{cost}", SCALE) for cost in COSTS_S}
+    scenes = {cost: find_scene(context, f"constant:{cost}", SCALE) for cost in COSTS_S}
     plans = [Plan(scene, policy) for scene, _ in scenes.values() for policy in POLICIES]
-    outcomes = studio.simulate(plans)
+    outcomes = context.simulate(plans)
     keys = [(policy, cost) for cost in COSTS_S for policy in POLICIES]
     rows = [tabulate(*key, outcome) for key, outcome in zip(keys, outcomes, strict=True)]
-    notes = (*scenes[COSTS_S[0]][1], *describe(studio))
+    notes = (*scenes[COSTS_S[0]][1], *describe(context))
     unfinished = tuple(outcome.plan.name for outcome in outcomes if outcome.report is None)
     return Findings(make_table(COLUMNS, rows, labels=2), compare(rows), notes, unfinished=unfinished)
 
 
-def describe(studio: Studio) -> tuple[str, ...]:
+def describe(context: FigureContext) -> tuple[str, ...]:
     """What must be said of every run."""
     return (f"32 V100, 16 P100, 16 T4, simulated; step times rebuilt from the paper's figures, times {SCALE}.",)
 
@@ -118,10 +118,10 @@ def draw_times(findings: Findings) -> Any:
     return sheet.finish(findings.notes)
 
 
-def measure_allocation(studio: Studio) -> Findings:
+def measure_allocation(context: FigureContext) -> Findings:
     """Devices held in every minute, by the elastic policies."""
-    scene, said = find_scene(studio, f"constant:{COSTS_S[0]}", SCALE)
-    outcomes = studio.simulate([Plan(scene, policy, record=True) for policy in ELASTIC])
+    scene, said = find_scene(context, f"constant:{COSTS_S[0]}", SCALE)
+    outcomes = context.simulate([Plan(scene, policy, record=True) for policy in ELASTIC])
     rows, lines = [], []
     for outcome in outcomes:
         if outcome.report is not None:
@@ -133,7 +133,7 @@ def measure_allocation(studio: Studio) -> Findings:
             lines.append(Line(f"{outcome.plan.policy}, mean devices held of {DEVICES}", published, mean, remark))
     table = make_table(("policy", "minute", "devices_held"), rows, labels=2)
     unfinished = tuple(outcome.plan.name for outcome in outcomes if outcome.report is None)
-    return Findings(table, tuple(lines), (*said, *describe(studio)), unfinished=unfinished)
+    return Findings(table, tuple(lines), (*said, *describe(context)), unfinished=unfinished)
 
 
 def sample(outcome: Outcome) -> list[tuple[str, int, float]]:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
-from experiments.studios import Studio
 from experiments.styles import BLUE, ORANGE, PALE, Sheet
 from experiments.tables import Cell, Table, make_table
 
@@ -23,11 +23,11 @@ NOTES = (
 )
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """Six runs through the stages."""
-    per_stage = 8 if studio.quick else 100
+    per_stage = 8 if context.quick else 100
     order = {"example": "cnn", "batch": 16, "per_stage": per_stage}
-    found = studio.measure("experiments.stages", order)
+    found = context.measure("experiments.stages", order)
     table = tabulate(found["losses"], per_stage)
     notes = (*NOTES, f"{per_stage} mini-batches per stage.")
     return Findings(table, compare(found["differs"], per_stage), notes)

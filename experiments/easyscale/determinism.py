@@ -6,8 +6,8 @@ from typing import Any
 
 from experiments.easyscale.published import CONVOLUTIONAL, FIGURE_12
 from experiments.emulated_devices import DEVICE_TYPES
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
-from experiments.studios import Studio
 from experiments.styles import BLUE, ORANGE, Sheet
 from experiments.tables import make_table
 
@@ -20,13 +20,13 @@ NOTES = (
 )
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """The time of a mini-batch at each level over a plain loop's."""
-    examples, steps, rounds = (EXAMPLES[1:2], 6, 1) if studio.quick else (EXAMPLES, 8, 2)
+    examples, steps, rounds = (EXAMPLES[1:2], 6, 1) if context.quick else (EXAMPLES, 8, 2)
     rows = []
     for example in examples:
         order = {"what": "levels", "example": example, "workers": WORKERS, "steps": steps, "rounds": rounds}
-        for kind, seconds in studio.measure("experiments.overheads", order).items():
+        for kind, seconds in context.measure("experiments.overheads", order).items():
             for level in LEVELS:
                 state = "refused" if seconds[level] == "refused" else "trained"
                 ratio = None if state == "refused" else seconds[level] / seconds["base"]

@@ -4,8 +4,8 @@ from statistics import fmean
 from typing import Any
 
 from experiments.easyscale.published import FIGURE_13
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
-from experiments.studios import Studio
 from experiments.styles import BLACK, BLUE, ORANGE, Sheet
 from experiments.tables import make_table
 
@@ -18,13 +18,13 @@ NOTES = (
 COLUMNS = ("example", "logical_workers", "ddp_s", "ordinary_s", "last_s", "ordinary_over_ddp", "last_over_ddp")
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """Turns of logical workers and of stock ranks, by example."""
-    examples, steps = (EXAMPLES[:2], 6) if studio.quick else (EXAMPLES, 10)
+    examples, steps = (EXAMPLES[:2], 6) if context.quick else (EXAMPLES, 10)
     rows = []
     for example in examples:
         order = {"what": "turns", "example": example, "workers": WORKERS, "steps": steps}
-        found = studio.measure("experiments.overheads", order)
+        found = context.measure("experiments.overheads", order)
         seconds = found["ddp_s"], found["ordinary_s"], found["last_s"]
         rows.append((example, WORKERS, *seconds, seconds[1] / seconds[0], seconds[2] / seconds[0]))
     table = make_table(COLUMNS, rows, labels=2, measured=COLUMNS[2:])

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.easyscale.published import FIGURE_10_LOGICAL_MB, FIGURE_10_PACKED_MB
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.peaks import MIB
-from experiments.studios import Studio
 from experiments.styles import BLACK, BLUE, ORANGE, Sheet
 from experiments.tables import make_table
 
@@ -17,11 +17,11 @@ COLUMNS = ("kind", "workers", "state", "memory_mib", "minibatch_cpu_s", "minibat
 COLOURS = {"logical workers": BLUE, "packing": ORANGE}
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """Peak memory and time of a mini-batch, by number of workers."""
-    example, counts, device_mib = ("cnn", QUICK_COUNTS, 700) if studio.quick else ("resnet", COUNTS, DEVICE_MIB)
+    example, counts, device_mib = ("cnn", QUICK_COUNTS, 700) if context.quick else ("resnet", COUNTS, DEVICE_MIB)
     order = {"example": example, "counts": counts, "device_bytes": device_mib * MIB, "steps": 2}
-    found = studio.measure("experiments.sharing", order)
+    found = context.measure("experiments.sharing", order)
     rows = [tabulate(*row) for row in found]
     table = make_table(COLUMNS, rows, labels=3, measured=COLUMNS[3:])
     notes = (

@@ -4,8 +4,8 @@ from statistics import fmean
 from typing import Any
 
 from experiments.easyscale.published import FIGURE_11
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
-from experiments.studios import Studio
 from experiments.styles import BLUE, PALE, Sheet
 from experiments.tables import make_table
 
@@ -14,13 +14,13 @@ WORKERS = 8
 NOTES = ("Ours: CPU time of our examples, eight logical workers in one process. Published: one V100.",)
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """The share of a mini-batch that switching takes, by example."""
-    examples, steps = (EXAMPLES[:2], 6) if studio.quick else (EXAMPLES, 12)
+    examples, steps = (EXAMPLES[:2], 6) if context.quick else (EXAMPLES, 12)
     rows = []
     for example in examples:
         order = {"what": "switching", "example": example, "workers": WORKERS, "steps": steps}
-        found = studio.measure("experiments.overheads", order)
+        found = context.measure("experiments.overheads", order)
         rest_s = found["minibatch_s"] - found["switch_s"]
         rows.append((example, WORKERS, rest_s, found["minibatch_s"], found["switch_s"] / rest_s))
     columns = ("example", "logical_workers", "without_s", "with_s", "overhead")

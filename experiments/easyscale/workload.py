@@ -4,8 +4,8 @@ from pathlib import Path
 from random import Random
 
 from experiments.easyscale.published import FIGURE_12
+from experiments.figure_context import FigureContext
 from experiments.simulations import Scene
-from experiments.studios import Studio
 
 CLUSTER = "4x8:v100,2x8:p100,4x4:t4"
 # published model -> (name in workloads, batch per worker, range of epochs)
@@ -22,13 +22,13 @@ LAST_SUBMIT_S = 4800
 D1 = 1  # place of level D1 among the published times
 
 
-def find_scene(studio: Studio, overhead: str, time_scale: float) -> tuple[Scene, tuple[str, ...]]:
+def find_scene(context: FigureContext, overhead: str, time_scale: float) -> tuple[Scene, tuple[str, ...]]:
     """The jobs on 32 V100, 16 P100 and 16 T4, with what must be said of them."""
     notes: tuple[str, ...] = ()
-    path = studio.sources.find_trace("workload")
-    speeds = studio.sources.profiles / "easyscale" if studio.sources.profiles else None
+    path = context.sources.find_trace("workload")
+    speeds = context.sources.profiles / "easyscale" if context.sources.profiles else None
     if path is None or speeds is None or not speeds.is_dir():
-        path, speeds = draw_files(studio.cache.folder / "easyscale")
+        path, speeds = draw_files(context.cache.folder / "easyscale")
         notes = (f"Synthetic workload ({JOBS} jobs, seed 0) on the paper's times of a mini-batch.",)
     scene = Scene(CLUSTER, path, profiles=speeds, overhead=overhead, time_scale=time_scale, last_of_duplicates=True)
     return scene, notes

@@ -7,8 +7,8 @@ from time import perf_counter
 from typing import Any
 
 from experiments.elasticflow.published import FIGURE_12A, FIGURE_12B
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
-from experiments.studios import Studio
 from experiments.styles import BLACK, BLUE, CYCLE, PALE, Sheet, set_log_ticks
 from experiments.tables import make_table
 from springtide.examples import folder
@@ -24,17 +24,17 @@ ROUND = (2, 4, 2, 2, 1)
 HERE = "On this machine's CPU cores with small models; the paper: A100 servers."
 
 
-def measure_probes(studio: Studio) -> Findings:
+def measure_probes(context: FigureContext) -> Findings:
     """Seconds that `springtide profile` takes for each example: every run, with start-up."""
     examples, counts, seconds, steps = (
-        (EXAMPLES[:1], (1,), 4.0, 8) if studio.quick else (EXAMPLES, COUNTS, SECONDS, STEPS)
+        (EXAMPLES[:1], (1,), 4.0, 8) if context.quick else (EXAMPLES, COUNTS, SECONDS, STEPS)
     )
     trials = len(plan_trials(counts))
     rows = []
     for number, example in enumerate(examples):
-        studio.tell(f"profiling {example}", number / len(examples))
+        context.tell(f"profiling {example}", number / len(examples))
         order: dict[str, Any] = {"example": example, "counts": counts, "seconds": seconds, "steps": steps}
-        took_s = studio.remember(__name__, order, partial(time_profile, **order))
+        took_s = context.remember(__name__, order, partial(time_profile, **order))
         rows.append((example, trials, took_s))
     table = make_table(("example", "runs", "seconds"), rows, measured=["seconds"])
     published = median(FIGURE_12A.values())
@@ -69,13 +69,13 @@ def draw_probes(findings: Findings) -> Any:
     return sheet.finish(findings.notes)
 
 
-def measure_pauses(studio: Studio) -> Findings:
+def measure_pauses(context: FigureContext) -> Findings:
     """Pauses of growing, shrinking and moving each example."""
-    examples, rounds = (EXAMPLES[:1], 1) if studio.quick else (EXAMPLES[:3], 3)
+    examples, rounds = (EXAMPLES[:1], 1) if context.quick else (EXAMPLES[:3], 3)
     rows = []
     for example in examples:
         order = {"example": example, "sizes": [1, *ROUND * rounds]}
-        found = studio.measure("experiments.pauses", order)
+        found = context.measure("experiments.pauses", order)
         for pair, other in CHANGES.items():
             pauses = [pause_s for before, after, pause_s in found if (before, after) == pair]
             rows.append((example, describe(pair), len(pauses), other, *FIGURE_12B[other], median(pauses), max(pauses)))

@@ -6,9 +6,9 @@ from typing import Any
 from experiments.elasticflow.deadlines import BASELINES, NEWER, list_unfinished
 from experiments.elasticflow.published import FIGURE_10
 from experiments.elasticflow.scenes import draw_scene
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.simulations import Outcome, Plan
-from experiments.studios import Studio
 from experiments.styles import BLACK, Sheet, find_colour, label_bars
 from experiments.tables import Cell, make_table
 
@@ -30,10 +30,10 @@ def read(outcome: Outcome, key: str, divisor: float) -> float | None:
     return float(outcome.report[key]) / divisor
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """Every policy on 100 jobs with deadlines of 1.5 times their duration."""
-    scene, notes = draw_scene(studio, WORKLOAD, CLUSTER)
-    outcomes = studio.simulate([Plan(scene, policy) for policy in (*BASELINES, *NEWER)])
+    scene, notes = draw_scene(context, WORKLOAD, CLUSTER)
+    outcomes = context.simulate([Plan(scene, policy) for policy in (*BASELINES, *NEWER)])
     rows = [tabulate_one(outcome) for outcome in outcomes]
     columns = ("policy", *QUANTITIES, *(f"{name}_published" for name in QUANTITIES))
     lines = [line for row in rows for line in compare(dict(zip(columns, row, strict=True)))]

@@ -6,9 +6,9 @@ from typing import Any
 from experiments.elasticflow.deadlines import NEWER, REASONS, list_unfinished
 from experiments.elasticflow.published import FIGURE_11, FIGURE_11_JCT
 from experiments.elasticflow.scenes import draw_scene
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.simulations import Outcome, Plan
-from experiments.studios import Studio
 from experiments.styles import POLICY_LINES, Sheet, set_log_ticks
 from experiments.tables import Cell, Table, make_table
 
@@ -18,16 +18,16 @@ SHARES = tuple(range(10, 100, 10))
 COLUMNS = ("policy", "best_effort_percent", "dsr", "dsr_published", "best_effort_jct_h", "best_effort_jct_over_gandiva")
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """Every policy at every mixture."""
-    shares = SHARES[::4] if studio.quick else SHARES
-    workload = f"jobs={100 if studio.quick else 200},gap=900,seed=0"
-    drawn = {share: draw_scene(studio, f"{workload},best_effort={share / 100:g}", CLUSTER) for share in shares}
+    shares = SHARES[::4] if context.quick else SHARES
+    workload = f"jobs={100 if context.quick else 200},gap=900,seed=0"
+    drawn = {share: draw_scene(context, f"{workload},best_effort={share / 100:g}", CLUSTER) for share in shares}
     plans = [Plan(scene, policy) for policy in POLICIES for scene, _ in drawn.values()]
-    outcomes = studio.simulate(plans)
+    outcomes = context.simulate(plans)
     keys = [(policy, share) for policy in POLICIES for share in shares]
     table = tabulate(dict(zip(keys, outcomes, strict=True)))
-    _, notes = draw_scene(studio, workload, CLUSTER)
+    _, notes = draw_scene(context, workload, CLUSTER)
     notes = (*notes, "The paper's own jobs are not public: its values (thin lines) are of another draw.")
     return Findings(table, compare(table), notes, unfinished=list_unfinished(outcomes))
 

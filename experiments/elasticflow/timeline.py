@@ -6,10 +6,10 @@ from typing import Any
 
 from experiments.elasticflow.deadlines import list_unfinished
 from experiments.elasticflow.scenes import find_scene
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.simulations import Outcome, Plan
 from experiments.steps import average_over, value_at
-from experiments.studios import Studio
 from experiments.styles import POLICY_LINES, Sheet
 from experiments.tables import Cell, make_table
 
@@ -19,10 +19,10 @@ CELL_S = 900.0
 COLUMNS = ("policy", "hour", "devices_held", "submitted", "admitted", "deadlines_met")
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """Quarter hours of the first two days, by policy."""
-    scene, notes = find_scene(studio, "195job", "16x8:a100")
-    outcomes = studio.simulate([Plan(scene, policy, record=True) for policy in POLICIES])
+    scene, notes = find_scene(context, "195job", "16x8:a100")
+    outcomes = context.simulate([Plan(scene, policy, record=True) for policy in POLICIES])
     finished = [outcome for outcome in outcomes if outcome.report is not None]
     table = make_table(COLUMNS, [row for outcome in finished for row in sample(outcome)], labels=2)
     notes = (*notes, f"{scene.name} on 16×8 A100, simulated; the paper shows 48 h of its testbed run.")

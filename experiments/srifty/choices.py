@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.srifty.offers import MOST_NODES, Market, choose_usual, digest_prices, open_market
 from experiments.srifty.points import join_types, load_a100, load_t4
-from experiments.studios import Studio
 from experiments.styles import BLUE, GREY, SKY, Sheet, set_log_ticks
 from experiments.tables import make_table
 from springtide.cloud.planner import search_plans
@@ -32,11 +32,11 @@ COLUMNS = (
 )
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """Every choice for every model."""
-    tables = (load_a100(studio), load_t4(studio))
+    tables = (load_a100(context), load_t4(context))
     parts = [[table.digest for table in tables], digest_prices(), JOBS, SLACKS]
-    rows = studio.remember(__name__, parts, lambda: try_models(studio))
+    rows = context.remember(__name__, parts, lambda: try_models(context))
     notes = dict.fromkeys(note for table in tables for note in table.notes)
     said = (
         f"AWS us-east-1, on demand, packaged prices; deadlines {SLACKS['tight']:g} and {SLACKS['relaxed']:g} times the "
@@ -45,9 +45,9 @@ def measure(studio: Studio) -> Findings:
     return Findings(make_table(COLUMNS, rows, labels=3), compare(rows), (*notes, *said))
 
 
-def try_models(studio: Studio) -> list[tuple[Any, ...]]:
+def try_models(context: FigureContext) -> list[tuple[Any, ...]]:
     """The rows of the table."""
-    points = join_types((load_a100(studio), load_t4(studio)))
+    points = join_types((load_a100(context), load_t4(context)))
     markets = (open_market(points, model, batch, steps) for model, (batch, steps) in JOBS.items())
     return [row for market in markets for row in try_model(market)]
 

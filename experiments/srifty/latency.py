@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.srifty.points import Measured, load_a100, load_t4
-from experiments.studios import Studio
 from experiments.styles import BLACK, CYCLE, Sheet, set_log_ticks
 from experiments.tables import make_table
-from springtide.throughput.evaluation import Trial, run_trials, score_trials
+from springtide.throughput.evaluation import SPLITS, Trial, run_trials, score_trials
 from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
-from springtide.throughput.splits import SPLITS
 
 SRIFTY = 0.08
 TICKS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -23,16 +22,16 @@ SHOWN = (PRIOR, DEFAULT_FORM, "ernest", "pollux", "nearest")
 SPLIT_NAMES = {"sparse": "A100: fit 1, 8, 16 GPUs", "small": "T4: fit up to 8 GPUs", "probes": "T4: fit nine probes"}
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """Every form on the frozen splits of both tables."""
-    tables = {"sparse": load_a100(studio)}
-    if not studio.quick:
-        t4 = load_t4(studio)
-        tables |= {"small": t4, "probes": t4} if not t4.notes and studio.sources.measurements else {}
+    tables = {"sparse": load_a100(context)}
+    if not context.quick:
+        t4 = load_t4(context)
+        tables |= {"small": t4, "probes": t4} if not t4.notes and context.sources.measurements else {}
     scores, errors, rows = [], [], []
     for number, (split, table) in enumerate(tables.items()):
-        studio.tell(f"predicting, split {split}", number / len(tables))
-        found = studio.remember(__name__, [split, table.digest], partial(try_forms, split, table))
+        context.tell(f"predicting, split {split}", number / len(tables))
+        found = context.remember(__name__, [split, table.digest], partial(try_forms, split, table))
         scores += found["scores"]
         errors += found["errors"]
         rows += found["rows"]

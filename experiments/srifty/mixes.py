@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.srifty.offers import MOST_NODES, digest_prices, open_market
 from experiments.srifty.points import join_types, load_a100, load_t4
-from experiments.studios import Studio
 from experiments.styles import CYCLE, MARKERS, Sheet
 from experiments.tables import make_table
 from springtide.cloud.planner import search_plans
@@ -24,12 +24,12 @@ ALLOWED = {
 COLUMNS = ("allowed", "deadline_h", "machines", "hours", "usd", "chance")
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """The cheapest plan at each deadline under each permission."""
-    tables = (load_a100(studio), load_t4(studio))
-    slacks = SLACKS[2::3] if studio.quick else SLACKS
+    tables = (load_a100(context), load_t4(context))
+    slacks = SLACKS[2::3] if context.quick else SLACKS
     parts = [[table.digest for table in tables], digest_prices(), slacks]
-    rows = studio.remember(__name__, parts, lambda: try_all(studio, slacks))
+    rows = context.remember(__name__, parts, lambda: try_all(context, slacks))
     notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
     said = (
         f"{MODEL}, {STEPS:,} steps of {BATCH}, AWS us-east-1, packaged prices. Spot at 0.1 revocations per node-hour."
@@ -38,9 +38,9 @@ def measure(studio: Studio) -> Findings:
     return Findings(make_table(COLUMNS, rows, labels=2), compare(rows), (*notes, said, mixed))
 
 
-def try_all(studio: Studio, slacks: Sequence[float]) -> list[tuple[Any, ...]]:
+def try_all(context: FigureContext, slacks: Sequence[float]) -> list[tuple[Any, ...]]:
     """The rows of the table."""
-    market = open_market(join_types((load_a100(studio), load_t4(studio))), MODEL, BATCH, STEPS)
+    market = open_market(join_types((load_a100(context), load_t4(context))), MODEL, BATCH, STEPS)
     fastest_h = market.find_fastest().time_s.value / 3600
     rows: list[tuple[Any, ...]] = []
     for name, (mixes, spot) in ALLOWED.items():

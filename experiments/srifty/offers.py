@@ -16,7 +16,7 @@ from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import HOUR_S, Limits, RentalPart, RentalPlan, Work
 from springtide.cloud.splitting import Pair, cut_alone, cut_mix
 from springtide.cloud.step_times import Speed, Speeds, find_speed, measure_speeds
-from springtide.throughput.splits import nine_probes
+from springtide.throughput.evaluation import nine_probes
 from springtide.throughput.tables.points import Point, group_points
 
 CLOUD, REGION = "aws", "us-east-1"

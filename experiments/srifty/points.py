@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.caches import digest_files
-from experiments.studios import Studio
+from experiments.figure_context import FigureContext
 from springtide.throughput.tables.formats import TableFormat, import_points
 from springtide.throughput.tables.points import Point
 from springtide.throughput.tables.profiles import PACKAGED
@@ -24,20 +24,20 @@ class Measured:
     digest: str
 
 
-def load_a100(studio: Studio) -> Measured:
+def load_a100(context: FigureContext) -> Measured:
     """ElasticFlow's A100 table."""
-    return _load(studio.sources.profiles, "a100", 8)
+    return _load(context.sources.profiles, "a100", 8)
 
 
-def load_t4(studio: Studio) -> Measured:
+def load_t4(context: FigureContext) -> Measured:
     """Pollux' T4 measurements, else a T4 table."""
-    folder = studio.sources.measurements
+    folder = context.sources.measurements
     if folder is not None and (folder / "pollux-t4").is_dir():
         home = folder / "pollux-t4"
         return Measured(
             tuple(import_points(TableFormat(home, "t4", 4), "pollux")), (), digest_files(home.glob("*.csv"))
         )
-    return _load(studio.sources.profiles, "t4", 4)
+    return _load(context.sources.profiles, "t4", 4)
 
 
 def _load(profiles: Path | None, kind: str, per_node: int) -> Measured:

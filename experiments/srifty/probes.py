@@ -5,14 +5,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.srifty.points import Measured, load_a100, load_t4
-from experiments.studios import Studio
 from experiments.styles import CYCLE, MARKERS, Sheet
 from experiments.tables import make_table
-from springtide.throughput.evaluation import run_trials, score_trials
+from springtide.throughput.evaluation import Rule, Split, run_trials, score_trials
 from springtide.throughput.model.forms import DEFAULT_FORM
-from springtide.throughput.splits import Rule, Split
 from springtide.throughput.tables.points import Point
 
 # (nodes, whether each is full, which batch of those measured): what is worth a probe first, second, ...
@@ -39,18 +38,18 @@ NINE = 9
 SPECIFIED = 0.143
 
 
-def measure(studio: Studio) -> Findings:
+def measure(context: FigureContext) -> Findings:
     """The mean error of each form at each number of probes."""
-    table = load_a100(studio) if studio.quick else load_t4(studio)
-    counts = (3, 6, 9) if studio.quick else COUNTS
+    table = load_a100(context) if context.quick else load_t4(context)
+    counts = (3, 6, 9) if context.quick else COUNTS
     rows = []
     for number, count in enumerate(counts):
-        studio.tell(f"{count} probes", number / len(counts))
-        rows += studio.remember(__name__, [count, table.digest], partial(try_count, table, count))
+        context.tell(f"{count} probes", number / len(counts))
+        rows += context.remember(__name__, [count, table.digest], partial(try_count, table, count))
     found = make_table(
         ("probes", "form", "rows", "mean_error", "median_error", "covered_by_90_percent"), rows, labels=2
     )
-    what = "the A100 table" if studio.quick else "the T4 measurements"
+    what = "the A100 table" if context.quick else "the T4 measurements"
     notes = (
         *table.notes,
         f"On {what}; the prior is learned from the other models. The first nine probes are planned, more drawn.",

@@ -1,4 +1,4 @@
-"""The demo: what it says of a performance, and (slow) a whole one."""
+"""The demo: what it says of a run, and (slow) a whole one."""
 
 import json
 import subprocess
@@ -7,23 +7,24 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.client.made_up_replies import make_job
 
 from springtide.cli.demo import tell_outcome
-from springtide.cli.demo_scenario import FIRST, OTHERS, Ending, Play, choose_devices
+from springtide.cli.demo_scenario import FIRST, OTHERS, DemoResult, DemoRun, choose_devices
 from springtide.control.storage.state_dir import StateDir
 
 
-def perform_nothing(**rescales: int) -> Play:
-    play = Play(StateDir(Path("nowhere")), lambda line: None, lambda jobs, devices: None)
-    play.rescales = Counter(rescales)
-    return play
+def make_run(**rescales: int) -> DemoRun:
+    made = DemoRun(StateDir(Path("nowhere")), lambda line: None, lambda jobs, devices: None)
+    made.rescales = Counter(rescales)
+    return made
 
 
 def test_it_says_how_often_jobs_were_resized_and_if_never_then_that() -> None:
-    endings = [Ending({"faults": 1}, "a", "a"), Ending({"faults": 1}, "b", "b")]
-    told = tell_outcome(endings, perform_nothing(grows=1, shrinks=3))
+    results = [DemoResult(make_job(faults=1), "a", "a"), DemoResult(make_job(faults=1), "b", "b")]
+    told = tell_outcome(results, make_run(grows=1, shrinks=3))
     assert told == "jobs grew once and shrank 3 times; workers were lost twice"
-    assert tell_outcome([], perform_nothing()).startswith("NO job was resized this time")
+    assert tell_outcome([], make_run()).startswith("NO job was resized this time")
 
 
 @pytest.mark.parametrize(
@@ -37,22 +38,22 @@ def test_it_says_how_often_jobs_were_resized_and_if_never_then_that() -> None:
         ("succeeded", True, ("", ""), False),
     ],
 )
-def test_an_ending_is_good_only_in_time_and_bit_for_bit(
+def test_a_result_is_good_only_in_time_and_bit_for_bit(
     state: str, met: bool | None, digests: tuple[str, str], good: bool
 ) -> None:
-    ending = Ending({"state": state, "met": met}, *digests)
-    assert (ending.kept and ending.equal) is good
+    result = DemoResult(make_job(state=state, met=met), *digests)
+    assert (result.kept and result.equal) is good
 
 
-def test_the_first_enters_alone_and_one_asks_for_what_cannot_be() -> None:
+def test_the_first_starts_alone_and_one_asks_for_what_cannot_be() -> None:
     assert FIRST.deadline is None
-    assert len(OTHERS) == 4 and "2s" in {role.deadline for role in OTHERS}
+    assert len(OTHERS) == 4 and "2s" in {job.deadline for job in OTHERS}
     assert 2 <= choose_devices() <= 4
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_whole_performance_keeps_its_promises_and_its_bits() -> None:
+def test_a_whole_run_keeps_its_promises_and_its_bits() -> None:
     command = [str(Path(sys.executable).with_name("springtide")), "demo", "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done

@@ -7,17 +7,17 @@ import pytest
 import typer
 
 from springtide.cli.app import VERBS, build_app
-from springtide.cli.outputs import OutputOption, check_picture, write_report, write_text
+from springtide.cli.outputs import OutputForm, OutputOption, check_picture, write_text
 from springtide.errors import InputError
 
 
 def test_a_report_goes_where_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.json"
-    assert not write_report({"schema": 1}, str(file))
+    assert not OutputForm(json_file=str(file)).write({"schema": 1})
     assert json.loads(file.read_text(encoding="utf-8")) == {"schema": 1}
     assert capsys.readouterr().out == ""
-    assert write_report({"schema": 1}, "-")
-    assert write_report({"schema": 1}, None, OutputOption.JSON)
+    assert OutputForm(json_file="-").write({"schema": 1})
+    assert OutputOption.JSON.write({"schema": 1})
     assert capsys.readouterr().out == 2 * '{\n  "schema": 1\n}\n'
 
 

@@ -85,6 +85,35 @@ def test_a_job_file_gives_what_flags_do_not(points: Path, tmp_path: Path, capsys
     assert all(found["devices"] <= 8 for found in document["plans"])
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("deadlin: 1m", "unknown key 'deadlin'; did you mean 'deadline'?"),
+        ("devices: banana", "devices: 'banana' is neither a number, a range such as 1..8"),
+        ("steps: 1.5", "steps is 1.5"),
+        ("budget: much", "budget: 'much' is not an amount"),
+        ("steps: 7", "key 'steps' is given twice"),
+    ],
+)
+def test_a_job_file_is_read_as_submit_reads_it(
+    line: str, message: str, points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    extra = "" if line.startswith("steps: 1.5") else "steps: 1000\n"
+    job.write_text(f"run: python train.py\n{extra}{line}\n", encoding="utf-8")
+    assert run("plan", job, "--cloud", "aws", "--points", points, "--global-batch", "256") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_command_given_as_a_list_keeps_its_words(points: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("name: mine\nrun: [python, train.py, --note, two words]\nsteps: 1000\n", encoding="utf-8")
+    asked = (job, "--cloud", "aws", "--points", points, "--global-batch", "256")
+    assert run("plan", *asked, "--export", "skypilot", "--export-file", "sky.yaml") == 0
+    task = yaml.safe_load((tmp_path / "sky.yaml").read_text(encoding="utf-8"))
+    assert "train.py --note 'two words'" in task["run"]
+
+
 def test_the_notes_of_a_profile_give_batch_and_workers(
     points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

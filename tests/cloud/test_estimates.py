@@ -10,7 +10,7 @@ from springtide.cloud.catalog import Catalog, read_catalog
 from springtide.cloud.estimates import GIB, Counts, choose_probes, estimate_speeds, make_estimator, read_peaks
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import Limits, Work
-from springtide.throughput.tables.samples import Columns
+from springtide.throughput.tables.points import Columns
 
 COUNTS = Counts(flops_per_sample=12e9, parameter_bytes=1e8, activation_bytes_per_sample=5e7)
 

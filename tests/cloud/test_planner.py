@@ -10,7 +10,7 @@ from tests.cloud.made_up_cloud import GPUS, make_catalog, make_machine, make_spe
 from tests.throughput.made_up_points import make_points
 
 from springtide.cloud.catalog import Catalog
-from springtide.cloud.plan_reasons import compare_obvious, explain_plan, offer_rent
+from springtide.cloud.plan_reports import compare_obvious, explain_plan, offer_rent
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import Limits, Wanted, Work
 from springtide.cloud.step_times import Speed, measure_speeds

@@ -15,8 +15,7 @@ from tests.throughput.made_up_points import make_points, make_step_s
 
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import Limits, RentalPlan, Work
-from springtide.cloud.skypilot import TaskLaunch, export_plan, export_probe, name_bucket
-from springtide.cloud.skypilot_estimator import STARTUP_S, estimate_run_time
+from springtide.cloud.skypilot import STARTUP_S, TaskLaunch, estimate_run_time, export_plan, export_probe, name_bucket
 from springtide.errors import CatalogError
 from springtide.throughput.tables.points import write_points
 
@@ -94,7 +93,7 @@ def test_the_estimator_imports_only_the_standard_library_numpy_and_scipy() -> No
 import sys
 import numpy, scipy.optimize, scipy.special
 before = set(sys.modules)
-import springtide.cloud.skypilot_estimator
+import springtide.cloud.skypilot
 roots = {name.split(".")[0] for name in set(sys.modules) - before}
 print(*sorted(roots - set(sys.stdlib_module_names) - {"springtide", "numpy", "scipy"}))
 """

@@ -2,11 +2,18 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
-from springtide.cloud.spot import NO_LOSS, SpotTerms, expect_share, find_loss
+from springtide.cloud.spot import NO_LOSS, SpotTerms, find_loss
 
 TERMS = SpotTerms(revocations_per_node_h=0.1, checkpoint_s=20, restart_s=300)
+
+
+def expect_share(rate_per_s: float, every_s: float, terms: SpotTerms) -> float:
+    """The exact long-run share: t over the mean time to finish a piece (Daly 2006, with revocable restarts)."""
+    piece = np.expm1(rate_per_s * (every_s + terms.checkpoint_s)) / rate_per_s
+    return float(every_s / (piece * np.exp(rate_per_s * terms.restart_s)))
 
 
 def test_young_by_hand() -> None:

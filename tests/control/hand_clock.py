@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from springtide.client.packing import pack
 from springtide.control.clock import HandClocks
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import join_inventories, make_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.archives import pack, unpack
+from springtide.control.storage.archives import unpack
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store

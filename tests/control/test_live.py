@@ -14,6 +14,7 @@ import pytest
 from springtide.cli.app import main
 from springtide.cli.demo_scenario import hash_weights, train_plainly
 from springtide.client.client import Client
+from springtide.client.packing import pack
 from springtide.control.clock import SystemClocks
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import make_inventory
@@ -21,7 +22,7 @@ from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.server import start_background
-from springtide.control.storage.archives import pack, unpack
+from springtide.control.storage.archives import unpack
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.control.storage.store import Store
@@ -71,7 +72,7 @@ def test_jobs_survive_a_killed_server_and_nothing_is_left_behind(home: StateDir,
     start_background(home, ("--devices", "2", "--port", "0"))
     with Client(home=home.root) as client:
         job = client.submit(write_job(tmp_path / "work", 40), wait=False)
-        client.wait(job["id"], lambda document: document["step"] > 10)
+        client.wait(job.id, lambda document: document.step > 10)
     address = read_address(home)
     assert address is not None
     os.kill(address["pid"], signal.SIGKILL)
@@ -79,11 +80,11 @@ def test_jobs_survive_a_killed_server_and_nothing_is_left_behind(home: StateDir,
     home.address.unlink()
     start_background(home, ("--devices", "2", "--port", "0"))
     with Client(home=home.root) as client:
-        ended = client.wait(job["id"])
-        assert (ended["state"], ended["step"], ended["faults"]) == ("succeeded", 320, 0)
-        assert [event["kind"] for event in client.events(job["id"])].count("started") == 1
-        assert "epoch 39" in "".join(client.logs(job["id"]))
-        assert hash_weights(home.checkpoints(job["id"]))
+        ended = client.wait(job.id)
+        assert (ended.state, ended.step, ended.faults) == ("succeeded", 320, 0)
+        assert [event.kind for event in client.events(job.id)].count("started") == 1
+        assert "epoch 39" in "".join(client.logs(job.id))
+        assert hash_weights(home.checkpoints(job.id))
         address = read_address(home)
         client.stop()
     assert address is not None
@@ -103,9 +104,9 @@ def test_scripts_that_cannot_work_fail_with_a_sentence(home: StateDir, tmp_path:
         crash = client.submit({"run": "python train.py", "workdir": str(bad), "retry": {"max": 0}})
         quiet = client.submit({"run": "python quiet.py", "workdir": str(bad), "retry": {"max": 0}})
         for job in (crash, quiet):
-            ended = client.wait(job["id"])
-            assert ended["state"] == "failed"
-            assert ended["sentence"]
+            ended = client.wait(job.id)
+            assert ended.state == "failed"
+            assert ended.sentence
 
 
 def test_a_checkpoint_of_other_code_is_refused_and_taken_if_the_user_allows_it(
@@ -116,20 +117,20 @@ def test_a_checkpoint_of_other_code_is_refused_and_taken_if_the_user_allows_it(
     work, saved = tmp_path / "work", tmp_path / "saved"
     with Client(home=home.root) as client:
         shorter = client.submit(write_job(work, 2, checkpoint={"dir": str(saved)}), wait=False)
-        assert client.wait(shorter["id"])["step"] == 16
+        assert client.wait(shorter.id).step == 16
         (manifest,) = [json.loads(path.read_text()) for path in saved.glob("step-*/manifest.json")]
         longer = write_job(work, 4, checkpoint={"dir": str(saved)})
-        refused = client.wait(client.submit(longer, wait=False)["id"])
+        refused = client.wait(client.submit(longer, wait=False).id)
         (work / "job.yaml").write_text(json.dumps(longer | {"name": "allowed"}))
         with pytest.raises(SystemExit) as told:
             main(["submit", str(work / "job.yaml"), "--allow-code-change"])
         assert not told.value.code
         taken = client.wait("allowed")
-        (started,) = [event["data"] for event in client.events("allowed") if event["kind"] == "started"]
-    assert (refused["state"], refused["exit_code"], refused["faults"]) == ("failed", 2, 0), refused["sentence"]
+        (started,) = [event.data for event in client.events("allowed") if event.kind == "started"]
+    assert (refused.state, refused.exit_code, refused.faults) == ("failed", 2, 0), refused.sentence
     for word in (f"{saved}/step-000000016", manifest["code"][:12], "this script's", "--allow-code-change"):
-        assert word in refused["sentence"]
-    assert (taken["state"], taken["step"], started["step"]) == ("succeeded", 32, 16)
+        assert word in refused.sentence
+    assert (taken.state, taken.step, started["step"]) == ("succeeded", 32, 16)
     assert hash_weights(saved) == train_plainly(work, (), tmp_path / "plain")
 
 
@@ -140,20 +141,20 @@ def test_a_drained_node_is_left_within_the_grace_and_the_bits_stay(
     monkeypatch.setenv("SPRINGTIDE_HOME", str(home.root))
     work = tmp_path / "work"
     with Client(home=home.root) as client:
-        job = client.submit(write_job(work, 30), wait=False)["id"]
-        client.wait(job, lambda document: len(document["devices"]) == 2 and document["step"] > 20)
+        job = client.submit(write_job(work, 30), wait=False).id
+        client.wait(job, lambda document: len(document.devices) == 2 and document.step > 20)
         with pytest.raises(SystemExit) as left:
             main(["nodes", "drain", "node-1", "--grace", "60s"])
         assert not left.value.code
-        client.wait(job, lambda document: "drained" in [event["kind"] for event in client.events()])
+        client.wait(job, lambda document: "drained" in [event.kind for event in client.events()])
         with closing(LocalExecutor(home.root)) as executor:
             (running,) = executor.running()
         assert running.devices == ("cpu:0",)
         ended = client.wait(job)
-        kinds = [event["kind"] for event in client.events(job)]
-        assert (ended["state"], ended["faults"], ended["lost_steps"]) == ("succeeded", 0, 0)
+        kinds = [event.kind for event in client.events(job)]
+        assert (ended.state, ended.faults, ended.lost_steps) == ("succeeded", 0, 0)
         assert "shrinks" in kinds and "drain_forced" not in kinds
-        assert {device["state"] for device in client.nodes()} == {"ready", "drained"}
+        assert {device.state for device in client.nodes()} == {"ready", "drained"}
     assert hash_weights(home.checkpoints(job)) == train_plainly(work, (), tmp_path / "plain")
 
 

@@ -31,17 +31,17 @@ def test_a_d2_job_runs_on_two_types_by_their_speed_with_the_bits_of_a_plain_run(
     told = {"run": "python train.py", "workdir": str(work), "determinism": "D2", "checkpoint": {"every": "1s"}}
     start_background(home, ("--devices", "1:cpu,1:cpu-sse41", "--port", "0"))
     with Client(home=home.root) as client:
-        assert [device["type"] for device in client.nodes()] == ["cpu", "cpu-sse41"]
+        assert [device.device_type for device in client.nodes()] == ["cpu", "cpu-sse41"]
         known = client.submit({**told, "deadline": "10m", "steps": 20})
-        assert client.wait(known["id"])["met"]
-        measured = [event["sentence"] for event in client.events(known["id"]) if event["kind"] == "probed"]
+        assert client.wait(known.id).met
+        measured = [event.sentence for event in client.events(known.id) if event.kind == "probed"]
         assert [sentence.split()[-1] for sentence in measured] == ["cpu", "cpu-sse41"]
-        job = client.submit(told, wait=False)["id"]
-        both = client.wait(job, lambda document: len(document["devices"]) == 2 or document["finished_at"])
-        assert both["devices"] == ["cpu:0", "cpu:1"]
+        job = client.submit(told, wait=False).id
+        both = client.wait(job, lambda document: len(document.devices) == 2 or document.finished_at is not None)
+        assert both.devices == ("cpu:0", "cpu:1")
         ended = client.wait(job)
-        assert (ended["state"], ended["faults"], ended["lost_steps"]) == ("succeeded", 0, 0)
-        workers = [event["data"]["workers"] for event in client.events(job) if event["kind"] in ("placed", "grows")]
+        assert (ended.state, ended.faults, ended.lost_steps) == ("succeeded", 0, 0)
+        workers = [event.data["workers"] for event in client.events(job) if event.kind in ("placed", "grows")]
     assert [4, 2] in workers, "the faster device runs more logical workers"
     monkeypatch.setenv("SPRINGTIDE_LEVEL", "D2")
     assert hash_weights(home.checkpoints(job)) == train_plainly(work, (), tmp_path / "plain")

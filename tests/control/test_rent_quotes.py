@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.control import http_servers
 from tests.throughput.made_up_points import make_points
 
-from springtide.cli import status, submit, why
+from springtide.cli import job_views, submit
 from springtide.client.client import Client
+from springtide.client.replies import JobInfo
 from springtide.control.rent_quotes import RentQuotes, list_measured, make_case, may_rent, read_clouds, search_rent
 from springtide.control.storage.records import JobRecord, SpeedRecord, State
 from springtide.control.storage.state_dir import StateDir
@@ -42,9 +42,9 @@ def write_profiled(folder: Path, **keys: object) -> Path:
     return job
 
 
-def find_rent(client: Client, ref: str) -> dict[str, Any]:
+def find_rent(client: Client, ref: str) -> JobInfo:
     """A job once it is known what renting would cost it, however busy this machine is."""
-    return client.wait(ref, lambda document: document["rent"]["state"] != "working")
+    return client.wait(ref, lambda job: job.document["rent"]["state"] != "working")
 
 
 def test_a_declined_job_is_told_what_renting_costs(
@@ -52,49 +52,49 @@ def test_a_declined_job_is_told_what_renting_costs(
 ) -> None:
     client.submit(write_profiled(tmp_path / "a", deadline="8h", name="big"))
     answer = find_rent(client, "big")
-    assert answer["answer"] == "declined"
-    rent = answer["rent"]
-    assert rent["state"] == "offer"
-    assert rent["sentence"].startswith("meets the deadline with ")
-    assert rent["plan"]["probability"] >= 0.9
-    assert {part["device_type"] for part in rent["plan"]["parts"]} == {"T4"}
-    assert client.why("big")["rent"] == client.job("big")["rent"] == rent
+    assert answer.answer == "declined"
+    rent = answer.rent
+    assert rent is not None and rent.plan is not None and rent.state == "offer"
+    assert rent.sentence.startswith("meets the deadline with ")
+    assert rent.plan["probability"] >= 0.9
+    assert {part["device_type"] for part in rent.plan["parts"]} == {"T4"}
+    assert client.why("big").rent == client.job("big").rent == rent
     submit.print_answer(answer)
-    status.print_job(client.job("big"))
-    why.print_explanation(client.why("big"))
-    assert capsys.readouterr().out.count(f"renting {rent['sentence']}") == 3
+    job_views.print_job(client.job("big"))
+    job_views.print_explanation(client.why("big"))
+    assert capsys.readouterr().out.count(f"renting {rent.sentence}") == 3
 
 
 def test_a_submission_does_not_wait_for_it(client: Client, tmp_path: Path) -> None:
     job = write_profiled(tmp_path / "a", deadline="8h", name="first")
     client.submit(job)
     again = client.submit(write_profiled(tmp_path / "a", deadline="8h", name="second"), wait=False)
-    assert again["answer"] == "declined"
-    assert again["rent"]["state"] in ("working", "offer")
-    assert find_rent(client, "second")["rent"]["state"] == "offer"
+    assert again.answer == "declined"
+    assert again.document["rent"]["state"] in ("working", "offer")
+    assert find_rent(client, "second").document["rent"]["state"] == "offer"
 
 
 def test_a_deadline_that_renting_cannot_keep_either_gets_the_nearest(client: Client, tmp_path: Path) -> None:
-    rent = find_rent(client, client.submit(write_profiled(tmp_path / "a", deadline="20m"))["id"])["rent"]
+    rent = find_rent(client, client.submit(write_profiled(tmp_path / "a", deadline="20m")).id).document["rent"]
     assert rent["state"] == "none"
     assert "would not keep the deadline either; the nearest is" in rent["sentence"]
 
 
 def test_without_points_on_a_gpu_nothing_is_said(client: Client, tmp_path: Path) -> None:
     answer = client.submit(http_servers.write_project(tmp_path / "a", deadline="1h"))
-    assert (answer["answer"], answer["rent"]) == ("declined", None)
+    assert (answer.answer, answer.rent) == ("declined", None)
 
 
 def test_a_profile_that_cannot_be_read_is_named(client: Client, tmp_path: Path) -> None:
     job = write_profiled(tmp_path / "a", deadline="1h")
     (tmp_path / "a" / "net.points.csv").write_text("model,step_s\nnet,1\n", encoding="utf-8")
-    rent = find_rent(client, client.submit(job)["id"])["rent"]
+    rent = find_rent(client, client.submit(job).id).document["rent"]
     assert rent["state"] == "unknown"
     assert "missing column" in rent["sentence"]
 
 
 def test_an_admitted_job_is_told_nothing(client: Client, tmp_path: Path) -> None:
-    assert client.submit(write_profiled(tmp_path / "a", deadline="20h"))["rent"] is None
+    assert client.submit(write_profiled(tmp_path / "a", deadline="20h")).rent is None
 
 
 def test_what_the_platform_measured_on_gpus_is_enough() -> None:

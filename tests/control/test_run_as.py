@@ -77,14 +77,14 @@ def test_a_job_runs_as_its_users_system_user_and_cannot_read_the_token(home: Sta
     (tmp_path / "train.py").write_text(TRAIN)
     job = {"run": "python train.py", "workdir": str(tmp_path), "env": {"TOKEN_FILE": str(home.token)}}
     with Client(url, home=home.root) as admin:
-        token = admin.put_user("eve", run_as=OTHER)["token"]
+        token = admin.put_user("eve", run_as=OTHER).token
         with Client(url, token, home.root) as eve:
-            ended = eve.wait(eve.submit({**job, "retry": {"max": 0}}, wait=False)["id"])
-            said = "".join(eve.logs(ended["id"]))
+            ended = eve.wait(eve.submit({**job, "retry": {"max": 0}}, wait=False).id)
+            said = "".join(eve.logs(ended.id))
         admin.stop()
-    assert ended["state"] == "succeeded", (ended["sentence"], said)
+    assert ended.state == "succeeded", (ended.sentence, said)
     assert "uid 65534" in said and "token: Permission denied" in said
-    assert (home.output(ended["id"]) / "done").stat().st_uid == 65534
+    assert (home.output(ended.id) / "done").stat().st_uid == 65534
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -100,4 +100,4 @@ def test_a_system_user_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with run_server(tmp_path) as server, connect(server) as client:
         with pytest.raises(SpringtideError, match=r"no user of this system|runs as root"):
             client.put_user("eve", run_as="nobody-of-that-name")
-        assert [user["name"] for user in client.users()] == [server.owner.name]
+        assert [user.name for user in client.users()] == [server.owner.name]

@@ -45,8 +45,8 @@ def test_one_type_runs_at_its_curve_and_several_at_their_blend() -> None:
 
 def test_what_a_level_forbids_is_named() -> None:
     assert "D2" in D1.objection({"a100": 1, "t4": 1})
-    assert "where it started" in D1.objection({"t4": 1}, home="a100")
-    assert D2.objection({"t4": 1}, home="a100") == ""
+    assert "where it started" in D1.objection({"t4": 1}, first_type="a100")
+    assert D2.objection({"t4": 1}, first_type="a100") == ""
     assert "no speed on v100" in D2.objection({"v100": 1})
 
 
@@ -62,10 +62,10 @@ def test_the_world_computes_the_rate_from_the_types_held() -> None:
     world.arrive(build_job(D2), 0.0)
     job_id = JobId("a")
     ((_, after),) = world.apply(Decision(allocations={job_id: (NodeSlice(0, 1), NodeSlice(2, 3))}), 5.0)
-    assert (after.share, after.mix, after.home) == (3, {"a100": 1, "t4": 2}, "a100")
+    assert (after.share, after.mix, after.first_device_type) == (3, {"a100": 1, "t4": 2}, "a100")
     assert (after.progress.rate, after.progress.paused_until_s) == (300.0, 15.0)
     ((_, stopped),) = world.apply(Decision(allocations={job_id: ()}), 20.0)
-    assert (stopped.share, stopped.mix, stopped.home, stopped.progress.rate) == (0, {}, "a100", 0.0)
+    assert (stopped.share, stopped.mix, stopped.first_device_type, stopped.progress.rate) == (0, {}, "a100", 0.0)
 
 
 def test_the_world_refuses_a_mix_that_the_level_forbids() -> None:

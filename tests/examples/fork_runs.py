@@ -1,6 +1,7 @@
 """Runs scripts on forked processes and leaves their traces: stock DDP scripts unchanged, or ours under given settings.
 
-Reads from standard input a JSON list of {"script", "arguments", "steps", "traces", "counts", "mode"}, where mode is
+Reads from standard input a JSON list of {"script", "imports", "arguments", "steps", "traces", "counts", "mode"}, where
+imports is the folder that holds the script's `model` (default: its own), and mode is
 `stock` (a script that knows nothing of us, traced through torch's own hooks), `reference` or `elastic`. One process
 imports torch for them all; each rank then starts in milliseconds.
 """
@@ -80,7 +81,7 @@ def run_rank(run: dict[str, Any], rank: int, store: str) -> None:
             )
         )
     sys.argv = [run["script"], *run["arguments"]]
-    sys.path[0] = str(Path(run["script"]).parent)
+    sys.path[0] = run.get("imports") or str(Path(run["script"]).parent)
     runpy.run_path(run["script"], run_name="__main__")
 
 

@@ -13,6 +13,7 @@ from springtide.verification.digest_compare import check_reference, find_differe
 
 STEPS = 4
 FORK_RUNS = Path(__file__).with_name("fork_runs.py")
+SCRIPTS = Path(__file__).with_name("scripts")
 # A small epoch, so that four steps cross from one into the next.
 ARGUMENTS = {
     "cnn": ["--epochs", "2", "--batch-size", "120"],
@@ -37,7 +38,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 def plan_run(name: str, kind: str, traces: Path) -> dict[str, object]:
     return {
-        "script": str(folder(name) / ("train_ddp.py" if kind == "stock" else "train.py")),
+        "script": str(SCRIPTS / name / "train_ddp.py" if kind == "stock" else folder(name) / "train.py"),
+        "imports": str(folder(name)),
         "arguments": ARGUMENTS[name],
         "steps": STEPS,
         "traces": str(traces),

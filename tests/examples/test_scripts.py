@@ -19,8 +19,11 @@ FEW_STEPS = {
 }
 
 
-def read_lines(name: str, script: str) -> list[str]:
-    return (folder(name) / script).read_text().splitlines()
+SCRIPTS = Path(__file__).with_name("scripts")
+
+
+def read_lines(script: Path) -> list[str]:
+    return script.read_text().splitlines()
 
 
 def count_changed(before: list[str], after: list[str]) -> int:
@@ -39,17 +42,19 @@ def inner_loop(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_elastic_script_changes_at_most_five_lines(name: str) -> None:
-    assert count_changed(read_lines(name, "train_plain.py"), read_lines(name, "train.py")) <= 5
+    assert count_changed(read_lines(SCRIPTS / name / "train_plain.py"), read_lines(folder(name) / "train.py")) <= 5
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_body_of_the_loop_is_unchanged(name: str) -> None:
-    assert inner_loop(read_lines(name, "train.py")) == inner_loop(read_lines(name, "train_plain.py"))
+    assert inner_loop(read_lines(folder(name) / "train.py")) == inner_loop(
+        read_lines(SCRIPTS / name / "train_plain.py")
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reference_uses_nothing_of_ours_but_seeding(name: str) -> None:
-    text = (folder(name) / "train_ddp.py").read_text()
+    text = (SCRIPTS / name / "train_ddp.py").read_text()
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert not [node for node in imports if isinstance(node, ast.ImportFrom) and "springtide" in str(node.module)]
     uses = {
@@ -71,14 +76,14 @@ def test_job_files_say_what_the_scripts_do(name: str) -> None:
 def test_the_plain_script_trains(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_here(folder(name) / "train_plain.py", FEW_STEPS[name], monkeypatch)
+    run_here(SCRIPTS / name / "train_plain.py", folder(name), FEW_STEPS[name], monkeypatch)
     assert "epoch 0  loss " in capsys.readouterr().out
 
 
-def run_here(script: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def run_here(script: Path, imports: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a script in this process, which has imported torch already."""
     monkeypatch.setattr(sys, "argv", [str(script), *arguments])
-    monkeypatch.syspath_prepend(str(script.parent))
+    monkeypatch.syspath_prepend(str(imports))
     monkeypatch.delitem(sys.modules, "model", raising=False)
     runpy.run_path(str(script), run_name="__main__")
     sys.modules.pop("model", None)

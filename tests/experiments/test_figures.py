@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from experiments.caches import Cache
 from experiments.elasticflow.scenes import STAND_INS
+from experiments.figure_context import FigureContext
+from experiments.figure_files import make_all
 from experiments.figures import FIGURES, Figure, choose_figures
 from experiments.findings import Findings, Line
-from experiments.galleries import make_all
 from experiments.simulations import Scene, load_scene
 from experiments.sources import Sources
-from experiments.studios import Studio
 from experiments.tables import make_table
 
-from experiments import galleries
+from experiments import figure_files
 from springtide.cli.app import main
 from springtide.errors import InputError
 from springtide.simulator.mute_stdout import mute_solvers
@@ -116,11 +116,11 @@ def fail(*_: Any) -> Any:
 
 def test_a_failed_figure_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = Findings(make_table(("a",), [(1,)]), (Line("what", 2.0, 1.0, "Half."),))
-    monkeypatch.setattr(Figure, "measure", lambda self, studio: fail() if self.number == "6a" else good)
-    monkeypatch.setattr(galleries, "write_files", lambda figure, findings, out: [out / figure.id])
-    studio = Studio(Sources(), Cache(tmp_path / "cache"))
+    monkeypatch.setattr(Figure, "measure", lambda self, context: fail() if self.number == "6a" else good)
+    monkeypatch.setattr(figure_files, "write_files", lambda figure, findings, out: [out / figure.id])
+    context = FigureContext(Sources(), Cache(tmp_path / "cache"))
     chosen = choose_figures("elasticflow", ["6"])
-    bad, fine = make_all(chosen, tmp_path, studio, [], lambda made: None)
+    bad, fine = make_all(chosen, tmp_path, context, [], lambda made: None)
     assert (bad.complete, fine.complete) == (False, True)
     assert "a defect of this figure" in bad.error
     assert "| 2.000 | 1.000 | 0.50 |" in (tmp_path / "summary.md").read_text()
@@ -132,10 +132,10 @@ def test_a_folder_that_fills_up_fails_figures_with_one_line_each(
     def refuse(figure: Figure, findings: Findings, out: Path) -> list[Path]:
         raise OSError(ENOSPC, "No space left on device", str(out / f"{figure.id}.csv"))
 
-    monkeypatch.setattr(Figure, "measure", lambda self, studio: Findings(make_table(("a",), [(1,)]), ()))
-    monkeypatch.setattr(galleries, "write_files", refuse)
-    studio = Studio(Sources(), Cache(tmp_path / "cache"))
-    results = make_all(choose_figures("elasticflow", ["6"]), tmp_path, studio, [], lambda made: None)
+    monkeypatch.setattr(Figure, "measure", lambda self, context: Findings(make_table(("a",), [(1,)]), ()))
+    monkeypatch.setattr(figure_files, "write_files", refuse)
+    context = FigureContext(Sources(), Cache(tmp_path / "cache"))
+    results = make_all(choose_figures("elasticflow", ["6"]), tmp_path, context, [], lambda made: None)
     assert all(
         "6" in made.error and "No space left on device; finished runs are kept" in made.error for made in results
     )
@@ -143,11 +143,11 @@ def test_a_folder_that_fills_up_fails_figures_with_one_line_each(
 
 
 def test_without_torch_only_training_figures_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(galleries, "has_module", lambda name: name != "torch")
+    monkeypatch.setattr(figure_files, "has_module", lambda name: name != "torch")
     good = Findings(make_table(("a",), [(1,)]), ())
-    monkeypatch.setattr(Figure, "measure", lambda self, studio: good)
-    monkeypatch.setattr(galleries, "write_files", lambda figure, findings, out: [])
-    results = make_all(FIGURES, tmp_path, Studio(Sources(), Cache(tmp_path)), [], lambda made: None)
+    monkeypatch.setattr(Figure, "measure", lambda self, context: good)
+    monkeypatch.setattr(figure_files, "write_files", lambda figure, findings, out: [])
+    results = make_all(FIGURES, tmp_path, FigureContext(Sources(), Cache(tmp_path)), [], lambda made: None)
     failed = {made.figure.id for made in results if not made.complete}
     assert failed == {figure.id for figure in FIGURES if "torch" in figure.needs}
     assert all("pip install 'springtide[train]'" in made.error for made in results if not made.complete)

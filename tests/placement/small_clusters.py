@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from springtide.control.scheduling.live_world import LiveWorld
 from springtide.core.curves import Curve
 from springtide.core.decisions import Decision, Plan, Promise, Segment
 from springtide.core.devices import Cluster, Devices, NodeSlice, count_devices, parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
-from springtide.core.world import World
 from springtide.placement.blocks import split_blocks
 from springtide.placement.buddy import Placement, arrange
 
@@ -37,10 +37,10 @@ class SmallCluster:
 
     cluster: Cluster
     now_s: float = 0.0
-    world: World = field(init=False)
+    world: LiveWorld = field(init=False)
 
     def __post_init__(self) -> None:
-        self.world = World(self.cluster)
+        self.world = LiveWorld(self.cluster)
 
     def arrive(self, index: int, **kwargs: float) -> JobId:
         """A new job without devices."""

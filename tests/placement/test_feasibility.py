@@ -176,7 +176,7 @@ def test_a_certificate_does_not_cover_a_job_whose_progress_was_corrected() -> No
     certificate = certify(yard, plans)
     view = yard.world.jobs[first]
     yard.now_s = 10.0
-    yard.world.jobs[first] = replace(view, progress=replace(view.progress, work_left=2000.0, since_s=10.0))
+    yard.world.observe(first, replace(view.progress, work_left=2000.0, since_s=10.0), yard.now_s)
     assert not covers(certificate, yard, plans, {})
 
 

@@ -53,7 +53,7 @@ def traces(draw: st.DrawFn) -> list[JobSketch]:
 def test_every_admitted_job_ends_and_every_decision_keeps_the_contract(
     name: str, sketches: list[JobSketch], cluster: str
 ) -> None:
-    replay = run(find_policy(name), sketches, cluster)
+    replay = run(find_policy(name).load(), sketches, cluster)
     assert len(replay.answers) == len(sketches)
     admitted = {job_id for job_id, answer in replay.answers.items() if answer.status is Status.ADMITTED}
     assert set(replay.finishes) == admitted
@@ -63,10 +63,10 @@ def test_every_admitted_job_ends_and_every_decision_keeps_the_contract(
 @settings(max_examples=5, deadline=None)
 @given(sketches=traces())
 def test_the_same_events_give_the_same_decisions(name: str, sketches: list[JobSketch]) -> None:
-    policy = find_policy(name)
+    policy = find_policy(name).load()
     assert run(policy, sketches, "2x4:cpu") == run(policy, sketches, "2x4:cpu")
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_nobody_is_called_for_ever_once_all_is_done(name: str) -> None:
-    assert run(find_policy(name), [JobSketch(8.0), JobSketch(8.0, 1.0)], calls=8).calls <= 8
+    assert run(find_policy(name).load(), [JobSketch(8.0), JobSketch(8.0, 1.0)], calls=8).calls <= 8

@@ -5,10 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, Replay, build_jobs, run
 
+from springtide.control.scheduling.live_world import LiveWorld
 from springtide.core.decisions import Answer, Decision, Offer, Snapshot, Status
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
-from springtide.core.world import World
 from springtide.policies import decide
 from springtide.policies.springtide import springtide
 from springtide.simulator.engine import EventLoop
@@ -116,8 +116,9 @@ def test_a_promised_job_that_grew_leaves_a_device_to_best_effort_work_but_not_wh
 
 def resubmit(now_s: float, snapshot: Snapshot, decision: Decision, job: Job) -> Answer | None:
     """What a job is told if it comes right after a decision was carried out; None if others wait for an answer."""
-    world = World(snapshot.cluster)
-    world.jobs, world.free_masks = dict(snapshot.jobs), list(snapshot.free_masks)
+    world = LiveWorld(snapshot.cluster)
+    for view in snapshot.jobs.values():
+        world.restore(view)
     memory = snapshot.memory if decision.memory is None else decision.memory
     world.apply(replace(decision, memory=dict(memory)), now_s)
     if any(view.status is Status.WAITLISTED for view in world.jobs.values()):

@@ -54,7 +54,9 @@ def test_who_does_not_leave_in_time_is_put_off() -> None:
     EventLoop(parse_cluster("2x2:a100"), partial(decide, fifo), replay, lendings, 60.0).run([job])
     # fifo does not look at what is claimed: it loses its devices at the end of the grace and starts again
     assert replay.changes["a"] == [(0.0, 2), (70.0, 0), (70.0, 2)]
-    with pytest.raises(PolicyError, match="'fifo' does not give back what is claimed; these do: easyscale-heter"):
+    with pytest.raises(
+        PolicyError, match="'fifo' does not give back what is claimed; these do: easyscale-homo, easyscale-heter"
+    ):
         borrow(draw_jobs(4, Overhead(5.0)), "fifo", CLUSTER, Serving(days=1.0))
 
 

@@ -3,15 +3,16 @@
 import sys
 from dataclasses import replace
 from types import ModuleType
+from typing import cast
 
 import pytest
 
 from springtide.core.devices import parse_cluster
 from springtide.errors import PolicyError
-from springtide.policies import POLICIES, find_policy
+from springtide.policies import POLICIES, PolicyEntry, find_policy
 from springtide.simulator.batches import SimulationTask, run_tasks
 from springtide.simulator.reports import SimulationReport
-from springtide.simulator.runs import simulate, warm_up
+from springtide.simulator.runs import simulate
 from springtide.simulator.scenarios import Scenario
 from springtide.simulator.traces import Trace
 from springtide.simulator.workloads import Workload, draw_trace
@@ -43,12 +44,15 @@ def test_an_unknown_policy_is_refused() -> None:
 def test_a_policy_is_warmed_up_once_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     warmed = []
     module = ModuleType("warm_policy")
-    module.__dict__.update(warm=find_policy("fifo"), warm_up=lambda: warmed.append(True))
+    module.__dict__.update(warm=find_policy("fifo").load(), warm_up=lambda: warmed.append(True))
     monkeypatch.setitem(sys.modules, "warm_policy", module)
-    monkeypatch.setitem(POLICIES, "warm", ("warm_policy", "warm"))
+    monkeypatch.setitem(
+        cast(dict[str, PolicyEntry], POLICIES), "warm", PolicyEntry("warm", "warm_policy:warm", warm_up="warm_up")
+    )
     simulate(draw(), "warm", CLUSTER)
     assert warmed == [True]
-    assert warm_up("fifo") == 0.0
+    find_policy("fifo").compile()
+    assert warmed == [True]
 
 
 def test_parallel_runs_report_the_same_in_the_same_order() -> None:

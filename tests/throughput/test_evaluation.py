@@ -6,10 +6,18 @@ import pytest
 from tests.throughput.made_up_points import make_points
 
 from springtide.errors import ProfileError
-from springtide.throughput.error_plots import draw_trials
-from springtide.throughput.evaluation import Trial, decide, run_trials, score_models, score_trials
+from springtide.throughput.evaluation import (
+    SPLITS,
+    Trial,
+    decide,
+    draw_trials,
+    find_split,
+    nine_probes,
+    run_trials,
+    score_models,
+    score_trials,
+)
 from springtide.throughput.predictions import Prediction
-from springtide.throughput.splits import SPLITS, find_split, nine_probes
 from springtide.throughput.tables.points import Point, make_layout
 
 

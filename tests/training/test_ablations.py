@@ -36,6 +36,7 @@ from springtide.verification.digest_compare import (
 STEPS = 3
 EXAMPLE = folder("cnn")
 FORK_RUNS = Path(__file__).parents[1] / "examples" / "fork_runs.py"
+STOCK = FORK_RUNS.parent / "scripts" / "cnn" / "train_ddp.py"
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -44,7 +45,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Records:
     """Three steps of the hand-written script on stock DDP with four ranks."""
     traces = tmp_path_factory.mktemp("reference")
-    run = {"script": str(EXAMPLE / "train_ddp.py"), "arguments": [], "steps": STEPS}
+    run = {"script": str(STOCK), "imports": str(EXAMPLE), "arguments": [], "steps": STEPS}
     run |= {"traces": str(traces), "counts": [1] * 4, "mode": "stock"}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, str(FORK_RUNS)], input=json.dumps([run]), text=True, check=True, env=environment)

@@ -1,7 +1,7 @@
 """The command `springtide` (short: `tide`): a table of verbs, of which only the one that is run is imported.
 
-A verb module holds either `run`, the command itself, or `app`, a group of sub-commands. Errors of the tree in
-`springtide.errors` end the command with one line on stderr and their own exit code; Ctrl-C ends it with 130.
+A verb is a function of a module, by default `run`; a module with an `app` is a group of sub-commands. Errors of the
+tree in `springtide.errors` end the command with one line on stderr and their own exit code; Ctrl-C ends it with 130.
 """
 
 import sys
@@ -12,29 +12,29 @@ import typer
 from springtide import __version__
 from springtide.errors import SpringtideError
 
-# verb -> (module, one line for --help). A new verb costs one file and one line here.
+# verb -> (module or module:function, one line for --help). A new verb costs a function and one line here.
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("springtide.cli.demo", "See the platform at work on this machine, in about two minutes."),
     "new": ("springtide.cli.new", "Write a training script and a job file that run as they are."),
     "submit": ("springtide.cli.submit", "Ask for a promise: what to train, and by when."),
-    "accept": ("springtide.cli.accept", "Take an offer of a declined job."),
-    "ps": ("springtide.cli.ps", "List jobs."),
-    "status": ("springtide.cli.status", "Show all that is known of one job."),
-    "why": ("springtide.cli.why", "Say why a job is where it is."),
+    "accept": ("springtide.cli.job_changes:accept", "Take an offer of a declined job."),
+    "ps": ("springtide.cli.job_views:ps", "List jobs."),
+    "status": ("springtide.cli.job_views:status", "Show all that is known of one job."),
+    "why": ("springtide.cli.job_views:why", "Say why a job is where it is."),
     "logs": ("springtide.cli.logs", "Show what a job writes."),
-    "events": ("springtide.cli.events", "Show decisions, rescales and faults."),
-    "top": ("springtide.cli.top", "Watch jobs, devices and slack live."),
-    "cancel": ("springtide.cli.cancel", "End jobs for good."),
-    "resume": ("springtide.cli.resume", "Let a paused, cancelled or failed job go on."),
+    "events": ("springtide.cli.job_views:events", "Show decisions, rescales and faults."),
+    "top": ("springtide.cli.job_views:top", "Watch jobs, devices and slack live."),
+    "cancel": ("springtide.cli.job_changes:cancel", "End jobs for good."),
+    "resume": ("springtide.cli.job_changes:resume", "Let a paused, cancelled or failed job go on."),
     "nodes": ("springtide.cli.nodes", "List devices and who holds them."),
     "serve": ("springtide.cli.serve", "Run the platform on this machine."),
     "stop": ("springtide.cli.stop", "End the server and everything it started."),
     "doctor": ("springtide.cli.doctor", "Check this machine and this installation."),
     "users": ("springtide.cli.users", "Say who may submit, and how much."),
-    "gc": ("springtide.cli.gc", "Remove what no job needs any more."),
-    "du": ("springtide.cli.du", "Show what takes space."),
-    "backup": ("springtide.cli.backup", "Copy the database while it is in use."),
-    "restore": ("springtide.cli.restore", "Put a backup in the place of the database."),
+    "gc": ("springtide.cli.maintenance:gc", "Remove what no job needs any more."),
+    "du": ("springtide.cli.maintenance:du", "Show what takes space."),
+    "backup": ("springtide.cli.maintenance:backup", "Copy the database while it is in use."),
+    "restore": ("springtide.cli.maintenance:restore", "Put a backup in the place of the database."),
     "simulate": ("springtide.cli.simulate", "Replay traces under several policies and compare them."),
     "figures": ("springtide.cli.figures", "Redraw the figures of the three papers from our own runs."),
     "catalog": ("springtide.cli.catalog", "List the GPU machines that can be rented, and refresh their prices."),
@@ -74,21 +74,23 @@ def build_app(verb: str | None) -> typer.Typer:
         epilog=EPILOG,
     )
     app.callback()(springtide)
-    for name, (module, summary) in VERBS.items():
+    for name, (target, summary) in VERBS.items():
         if name == verb:
-            add_verb(app, name, module, summary)
+            add_verb(app, name, target, summary)
         else:
             app.command(name, help=summary)(list_only)
     return app
 
 
-def add_verb(app: typer.Typer, name: str, module: str, summary: str) -> None:
+def add_verb(app: typer.Typer, name: str, target: str, summary: str) -> None:
     """Import a verb's module and add its command or group."""
+    module, _, function = target.partition(":")
     home = import_module(module)
     if hasattr(home, "app"):
         app.add_typer(home.app, name=name, help=summary, no_args_is_help=not hasattr(home, "run"))
     else:
-        app.command(name, short_help=summary)(home.run)
+        command = getattr(home, function or "run")
+        app.command(name, short_help=summary, context_settings=getattr(home, "CONTEXT", None))(command)
 
 
 def show_version(wanted: bool) -> None:

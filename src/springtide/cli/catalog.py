@@ -1,6 +1,5 @@
 """`springtide catalog`: list the GPU machines that can be rented, show one, refresh the prices."""
 
-import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, tell
 from springtide.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode="rich")
 
-
+HEADINGS = ("cloud", "region", "machine", "GPU", "GPUs", "GiB", "Gbps", "RDMA", "$/h", "spot $/h")
 CATALOG = typer.Option(None, "--catalog", metavar="FILE", help="Your own catalog (CSV).")
 
 
@@ -24,7 +23,7 @@ CATALOG = typer.Option(None, "--catalog", metavar="FILE", help="Your own catalog
 def list_(
     cloud: str = typer.Option("", metavar="NAMES", help="Clouds, joined by commas."),
     region: str = typer.Option("", metavar="NAMES", help="Regions, joined by commas."),
-    kind: str = typer.Option("", "--type", metavar="NAMES", help="GPU or instance types, joined by commas."),
+    types: str = typer.Option("", "--type", metavar="NAMES", help="GPU or instance types, joined by commas."),
     catalog: Path = CATALOG,
     output: OutputOption = OUTPUT,
 ) -> None:
@@ -34,7 +33,7 @@ def list_(
 
       springtide catalog list --cloud aws --type A100,H100
     """
-    found = load_catalog(catalog).narrow(split(cloud), split(region), split(kind))
+    found = load_catalog(catalog).narrow(split(cloud), split(region), split(types))
     _show(found, found.machines, output)
 
 
@@ -77,8 +76,8 @@ def refresh(
         target.write_text(write_catalog(fresh), encoding="utf-8")
     except OSError as error:
         raise CatalogError(f"cannot write {target}: {error.strerror}; give another with --out FILE") from None
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "file": str(target), "prices": describe_age(fresh), "machines": len(fresh.machines)})
+    prices = describe_age(fresh)
+    output.write({"schema": 1, "file": str(target), "prices": prices, "machines": len(fresh.machines)})
     tell(f"{len(fresh.machines)} prices from {fresh.origin} written to {target}")
 
 
@@ -118,21 +117,17 @@ def describe_age(catalog: "Catalog") -> dict[str, Any]:
 
 def _show(catalog: "Catalog", machines: Sequence["Machine"], output: OutputOption) -> None:
     warn_age(catalog)
-    if output is OutputOption.JSON:
-        rows = [_describe(machine) for machine in machines]
-        write_json({"schema": 1, "prices": describe_age(catalog), "machines": rows})
-        return
-    from rich.console import Console
-    from rich.table import Table
+    listed = [_describe(machine) for machine in machines]
+    if not output.write({"schema": 1, "prices": describe_age(catalog), "machines": listed}):
+        print_table(HEADINGS, map(_show_row, machines))
 
-    table = Table("cloud", "region", "machine", "GPU", "GPUs", "GiB", "Gbps", "RDMA", "$/h", "spot $/h", box=None)
-    for machine in machines:
-        spot = _show_amount(machine.spot_usd_per_h) + ("" if machine.trusted_spot_usd_per_h else "?")
-        amounts = (machine.devices, machine.device_memory_gib, machine.network_gbps)
-        names = (machine.cloud, machine.region, machine.instance_type, machine.device_type)
-        price = _show_amount(machine.on_demand_usd_per_h)
-        table.add_row(*names, *map(_show_amount, amounts), machine.rdma, price, spot if machine.spot_usd_per_h else "")
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+def _show_row(machine: "Machine") -> tuple[str, ...]:
+    spot = _show_amount(machine.spot_usd_per_h) + ("" if machine.trusted_spot_usd_per_h else "?")
+    amounts = (machine.devices, machine.device_memory_gib, machine.network_gbps)
+    names = (machine.cloud, machine.region, machine.instance_type, machine.device_type)
+    price = _show_amount(machine.on_demand_usd_per_h)
+    return (*names, *map(_show_amount, amounts), machine.rdma, price, spot if machine.spot_usd_per_h else "")
 
 
 def _show_amount(value: float | None) -> str:

@@ -62,4 +62,4 @@ def choose_job(client: "Client", ref: str | None) -> str:
     newest = client.jobs(all=True, limit=1)
     if not newest:
         raise InputError("there are no jobs yet; submit one with: springtide submit job.yaml")
-    return str(newest[0]["id"])
+    return newest[0].id

@@ -10,21 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import JSON_FILE, OUTPUT, WIDE, OutputForm, OutputOption, show_seconds, tell
+from springtide.cli.option_groups import flatten
+from springtide.cli.outputs import OutputForm, print_rich, show_seconds, show_time, tell
 from springtide.errors import JobError
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from springtide.cli.demo_scenario import Ending, Play, Show, Tell
+    from springtide.cli.demo_scenario import DemoResult, DemoRun, Show, Tell
+    from springtide.client.replies import DeviceInfo, JobInfo
+    from springtide.simulator.reports import SimulationReport
 
+SHOWN = ("name", "state", "promised", "promised_finish", "finished_at", "met", "rescales", "faults")
 LINES = 12  # of what happened, shown under the live table
+# What `--simulated` compares: one synthetic day, without torch or a server.
+SIMULATED_CLUSTER = "4x8:a100"
+SIMULATED_WORKLOAD = "jobs=150,gap=500,seed=7,best_effort=0.1"
+POLICIES = ("fifo", "edf", "tiresias", "elasticflow", "springtide")
+PROMISING = frozenset({"elasticflow", "springtide"})
 
 
+@flatten
 def run(
+    form: OutputForm,
     simulated: bool = typer.Option(False, "--simulated", help="Only compare policies in a simulated cluster."),
-    json_file: str = JSON_FILE,
-    output: OutputOption = OUTPUT,
 ) -> None:
     """Start the platform, submit real training jobs with deadlines, kill a worker, and prove the bits.
 
@@ -38,7 +47,6 @@ def run(
 
       springtide demo --simulated
     """
-    form = OutputForm(output, json_file)
     if simulated:
         show_simulation(form)
         return
@@ -47,23 +55,23 @@ def run(
     if not find_torch_version():
         raise JobError("torch is not installed; pip install 'springtide[train]', or try: springtide demo --simulated")
     started_s = time.monotonic()
-    with open_play() as play:
-        endings = play.perform()
-    good = all(ending.kept and ending.equal for ending in endings)
-    if not form.write(write_document(endings, good, play)):
-        print_endings(endings)
-        print(tell_outcome(endings, play))
+    with open_demo() as demo:
+        results = demo.run()
+    good = all(result.kept and result.equal for result in results)
+    if not form.write(write_document(results, good, demo)):
+        print_results(results)
+        print(tell_outcome(results, demo))
         print(
             f"{'every promise kept, every bit equal' if good else 'NOT all good'}; {time.monotonic() - started_s:.0f} s"
         )
     raise typer.Exit(0 if good else 1)
 
 
-def tell_outcome(endings: list["Ending"], play: "Play") -> str:
+def tell_outcome(results: list["DemoResult"], demo: "DemoRun") -> str:
     """What the jobs went through, in a sentence."""
-    faults = sum(ending.job["faults"] for ending in endings)
+    faults = sum(result.job.faults for result in results)
     changes = {"grew": "grows", "shrank": "shrinks", "moved": "moves"}
-    told = [f"{verb} {count_times(play.rescales[kind])}" for verb, kind in changes.items() if play.rescales[kind]]
+    told = [f"{verb} {count_times(demo.rescales[kind])}" for verb, kind in changes.items() if demo.rescales[kind]]
     resized = f"jobs {' and '.join(told)}" if told else "NO job was resized this time: each ended before another came"
     return f"{resized}; workers were lost {count_times(faults)}"
 
@@ -75,17 +83,47 @@ def count_times(count: int) -> str:
 
 def show_simulation(form: OutputForm) -> None:
     """The same policies on a virtual clock."""
-    from springtide.cli.demo_simulation import print_reports, simulate_demo
-
     reports = simulate_demo()
     if not form.write({"schema": 1, "runs": [report.to_json() for report in reports]}):
         print_reports(reports)
 
 
+def simulate_demo() -> list["SimulationReport"]:
+    """The reports of the built-in workload under every policy of the comparison."""
+    from springtide.core.devices import parse_cluster
+    from springtide.simulator.runs import simulate
+    from springtide.simulator.scenarios import Scenario
+    from springtide.simulator.workloads import draw_trace, parse_workload
+    from springtide.throughput.overheads import parse_overhead
+    from springtide.throughput.tables.profiles import read_profiles
+
+    cluster = parse_cluster(SIMULATED_CLUSTER)
+    profiles = read_profiles(None, cluster.device_types)
+    trace = draw_trace(
+        parse_workload(SIMULATED_WORKLOAD), Scenario(cluster, profiles, parse_overhead("elasticflow", cluster.total))
+    )
+    return [simulate(trace, policy, cluster) for policy in POLICIES]
+
+
+def print_reports(reports: list["SimulationReport"]) -> None:
+    """One line per policy: deadlines met, promises broken, mean completion time, rescales."""
+    from rich.table import Table
+
+    table = Table("policy", title=f"the same {reports[0].jobs} jobs on {reports[0].gpus} simulated devices")
+    for heading in ("deadlines met", "promises broken", "declined", "mean hours", "rescales"):
+        table.add_column(heading, justify="right")
+    for report in reports:
+        broken = str(report.late_admitted) if report.policy in PROMISING else "promises nothing"
+        hours = "-" if report.avg_jct_s is None else f"{report.avg_jct_s / 3600:.1f}"
+        met = f"{report.met + report.met_unpromised} of {report.jobs - report.best_effort_jobs}"
+        table.add_row(report.policy, met, broken, str(report.declined), hours, str(report.rescales))
+    print_rich(table, 110)
+
+
 @contextmanager
-def open_play() -> Iterator["Play"]:
-    """A play on a server of its own in a temporary state directory; both are gone afterwards."""
-    from springtide.cli.demo_scenario import Play, choose_devices
+def open_demo() -> Iterator["DemoRun"]:
+    """A demo on a server of its own in a temporary state directory; both are gone afterwards."""
+    from springtide.cli.demo_scenario import DemoRun, choose_devices
     from springtide.control.server import start_background
     from springtide.control.storage.state_dir import StateDir
 
@@ -97,13 +135,13 @@ def open_play() -> Iterator["Play"]:
         tell(f"springtide at {url} with {devices} devices")
         try:
             with open_screen() as (say, show):
-                yield Play(home, say, show)
+                yield DemoRun(home, say, show)
         finally:
             stop(home)
 
 
 def stop(home: Any) -> None:
-    """End the server of the play and everything it started."""
+    """End the server of the demo and everything it started."""
     from springtide.cli.stop import wait_for_end
     from springtide.client.client import Client
     from springtide.control.storage.state_dir import read_address
@@ -131,74 +169,66 @@ def open_screen() -> Iterator[tuple["Tell", "Show"]]:
     said: list[str] = []
     with Live(refresh_per_second=4) as live:
 
-        def show(jobs: list[dict[str, Any]], devices: list[dict[str, Any]]) -> None:
+        def show(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> None:
             live.update(draw(jobs, devices, said))
 
         yield said.append, show
 
 
-def draw(jobs: list[dict[str, Any]], devices: list[dict[str, Any]], said: list[str]) -> "Group":
+def draw(jobs: "list[JobInfo]", devices: "list[DeviceInfo]", said: list[str]) -> "Group":
     """Devices, jobs, and the last things that were said."""
     from rich.console import Group
     from rich.text import Text
 
-    from springtide.cli.top import draw as draw_top
+    from springtide.cli.job_views import draw_jobs
 
-    return Group(draw_top(jobs, devices), Text(""), *(Text(line, style="dim") for line in said[-LINES:]))
+    return Group(draw_jobs(jobs, devices), Text(""), *(Text(line, style="dim") for line in said[-LINES:]))
 
 
-def print_endings(endings: list["Ending"]) -> None:
+def print_results(results: list["DemoResult"]) -> None:
     """The final table: promised, finished, rescales, faults, and whether the bits are equal."""
-    from rich.console import Console
     from rich.table import Table
 
     headings = ("job", "promised by", "finished", "rescales", "faults", "bits equal to an undisturbed run")
     table = Table(*headings, title="what was promised, and what came")
-    for ending in endings:
-        job = ending.job
+    for result in results:
+        job = result.job
         table.add_row(
-            job["name"],
-            job["promised_finish"] or "best effort",
+            job.name,
+            show_time(job.promised_finish) if job.promised_finish else "best effort",
             show_finish(job),
-            str(job["rescales"]),
-            str(job["faults"]),
-            "yes" if ending.equal else "NO",
+            str(job.rescales),
+            str(job.faults),
+            "yes" if result.equal else "NO",
         )
-    Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
+    print_rich(table)
 
 
-def show_finish(job: dict[str, Any]) -> str:
+def show_finish(job: "JobInfo") -> str:
     """When a job ended, relative to its promise."""
-    if job["state"] != "succeeded":
-        return str(job["state"])
-    if not job["promised"]:
-        return str(job["finished_at"])
-    early_s = job["slack_s"]
+    if job.state != "succeeded":
+        return str(job.state)
+    if not job.promised or job.slack_s is None:
+        return show_time(job.finished_at)
+    early_s = job.slack_s
     return f"{show_seconds(early_s)} early" if early_s >= 0 else f"{show_seconds(-early_s)} LATE"
 
 
-def write_document(endings: list["Ending"], good: bool, play: "Play") -> dict[str, Any]:
+def write_document(results: list["DemoResult"], good: bool, demo: "DemoRun") -> dict[str, Any]:
     """The result as JSON."""
     listed = [
         {
-            "name": ending.job["name"],
-            "state": ending.job["state"],
-            "promised": ending.job["promised"],
-            "promised_finish": ending.job["promised_finish"],
-            "finished_at": ending.job["finished_at"],
-            "met": ending.job["met"],
-            "rescales": ending.job["rescales"],
-            "faults": ending.job["faults"],
-            "bits_equal": ending.equal,
-            "sha256": ending.digest,
+            **{name: result.job.document[name] for name in SHOWN},
+            "bits_equal": result.equal,
+            "sha256": result.digest,
         }
-        for ending in endings
+        for result in results
     ]
     return {
         "schema": 1,
         "ok": good,
-        "worker_killed": play.killed,
-        "offers_accepted": play.offered,
-        "rescales": {kind: play.rescales[kind] for kind in ("grows", "shrinks", "moves")},
+        "worker_killed": demo.killed,
+        "offers_accepted": demo.offered,
+        "rescales": {kind: demo.rescales[kind] for kind in ("grows", "shrinks", "moves")},
         "jobs": listed,
     }

@@ -10,7 +10,8 @@ from shutil import disk_usage
 
 import typer
 
-from springtide.cli.outputs import JSON_FILE, OUTPUT, OutputForm, OutputOption, print_table, tell
+from springtide.cli.option_groups import flatten
+from springtide.cli.outputs import OutputForm, print_table, tell
 
 OLDEST_PYTHON = (3, 11)
 SELF_CHECK_S = 60.0
@@ -27,7 +28,8 @@ class DoctorFinding:
     remedy: str = ""
 
 
-def run(json_file: str = JSON_FILE, output: OutputOption = OUTPUT) -> None:
+@flatten
+def run(form: OutputForm) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
 
     Where there are GPUs, each of them trains for a moment, twice, to see that the bits are the same.
@@ -36,17 +38,17 @@ def run(json_file: str = JSON_FILE, output: OutputOption = OUTPUT) -> None:
 
       springtide doctor
     """
-    findings = list(look())
+    findings = list(check_all())
     failed = any(finding.status == "failed" for finding in findings)
     document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}
-    if not OutputForm(output, json_file).write(document):
+    if not form.write(document):
         print_table(
             ("CHECK", "STATUS", "SEEN", "WHAT TO DO"), ((f.check, f.status, f.seen, f.remedy) for f in findings)
         )
     raise typer.Exit(1 if failed else 0)
 
 
-def look() -> Iterator[DoctorFinding]:
+def check_all() -> Iterator[DoctorFinding]:
     """Everything that is checked, in order."""
     yield check_python()
     yield check_system()
@@ -90,8 +92,8 @@ def check_devices() -> Iterator[DoctorFinding]:
     from springtide.executors.local.discovery import discover
 
     found = discover()
-    kinds = sorted({device.type for device in found.devices})
-    yield DoctorFinding("devices", "ok", f"{len(found.devices)} x {', '.join(kinds)}")
+    types = sorted({device.type for device in found.devices})
+    yield DoctorFinding("devices", "ok", f"{len(found.devices)} x {', '.join(types)}")
     for note in found.notes:
         yield DoctorFinding("devices", "warning", note, "free the device, or repair the driver")
 
@@ -155,4 +157,4 @@ def check_server() -> DoctorFinding:
             if "no server" in str(error)
             else DoctorFinding("server", "failed", str(error))
         )
-    return DoctorFinding("server", "ok", f"{client.url}, {told['devices']} devices, policy {told['policy']}")
+    return DoctorFinding("server", "ok", f"{client.url}, {told.devices} devices, policy {told.policy}")

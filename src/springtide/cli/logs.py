@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, tell
 
 if TYPE_CHECKING:
     from springtide.client.client import Client
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EXIT_CODES = {"failed": 1, "cancelled": 1, "declined": 3}
 
 
-class Steps:
+class StepReporter:
     """Tells on stderr what `run.log` recorded since the last time, so that a quiet script can be followed too."""
 
     def __init__(self, client: "Client", ref: str) -> None:
@@ -25,8 +25,8 @@ class Steps:
     def tell(self) -> None:
         """Tell what is new."""
         for entry in self.client.metrics(self.ref, self.step):
-            self.step = int(entry["step"])
-            told = " ".join(f"{name}={value:.6g}" for name, value in entry.get("metrics", {}).items())
+            self.step = entry.step
+            told = " ".join(f"{name}={value:.6g}" for name, value in entry.metrics.items())
             tell(f"step {self.step}: {told}")
 
 
@@ -48,28 +48,27 @@ def run(
       springtide logs digits-cnn --rank 1 --tail 50
     """
     with connect() as client:
-        ref = client.job(choose_job(client, job))["id"]
+        ref = client.job(choose_job(client, job)).id
         try:
             pieces, told, text = [], False, ""
-            steps = Steps(client, ref) if follow and rank == 0 else None
-            for text in client.logs(ref, rank, follow, tail, steps.tell if steps is not None else None):
+            steps = StepReporter(client, ref) if follow and rank == 0 else None
+            for text in client.logs(ref, rank, follow, tail, steps.tell if steps is not None else lambda: None):
                 if output is OutputOption.JSON:
                     pieces.append(text)
                 else:
                     sys.stdout.write(text)
                     sys.stdout.flush()
                 told = True
-            document = client.job(ref)
+            found = client.job(ref)
         except KeyboardInterrupt:
             tell(f"\ndetached; {ref} goes on. Stop it with: springtide cancel {ref}")
             raise
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "job": ref, "state": document["state"], "rank": rank, "text": "".join(pieces)})
+    output.write({"schema": 1, "job": ref, "state": found.state, "rank": rank, "text": "".join(pieces)})
     if not follow:
         if not told:
-            tell(f"rank {rank} of {document['name']} printed nothing; what run.log recorded: springtide logs -f {ref}")
+            tell(f"rank {rank} of {found.name} printed nothing; what run.log recorded: springtide logs -f {ref}")
         return
     if sys.stdout.isatty() and text and not text.endswith("\n"):
         print()
-    tell(f"{document['name']} {document['state']}: {document['sentence']}")
-    raise typer.Exit(EXIT_CODES.get(document["state"], 0))
+    tell(f"{found.name} {found.state}: {found.sentence}")
+    raise typer.Exit(EXIT_CODES.get(found.state, 0))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption
 from springtide.errors import InputError
 
 FILES = ("train.py", "model.py", "job.yaml")
@@ -33,8 +33,7 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(examples.folder(example) / name, folder / name)
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "folder": str(folder), "files": list(FILES)})
+    if output.write({"schema": 1, "folder": str(folder), "files": list(FILES)}):
         return
     print(f"wrote {', '.join(FILES)} to {folder}")
     print(f"next: cd {folder} && springtide submit job.yaml && springtide logs -f")

@@ -3,7 +3,7 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table
 
 app = typer.Typer(help="List devices and who holds them; drain a node.")
 
@@ -22,13 +22,9 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
         return
     with connect() as client:
         devices = client.nodes()
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "devices": devices})
+    if output.write({"schema": 1, "devices": [one.document for one in devices]}):
         return
-    rows = (
-        (one["node"], one["state"], one["name"], one["type"], one["job_name"] or "free", one["job"] or "")
-        for one in devices
-    )
+    rows = ((one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices)
     print_table(("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB"), rows)
 
 
@@ -48,11 +44,9 @@ def drain(
       springtide nodes drain node-1 --grace 60s
     """
     with connect() as client:
-        document = client.drain(node, grace)
-    if output is OutputOption.JSON:
-        write_json(document)
-    else:
-        print(f"{node} is {document['state']}; follow it with: springtide nodes, springtide events")
+        changed = client.drain(node, grace)
+    if not output.write(changed.document):
+        print(f"{node} is {changed.state}; follow it with: springtide nodes, springtide events")
 
 
 @app.command()
@@ -64,8 +58,6 @@ def undrain(node: str = typer.Argument(metavar="NODE"), output: OutputOption = O
       springtide nodes undrain node-1
     """
     with connect() as client:
-        document = client.undrain(node)
-    if output is OutputOption.JSON:
-        write_json(document)
-    else:
+        changed = client.undrain(node)
+    if not output.write(changed.document):
         print(f"{node} takes work again")

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from springtide.cli.option_groups import option
 from springtide.errors import InputError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from springtide.client.replies import RentInfo
 
 WIDE = 160  # characters where the output is no terminal
 PICTURES = (".png", ".pdf", ".svg")
@@ -23,36 +29,31 @@ class OutputOption(StrEnum):
     TABLE = "table"
     JSON = "json"
 
-
-OUTPUT = typer.Option(OutputOption.TABLE, "-o", "--output", help="Form of the result on stdout.")
-JSON_FILE = typer.Option(None, "--json", metavar="FILE|-", help="Write the result as JSON.")
-
-
-def write_json(document: dict[str, Any]) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(document, indent=2, allow_nan=False))
+    def write(self, document: dict[str, Any]) -> bool:
+        """Print the document as JSON if that is the form; whether it is."""
+        return OutputForm(self).write(document)
 
 
-def write_report(document: dict[str, Any], json_file: str | None, output: OutputOption = OutputOption.TABLE) -> bool:
-    """The document as JSON in the file of `--json FILE|-`, and on stdout if that was asked for; whether it is there."""
-    if json_file not in (None, "-"):
-        write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", str(json_file))
-    if json_file == "-" or output is OutputOption.JSON:
-        write_json(document)
-        return True
-    return False
+FORM_HELP = "Form of the result on stdout."
+OUTPUT = typer.Option(OutputOption.TABLE, "-o", "--output", help=FORM_HELP)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """What a report is to look like: `-o table|json` and `--json FILE|-`."""
+    """What a report is to look like, as a group of options: `-o table|json` and `--json FILE|-`."""
 
-    output: OutputOption = OutputOption.TABLE
-    json_file: str | None = None
+    output: OutputOption = option(OutputOption.TABLE, FORM_HELP, "-o", "--output")
+    json_file: str | None = option(None, "Write the result as JSON.", "--json", metavar="FILE|-")
 
     def write(self, document: dict[str, Any]) -> bool:
-        """Write the document as JSON where that was asked for; whether stdout has it."""
-        return write_report(document, self.json_file, self.output)
+        """Write the document as JSON where that was asked for, in the file or on stdout; whether stdout has it."""
+        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+        if self.json_file not in (None, "-"):
+            write_text(text, str(self.json_file))
+        if self.json_file == "-" or self.output is OutputOption.JSON:
+            write_text(text, "-")
+            return True
+        return False
 
 
 def write_text(text: str, target: str) -> None:
@@ -81,28 +82,35 @@ def tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def show_rent(document: dict[str, Any]) -> str | None:
-    """What renting would cost a declined job, in one line; None where nothing is known of it."""
-    rent = document.get("rent") or {}
-    if rent.get("state") not in ("offer", "none"):
-        return None
-    cloud = rent["plan"]["parts"][0]["cloud"]
-    return f"renting {rent['sentence']} ({rent['prices']}; more: springtide plan JOB.yaml --cloud {cloud})"
+def list_rent(rent: "RentInfo | None") -> list[str]:
+    """What renting would cost a declined job, as one line; none where nothing is known of it."""
+    if rent is None or rent.state not in ("offer", "none") or rent.plan is None:
+        return []
+    cloud = rent.plan["parts"][0]["cloud"]
+    return [f"renting {rent.sentence} ({rent.prices}; more: springtide plan JOB.yaml --cloud {cloud})"]
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str = "") -> None:
-    """A plain table on stdout; `empty` where there are no rows."""
-    from rich.console import Console
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str = "", title: str | None = None, width: int = WIDE
+) -> None:
+    """A plain table on stdout, so wide where that is no terminal; `empty` where there are no rows."""
     from rich.table import Table
 
     listed = list(rows)
     if not listed and empty:
         print(empty)
         return
-    table = Table(*headings, box=None, header_style="bold", pad_edge=False)
+    table = Table(*headings, box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
     for row in listed:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
+    print_rich(table, width)
+
+
+def print_rich(drawn: Any, width: int = WIDE) -> None:
+    """Something of rich on stdout, so wide where that is no terminal."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else width, highlight=False).print(drawn)
 
 
 def show_seconds(seconds: float | None) -> str:
@@ -110,3 +118,15 @@ def show_seconds(seconds: float | None) -> str:
     from springtide.core.durations import show_span
 
     return "-" if seconds is None else show_span(seconds)
+
+
+def show_time(instant: "datetime | None") -> str:
+    """An instant as the API writes it, or a dash."""
+    from springtide.core.durations import show_instant
+
+    return "-" if instant is None else show_instant(instant.timestamp())
+
+
+def count_devices(count: int) -> str:
+    """So many devices, in words."""
+    return f"{count} device{'s' if count != 1 else ''}"

@@ -1,71 +1,39 @@
-"""`springtide plan`: what it would take, when it would finish and what it would cost. Nothing is started."""
+"""`springtide plan`: what it would take, when it would finish and what it would cost. Nothing is started.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+Three modes: what this platform would answer (`plan_local`), what to rent (`--cloud`: `plan_cloud`), and whether a job
+on rented machines should move (`--cloud --running`: `replan`).
+"""
+
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import Annotated
 
 import typer
 
-from springtide.cli.outputs import JSON_FILE, OUTPUT, OutputForm, OutputOption
-from springtide.cli.plan_cloud import CloudJob, CloudMarket, Wishes, plan_cloud
-from springtide.cli.replan import RunningRental
-from springtide.errors import InputError, JobError
-
-RUNNING = "A job that runs on rented machines: stay or move?"
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How large a job is; None is not known."""
-
-    steps: int | None
-    logical_workers: int | None
-    global_batch: int | None
+from springtide.cli.option_groups import flatten
+from springtide.cli.outputs import OutputForm
+from springtide.cli.plan_options import (
+    JobOptions,
+    LimitOptions,
+    MarketOptions,
+    ResultOptions,
+    RunningOptions,
+    describe_job,
+    read_limits,
+)
+from springtide.errors import InputError
 
 
+@flatten
 def run(
-    job: Path = typer.Argument(None, metavar="[JOB.yaml]", help="A job file."),
-    cloud: str = typer.Option(None, metavar="NAMES", help="Clouds to rent from: aws, gcp, azure, joined by commas."),
-    points: list[Path] = typer.Option(
-        [], "--points", "--profile", metavar="FILE", help="Measured points of the job (CSV); again for more files."
-    ),
-    prior: Path = typer.Option(None, metavar="FILE", help="Points of other models on the same kind of cluster."),
-    model: str = typer.Option(None, help="Which model of the points file. Default: its first."),
-    steps: int = typer.Option(None, min=1, help="Steps to train."),
-    global_batch: int = typer.Option(None, min=1, help="Samples per step over all devices."),
-    logical_workers: int = typer.Option(None, min=1, help="Logical workers of the job."),
-    determinism: str = typer.Option(None, metavar="LEVEL", help="D0, D1, D2, or none (batches by speed)."),
-    deadline: str = typer.Option(None, help="6h, 1h30m, or a date and time with zone."),
-    budget: str = typer.Option(None, metavar="USD", help="Most to spend in all."),
-    max_price: float = typer.Option(None, metavar="USD", help="Most to spend per hour."),
-    min_throughput: float = typer.Option(None, metavar="STEPS", help="Fewest steps per second."),
-    region: str = typer.Option("", metavar="NAMES", help="Regions, joined by commas."),
-    kind: str = typer.Option("", "--type", metavar="NAMES", help="GPU or instance types, joined by commas."),
-    spot: bool = typer.Option(False, "--spot", help="Allow spot machines."),
-    mixes: bool = typer.Option(True, help="Allow two machine types together, where the determinism level does."),
-    memory: float = typer.Option(None, metavar="GIB", help="GPU memory the job needs."),
-    confidence: float = typer.Option(0.9, min=0.5, max=0.999, help="How sure deadline and budget must be."),
-    revocation: float = typer.Option(0.1, min=0, help="Spot revocations per node-hour."),
-    startup: str = typer.Option("5m", help="From renting to the first step."),
-    guess_network: bool = typer.Option(False, "--guess-network", help="Plan several nodes from one node's points."),
-    catalog: Path = typer.Option(None, metavar="FILE", help="Your own catalog (CSV)."),
-    pareto: Path = typer.Option(None, metavar="FILE", help="Draw plans by time and cost."),
-    export: str = typer.Option(None, metavar="WHAT", help="skypilot: the best plan; probe: measure the job first."),
-    export_file: str = typer.Option(None, metavar="FILE|-", help="Where to write it."),
-    bucket: str = typer.Option(None, metavar="NAME", help="Keep an exported task's checkpoints here."),
-    running: Path = typer.Option(
-        None, metavar="PLAN.json", rich_help_panel=RUNNING, help="The plan it runs under, as -o json printed it."
-    ),
-    done: int = typer.Option(0, min=0, rich_help_panel=RUNNING, metavar="STEPS", help="Steps that are done."),
-    observed: float = typer.Option(
-        None, min=1e-9, rich_help_panel=RUNNING, metavar="SECONDS", help="What a step takes there."
-    ),
-    lost: bool = typer.Option(False, "--lost", rich_help_panel=RUNNING, help="Machines were taken away."),
-    probe: bool = typer.Option(False, "--probe", help="Without --cloud: run unknown code for at most 15 s."),
-    json_file: str = JSON_FILE,
-    output: OutputOption = OUTPUT,
+    market: MarketOptions,
+    about: JobOptions,
+    wanted: LimitOptions,
+    result: ResultOptions,
+    running: RunningOptions,
+    form: OutputForm,
+    job: Annotated[Path | None, typer.Argument(metavar="[JOB.yaml]", help="A job file.")] = None,
+    probe: Annotated[bool, typer.Option("--probe", help="Without --cloud: run unknown code for at most 15 s.")] = False,
 ) -> None:
     """Plan a job: the best machines with time, cost and the chance to meet the deadline.
 
@@ -79,121 +47,23 @@ def run(
 
       springtide plan job.yaml --cloud aws,gcp --points points.csv --budget 50 --pareto plans.png
     """
-    from springtide.cloud.plans import Limits
-    from springtide.cloud.spot import SpotTerms
-    from springtide.core.durations import parse_deadline, parse_span
-
-    form = OutputForm(output, json_file)
-    if cloud is None:
+    if market.cloud is None:
         if job is None:
             raise InputError("nothing to plan: give a job file, or say where to rent with --cloud aws[,gcp,azure]")
         from springtide.cli.plan_local import plan_local
 
-        plan_local(job, deadline, probe, form)
-    told = read_job(job)
-    now_s = time()
-    due = deadline or told.get("deadline")
-    limits = Limits(
-        deadline_s=None if due is None else parse_deadline(str(due), now_s) - now_s,
-        budget_usd=read_usd(budget or told.get("budget")),
-        most_usd_per_h=max_price,
-        fewest_steps_per_s=min_throughput,
-        spot=spot,
-        mixes=mixes,
-        confidence=confidence,
-        startup_s=parse_span(startup, "startup"),
-        guess_network=guess_network,
-        terms=SpotTerms(revocations_per_node_h=revocation),
-    )
-    measured = tuple(points) or _find_beside(job, told.get("points") or told.get("profile"))
-    sizes = find_sizes(told, measured, Sizes(steps, logical_workers, global_batch))
-    types = kind or ",".join(told.get("device_types") or ())
-    plan_cloud(
-        CloudJob(
-            str(told.get("name") or (job.stem if job else "job")),
-            _read_command(told.get("run")),
-            job.parent / str(told.get("workdir") or ".") if job else Path(),
-            measured,
-            prior,
-            model or told.get("model"),
-            sizes.steps,
-            sizes.global_batch,
-            sizes.logical_workers,
-            _read_level(determinism or told.get("determinism")),
-            memory,
-        ),
-        CloudMarket(cloud, region, types, catalog),
-        limits,
-        Wishes(form, pareto, export, export_file, bucket),
-        None if running is None else RunningRental(running, done, observed, lost),
-    )
+        plan_local(job, wanted.deadline, probe, form)
+        return
+    from springtide.cli.plan_cloud import plan_rental
+    from springtide.cli.replan import plan_move
+    from springtide.client.projects import load_job
+    from springtide.core.job_file import JobFile
 
-
-def read_job(path: Path | None) -> dict[str, Any]:
-    """The fields of a job file that planning looks at; the platform validates the whole file when it is submitted."""
-    import yaml
-
-    if path is None:
-        return {}
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise JobError(f"job file {path}: cannot be read ({error})") from None
-    if not isinstance(document, dict):
-        raise JobError(f"job file {path}: must hold fields such as run: and steps:")
-    return document
-
-
-def find_sizes(told: dict[str, Any], points: Sequence[Path], given: Sizes) -> Sizes:
-    """How large the job is: as given, or by its file, or by the notes beside its first profile that has any."""
-    from springtide.throughput.tables.profile_notes import Notes, read_notes
-
-    notes = next((found for found in map(read_notes, points) if found != Notes()), Notes())
-    workers = given.logical_workers or _read_count(told, "logical_workers") or notes.logical_workers
-    batch = given.global_batch or _read_count(told, "global_batch")
-    steps = given.steps or _read_count(told, "steps")
-    noted_batch = notes.worker_batch * workers if notes.worker_batch is not None and workers is not None else None
-    batch = batch or noted_batch
-    # An epoch of other workers or another batch has another number of steps.
-    if steps is None and (workers, batch) == (notes.logical_workers, noted_batch):
-        steps = notes.steps
-    return Sizes(steps, workers, batch)
-
-
-def read_usd(text: Any) -> float | None:
-    """An amount as `50`, `50 USD` or `$50`."""
-    if text is None:
-        return None
-    words = str(text).upper().replace("USD", "").replace("$", "").strip()
-    try:
-        amount = float(words)
-    except ValueError:
-        raise JobError(f"budget {text!r} is not an amount; write 50 or 50 USD") from None
-    if not 0 < amount < float("inf"):
-        raise JobError(f"budget {text!r} must be positive")
-    return amount
-
-
-def _read_count(told: dict[str, Any], name: str) -> int | None:
-    value = told.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise JobError(f"{name} {value!r} in the job file must be a whole number of at least 1")
-    return value
-
-
-def _read_level(level: Any) -> str | None:
-    if level not in (None, "D0", "D1", "D2", "none"):
-        raise JobError(f"determinism {level!r} is unknown; there are D0, D1, D2, none")
-    return None if level is None else str(level)
-
-
-def _read_command(command: Any) -> str:
-    if isinstance(command, list):
-        return " ".join(map(str, command))
-    return str(command) if command else "python train.py"
-
-
-def _find_beside(job: Path | None, name: Any) -> tuple[Path, ...]:
-    return (job.parent / str(name),) if job is not None and name else ()
+    project = load_job(JobFile(run="python train.py") if job is None else job)
+    known = describe_job(project, about)
+    limits = read_limits(wanted, project.job, time())
+    catalog = market.load(project.job.device_types or ())
+    if running.plan_file is None:
+        plan_rental(known, catalog, limits, result, form)
+    else:
+        plan_move(running, known, catalog, limits, form)

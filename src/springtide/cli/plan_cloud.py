@@ -1,28 +1,29 @@
-"""The cloud half of `springtide plan`: which machines to rent, when the job ends and what it costs. No side effects
-but the files that are asked for."""
+"""The cloud half of `springtide plan`: which machines to rent, when the job ends and what it costs.
 
-import sys
+No side effects but the files that are asked for.
+"""
+
+import shlex
 from dataclasses import asdict, dataclass, replace
 from getpass import getuser
-from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
-from springtide.cli.outputs import OutputForm, check_picture, tell, write_text
-from springtide.cli.replan import RunningRental, replan, show_move
+from springtide.cli.catalog import describe_age, warn_age
+from springtide.cli.outputs import OutputForm, check_picture, print_rich, tell, write_text
+from springtide.cli.plan_options import CloudJob, ResultOptions
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog
     from springtide.cloud.estimates import Counts
-    from springtide.cloud.plan_reasons import PlanComparison
+    from springtide.cloud.plan_reports import PlanComparison
     from springtide.cloud.planner import PlanSearch
     from springtide.cloud.plans import Limits, Range, RentalPlan, Work
     from springtide.cloud.skypilot import TaskLaunch
-    from springtide.cloud.step_times import Speed
+    from springtide.cloud.step_times import Speed, Speeds
     from springtide.throughput.tables.points import Point
 
 DECLINED = 3
@@ -34,79 +35,44 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class CloudJob:
-    """What is known of the job before planning, from flags or from its file; None is not known.
+class KnownWork:
+    """A job as the planner takes it: with all that was missing found, its work, and its speeds by machine."""
 
-    Without a level, jobs with logical workers are planned for D1, plain data-parallel ones for none.
-    """
-
-    name: str
-    command: str
-    folder: Path
-    points: tuple[Path, ...]
-    prior: Path | None
-    model: str | None
-    steps: int | None
-    global_batch: int | None
-    logical_workers: int | None
-    level: str | None
-    memory_gib: float | None
+    job: CloudJob
+    work: "Work"
+    speeds: "Speeds"
 
 
-@dataclass(frozen=True, slots=True)
-class CloudMarket:
-    """Where to look: clouds, regions, types, and whose catalog."""
-
-    clouds: str
-    regions: str
-    types: str
-    catalog: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What to make of the result: its form, a picture of the front, a SkyPilot task and where to write it."""
-
-    form: OutputForm
-    pareto: Path | None
-    export: str | None
-    export_file: str | None
-    bucket: str | None = None
-
-
-def plan_cloud(
-    job: CloudJob, market: CloudMarket, limits: "Limits", wishes: Wishes, running: RunningRental | None = None
-) -> None:
-    """Search, print, draw and export; exit 3 when nothing respects the limits. For a running job: stay or move."""
-    from springtide.cloud.estimates import estimate_speeds
+def plan_rental(job: CloudJob, catalog: "Catalog", limits: "Limits", result: ResultOptions, form: OutputForm) -> None:
+    """Search, print, draw and export; exit 3 when nothing respects the limits."""
+    from springtide.cloud.plan_reports import draw_front
     from springtide.cloud.planner import search_plans
     from springtide.cloud.plans import Wanted
 
-    if wishes.pareto is not None:
-        check_picture(wishes.pareto)
-    catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
-    if not job.points:
-        job, counts = count_job(job)
-        work, speeds = make_work(job), estimate_speeds(catalog, counts)
-    else:
-        work, speeds = make_work(job), load_speeds(job, catalog)
-    if running is not None:
-        warn_age(catalog)
-        show_move(replan(running, catalog, speeds, work, limits), wishes.form)
-        return
-    search = search_plans(catalog, speeds, work, limits, Wanted(front=wishes.pareto is not None))
+    if result.pareto is not None:
+        check_picture(result.pareto)
+    found = find_work(job, catalog)
+    search = search_plans(catalog, found.speeds, found.work, limits, Wanted(front=result.pareto is not None))
     warn_age(catalog)
-    if wishes.pareto is not None:
-        from springtide.cloud.front_plots import draw_front
-
-        draw_front(search, limits, wishes.pareto)
-    show_search(search, work, limits, catalog, wishes.form)
+    if result.pareto is not None:
+        draw_front(search, limits, result.pareto)
+    show_search(search, found.work, limits, catalog, form)
     if not job.points:
         tell(REMEDY)
-    if wishes.export is not None:
-        export(wishes, search, catalog, work.device_memory_gib, job)
+    if result.export is not None:
+        export(result, search, catalog, found.work.device_memory_gib, found.job)
     if not search.best:
         raise typer.Exit(DECLINED)
+
+
+def find_work(job: CloudJob, catalog: "Catalog") -> KnownWork:
+    """The work of a job and its speeds: by its points, or where it has none by counting one step of its script."""
+    from springtide.cloud.estimates import estimate_speeds
+
+    if job.points:
+        return KnownWork(job, make_work(job), load_speeds(job, catalog))
+    counted, counts = count_job(job)
+    return KnownWork(counted, make_work(counted), estimate_speeds(catalog, counts))
 
 
 def make_work(job: CloudJob) -> "Work":
@@ -129,8 +95,6 @@ def make_work(job: CloudJob) -> "Work":
 
 def count_job(job: CloudJob) -> tuple[CloudJob, "Counts"]:
     """A job never measured, with what one step of its script on this machine's CPU shows."""
-    import shlex
-
     from springtide.cloud.estimates import Counts
     from springtide.throughput.probing import ProbeTrial, ProfiledScript, run_trial
 
@@ -188,7 +152,7 @@ def find_speeds(
 
 def show_search(search: "PlanSearch", work: "Work", limits: "Limits", catalog: "Catalog", form: OutputForm) -> None:
     """Print what was found, as JSON or for people."""
-    from springtide.cloud.plan_reasons import compare_obvious, list_remarks
+    from springtide.cloud.plan_reports import compare_obvious, list_remarks
 
     obvious = compare_obvious(search, work, limits)
     if form.write(build_document(search, work, limits, catalog, obvious)):
@@ -211,7 +175,7 @@ def build_document(
     search: "PlanSearch", work: "Work", limits: "Limits", catalog: "Catalog", obvious: list["PlanComparison"]
 ) -> dict[str, Any]:
     """The result for JSON."""
-    from springtide.cloud.plan_reasons import explain_miss, explain_plan, list_remarks
+    from springtide.cloud.plan_reports import explain_miss, explain_plan, list_remarks
     from springtide.cloud.plans import describe_plan
 
     plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
@@ -232,10 +196,9 @@ def build_document(
 
 
 def _print_plans(title: str, plans: "tuple[RentalPlan, ...]", search: "PlanSearch", limits: "Limits") -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    from springtide.cloud.plan_reasons import explain_miss, explain_plan
+    from springtide.cloud.plan_reports import explain_miss, explain_plan
 
     table = Table(title, "GPUs", "$/h", "time (90 %)", "cost $ (90 %)", "on time", "why", box=None)
     for plan in plans:
@@ -245,18 +208,20 @@ def _print_plans(title: str, plans: "tuple[RentalPlan, ...]", search: "PlanSearc
         basis = plan.basis if plan.basis == "estimate" else ""
         remark = "; ".join(text for text in (basis, why, plan.note) if text)
         table.add_row(
-            plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", show_time(plan.time_s), cost, chance, remark
+            plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", show_range(plan.time_s), cost, chance, remark
         )
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    print_rich(table, 200)
 
 
-def show_time(time_s: "Range") -> str:
+def show_range(time_s: "Range") -> str:
     """A time with its interval, in minutes below an hour, else in hours."""
     unit_s, unit = (60.0, "min") if time_s.value < 3600 else (3600.0, "h")
     return f"{time_s.value / unit_s:.1f} {unit} ({time_s.low / unit_s:.1f}-{time_s.high / unit_s:.1f})"
 
 
-def export(wishes: Wishes, search: "PlanSearch", catalog: "Catalog", memory_gib: float | None, job: CloudJob) -> None:
+def export(
+    result: ResultOptions, search: "PlanSearch", catalog: "Catalog", memory_gib: float | None, job: CloudJob
+) -> None:
     """Write the SkyPilot task of the best plan, or of a probe."""
     import yaml
 
@@ -264,27 +229,27 @@ def export(wishes: Wishes, search: "PlanSearch", catalog: "Catalog", memory_gib:
     from springtide.cloud.skypilot import TaskLaunch, export_plan, export_probe
 
     launch = TaskLaunch(
-        job.name, job.command, bucket=wishes.bucket, owner=f"{getuser()}@{gethostname()}{job.folder.resolve()}"
+        job.name, job.command, bucket=result.bucket, owner=f"{getuser()}@{gethostname()}{job.folder.resolve()}"
     )
-    if wishes.export == "skypilot":
+    if result.export == "skypilot":
         if not search.best:
             raise InputError("nothing to export: no plan respects the limits")
         chosen = next((plan for plan in search.best if len(plan.parts) == 1), search.best[0])
         text = yaml.safe_dump(export_plan(chosen, launch), sort_keys=False)
-        tell(f"exported {chosen.name}{_tell_bucket(chosen, launch)}")
-    elif wishes.export == "probe":
+        tell(f"exported {chosen.name}{_name_bucket(chosen, launch)}")
+    elif result.export == "probe":
         probe = export_probe(choose_probes(catalog, memory_gib), launch)
         tell(f"probing {' and '.join(probe.machines)} costs at most ${probe.cost_usd:.2f}")
         text = yaml.safe_dump_all(probe.tasks, sort_keys=False)
     else:
-        raise InputError(f"export {wishes.export!r} is unknown; there are skypilot, probe")
-    target = wishes.export_file or f"{job.name}.{wishes.export}.yaml"
+        raise InputError(f"export {result.export!r} is unknown; there are skypilot, probe")
+    target = result.export_file or f"{job.name}.{result.export}.yaml"
     write_text(text, target)
     if target != "-":
         tell(f"written to {target}")
 
 
-def _tell_bucket(plan: "RentalPlan", launch: "TaskLaunch") -> str:
+def _name_bucket(plan: "RentalPlan", launch: "TaskLaunch") -> str:
     from springtide.cloud.skypilot import name_bucket
 
     if not plan.spot and launch.bucket is None:

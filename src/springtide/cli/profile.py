@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, tell
 from springtide.errors import InputError
 
 
@@ -29,24 +29,22 @@ def run(
       springtide profile train.py --seconds 60 --out train.points.csv -- --lr 0.1
     """
     from springtide.throughput.probing import ProfiledScript, profile_script
-    from springtide.throughput.tables.points import write_points
-    from springtide.throughput.tables.profile_notes import write_notes
+    from springtide.throughput.tables.points import write_notes, write_points
 
     name = model or (script.resolve().parent.name if script.stem in ("train", "main") else script.stem)
-    kind, most = find_devices()
+    found, most = find_devices()
     counts = read_counts(devices) if devices else sorted({1, most})
     target = out or Path(f"{name}.points.csv")
     if not target.absolute().parent.is_dir():
         raise InputError(f"cannot write {target}: its folder does not exist; give another with --out FILE")
-    subject = ProfiledScript(script, tuple(arguments or ()), name, device_type or kind)
+    subject = ProfiledScript(script, tuple(arguments or ()), name, device_type or found)
     profile = profile_script(subject, counts, seconds, steps, tell)
     try:
         target.write_text(write_points(profile.points), encoding="utf-8")
         notes = write_notes(target, profile.notes)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}; give another with --out FILE") from None
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "points": str(target), "notes": dict(profile.notes)})
+    if output.write({"schema": 1, "points": str(target), "notes": dict(profile.notes)}):
         return
     for point in profile.points:
         print(f"{point.layout.devices} devices, local batch {point.layout.local_batch:g}: {point.step_s:.4g} s a step")
@@ -54,7 +52,7 @@ def run(
 
 
 def find_devices() -> tuple[str, int]:
-    """The kind and number of devices at hand: GPUs by nvidia-smi, else two CPU slots at most."""
+    """The type and number of devices at hand: GPUs by nvidia-smi, else two CPU slots at most."""
     tool = shutil.which("nvidia-smi")
     if tool:
         query = [tool, "--query-gpu=name", "--format=csv,noheader"]

@@ -5,40 +5,34 @@ that `simulate --cloud` calls. Run it from a schedule, or when a machine was los
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from springtide.cli.catalog import warn_age
 from springtide.cli.outputs import OutputForm
+from springtide.cli.plan_cloud import find_work
+from springtide.cli.plan_options import CloudJob, RunningOptions
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog, Machine
-    from springtide.cloud.plans import Limits, RentalPlan, Work
+    from springtide.cloud.plans import Limits, RentalPlan
     from springtide.cloud.reoptimise import Move
-    from springtide.cloud.step_times import Speeds
 
 
-@dataclass(frozen=True, slots=True)
-class RunningRental:
-    """Where a job stands: the plan it runs under (as `plan -o json` wrote it), and what was seen of it."""
-
-    file: Path
-    done: int = 0
-    observed_step_s: float | None = None
-    lost: bool = False
-
-
-def replan(running: RunningRental, catalog: "Catalog", speeds: "Speeds", work: "Work", limits: "Limits") -> "Move":
-    """Keep the plan or move, and why. The deadline of `limits` counts from now."""
+def plan_move(running: RunningOptions, job: CloudJob, catalog: "Catalog", limits: "Limits", form: OutputForm) -> None:
+    """Print whether to keep the plan or to move, and why. The deadline of `limits` counts from now."""
     from springtide.cloud.reoptimise import RentalProgress, decide_move
 
-    if running.done >= work.steps:
-        raise InputError(f"--done {running.done} leaves nothing of {work.steps} steps; the job has ended")
-    plan = read_plan(running.file, catalog)
+    found = find_work(job, catalog)
+    warn_age(catalog)
+    if running.done >= found.work.steps:
+        raise InputError(f"--done {running.done} leaves nothing of {found.work.steps} steps; the job has ended")
+    assert running.plan_file is not None, "the mode is chosen by it"
+    plan = read_plan(running.plan_file, catalog)
     seen = (running.observed_step_s, running.lost)
-    progress = RentalProgress(plan, work.steps - running.done, limits.deadline_s, *seen)
-    return decide_move(progress, catalog, speeds, work, limits, limits.startup_s)
+    progress = RentalProgress(plan, found.work.steps - running.done, limits.deadline_s, *seen)
+    show_move(decide_move(progress, catalog, found.speeds, found.work, limits, limits.startup_s), form)
 
 
 def read_plan(path: Path, catalog: "Catalog") -> "RentalPlan":

@@ -1,18 +1,22 @@
-"""`springtide simulate`: replay traces under policies, and compare them in a table, as JSON and as a picture."""
+"""`springtide simulate`: replay traces under policies, and compare them in a table, as JSON and as a picture.
 
-import json
+Three modes: the comparison, on a cluster of its own (here); on what a serving system leaves idle (`--colocation`:
+`simulate_colocation`); and one job on rented machines instead (`--cloud`: `simulate_cloud`).
+"""
+
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from springtide.cli.outputs import check_picture
+from springtide.cli.option_groups import flatten, option
+from springtide.cli.outputs import OutputForm, check_picture
+from springtide.cli.simulate_cloud import RentalOptions, simulate_rental
 from springtide.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
@@ -22,60 +26,58 @@ if TYPE_CHECKING:
     from springtide.simulator.reports import SimulationReport
     from springtide.simulator.traces import Trace
 
-DEFAULT_CLUSTER = "16x8:a100"
 DEFAULT_POLICIES = "elasticflow,springtide"
 BORROWER = "easyscale-heter"  # the policy that --colocation takes by default
-RENTED = "Rented machines"
 
 
-class SimulateOutput(StrEnum):
-    """Forms of the result on stdout."""
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Where the jobs come from, how they are read, and how fast they run."""
 
-    TABLE = "table"
-    JSON = "json"
+    profiles: Path | None = option(
+        None, "Speeds: a folder per device type, or a table of mini-batch seconds.", metavar="DIR"
+    )
+    overhead: str = option("elasticflow", "Cost of a change: elasticflow, none or constant:SECONDS.")
+    synthetic: str | None = option(None, "Draw jobs instead: jobs=1000,gap=1500,seed=0,...", metavar="KEYS")
+    skip_bad_rows: bool = option(False, "Leave out rows that cannot be read.", "--skip-bad-rows")
+    last_of_duplicates: bool = option(
+        False, "Of rows with one id keep the last, as EasyScale's simulator does.", "--last-of-duplicates"
+    )
+    time_scale: float = option(1.0, "Stretch every step time by this factor.", metavar="FACTOR")
 
 
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What a comparison is to bring beside its runs, and with how many processes."""
+
+    optimum: bool = option(False, "Also bound what any scheduler could reach.", "--optimum")
+    optimum_s: float = option(60.0, "Time limit of the bound, per trace.", "--optimum-seconds")
+    plot: Path | None = option(None, "Draw devices held and deadlines met over time.", metavar="FILE")
+    parallel: int = option(1, "Processes to use.", metavar="N", min=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyComparison:
+    """What is to be compared: traces under policies on a cluster."""
+
+    traces: "list[Trace]"
+    policies: list[str]
+    cluster: "Cluster"
+
+
+@flatten
 def run(
-    traces: list[Path] = typer.Argument(None, metavar="TRACE...", help="Trace files (CSV)."),
-    policy: str = typer.Option(DEFAULT_POLICIES, help="Policies, joined by commas, or [bold]all[/]."),
-    cluster: str = typer.Option(DEFAULT_CLUSTER, help="NODESxGPUS:TYPE, several joined by commas."),
-    profiles: Path = typer.Option(
-        None, metavar="DIR", help="Speeds: a folder per device type, or a table of mini-batch seconds."
-    ),
-    overhead: str = typer.Option("elasticflow", help="Cost of a change: elasticflow, none or constant:SECONDS."),
-    synthetic: str = typer.Option(None, metavar="KEYS", help="Draw jobs instead: jobs=1000,gap=1500,seed=0,..."),
-    optimum: bool = typer.Option(False, "--optimum", help="Also bound what any scheduler could reach."),
-    optimum_s: float = typer.Option(60.0, "--optimum-seconds", help="Time limit of the bound, per trace."),
-    plot: Path = typer.Option(None, metavar="FILE", help="Draw devices held and deadlines met over time."),
-    parallel: int = typer.Option(1, metavar="N", min=1, help="Processes to use."),
-    json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the report as JSON."),
-    output: SimulateOutput = typer.Option(SimulateOutput.TABLE, "-o", "--output", help="Form of the result on stdout."),
-    skip_bad_rows: bool = typer.Option(False, "--skip-bad-rows", help="Leave out rows that cannot be read."),
-    last_of_duplicates: bool = typer.Option(
-        False, "--last-of-duplicates", help="Of rows with one id keep the last, as EasyScale's simulator does."
-    ),
-    time_scale: float = typer.Option(1.0, metavar="FACTOR", help="Stretch every step time by this factor."),
-    colocation: str = typer.Option(
-        None, metavar="KEYS", help="Run on what a serving system leaves idle: days=7,seed=0,grace_s=60,..."
-    ),
-    cloud: bool = typer.Option(
-        False,
-        "--cloud",
-        rich_help_panel=RENTED,
-        help="Simulate one job on rented machines instead. TRACE: aws, gcp, azure, a spot trace (CSV), or nothing.",
-    ),
-    points: Path = typer.Option(None, metavar="FILE", rich_help_panel=RENTED, help="Measured points of the job (CSV)."),
-    prior: Path = typer.Option(None, metavar="FILE", rich_help_panel=RENTED, help="Points of other models."),
-    model: str = typer.Option(None, rich_help_panel=RENTED, help="Which model of the points. Default: the first."),
-    steps: int = typer.Option(None, min=1, rich_help_panel=RENTED, help="Steps to train."),
-    global_batch: int = typer.Option(None, min=1, rich_help_panel=RENTED, help="Samples per step over all devices."),
-    logical_workers: int = typer.Option(None, min=1, rich_help_panel=RENTED, help="Logical workers of the job."),
-    deadline: str = typer.Option(None, rich_help_panel=RENTED, help="From its start: 6h, 1h30m."),
-    budget: float = typer.Option(None, min=0.01, metavar="USD", rich_help_panel=RENTED, help="Most to spend."),
-    region: str = typer.Option("", metavar="NAMES", rich_help_panel=RENTED, help="Regions, joined by commas."),
-    kind: str = typer.Option("", "--type", metavar="NAMES", rich_help_panel=RENTED, help="GPU or instance types."),
-    catalog: Path = typer.Option(None, metavar="FILE", rich_help_panel=RENTED, help="Your own catalog (CSV)."),
-    seeds: int = typer.Option(5, min=1, rich_help_panel=RENTED, help="Runs, each with a seed of its own."),
+    sources: SourceOptions,
+    wanted: CompareOptions,
+    rental: RentalOptions,
+    form: OutputForm,
+    traces: Annotated[list[Path] | None, typer.Argument(metavar="TRACE...", help="Trace files (CSV).")] = None,
+    policy: Annotated[str, typer.Option(help="Policies, joined by commas, or [bold]all[/].")] = DEFAULT_POLICIES,
+    cluster: Annotated[str, typer.Option(help="NODESxGPUS:TYPE, several joined by commas.")] = "16x8:a100",
+    colocation: Annotated[
+        str | None,
+        typer.Option(metavar="KEYS", help="Run on what a serving system leaves idle: days=7,seed=0,grace_s=60,..."),
+    ] = None,
 ) -> None:
     """Replay traces under several policies and compare how many deadlines each meets.
 
@@ -87,40 +89,37 @@ def run(
 
       springtide simulate --cloud aws --points points.csv --steps 90000 --global-batch 256 --deadline 12h
     """
-    job = (points, prior, model, steps, global_batch, logical_workers, deadline, budget, region, kind, catalog)
-    if cloud:
-        from springtide.cli.simulate_cloud import Asked, simulate_asked
-
-        simulate_asked(Asked(*job, seeds), traces or (), "-" if output is SimulateOutput.JSON else json_file)
+    if rental.cloud:
+        simulate_rental(rental, traces or (), form)
         return
-    if any(job):
-        raise InputError("options of rented machines, such as --points and --deadline, need --cloud")
+    rental.check_unused()
     from springtide.core.devices import parse_cluster
-    from springtide.simulator.mute_stdout import mute_solvers
 
-    borrowing = colocation is not None
-    names = choose_policies(BORROWER if borrowing and policy == DEFAULT_POLICIES else policy)
+    names = choose_policies(BORROWER if colocation is not None and policy == DEFAULT_POLICIES else policy)
     machines = parse_cluster(cluster)
-    sources = TraceSources(traces or [], synthetic, profiles, overhead, skip_bad_rows, last_of_duplicates, time_scale)
-    loaded = load_traces(sources, machines)
-    check_targets(plot, json_file)
-    if borrowing:
-        from springtide.cli.simulate_colocation import borrow_all, print_borrowings
+    compared = PolicyComparison(load_traces(sources, traces or (), machines), names, machines)
+    check_targets(wanted.plot, form.json_file)
+    if colocation is None:
+        compare_policies(compared, wanted, sources.skip_bad_rows, form)
+    else:
+        from springtide.cli.simulate_colocation import simulate_colocation
 
-        borrowings = borrow_all(colocation, loaded, names, machines)
-        write_document({"schema": 1, "runs": [entry.to_json() for entry in borrowings]}, json_file, output)
-        if output is SimulateOutput.TABLE and json_file != "-":
-            print_borrowings(borrowings)
-        return
+        simulate_colocation(colocation, compared, form)
+
+
+def compare_policies(compared: PolicyComparison, wanted: CompareOptions, tell_skipped: bool, form: OutputForm) -> None:
+    """Run every trace under every policy, then write, draw or print what came of it."""
+    from springtide.simulator.mute_stdout import mute_solvers
+    from springtide.simulator.run_plots import draw_outcomes
+
     with mute_solvers():
-        outcomes = run_all(loaded, names, machines, plot is not None, parallel)
-        bounds = find_bounds(loaded, outcomes, machines, optimum_s) if optimum else {}
-    if plot is not None:
-        draw(plot, outcomes)
-    document = build_document([outcome.report for outcome in outcomes], bounds, loaded if skip_bad_rows else ())
-    write_document(document, json_file, output)
-    if output is SimulateOutput.TABLE and json_file != "-":
-        print_table([outcome.report for outcome in outcomes], bounds)
+        outcomes = run_all(compared, wanted.plot is not None, wanted.parallel)
+        bounds = find_bounds(compared, outcomes, wanted.optimum_s) if wanted.optimum else {}
+    if wanted.plot is not None:
+        draw_outcomes(wanted.plot, outcomes)
+    reports = [outcome.report for outcome in outcomes]
+    if not form.write(build_document(reports, bounds, compared.traces if tell_skipped else ())):
+        print_reports(reports, bounds)
 
 
 def choose_policies(text: str) -> list[str]:
@@ -136,36 +135,23 @@ def choose_policies(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSources:
-    """Where the jobs come from, and how to read them."""
-
-    paths: Sequence[Path]
-    synthetic: str | None
-    profiles: Path | None
-    overhead: str
-    skip_bad_rows: bool = False
-    last_of_duplicates: bool = False
-    time_scale: float = 1.0
-
-
-def load_traces(sources: TraceSources, cluster: "Cluster") -> list["Trace"]:
+def load_traces(sources: SourceOptions, paths: Sequence[Path], cluster: "Cluster") -> list["Trace"]:
     """Every trace that was asked for, read or drawn; rows that were left out are reported on stderr."""
     from springtide.simulator.scenarios import load_scenario
     from springtide.simulator.traces import read_trace
     from springtide.simulator.workloads import draw_trace, parse_workload
     from springtide.throughput.overheads import parse_overhead
 
-    if not sources.paths and sources.synthetic is None:
+    if not paths and sources.synthetic is None:
         raise InputError("nothing to simulate; give a TRACE file, or --synthetic jobs=1000,gap=1500,seed=0")
     overhead = parse_overhead(sources.overhead, cluster.total)
     setting = load_scenario(cluster, sources.profiles, overhead, sources.time_scale)
-    loaded = [read_trace(path, setting, sources.skip_bad_rows, sources.last_of_duplicates) for path in sources.paths]
+    loaded = [read_trace(path, setting, sources.skip_bad_rows, sources.last_of_duplicates) for path in paths]
     if sources.synthetic is not None:
         loaded.append(draw_trace(parse_workload(sources.synthetic), setting))
     for trace in loaded:
         report_rows(trace)
-    return name_apart(loaded, sources.paths)
+    return name_apart(loaded, paths)
 
 
 def name_apart(traces: Sequence["Trace"], paths: Sequence[Path]) -> list["Trace"]:
@@ -189,13 +175,15 @@ def report_rows(trace: "Trace") -> None:
         print(f"{trace.name}: {unmet} {jobs} without the preferred device type: {trace.unmet[0]}", file=sys.stderr)
 
 
-def run_all(
-    traces: Sequence["Trace"], policies: Sequence[str], cluster: "Cluster", record: bool, processes: int
-) -> list["TaskResult"]:
+def run_all(compared: PolicyComparison, record: bool, processes: int) -> list["TaskResult"]:
     """Every trace under every policy, with a progress bar when someone is watching."""
     from springtide.simulator.batches import SimulationTask, run_tasks
 
-    tasks = [SimulationTask(trace, policy, cluster, record) for trace in traces for policy in policies]
+    tasks = [
+        SimulationTask(trace, policy, compared.cluster, record)
+        for trace in compared.traces
+        for policy in compared.policies
+    ]
     with show_progress() as tell:
         return list(run_tasks(tasks, processes, tell))
 
@@ -222,14 +210,15 @@ def show_progress() -> Iterator["Tell | None"]:
 
 
 def find_bounds(
-    traces: Sequence["Trace"], outcomes: Sequence["TaskResult"], cluster: "Cluster", time_limit_s: float
+    compared: PolicyComparison, outcomes: Sequence["TaskResult"], time_limit_s: float
 ) -> dict[str, "Bound"]:
     """What any scheduler could reach on each trace: at least what the best of the runs did."""
     from springtide.simulator.optimum import upper_bound
 
+    cluster = compared.cluster
     if len(cluster.device_types) > 1:
         raise InputError(f"--optimum needs a cluster of one device type; {cluster.describe()} has several")
-    bounds = {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in traces}
+    bounds = {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in compared.traces}
     for report in (outcome.report for outcome in outcomes):
         bound = bounds[report.trace]
         bounds[report.trace] = replace(bound, lower=max(bound.lower, report.met + report.met_unpromised))
@@ -242,13 +231,6 @@ def check_targets(plot: Path | None, json_file: str | None) -> None:
         check_picture(plot)
     if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
         raise InputError(f"report {json_file!r} cannot be written; its folder does not exist")
-
-
-def draw(path: Path, outcomes: Sequence["TaskResult"]) -> None:
-    """Write the picture of all runs."""
-    from springtide.simulator.run_plots import draw_outcomes
-
-    draw_outcomes(path, outcomes)
 
 
 def build_document(
@@ -266,20 +248,7 @@ def build_document(
     return document
 
 
-def write_document(document: dict[str, Any], json_file: str | None, output: SimulateOutput) -> None:
-    """Write the JSON document where it was asked for."""
-    text = json.dumps(document, indent=2, allow_nan=False)
-    if json_file == "-" or output is SimulateOutput.JSON:
-        print(text)
-    if json_file not in (None, "-"):
-        target = Path(str(json_file))
-        try:
-            target.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"report {json_file!r} cannot be written ({error.strerror})") from None
-
-
-def print_table(reports: Sequence["SimulationReport"], bounds: dict[str, "Bound"]) -> None:
+def print_reports(reports: Sequence["SimulationReport"], bounds: dict[str, "Bound"]) -> None:
     """Print one table per trace, a line per policy; a narrow terminal gets the first columns only."""
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""What `springtide simulate --cloud` shows: a job on rented machines in virtual time, with and without spot.
+"""`springtide simulate --cloud`: a job on rented machines in virtual time, with and without spot.
 
 Mixes of two types are not tried here: each replanning could take a second.
 """
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
-from springtide.cli.outputs import write_report
-from springtide.cli.plan_cloud import CloudJob, CloudMarket, find_speeds, load_speeds, make_work
+from springtide.cli.option_groups import option
+from springtide.cli.outputs import OutputForm, print_table
+from springtide.cli.plan_cloud import find_speeds, load_speeds, make_work
+from springtide.cli.plan_options import CloudJob
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog, Machine
-    from springtide.cloud.plans import Limits
     from springtide.cloud.spot_simulation import SpotOutcome
     from springtide.cloud.spot_traces import SpotTrace
     from springtide.cloud.step_times import Speed
@@ -24,15 +25,8 @@ if TYPE_CHECKING:
 CLOUDS = ("aws", "azure", "gcp")
 TRACE_S = 90 * 86400.0
 TRACE_NODES = 4  # public preemption rates are of groups of four
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """How often to simulate: so many seeds, how far true speeds stray, and a trace file instead of drawn ones."""
-
-    seeds: int = 5
-    truth_spread: float = 0.08
-    trace: Path | None = None
+TRUTH_SPREAD = 0.08  # how far true speeds stray from the predicted ones
+PANEL = "Rented machines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +39,32 @@ class CloudRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of `springtide simulate` that belong to `--cloud`."""
+class RentalOptions:
+    """The job on rented machines that `--cloud` asks for instead of a comparison."""
 
-    points: Path | None
-    prior: Path | None
-    model: str | None
-    steps: int | None
-    global_batch: int | None
-    logical_workers: int | None
-    deadline: str | None
-    budget_usd: float | None
-    regions: str
-    types: str
-    catalog: Path | None
-    seeds: int
+    cloud: bool = option(
+        False,
+        "Simulate one job on rented machines instead. TRACE: aws, gcp, azure, a spot trace (CSV), or nothing.",
+        "--cloud",
+        rich_help_panel=PANEL,
+    )
+    points: Path | None = option(None, "Measured points of the job (CSV).", metavar="FILE", rich_help_panel=PANEL)
+    prior: Path | None = option(None, "Points of other models.", metavar="FILE", rich_help_panel=PANEL)
+    model: str | None = option(None, "Which model of the points. Default: the first.", rich_help_panel=PANEL)
+    steps: int | None = option(None, "Steps to train.", min=1, rich_help_panel=PANEL)
+    global_batch: int | None = option(None, "Samples per step over all devices.", min=1, rich_help_panel=PANEL)
+    logical_workers: int | None = option(None, "Logical workers of the job.", min=1, rich_help_panel=PANEL)
+    deadline: str | None = option(None, "From its start: 6h, 1h30m.", rich_help_panel=PANEL)
+    budget: float | None = option(None, "Most to spend.", min=0.01, metavar="USD", rich_help_panel=PANEL)
+    region: str = option("", "Regions, joined by commas.", metavar="NAMES", rich_help_panel=PANEL)
+    types: str = option("", "GPU or instance types.", "--type", metavar="NAMES", rich_help_panel=PANEL)
+    catalog: Path | None = option(None, "Your own catalog (CSV).", metavar="FILE", rich_help_panel=PANEL)
+    seeds: int = option(5, "Runs, each with a seed of its own.", min=1, rich_help_panel=PANEL)
+
+    def check_unused(self) -> None:
+        """Refuse options of rented machines where none are asked for."""
+        if replace(self, seeds=RentalOptions().seeds) != RentalOptions():
+            raise InputError("options of rented machines, such as --points and --deadline, need --cloud")
 
 
 def read_words(words: Sequence[Path]) -> tuple[str, Path | None]:
@@ -74,44 +79,30 @@ def read_words(words: Sequence[Path]) -> tuple[str, Path | None]:
     return ",".join(named), files[0] if files else None
 
 
-def simulate_asked(asked: Asked, words: Sequence[Path], json_file: str | None) -> None:
-    """What the options of `springtide simulate --cloud` ask for."""
+def simulate_rental(asked: RentalOptions, words: Sequence[Path], form: OutputForm) -> None:
+    """Simulate the job on demand and with spot, once per seed, and print what it cost and whether it was on time."""
     from springtide.cloud.plans import Limits
+    from springtide.cloud.spot_simulation import SpotScenario, simulate_job
     from springtide.core.durations import parse_span
 
     clouds, trace = read_words(words)
-    batches = (asked.steps, asked.global_batch, asked.logical_workers)
+    catalog = load_catalog(asked.catalog).narrow(split(clouds), split(asked.region), split(asked.types))
+    sizes = (asked.steps, asked.global_batch, asked.logical_workers)
     points = () if asked.points is None else (asked.points,)
-    job = CloudJob("job", "", Path(), points, asked.prior, asked.model, *batches, "D1", None)
-    limits = Limits(
-        deadline_s=None if asked.deadline is None else parse_span(asked.deadline, "deadline"),
-        budget_usd=asked.budget_usd,
-        mixes=False,
-    )
-    draws = Draws(asked.seeds, trace=trace)
-    simulate_cloud(job, CloudMarket(clouds, asked.regions, asked.types, asked.catalog), limits, draws, json_file)
-
-
-def simulate_cloud(job: CloudJob, market: CloudMarket, limits: "Limits", draws: Draws, json_file: str | None) -> None:
-    """Simulate the job on demand and with spot, once per seed, and print what it cost and whether it was on time."""
-    from springtide.cloud.spot_simulation import SpotScenario, simulate_job
-
-    catalog = load_catalog(market.catalog).narrow(split(market.clouds), split(market.regions), split(market.types))
-    if not job.points:
-        job, speeds = make_example(job, catalog)
-    else:
-        speeds = load_speeds(job, catalog)
+    job = CloudJob("job", "", Path(), points, asked.prior, asked.model, *sizes, "D1", None)
+    deadline_s = None if asked.deadline is None else parse_span(asked.deadline, "deadline")
+    limits = Limits(deadline_s=deadline_s, budget_usd=asked.budget, mixes=False)
+    job, speeds = (job, load_speeds(job, catalog)) if job.points else make_example(job, catalog)
     work = make_work(job)
     runs = []
-    for seed in range(draws.seeds):
-        setting = SpotScenario(
-            catalog, speeds, find_trace(draws, catalog.machines, seed), draws.truth_spread, seed=seed
-        )
+    for seed in range(asked.seeds):
+        market = find_trace(trace, catalog.machines, seed)
+        setting = SpotScenario(catalog, speeds, market, TRUTH_SPREAD, seed=seed)
         for spot in (False, True):
             runs.append(CloudRun(seed, spot, simulate_job(work, replace(limits, spot=spot), setting)))
     warn_age(catalog)
     document = {"schema": 1, "job": asdict(work), "limits": asdict(limits), "prices": describe_age(catalog)}
-    if not write_report(document | summarise(runs) | {"runs": list(map(describe_run, runs))}, json_file):
+    if not form.write(document | summarise(runs) | {"runs": list(map(describe_run, runs))}):
         print_runs(runs)
 
 
@@ -128,13 +119,13 @@ def make_example(job: CloudJob, catalog: "Catalog") -> tuple[CloudJob, dict[str,
     return example, find_speeds(points, [], "resnet50", "the packaged profiles", catalog)
 
 
-def find_trace(draws: Draws, machines: "Sequence[Machine]", seed: int) -> "SpotTrace":
+def find_trace(file: Path | None, machines: "Sequence[Machine]", seed: int) -> "SpotTrace":
     """The trace file, or one drawn for this seed."""
     from springtide.cloud.spot_traces import draw_spot_trace, read_spot_trace
 
-    if draws.trace is None:
+    if file is None:
         return draw_spot_trace(machines, TRACE_NODES, TRACE_S, seed)
-    trace = read_spot_trace(draws.trace)
+    trace = read_spot_trace(file)
     trace.check_covers(machines)
     return trace
 
@@ -160,19 +151,25 @@ def describe_run(run: CloudRun) -> dict[str, Any]:
 
 def print_runs(runs: Sequence[CloudRun]) -> None:
     """One line per run, then what spot did to cost and punctuality; synthetic traces are named so."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("trace", "rented", "hours", "cost $", "on time", "revocations", "moves", "lost h", "first", box=None)
-    for run in runs:
-        outcome = run.outcome
-        met = "" if outcome.met is None else "yes" if outcome.met else "no"
-        counts = (str(outcome.revocations), str(outcome.moves), f"{outcome.lost_s / 3600:.1f}")
-        hours, cost = f"{outcome.finish_s / 3600:.1f}", f"{outcome.cost_usd:.2f}"
-        rented = "spot too" if run.spot else "on demand"
-        table.add_row(outcome.trace, rented, hours, cost, met, *counts, outcome.events[0].plan)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    headings = ("trace", "rented", "hours", "cost $", "on time", "revocations", "moves", "lost h", "first")
+    print_table(headings, map(show_run, runs))
     print(tell_summary(summarise(runs)))
+
+
+def show_run(run: CloudRun) -> tuple[str, ...]:
+    """A run as one line."""
+    outcome = run.outcome
+    return (
+        outcome.trace,
+        "spot too" if run.spot else "on demand",
+        f"{outcome.finish_s / 3600:.1f}",
+        f"{outcome.cost_usd:.2f}",
+        "" if outcome.met is None else "yes" if outcome.met else "no",
+        str(outcome.revocations),
+        str(outcome.moves),
+        f"{outcome.lost_s / 3600:.1f}",
+        outcome.events[0].plan,
+    )
 
 
 def tell_summary(summary: dict[str, Any]) -> str:

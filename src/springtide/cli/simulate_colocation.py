@@ -1,25 +1,28 @@
-"""What `springtide simulate --colocation` shows: jobs on the idle devices of a serving cluster, and how they leave."""
+"""`springtide simulate --colocation`: jobs on the idle devices of a serving cluster, and how they leave."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from springtide.cli.outputs import OutputForm, print_rich
+
 if TYPE_CHECKING:
-    from springtide.core.devices import Cluster
+    from springtide.cli.simulate import PolicyComparison
     from springtide.simulator.colocation import Borrowing
-    from springtide.simulator.traces import Trace
 
 
-def borrow_all(text: str, traces: Sequence["Trace"], policies: Sequence[str], cluster: "Cluster") -> list["Borrowing"]:
-    """Every trace under every policy, on what the serving demand that `text` names leaves idle."""
+def simulate_colocation(text: str, compared: "PolicyComparison", form: OutputForm) -> None:
+    """Run every trace under every policy on what the serving demand that `text` names leaves idle, and print it."""
     from springtide.simulator.colocation import borrow, parse_serving
 
     serving = parse_serving(text)
-    return [borrow(trace, policy, cluster, serving) for trace in traces for policy in policies]
+    runs = [
+        borrow(trace, policy, compared.cluster, serving) for trace in compared.traces for policy in compared.policies
+    ]
+    if not form.write({"schema": 1, "runs": [entry.to_json() for entry in runs]}):
+        print_borrowings(runs)
 
 
-def print_borrowings(outcomes: Sequence["Borrowing"]) -> None:
+def print_borrowings(outcomes: list["Borrowing"]) -> None:
     """One line per run."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("trace", "policy", box=None, header_style="bold", pad_edge=False)
@@ -39,4 +42,4 @@ def print_borrowings(outcomes: Sequence["Borrowing"]) -> None:
             str(outcome.promises_on_borrowed),
             f"{outcome.utilization_without:.1%} to {outcome.utilization_with:.1%}",
         )
-    Console(width=140).print(table)
+    print_rich(table, 140)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import has_server, is_alive
-from springtide.cli.outputs import OUTPUT, OutputOption, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption
 from springtide.errors import ServerError, StateError
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ def run(
 
     home = find_home()
     stopped = stop_server() or stop_agent()
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "stopped": stopped, "home": str(home.root)})
-    else:
+    if not output.write({"schema": 1, "stopped": stopped, "home": str(home.root)}):
         print(f"stopped everything of {home.root}" if stopped else f"nothing runs in {home.root}")
     raise typer.Exit(0)
 

@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from springtide.cli.connections import connect_or_start
-from springtide.cli.outputs import OUTPUT, OutputOption, show_rent, tell, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, show_time, tell
 
 if TYPE_CHECKING:
-    from springtide.client.client import Project
+    from springtide.client.projects import Project
+    from springtide.client.replies import JobInfo
 
 EXIT_CODES = {"admitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 1}
 
@@ -36,19 +37,17 @@ def run(
 
       springtide submit job.yaml --deadline 45m --accept-offer -o json
     """
-    from springtide.client.client import load_job, read_secrets
+    from springtide.client.projects import load_job, read_secrets
 
     project = load_job(job, deadline=deadline, name=name)
     read_secrets(project.job)  # one that is missing is said before a server is started
     if allow_code_change:
         project = allow_other_code(project)
     with connect_or_start() as client:
-        answer = client.submit(project, accept_offer, wait, lambda document: tell(f"{document['name']}: probing"))
-    if output is OutputOption.JSON:
-        write_json(answer)
-    else:
+        answer = client.submit(project, accept_offer, wait, lambda job: tell(f"{job.name}: probing"))
+    if not output.write(answer.document):
         print_answer(answer)
-    raise typer.Exit(EXIT_CODES.get(answer["state"], 3))
+    raise typer.Exit(EXIT_CODES.get(answer.state, 3))
 
 
 def allow_other_code(project: "Project") -> "Project":
@@ -59,17 +58,16 @@ def allow_other_code(project: "Project") -> "Project":
     return replace(project, job=project.job.model_copy(update={"checkpoint": checkpoint}))
 
 
-def print_answer(answer: dict[str, Any]) -> None:
+def print_answer(answer: "JobInfo") -> None:
     """The answer in a few lines, and what to do next."""
-    shown = answer["answer"] if answer["state"] not in ("failed", "cancelled") else answer["state"]
-    print(f"{answer['name']} ({answer['id']}): {shown}: {answer['sentence']}")
-    open_offers = [offer for offer in answer["offers"] if offer["state"] == "open"]
-    for offer in open_offers:
-        print(f"  offer {offer['id']}: {offer['sentence']}")
-    rent = show_rent(answer)
-    if rent is not None:
-        print(f"  {rent}")
-    if open_offers:
-        print(f"take the first with: springtide accept {answer['name']}   (open until {open_offers[0]['expires_at']})")
+    shown = answer.answer if answer.state not in ("failed", "cancelled") else answer.state
+    print(f"{answer.name} ({answer.id}): {shown}: {answer.sentence}")
+    for offer in answer.open_offers:
+        print(f"  offer {offer.id}: {offer.sentence}")
+    for line in list_rent(answer.rent):
+        print(f"  {line}")
+    if answer.open_offers:
+        until = show_time(answer.open_offers[0].expires_at)
+        print(f"take the first with: springtide accept {answer.name}   (open until {until})")
     elif shown == "admitted":
-        print(f"watch it with: springtide logs -f {answer['name']}   springtide why {answer['name']}")
+        print(f"watch it with: springtide logs -f {answer.name}   springtide why {answer.name}")

@@ -6,35 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from springtide.cli.outputs import (
-    JSON_FILE,
-    OUTPUT,
-    OutputOption,
-    check_picture,
-    tell,
-    write_json,
-    write_report,
-    write_text,
-)
+from springtide.cli.option_groups import flatten
+from springtide.cli.outputs import OUTPUT, OutputForm, OutputOption, check_picture, print_table, tell, write_text
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
-    from springtide.throughput.evaluation import Score, Trial
+    from springtide.throughput.evaluation import Score, Split, Trial
     from springtide.throughput.predictions import Prediction
-    from springtide.throughput.splits import Split
     from springtide.throughput.tables.points import Point, Query
 
 app = typer.Typer(rich_markup_mode="rich")
 
 
 @app.command()
+@flatten
 def fit(
+    result: OutputForm,
     points: Path = typer.Argument(metavar="POINTS.csv", help="Measured points."),
     predict: Path = typer.Option(..., metavar="QUERY.csv", help="Layouts to predict."),
     prior: Path = typer.Option(None, metavar="OTHER.csv", help="Points of other models on the same kind of cluster."),
     form: str = typer.Option("physical", metavar="NAME", help="physical, pollux, ernest, nearest, one-node, perfect."),
-    json_file: str = JSON_FILE,
-    output: OutputOption = OUTPUT,
 ) -> None:
     """Fit measured step times and predict others, each with a 90 % interval.
 
@@ -53,7 +44,7 @@ def fit(
     predictions = predictor.predict([query.layout for query in queries])
     pairs = list(zip(queries, predictions, strict=True))
     document = {"schema": 1, "predictions": [_describe(query, made) for query, made in pairs]}
-    if not write_report(document, json_file, output):
+    if not result.write(document):
         _print_predictions(predictions)
 
 
@@ -77,25 +68,24 @@ def import_(
 
     if output is OutputOption.JSON and out == "-":
         raise InputError("stdout holds either the points or JSON; say where the points go with --out FILE")
-    kind = device_type or (source if source.is_dir() else source.parent).resolve().name
-    points = import_points(TableFormat(source, kind, per_node), name)
+    devices = device_type or (source if source.is_dir() else source.parent).resolve().name
+    points = import_points(TableFormat(source, devices, per_node), name)
     write_text(write_points(points), out)
     models = sorted({point.layout.model for point in points})
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "file": out, "points": len(points), "models": models})
+    output.write({"schema": 1, "file": out, "points": len(points), "models": models})
     tell(f"{len(points)} points of {len(models)} models")
 
 
 @app.command()
+@flatten
 def evaluate(
+    result: OutputForm,
     data: Path = typer.Argument(metavar="DATA.csv", help="Measured points of one or more models."),
     split: str = typer.Option("probes", metavar="SPLIT", help="sparse, dense, small, probes; or 1,8,16:2,4; or <=8."),
     forms: str = typer.Option("all", "--form", metavar="NAMES", help="Forms, joined by commas, or all."),
     prior: bool = typer.Option(True, help="Also with a prior from the other models."),
     confidence: float = typer.Option(0.7, min=0.5, max=0.999, help="How sure a choice must be of its deadline."),
     plot: Path = typer.Option(None, metavar="FILE", help="Draw predicted against measured."),
-    json_file: str = JSON_FILE,
-    output: OutputOption = OUTPUT,
 ) -> None:
     """Judge the forms on rows they have not seen: error, coverage of the interval, and cost of the choices.
 
@@ -103,8 +93,7 @@ def evaluate(
 
       springtide throughput evaluate a100.csv --split sparse --plot a100.png
     """
-    from springtide.throughput.evaluation import score_trials
-    from springtide.throughput.splits import find_split
+    from springtide.throughput.evaluation import draw_trials, find_split, score_trials
     from springtide.throughput.tables.points import read_points
 
     if plot is not None:
@@ -113,10 +102,8 @@ def evaluate(
     trials = _run_forms(points, chosen, forms, prior)
     scores = {name: score_trials(found, confidence) for name, found in trials.items()}
     if plot is not None:
-        from springtide.throughput.error_plots import draw_trials
-
         draw_trials(next(iter(trials.values())), plot)
-    if not write_report(_describe_scores(chosen, scores, trials), json_file, output):
+    if not result.write(_describe_scores(chosen, scores, trials)):
         _print_scores(chosen, scores)
 
 
@@ -170,25 +157,23 @@ def _describe_scores(split: "Split", scores: dict[str, "Score"], trials: dict[st
 
 
 def _print_predictions(predictions: Sequence["Prediction"]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    headings = ("model", "type", "nodes", "devices", "batch", "step s", "90 % interval", "note")
+    print_table(headings, map(_show_prediction, predictions))
 
-    table = Table("model", "type", "nodes", "devices", "batch", "step s", "90 % interval", "note", box=None)
-    for made in predictions:
-        at = made.layout
-        counts = (f"{at.nodes}", f"{at.devices}", f"{at.local_batch:g}")
-        interval = f"{made.low_s:.4g} - {made.high_s:.4g}"
-        table.add_row(at.model, at.device_type, *counts, f"{made.step_s:.4g}", interval, made.note)
-    Console().print(table)
+
+def _show_prediction(made: "Prediction") -> tuple[str, ...]:
+    at = made.layout
+    interval = f"{made.low_s:.4g} - {made.high_s:.4g}"
+    counts = (f"{at.nodes}", f"{at.devices}", f"{at.local_batch:g}")
+    return (at.model, at.device_type, *counts, f"{made.step_s:.4g}", interval, made.note)
 
 
 def _print_scores(split: "Split", scores: dict[str, "Score"]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    headings = ("form", "rows", "MAPE", "median", "90 % covers", "median width", "regret", "deadlines met")
+    rows = ((name, str(score.rows), *_show_shares(score)) for name, score in scores.items())
+    print_table(headings, rows, title=f"{split.name}: {split.what}")
 
-    names = ("form", "rows", "MAPE", "median", "90 % covers", "median width", "regret", "deadlines met")
-    table = Table(*names, box=None, title=f"{split.name}: {split.what}", title_justify="left")
-    for name, score in scores.items():
-        shares = (score.mape, score.median, score.coverage, score.width, score.regret, score.met)
-        table.add_row(name, str(score.rows), *(f"{share:.1%}" for share in shares))
-    Console().print(table)
+
+def _show_shares(score: "Score") -> list[str]:
+    shares = (score.mape, score.median, score.coverage, score.width, score.regret, score.met)
+    return [f"{share:.1%}" for share in shares]

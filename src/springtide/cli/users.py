@@ -3,7 +3,7 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_json
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table
 
 app = typer.Typer(help="Who may submit, and how much. For admins; without users of its own a server has its owner.")
 
@@ -27,16 +27,15 @@ def list_users(output: OutputOption = OUTPUT) -> None:
     """List users and their limits."""
     with connect() as client:
         users = client.users()
-    if output is OutputOption.JSON:
-        write_json({"schema": 1, "users": users})
+    if output.write({"schema": 1, "users": [one.document for one in users]}):
         return
     rows = (
         (
-            one["name"],
-            "admin" if one["admin"] else "user",
-            show_limit(one["quota_device_s"]),
-            show_limit(one["most_active"]),
-            one["run_as"] or "-",
+            one.name,
+            "admin" if one.admin else "user",
+            show_limit(one.quota_device_s),
+            show_limit(one.most_active),
+            one.run_as or "-",
         )
         for one in users
     )
@@ -55,10 +54,10 @@ def add_user(
     """Add a user, or change one's limits. The token of a new user is shown this once."""
     with connect() as client:
         user = client.put_user(name, admin=admin, quota_device_s=quota, most_active=most_active, run_as=run_as)
-    if output is OutputOption.JSON:
-        write_json(user)
-    elif user["token"]:
-        print(f"added {name}; their token, shown this once: {user['token']}")
+    if output.write(user.document):
+        return
+    if user.token:
+        print(f"added {name}; their token, shown this once: {user.token}")
         print("they set SPRINGTIDE_URL and SPRINGTIDE_TOKEN, and submit")
     else:
         print(f"changed {name}")
@@ -68,10 +67,8 @@ def add_user(
 def remove_user(name: str = typer.Argument(metavar="NAME"), output: OutputOption = OUTPUT) -> None:
     """Take a user's token away; their jobs go on."""
     with connect() as client:
-        document = client.drop_user(name)
-    if output is OutputOption.JSON:
-        write_json(document)
-    else:
+        removed = client.drop_user(name)
+    if not output.write(removed.document):
         print(f"removed {name}")
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.outputs import OUTPUT, OutputOption, tell, write_report
+from springtide.cli.option_groups import flatten
+from springtide.cli.outputs import OutputForm, tell
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class Against(StrEnum):
     SELF = "self"
 
 
+@flatten
 def run(
+    form: OutputForm,
     script: Path = typer.Argument(metavar="SCRIPT", help="A training script that calls springtide.init."),
     arguments: list[str] = typer.Argument(None, metavar="[-- ARGUMENT...]", help="Arguments of the script."),
     against: Against = typer.Option(Against.DDP, help="Stock DDP on N ranks, or our own run in one process."),
@@ -43,8 +46,6 @@ def run(
     steps: int = typer.Option(
         None, min=1, help="Global steps to compare. Default: 50, or as many as the script has if those are fewer."
     ),
-    json_file: str = typer.Option(None, "--json", metavar="FILE|-", help="Write the verdict as JSON."),
-    output: OutputOption = OUTPUT,
 ) -> None:
     """Compare a script's parameters, optimizer state, buffers and losses by bits at every step.
 
@@ -63,7 +64,7 @@ def run(
 
     if not script.is_file():
         raise JobError(f"script {script} does not exist; give the path of a training script")
-    check_place(json_file)
+    check_place(form.json_file)
     words = tuple(arguments or ())
     workers = logical_workers or find_workers(script, words)
 
@@ -79,7 +80,7 @@ def run(
     subject = VerifiedScript(script, words, workers, steps or STEPS, to_its_end=steps is None)
     plan(subject.steps)  # what cannot be planned is refused before anything runs
     verdict = verify(subject, against.value, plan, tell)
-    if not write_report(verdict.to_json(), json_file, output):
+    if not form.write(verdict.to_json()):
         print_table(verdict)
     raise typer.Exit(0 if verdict.identical else 1)
 

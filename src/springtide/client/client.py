@@ -1,46 +1,54 @@
 """`springtide.Client`: the verbs of the command line as methods, over HTTP.
 
-Finds the server of the state directory by itself; every method returns the JSON document of the API as a dict.
+Finds the server of the state directory by itself; methods return the values of `client.replies`, and raise the errors
+of `springtide.errors`.
 """
 
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from springtide.control.storage.archives import LIMIT_BYTES, Archive, pack
+from springtide import errors
+from springtide.client.projects import JobSource, Project, load_job, read_secrets
+from springtide.client.replies import (
+    DeviceInfo,
+    Document,
+    EventInfo,
+    JobInfo,
+    MetricsInfo,
+    NodeInfo,
+    PlanInfo,
+    Reply,
+    ServerInfo,
+    UserInfo,
+    WhyInfo,
+)
 from springtide.control.storage.state_dir import StateDir, find_home, read_address
-from springtide.core.job_file import JobFile, check_job, read_job_file
+from springtide.core.archive_format import LIMIT_BYTES, Archive
+from springtide.core.job_states import ACTIVE, JobState
 from springtide.errors import ArchiveError, InputError, JobError, ServerError, SpringtideError
-
-Document = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """A job with the absolute folder of its code, and the file it came from."""
-
-    job: JobFile
-    workdir: Path
-    file: Path | None = None
-
-    def pack(self, limit_bytes: int = LIMIT_BYTES) -> Archive:
-        """The archive of the code."""
-        return pack(self.workdir, limit_bytes, self.file)
-
 
 FOLLOW_S = 0.3
 RENT_LOOKS = 3
 PAGE_EVENTS = 1000
-ENDED = frozenset({"declined", "succeeded", "failed", "cancelled"})
+
+#: A job that a server has: its id, its name, the beginning of either, or what the client said of it.
+JobRef = str | JobInfo
 
 
 class Client:
-    """A line to one server. Without arguments: the server of `$SPRINGTIDE_HOME`, with its token."""
+    """A line to one server. Without arguments: the server of `$SPRINGTIDE_HOME`, with its token.
+
+    with springtide.Client() as client:
+        job = client.submit("job.yaml")
+        print(job.answer, job.promised_finish)
+        print(client.wait(job).met)
+    """
 
     def __init__(self, url: str | None = None, token: str | None = None, home: Path | str | None = None) -> None:
         place = find_home() if home is None else StateDir(Path(home).absolute())
@@ -63,58 +71,57 @@ class Client:
 
     def submit(
         self,
-        job: Project | JobFile | Path | str | Document,
+        job: JobSource,
         accept_offer: bool = False,
         wait: bool = True,
-        tell: Callable[[Document], None] = lambda document: None,
-    ) -> Document:
-        """Ask for a promise; with `wait`, follows a probe until the answer is there. `tell` hears of the probe."""
+        on_probe: Callable[[JobInfo], None] = lambda job: None,
+    ) -> JobInfo:
+        """Ask for a promise; with `wait`, follows a probe, of which `on_probe` hears, until the answer is there."""
         project = load_job(job)
-        body = {
-            "job": project.job.model_dump(mode="json", exclude_defaults=True),
-            "archive": self.upload(self.pack(project)),
-            "secrets": read_secrets(project.job),
-            "accept_offer": accept_offer,
-        }
-        answer = self.ask("POST", "/api/v1/jobs", json=body)
+        body = self._upload_job(project) | {"secrets": read_secrets(project.job), "accept_offer": accept_offer}
+        answer = JobInfo.read(self.ask("POST", "/api/v1/jobs", json=body))
         if not wait:
             return answer
-        if answer["state"] == "probing":
-            tell(answer)
-            answer = self.wait(answer["id"], lambda document: document["state"] != "probing")
-        return self.follow_rent(answer)
+        if answer.state is JobState.PROBING:
+            on_probe(answer)
+            answer = self.wait(answer, lambda job: job.state is not JobState.PROBING)
+        return self._follow_rent(answer)
 
-    def follow_rent(self, document: Document) -> Document:
+    def _upload_job(self, project: Project) -> Document:
+        told = project.job.model_dump(mode="json", exclude_defaults=True)
+        return {"job": told, "archive": self.upload(self.pack(project))}
+
+    def _follow_rent(self, job: JobInfo) -> JobInfo:
         """The same job with what renting would cost it, if that is found soon; the server holds each look a while."""
         for _ in range(RENT_LOOKS):
-            if (document.get("rent") or {}).get("state") != "working":
+            if job.rent is None or job.rent.state != "working":
                 break
-            document = self.job(document["id"])
-        return document
+            job = self.job(job)
+        return job
 
-    def plan(self, job: Project | JobFile | Path | str | Document, probe: bool = False) -> Document:
+    def plan(self, job: JobSource, probe: bool = False) -> PlanInfo:
         """What a submission would be told now; with `probe`, unknown code is measured first, if a device is free."""
         project = load_job(job)
-        told = project.job.model_dump(mode="json", exclude_defaults=True)
-        body = {"job": told, "archive": self.upload(self.pack(project))}
+        body = self._upload_job(project)
         wish = {"probe": True, "secrets": read_secrets(project.job)} if probe else {}
-        answer = self.ask("POST", "/api/v1/plan", json=body | wish)
-        if not answer["probe"]:
+        answer = PlanInfo.read(self.ask("POST", "/api/v1/plan", json=body | wish))
+        if not answer.probe:
             return answer
-        measured = self.wait(answer["probe"], lambda document: document["state"] != "probing")
-        if measured["state"] == "waitlisted":
-            self.cancel(measured["id"])
-            return answer | {"sentence": f"{answer['sentence']}; but now {measured['sentence']}"}
-        if measured["state"] == "failed":
-            raise JobError(f"the probe failed: {measured['sentence']}")
-        return self.ask("POST", "/api/v1/plan", json=body)
+        measured = self.wait(answer.probe, lambda job: job.state is not JobState.PROBING)
+        if measured.state is JobState.WAITLISTED:
+            self.cancel(measured)
+            sentence = f"{answer.sentence}; but now {measured.sentence}"
+            return PlanInfo.read(answer.document | {"sentence": sentence})
+        if measured.state is JobState.FAILED:
+            raise JobError(f"the probe failed: {measured.sentence}")
+        return PlanInfo.read(self.ask("POST", "/api/v1/plan", json=body))
 
     def pack(self, project: Project) -> Archive:
         """The archive of a project; one above the usual limit, if this server takes it."""
         try:
             return project.pack(LIMIT_BYTES)
         except ArchiveError:
-            limit_bytes = int(self.server()["archive_limit_bytes"])
+            limit_bytes = self.server().archive_limit_bytes
             if limit_bytes <= LIMIT_BYTES:
                 raise
         return project.pack(limit_bytes)
@@ -126,53 +133,51 @@ class Client:
             self.ask("PUT", path, content=archive.data, headers={"Content-Type": "application/x-tar"})
         return archive.code_hash
 
-    def jobs(self, all: bool = False, limit: int = 100) -> list[Document]:
+    def jobs(self, all: bool = False, limit: int = 100) -> list[JobInfo]:
         """Jobs, newest first: the active ones, or with `all` the ended ones too."""
-        states = [] if all else ["probing", "waitlisted", "offered", "admitted", "running", "paused"]
-        found: list[Document] = self.ask("GET", "/api/v1/jobs", params={"state": states, "limit": limit})["jobs"]
-        return found
+        states = [] if all else sorted(ACTIVE)
+        found = self.ask("GET", "/api/v1/jobs", params={"state": states, "limit": limit})
+        return [JobInfo.read(one) for one in found["jobs"]]
 
-    def job(self, ref: str) -> Document:
+    def job(self, job: JobRef) -> JobInfo:
         """One job."""
-        return self.ask("GET", f"/api/v1/jobs/{quote(ref)}")
+        return JobInfo.read(self.ask("GET", path_of(job)))
 
-    def why(self, ref: str) -> Document:
+    def why(self, job: JobRef) -> WhyInfo:
         """Why a job is where it is."""
-        return self.ask("GET", f"/api/v1/jobs/{quote(ref)}/why")
+        return WhyInfo.read(self.ask("GET", path_of(job, "why")))
 
-    def events(self, ref: str | None = None, after: int = 0) -> list[Document]:
+    def events(self, job: JobRef | None = None, after: int = 0) -> list[EventInfo]:
         """What happened to a job, or to all, after the event of a number."""
-        path = "/api/v1/events" if ref is None else f"/api/v1/jobs/{quote(ref)}/events"
-        found: list[Document] = []
+        path = "/api/v1/events" if job is None else path_of(job, "events")
+        found: list[EventInfo] = []
         while page := self.ask("GET", path, params={"after": after, "limit": PAGE_EVENTS})["events"]:
-            found += page
-            after = page[-1]["seq"]
+            found += map(EventInfo.read, page)
+            after = found[-1].seq
             if len(page) < PAGE_EVENTS:
                 break
         return found
 
-    def metrics(self, ref: str, after_step: int = 0) -> list[Document]:
+    def metrics(self, job: JobRef, after_step: int = 0) -> list[MetricsInfo]:
         """What `run.log` recorded."""
-        path = f"/api/v1/jobs/{quote(ref)}/metrics"
-        found: list[Document] = self.ask("GET", path, params={"after_step": after_step})["metrics"]
-        return found
+        found = self.ask("GET", path_of(job, "metrics"), params={"after_step": after_step})
+        return [MetricsInfo.read(one) for one in found["metrics"]]
 
     def logs(
         self,
-        ref: str,
+        job: JobRef,
         rank: int = 0,
         follow: bool = False,
         tail: int | None = None,
-        each: Callable[[], None] | None = None,
+        on_page: Callable[[], None] = lambda: None,
     ) -> Iterator[str]:
-        """Pieces of a rank's log; with `follow`, until the job has ended. `each` is called at every look."""
-        path, offset = f"/api/v1/jobs/{quote(self.job(ref)['id'])}/logs", 0
+        """Pieces of a rank's log; with `follow`, until the job has ended. `on_page` is called before every piece."""
+        path, offset = path_of(self.job(job), "logs"), 0
         while True:
             chosen: Document = {"rank": rank, "offset": offset} | ({"tail": tail} if tail is not None else {})
             page = self.ask("GET", path, params=chosen)
             tail, offset = None, page["next_offset"]
-            if each is not None:
-                each()
+            on_page()
             if page["text"]:
                 yield page["text"]
             elif page["ended"] or not follow:
@@ -180,67 +185,69 @@ class Client:
             else:
                 time.sleep(FOLLOW_S)
 
-    def wait(self, ref: str, until: Callable[[Document], bool] | None = None, poll_s: float = FOLLOW_S) -> Document:
+    def wait(
+        self, job: JobRef, until: Callable[[JobInfo], bool] = lambda job: job.ended, poll_s: float = FOLLOW_S
+    ) -> JobInfo:
         """The job once a condition holds; by default, once it has ended."""
-        holds = until or (lambda document: document["state"] in ENDED)
-        while not holds(document := self.job(ref)):
+        while not until(found := self.job(job)):
             time.sleep(poll_s)
-        return document
+        return found
 
-    def cancel(self, ref: str) -> Document:
+    def cancel(self, job: JobRef) -> JobInfo:
         """End a job for good."""
-        return self.ask("POST", f"/api/v1/jobs/{quote(ref)}/cancel", json={})
+        return JobInfo.read(self.ask("POST", path_of(job, "cancel"), json={}))
 
-    def resume(self, ref: str) -> Document:
+    def resume(self, job: JobRef) -> JobInfo:
         """Let a paused, cancelled or failed job go on; its secrets are taken from this environment again."""
-        found = self.job(ref)
-        secrets = {name: os.environ[name] for name in found["spec"].get("secrets", ()) if name in os.environ}
-        return self.ask("POST", f"/api/v1/jobs/{quote(found['id'])}/resume", json={"secrets": secrets})
+        found = self.job(job)
+        secrets = {name: os.environ[name] for name in found.spec.get("secrets", ()) if name in os.environ}
+        return JobInfo.read(self.ask("POST", path_of(found, "resume"), json={"secrets": secrets}))
 
-    def accept(self, ref: str, offer: str | None = None) -> Document:
+    def accept(self, job: JobRef, offer: str | None = None) -> JobInfo:
         """Take an open offer."""
-        return self.ask("POST", f"/api/v1/jobs/{quote(ref)}/accept", json={"offer": offer})
+        return JobInfo.read(self.ask("POST", path_of(job, "accept"), json={"offer": offer}))
 
-    def nodes(self) -> list[Document]:
+    def nodes(self) -> list[DeviceInfo]:
         """The devices, and who holds them."""
-        found: list[Document] = self.ask("GET", "/api/v1/nodes")["devices"]
-        return found
+        return [DeviceInfo.read(one) for one in self.ask("GET", "/api/v1/nodes")["devices"]]
 
-    def drain(self, node: str, grace: str) -> Document:
+    def drain(self, node: str, grace: str) -> NodeInfo:
         """Let a node take no more work, and its jobs leave within the grace."""
-        return self.ask("POST", f"/api/v1/nodes/{quote(node)}/drain", json={"grace": grace})
+        return NodeInfo.read(self.ask("POST", f"/api/v1/nodes/{encode(node)}/drain", json={"grace": grace}))
 
-    def undrain(self, node: str) -> Document:
+    def undrain(self, node: str) -> NodeInfo:
         """Let a drained node take work again."""
-        return self.ask("POST", f"/api/v1/nodes/{quote(node)}/undrain", json={})
+        return NodeInfo.read(self.ask("POST", f"/api/v1/nodes/{encode(node)}/undrain", json={}))
 
-    def server(self) -> Document:
+    def server(self) -> ServerInfo:
         """What the server is."""
-        return self.ask("GET", "/api/v1/server")
+        return ServerInfo.read(self.ask("GET", "/api/v1/server"))
 
-    def users(self) -> list[Document]:
+    def users(self) -> list[UserInfo]:
         """Everyone who has a token."""
-        found: list[Document] = self.ask("GET", "/api/v1/users")["users"]
-        return found
+        return [UserInfo.read(one) for one in self.ask("GET", "/api/v1/users")["users"]]
 
-    def put_user(self, name: str, **limits: Any) -> Document:
+    def put_user(self, name: str, **limits: Any) -> UserInfo:
         """Add a user, or change the limits of one; the token of a new one is in the answer, this once."""
-        return self.ask("PUT", f"/api/v1/users/{quote(name)}", json=limits)
+        return UserInfo.read(self.ask("PUT", f"/api/v1/users/{encode(name)}", json=limits))
 
-    def drop_user(self, name: str) -> Document:
+    def drop_user(self, name: str) -> Reply:
         """Take a user's token away."""
-        return self.ask("DELETE", f"/api/v1/users/{quote(name)}")
+        return Reply.read(self.ask("DELETE", f"/api/v1/users/{encode(name)}"))
 
-    def stop(self) -> Document:
+    def stop(self) -> Reply:
         """End the server and everything it started."""
-        return self.ask("POST", "/api/v1/stop", json={})
+        return Reply.read(self.ask("POST", "/api/v1/stop", json={}))
 
     def ask(self, method: str, path: str, **options: Any) -> Document:
         """The document that a request is answered with; an error document becomes an exception."""
         response = self.send(method, path, **options)
         if response.status_code >= 400:
             raise find_error(response)
-        document: Document = response.json()
+        try:
+            document: Document = response.json()
+        except ValueError:
+            raise ServerError(f"what answers at {self.url} is no springtide server: {response.text[:200]}") from None
         return document
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -251,11 +258,15 @@ class Client:
             raise ServerError(f"no server answers at {self.url} ({error}); start one with: springtide serve") from None
 
 
-def quote(text: str) -> str:
+def encode(text: str) -> str:
     """A text as one part of a path."""
-    from urllib.parse import quote as encode
+    return quote(text, safe="") or "%20"
 
-    return encode(text, safe="") or "%20"
+
+def path_of(job: JobRef, part: str = "") -> str:
+    """The path of a job, or of a part of it."""
+    path = f"/api/v1/jobs/{encode(job if isinstance(job, str) else job.id)}"
+    return f"{path}/{part}" if part else path
 
 
 def read_token(home: StateDir) -> str:
@@ -269,34 +280,15 @@ def read_token(home: StateDir) -> str:
 
 
 def find_error(response: httpx.Response) -> SpringtideError:
-    """The exception that an error document stands for."""
+    """The exception that an error document stands for; one of bad input, by the name of its class at the server."""
     try:
-        sentence = str(response.json()["error"]["sentence"])
+        told = response.json()["error"]
+        sentence, reason = str(told["sentence"]), str(told["reason"])
     except (ValueError, KeyError, TypeError):
-        sentence = f"the server answered {response.status_code}: {response.text[:200]}"
+        sentence, reason = f"the server answered {response.status_code}: {response.text[:200]}", ""
     if response.status_code in (401, 403, 421):
         return ServerError(sentence)
-    return SpringtideError(sentence) if response.status_code >= 500 else InputError(sentence)
-
-
-def load_job(job: Project | JobFile | Path | str | Document, **changes: Any) -> Project:
-    """A job and its code; a relative `workdir` counts from the job file, or from here. `changes` win unless None."""
-    if isinstance(job, Project):
-        return job
-    if isinstance(job, Path | str):
-        path = Path(job).resolve()
-        file, base = read_job_file(Path(job)), path.parent
-    else:
-        path, file, base = None, check_job(job, "job") if isinstance(job, dict) else job, Path.cwd()
-    told = {key: value for key, value in changes.items() if value is not None}
-    if told:
-        file = check_job(file.model_dump(exclude_defaults=True) | told, str(job))
-    return Project(file, (base / file.workdir).resolve(), path)
-
-
-def read_secrets(file: JobFile) -> dict[str, str]:
-    """The values of a job's secrets, from this process's environment."""
-    missing = [name for name in file.secrets if name not in os.environ]
-    if missing:
-        raise JobError(f"secret {missing[0]} is not set in your environment; export it, then submit again")
-    return {name: os.environ[name] for name in file.secrets}
+    if response.status_code >= 500:
+        return SpringtideError(sentence)
+    named = getattr(errors, f"{reason.title()}Error", InputError)
+    return named(sentence) if issubclass(named, InputError) else InputError(sentence)

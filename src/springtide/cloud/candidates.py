@@ -18,14 +18,14 @@ from springtide.cloud.plans import HOUR_S, Limits, Range, RentalPart, RentalPlan
 from springtide.cloud.splitting import Cut
 from springtide.cloud.spot import NO_LOSS, SpotTerms, find_loss
 from springtide.cloud.step_times import Speed, chance_below, quantile, spread_range
-from springtide.throughput.tables.samples import Array
+from springtide.throughput.tables.points import Array
 
 Flags = NDArray[np.bool_]
 Name = tuple[tuple[str, ...], bool]
 
 
 @dataclass(frozen=True)
-class MachineOffer:
+class PricedMachine:
     """A machine at one price, with the speed of its devices."""
 
     machine: Machine
@@ -36,9 +36,9 @@ class MachineOffer:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Layouts of one kind, or of a mix of two, as columns with what to expect of each."""
+    """Layouts of one machine type, or of a mix of two, as columns with what to expect of each."""
 
-    kinds: tuple[MachineOffer, ...]
+    machines: tuple[PricedMachine, ...]
     nodes: tuple[Array, ...]
     cut: Cut
     time_s: Array
@@ -55,18 +55,18 @@ class Candidates:
     @property
     def name(self) -> Name:
         """What these are to a reader, whatever their counts and region: instance types, on demand or spot."""
-        return tuple(kind.machine.instance_type for kind in self.kinds), self.spot
+        return tuple(priced.machine.instance_type for priced in self.machines), self.spot
 
 
 def price(
-    kinds: tuple[MachineOffer, ...], nodes: tuple[Array, ...], cut: Cut, work: Work, limits: Limits, spot: bool
+    machines: tuple[PricedMachine, ...], nodes: tuple[Array, ...], cut: Cut, work: Work, limits: Limits, spot: bool
 ) -> Candidates:
-    usd_per_h = np.sum([count * kind.usd_per_h for count, kind in zip(nodes, kinds, strict=True)], axis=0)
+    usd_per_h = np.sum([count * priced.usd_per_h for count, priced in zip(nodes, machines, strict=True)], axis=0)
     share = find_shares(np.sum(nodes, axis=0), limits, spot)
     time_s = limits.startup_s + work.steps * np.exp(cut.log_step) / share
     sure_s = limits.startup_s + work.steps * quantile(cut.log_step, cut.spread, limits.confidence) / share
     hourly = usd_per_h / HOUR_S
-    return Candidates(kinds, nodes, cut, time_s, time_s * hourly, sure_s, sure_s * hourly, usd_per_h, share, spot)
+    return Candidates(machines, nodes, cut, time_s, time_s * hourly, sure_s, sure_s * hourly, usd_per_h, share, spot)
 
 
 def find_shares(nodes: Array, limits: Limits, spot: bool) -> Array:
@@ -109,7 +109,7 @@ def find_feasible(found: Candidates, limits: Limits) -> Flags:
 def select(found: Candidates, rows: Flags) -> Candidates:
     cut = found.cut
     return Candidates(
-        found.kinds,
+        found.machines,
         tuple(count[rows] for count in found.nodes),
         Cut(cut.log_step[rows], cut.spread[rows], cut.first_batch[rows], cut.second_batch[rows]),
         found.time_s[rows],
@@ -147,14 +147,14 @@ def make_plan(found: Candidates, row: int, work: Work, limits: Limits) -> Rental
     hourly = float(found.usd_per_h[row]) / HOUR_S
     batches = (found.cut.first_batch[row], found.cut.second_batch[row])
     parts = tuple(
-        RentalPart(kind.machine, int(count[row]), float(batch))
-        for kind, count, batch in zip(found.kinds, found.nodes, batches, strict=False)
+        RentalPart(priced.machine, int(count[row]), float(batch))
+        for priced, count, batch in zip(found.machines, found.nodes, batches, strict=False)
     )
     chance = None
     if limits.deadline_s is not None:
         chance = chance_below(log_step, spread, (limits.deadline_s - limits.startup_s) * share / work.steps)
     loss = find_loss(sum(part.nodes for part in parts), limits.terms) if found.spot else NO_LOSS
-    basis = "estimate" if any(kind.speed.basis == "estimate" for kind in found.kinds) else "measured"
+    basis = "estimate" if any(priced.speed.basis == "estimate" for priced in found.machines) else "measured"
     return RentalPlan(
         parts,
         found.spot,
@@ -172,7 +172,7 @@ def make_plan(found: Candidates, row: int, work: Work, limits: Limits) -> Rental
 def _note(parts: Sequence[RentalPart], found: Candidates) -> str:
     remarks = []
     if sum(part.nodes for part in parts) > 1:
-        if not all(kind.speed.knows_network for kind in found.kinds):
+        if not all(priced.speed.knows_network for priced in found.machines):
             remarks.append("only one node was measured: the step across nodes is a guess")
         elif any(part.machine.network_gbps is None for part in parts):
             remarks.append("network of this type unknown; taken as measured")

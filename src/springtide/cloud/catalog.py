@@ -4,7 +4,6 @@ The package ships its own dated tables (`data/`): machines (facts) and prices (f
 An empty cell is unknown and stays so. A user's own catalog is one flat CSV in the same words. Nothing is chosen here.
 """
 
-import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from math import isfinite
 from pathlib import Path
 
 from springtide.errors import CatalogError
+from springtide.throughput.tables.csv_rows import read_rows
 
 DATA = Path(__file__).parent / "data"
 REQUIRED = ("cloud", "region", "instance_type", "device_type", "devices", "on_demand_usd_per_h")
@@ -108,36 +108,20 @@ def read_catalog(path: Path | None = None) -> Catalog:
 
 
 def _read_packaged() -> Iterable[Machine]:
-    facts = {(row["cloud"], row["instance_type"]): (where, row) for where, row in read_rows(DATA / "machines.csv", ())}
-    for where, price in read_rows(DATA / "prices.csv", ()):
+    facts = {
+        (row["cloud"], row["instance_type"]): (where, row)
+        for where, row in read_rows(DATA / "machines.csv", error=CatalogError)
+    }
+    for where, price in read_rows(DATA / "prices.csv", error=CatalogError):
         _, fact = facts[price["cloud"], price["instance_type"]]
         yield make_machine(where, fact | price)
 
 
 def _read_flat(path: Path) -> Iterable[Machine]:
-    machines = [make_machine(where, row) for where, row in read_rows(path, REQUIRED)]
+    machines = [make_machine(where, row) for where, row in read_rows(path, REQUIRED, CatalogError, "catalog")]
     if not machines:
         raise CatalogError(f"catalog {path}: holds no machines; give at least one row under the header")
     return machines
-
-
-def read_rows(path: Path, needed: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-    """The rows of a table with where each stands; every needed column must be there."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            header = list(reader.fieldnames or ())
-            rows = [
-                {name: value.strip() for name, value in row.items() if name and value is not None} for row in reader
-            ]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CatalogError(f"catalog {path}: cannot be read ({error})") from None
-    missing = [name for name in needed if name not in header]
-    if missing:
-        raise CatalogError(
-            f"catalog {path}, line 1: missing column {', '.join(missing)}; needed are {','.join(needed)}"
-        )
-    return [(f"catalog {path}, line {number}", row) for number, row in enumerate(rows, start=2)]
 
 
 def make_machine(where: str, row: Mapping[str, str]) -> Machine:

@@ -11,11 +11,13 @@ from math import log
 
 import numpy as np
 
-from springtide.cloud.catalog import DATA, Catalog, Machine, normalise, read_rows
+from springtide.cloud.catalog import DATA, Catalog, Machine, normalise
 from springtide.cloud.step_times import Speed
+from springtide.errors import CatalogError
+from springtide.throughput.model.fitting import Z90
 from springtide.throughput.model.forms import Estimate, Estimator
-from springtide.throughput.model.intervals import Z90
-from springtide.throughput.tables.samples import Columns
+from springtide.throughput.tables.csv_rows import read_rows
+from springtide.throughput.tables.points import Columns
 
 UTILISATION = (0.2, 0.5)
 GIB = 2.0**30
@@ -40,7 +42,7 @@ class Counts:
 @cache
 def read_peaks() -> dict[str, float]:
     """Half-precision operations per second of each device type that has a source."""
-    rows = read_rows(DATA / "devices.csv", ("device_type", "half_precision_tflops", "source"))
+    rows = read_rows(DATA / "devices.csv", ("device_type", "half_precision_tflops", "source"), CatalogError)
     return {normalise(row["device_type"]): float(row["half_precision_tflops"]) * 1e12 for _, row in rows}
 
 

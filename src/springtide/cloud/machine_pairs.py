@@ -1,7 +1,8 @@
-"""Mixes of two kinds of machine in one region, and what lets most of them be dropped before they are evaluated.
+"""Mixes of two machine types in one region, and what lets most of them be dropped before they are evaluated.
 
-How long a job takes on a mix on average depends on its kinds and counts, not on region or price: it is found once. What
-breaks a limit or stays behind the plans already found is dropped; only the rest is given a spread, the dear part.
+How long a job takes on a mix on average depends on its machine types and counts, not on region or price: it is found
+once. What breaks a limit or stays behind the plans already found is dropped; only the rest is given a spread, which
+costs most.
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ import numpy as np
 from springtide.cloud.candidates import (
     Candidates,
     Flags,
-    MachineOffer,
     Name,
+    PricedMachine,
     find_front,
     find_shares,
     prefers_speed,
@@ -22,17 +23,17 @@ from springtide.cloud.candidates import (
 )
 from springtide.cloud.plans import HOUR_S, Limits, Wanted, Work
 from springtide.cloud.splitting import Pair, cut_mix
-from springtide.throughput.tables.samples import Array
+from springtide.throughput.tables.points import Array
 
 SLACK = 1 + 1e-9  # times and costs are compared with rounding in their favour
 
 
 @dataclass(frozen=True, slots=True)
 class MachinePair:
-    """Two kinds of machine in one region, on demand or as spot, in any numbers."""
+    """Two machine types in one region, on demand or as spot, in any numbers."""
 
-    one: MachineOffer
-    other: MachineOffer
+    one: PricedMachine
+    other: PricedMachine
     spot: bool
 
     @property
@@ -42,7 +43,7 @@ class MachinePair:
 
 
 class MixTimes:
-    """Mean times of a job on every pair of node counts: at least one node of each kind, and at most so many in all."""
+    """Mean times of a job on every pair of node counts: at least one node of each type, and at most so many in all."""
 
     def __init__(self, work: Work, limits: Limits) -> None:
         counts = np.arange(1.0, limits.most_nodes)

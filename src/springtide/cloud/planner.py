@@ -12,8 +12,8 @@ import numpy as np
 
 from springtide.cloud.candidates import (
     Candidates,
-    MachineOffer,
     Name,
+    PricedMachine,
     find_feasible,
     find_front,
     make_plan,
@@ -46,7 +46,9 @@ def search_plans(
     catalog: Catalog, speeds: Speeds, work: Work, limits: Limits, wanted: Wanted = DEFAULT_WANTED
 ) -> PlanSearch:
     """The best plans, and the front of time and cost if it is wanted."""
-    alone = [_evaluate_alone(kind, work, limits, spot) for spot, kind in _list_kinds(catalog, speeds, work, limits)]
+    alone = [
+        _evaluate_alone(priced, work, limits, spot) for spot, priced in _list_cheapest(catalog, speeds, work, limits)
+    ]
     pool = [select(found, find_feasible(found, limits)) for found in alone]
     considered = evaluated = sum(map(len, alone))
     if limits.mixes and work.mixes_types:
@@ -64,32 +66,32 @@ def search_plans(
     return PlanSearch(tuple(best), tuple(front), nearest, binding, considered, evaluated, tuple(alone))
 
 
-def _list_kinds(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> list[tuple[bool, MachineOffer]]:
-    """The cheapest kind of each (speed, devices per node), on demand and as spot: the rest cannot win alone."""
-    cheapest: dict[tuple[bool, str, int], MachineOffer] = {}
+def _list_cheapest(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> list[tuple[bool, PricedMachine]]:
+    """The cheapest machine of each (speed, devices per node), on demand and as spot: the rest cannot win alone."""
+    cheapest: dict[tuple[bool, str, int], PricedMachine] = {}
     for spot in (False, True):
-        for kind in _offer(catalog.machines, speeds, work, limits, spot):
-            key = spot, kind.speed.device_type, kind.per_node
-            if key not in cheapest or kind.usd_per_h < cheapest[key].usd_per_h:
-                cheapest[key] = kind
-    return [(key[0], kind) for key, kind in sorted(cheapest.items(), key=lambda item: item[0])]
+        for priced in _price_machines(catalog.machines, speeds, work, limits, spot):
+            key = spot, priced.speed.device_type, priced.per_node
+            if key not in cheapest or priced.usd_per_h < cheapest[key].usd_per_h:
+                cheapest[key] = priced
+    return [(key[0], priced) for key, priced in sorted(cheapest.items(), key=lambda item: item[0])]
 
 
 def _list_mixes(catalog: Catalog, speeds: Speeds, work: Work, limits: Limits) -> Iterator[MachinePair]:
-    """In every region, on demand or as spot, every two of the cheapest kinds of each (speed, devices per node)."""
+    """In every region, on demand or as spot, every two of the cheapest machines of each (speed, devices per node)."""
     regions: dict[tuple[str, str], list[Machine]] = {}
     for machine in catalog.machines:
         regions.setdefault((machine.cloud, machine.region), []).append(machine)
     for _, machines in sorted(regions.items()):
-        kinds = _list_kinds(Catalog(tuple(machines), catalog.origin), speeds, work, limits)
+        cheapest = _list_cheapest(Catalog(tuple(machines), catalog.origin), speeds, work, limits)
         for spot in (False, True):
-            mixable = [kind for is_spot, kind in kinds if is_spot is spot and kind.speed.knows_network]
+            mixable = [priced for is_spot, priced in cheapest if is_spot is spot and priced.speed.knows_network]
             yield from (MachinePair(one, other, spot) for one, other in combinations(mixable, 2))
 
 
-def _offer(
+def _price_machines(
     machines: Iterable[Machine], speeds: Speeds, work: Work, limits: Limits, spot: bool
-) -> Iterator[MachineOffer]:
+) -> Iterator[PricedMachine]:
     """Machines of known speed and price that can hold the model, on demand or as spot, where the limits allow it."""
     if not (limits.spot if spot else limits.on_demand):
         return
@@ -97,7 +99,7 @@ def _offer(
         speed = find_speed(speeds, machine)
         price = machine.trusted_spot_usd_per_h if spot else machine.on_demand_usd_per_h
         if speed is not None and price is not None and machine.devices >= 1 and _holds(machine, work):
-            yield MachineOffer(machine, price, speed, int(machine.devices))
+            yield PricedMachine(machine, price, speed, int(machine.devices))
 
 
 def _holds(machine: Machine, work: Work) -> bool:
@@ -106,11 +108,11 @@ def _holds(machine: Machine, work: Work) -> bool:
     return needed is None or has is None or needed <= has
 
 
-def _evaluate_alone(kind: MachineOffer, work: Work, limits: Limits, spot: bool) -> Candidates:
-    most = limits.most_nodes if kind.speed.knows_network or limits.guess_network else 1
+def _evaluate_alone(priced: PricedMachine, work: Work, limits: Limits, spot: bool) -> Candidates:
+    most = limits.most_nodes if priced.speed.knows_network or limits.guess_network else 1
     nodes = np.arange(1, most + 1, dtype=np.float64)
-    cut = cut_alone(kind.speed, nodes, kind.per_node, work)
-    return price((kind,), (nodes,), cut, work, limits, spot)
+    cut = cut_alone(priced.speed, nodes, priced.per_node, work)
+    return price((priced,), (nodes,), cut, work, limits, spot)
 
 
 def _rank(pool: Sequence[Candidates], work: Work, limits: Limits) -> list[RentalPlan]:

@@ -72,8 +72,8 @@ def _parse_gpuhunt(address: str, fetch: Fetch) -> Iterator[tuple[str, str, float
     found: dict[tuple[str, str], list[float | None]] = {}
     for where, row in _read_text(address, fetch(address), ("instance_name", "location", "price", "spot")):
         prices = found.setdefault((row["location"], row["instance_name"]), [None, None])
-        kind = int(row["spot"].lower() == "true")
-        prices[kind] = _least(prices[kind], read_amount(where, "price", row["price"]))
+        place = int(row["spot"].lower() == "true")
+        prices[place] = _least(prices[place], read_amount(where, "price", row["price"]))
     for (region, instance), (price, spot) in found.items():
         yield region, instance, price, spot
 

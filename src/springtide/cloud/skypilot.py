@@ -1,17 +1,23 @@
-"""Plans as SkyPilot tasks: the chosen one to launch, or a short probe that measures a job on the cheapest machines.
+"""For SkyPilot: plans as tasks, a short probe that measures a job on the cheapest machines, and a run-time estimator.
 
-Only text is made here; SkyPilot is neither imported nor needed. A mix of two types has no SkyPilot form and is refused.
-Spot tasks keep their checkpoints in a bucket, so that a job goes on after its machines were taken away.
+SkyPilot is neither imported nor needed. A mix of two types has no SkyPilot form and is refused. Spot tasks keep their
+checkpoints in a bucket, so that a job goes on after its machines were taken away.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from springtide.cloud.catalog import Machine
-from springtide.cloud.plans import HOUR_S, RentalPlan
+import numpy as np
+
+from springtide.cloud.catalog import Machine, normalise
+from springtide.cloud.plans import HOUR_S, RentalPlan, Work
+from springtide.cloud.splitting import cut_alone
+from springtide.cloud.step_times import Speeds, measure_speeds
 from springtide.errors import CatalogError
+from springtide.throughput.tables.points import read_points
 
 INSTALL = "pip install 'springtide[train]'"
 PROBE_S = 600.0
@@ -21,6 +27,7 @@ IDLE_MINUTES = 5
 STORES = {"aws": "s3", "gcp": "gcs", "azure": "azure"}
 CHECKPOINTS = "/checkpoints"
 LONGEST_BUCKET = 63
+STARTUP_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +122,34 @@ def export_probe(machines: Sequence[Machine], launch: TaskLaunch) -> ProbeTask:
         tasks.append({"name": name, "workdir": launch.workdir, "resources": resources, "setup": INSTALL, "run": run})
     names = tuple(f"{machine.instance_type} ({machine.region})" for machine in machines)
     return ProbeTask(tuple(tasks), names, sum(hourly) * PROBE_PAID_S / HOUR_S)
+
+
+def estimate_run_time(
+    points: str | Path, steps: int, global_batch: int, model: str | None = None, num_nodes: int = 1
+) -> Callable[[Any], float]:
+    """A function from SkyPilot resources to the seconds a job takes on so many nodes of them, for a task's estimator:
+
+    task.set_time_estimator(estimate_run_time("points.csv", steps=90_000, global_batch=1024))
+    """
+    measured = read_points(Path(points))
+    name = model or measured[0].layout.model
+    speeds = measure_speeds(measured, [], name)
+    work = Work(name, steps, global_batch)
+
+    def estimate(resources: Any) -> float:
+        return _estimate(speeds, work, num_nodes, resources)
+
+    return estimate
+
+
+def _estimate(speeds: Speeds, work: Work, nodes: int, resources: Any) -> float:
+    accelerators = dict(resources.accelerators or {})
+    speed = speeds.get(normalise(str(getattr(resources, "instance_type", "") or "")))
+    for device_type in accelerators:
+        speed = speed or speeds.get(normalise(device_type))
+    if speed is None or not accelerators:
+        known = ", ".join(found.device_type for found in speeds.values())
+        raise CatalogError(f"resources {resources} have no measured device type; there are points of {known}")
+    per_node = int(next(iter(accelerators.values())))
+    cut = cut_alone(speed, np.array([float(nodes)]), per_node, work)
+    return STARTUP_S + work.steps * float(np.exp(cut.log_step[0]))

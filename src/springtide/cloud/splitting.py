@@ -13,7 +13,7 @@ import numpy as np
 from springtide.cloud.plans import Work
 from springtide.cloud.step_times import Speed
 from springtide.throughput.model.forms import Estimate
-from springtide.throughput.tables.samples import Array, Columns
+from springtide.throughput.tables.points import Array, Columns
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Cut:
 
 
 def cut_alone(speed: Speed, nodes: Array, per_node: int, work: Work) -> Cut:
-    """The work on nodes of one kind."""
+    """The work on nodes of one machine type."""
     devices = nodes * per_node
     each = np.full(len(nodes), float(per_node))
     if work.logical_workers is None:
@@ -48,14 +48,14 @@ def cut_alone(speed: Speed, nodes: Array, per_node: int, work: Work) -> Cut:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two kinds of machine, by their speed and devices per node."""
+    """Two machine types, by their speed and devices per node."""
 
     speeds: tuple[Speed, Speed]
     per_node: tuple[int, int]
 
 
 def cut_mix(pair: Pair, first: Array, second: Array, work: Work, spread: bool = True) -> Cut:
-    """The work on a mix of `first` and `second` nodes of two kinds; the spread is found only if asked for."""
+    """The work on a mix of `first` and `second` nodes of two machine types; the spread is found only if asked for."""
     if work.logical_workers is None:
         cut, estimates = _cut_batches(pair, first, second, work)
     else:
@@ -106,7 +106,7 @@ def _cut_workers(pair: Pair, first: Array, second: Array, work: Work, workers: i
 
 
 def _time_parts(pair: Pair, first: Array, second: Array, batches: tuple[Array, Array]) -> list[Estimate]:
-    """The estimates of both parts, each as if the whole mix were of its kind."""
+    """The estimates of both parts, each as if the whole mix were of its type."""
     nodes = first + second
     devices = first * pair.per_node[0] + second * pair.per_node[1]
     return [

@@ -11,7 +11,7 @@ from math import inf, sqrt
 
 import numpy as np
 
-from springtide.throughput.tables.samples import Array
+from springtide.throughput.tables.points import Array
 
 # Young's first-order loss is off by about half its square; at 0.2 that is 2 % of the time.
 LARGEST_APPROXIMATE_LOSS = 0.2
@@ -51,12 +51,6 @@ def find_loss(nodes: int, terms: SpotTerms) -> SpotLoss:
     if loss <= LARGEST_APPROXIMATE_LOSS:
         return SpotLoss(1 - loss, every_s, False)
     return SpotLoss(_simulate_share(rate_per_s, every_s, terms), every_s, True)
-
-
-def expect_share(rate_per_s: float, every_s: float, terms: SpotTerms) -> float:
-    """The exact long-run share: t over the mean time to finish a piece (Daly 2006, with revocable restarts)."""
-    piece = np.expm1(rate_per_s * (every_s + terms.checkpoint_s)) / rate_per_s
-    return float(every_s / (piece * np.exp(rate_per_s * terms.restart_s)))
 
 
 @cache

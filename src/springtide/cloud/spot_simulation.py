@@ -106,8 +106,8 @@ class _Job:
         return replace(machine, region=zone, on_demand_usd_per_h=None, spot_usd_per_h=usd_per_h, spot_is_traded=True)
 
     def _start(self, what: str, why: str) -> None:
-        kinds = [part.machine.device_type for part in self.plan.parts]
-        self.step_s = self.plan.step_s.value * max(self._find_truth(kind) for kind in kinds)
+        truths = [self._find_truth(part.machine.device_type) for part in self.plan.parts]
+        self.step_s = self.plan.step_s.value * max(truths)
         self.events.append(SpotEvent(self.now_s, what, self.plan.name, why))
         self.rented_s = self.now_s
         self._pass(self.limits.startup_s if what == "start" else self.setting.switch_s)

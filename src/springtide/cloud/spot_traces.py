@@ -5,7 +5,6 @@ of the catalog, or lies in one by its name (`us-east-1a` in `us-east-1`). Drawn 
 revocations 0.05-0.32 per node-hour and prices 0.10-0.80 of on demand, as seen in public data.
 """
 
-import csv
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 
 from springtide.cloud.catalog import Machine
 from springtide.errors import TraceError
+from springtide.throughput.tables.csv_rows import read_rows
 
 COLUMNS = ("time_s", "type", "zone", "available", "price")
 REVOCATIONS_PER_NODE_H = (0.05, 0.32)
@@ -63,12 +63,13 @@ class SpotTrace:
 
     def find_zones(self, machine: Machine) -> list[str]:
         """The zones of a machine's region in which the trace knows its type, by name."""
-        return sorted(zone for kind, zone in self.markets if kind == machine.instance_type and lies_in(zone, machine))
+        known = (zone for instance_type, zone in self.markets if instance_type == machine.instance_type)
+        return sorted(zone for zone in known if lies_in(zone, machine))
 
     def check_covers(self, machines: Sequence[Machine]) -> None:
         """Refuse a trace that says nothing about any of these machines."""
         if not any(self.find_zones(machine) for machine in machines):
-            told = ", ".join(sorted({f"{kind} in {zone}" for kind, zone in self.markets})[:5])
+            told = ", ".join(sorted({f"{instance_type} in {zone}" for instance_type, zone in self.markets})[:5])
             raise TraceError(
                 f"{self.name}: no type and zone of it is in the catalog searched (it has {told}); a type is "
                 "an instance type such as g5.12xlarge, a zone a region or one of its zones such as us-east-1a"
@@ -83,18 +84,9 @@ def lies_in(zone: str, machine: Machine) -> bool:
 
 def read_spot_trace(path: Path) -> SpotTrace:
     """A trace from CSV; rows may come in any order."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: cannot be read ({error})") from None
-    if missing:
-        raise TraceError(f"{path}, line 1: missing column {', '.join(missing)}; needed are {','.join(COLUMNS)}")
     table: dict[tuple[str, str], list[tuple[float, bool, float]]] = {}
-    for number, row in enumerate(rows, start=2):
-        table.setdefault((row["type"], row["zone"]), []).append(_read_row(f"{path}, line {number}", row))
+    for where, row in read_rows(path, COLUMNS, TraceError):
+        table.setdefault((row["type"], row["zone"]), []).append(_read_row(where, row))
     if not table:
         raise TraceError(f"{path}: holds no rows; give at least one under the header")
     return SpotTrace({key: _make_market(sorted(found)) for key, found in table.items()}, False, path.name)
@@ -103,15 +95,15 @@ def read_spot_trace(path: Path) -> SpotTrace:
 def _read_row(where: str, row: Mapping[str, str]) -> tuple[float, bool, float]:
     try:
         time_s, price = float(row["time_s"]), float(row["price"])
-    except (TypeError, ValueError):
+    except ValueError:
         raise TraceError(f"{where}: time_s {row['time_s']!r} and price {row['price']!r} must be numbers") from None
     if not (0 <= time_s < inf and 0 < price < inf):
         raise TraceError(
             f"{where}: time_s {row['time_s']!r} must not be negative and price {row['price']!r} must be positive"
         )
-    if (row["available"] or "").strip().lower() not in ("0", "1", "true", "false"):
+    if row["available"].lower() not in ("0", "1", "true", "false"):
         raise TraceError(f"{where}: available {row['available']!r} must be 1 or 0")
-    return time_s, row["available"].strip().lower() in ("1", "true"), price
+    return time_s, row["available"].lower() in ("1", "true"), price
 
 
 def _make_market(rows: Sequence[tuple[float, bool, float]]) -> Market:

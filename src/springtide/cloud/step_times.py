@@ -13,11 +13,10 @@ from scipy.special import ndtr, ndtri
 
 from springtide.cloud.catalog import Machine, normalise
 from springtide.cloud.plans import Range
+from springtide.throughput.model.fitting import Z90
 from springtide.throughput.model.forms import Estimate, Estimator
-from springtide.throughput.model.intervals import Z90
 from springtide.throughput.predictions import Predictor
-from springtide.throughput.tables.points import Point, group_points
-from springtide.throughput.tables.samples import Array, Columns
+from springtide.throughput.tables.points import Array, Columns, Point, group_points
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,10 +19,11 @@ from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.archives import Archive, unpack
+from springtide.control.storage.archives import unpack
 from springtide.control.storage.records import State
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
+from springtide.core.archive_format import Archive
 from springtide.core.job_file import JobFile
 from springtide.errors import JobError
 from springtide.executors.fake import FakeExecutor

@@ -24,9 +24,7 @@ from springtide.control.storage.records import JobRecord, SpeedRecord, State
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_file import JobFile
 from springtide.errors import CatalogError, InputError, SpringtideError
-from springtide.throughput.tables.points import Point, make_layout, read_points
-from springtide.throughput.tables.profile_notes import SUFFIX, Notes, read_notes
-from springtide.throughput.tables.samples import thin_sample
+from springtide.throughput.tables.points import SUFFIX, Notes, Point, make_layout, read_notes, read_points, thin_sample
 
 if TYPE_CHECKING:
     from springtide.cloud.planner import PlanSearch
@@ -210,7 +208,7 @@ def search_rent(case: RentCase, clouds: tuple[str, ...], deadline_s: float) -> D
 
 def write_rent(search: "PlanSearch", prices: str) -> Document | None:
     """What was found, as a document."""
-    from springtide.cloud.plan_reasons import offer_rent, tell_nearest
+    from springtide.cloud.plan_reports import offer_rent, tell_nearest
     from springtide.cloud.plans import describe_plan
 
     offer = offer_rent(search)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from springtide.errors import InputError, StateError
 from springtide.executors.local.daemon import detach, is_alive, start_detached
 from springtide.executors.local.jobs.worker_logs import read_tail
 from springtide.executors.local.paths import try_lock
-from springtide.policies import POLICIES, find_policy
+from springtide.policies import find_policy
 from springtide.policies.planning import compilation
 
 USUAL_PORT = 8410
@@ -185,18 +184,11 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
     with hold_lock(home):
         settings = replace(settings, options=read_config(home, settings.options))
         read_clouds(settings.options.clouds)
-        warm_up(settings.options.policy)  # an unknown policy ends here, before an agent is started for nothing
+        # an unknown policy ends here, before an agent is started for nothing
+        find_policy(settings.options.policy).compile()
         server = Server(settings, open_executor(settings.engine, home, settings.devices, settings.options.nodes))
         announce(server.url)
         server.run()
-
-
-def warm_up(policy: str) -> None:
-    """Compile what a policy compiles on first use, so that no job waits for it."""
-    find_policy(policy)
-    prepare = getattr(import_module(POLICIES[policy][0]), "warm_up", None)
-    if prepare is not None:
-        prepare()
 
 
 def set_up_logging() -> None:

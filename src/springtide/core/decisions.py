@@ -20,9 +20,7 @@ class Status(StrEnum):
 
     PENDING = "pending"  # arrived, no answer yet
     WAITLISTED = "waitlisted"  # answer comes by `answer_by_s`
-    OFFERED = (
-        "offered"  # declined with an open offer: its promise is a reservation until `answer_by_s`, it gets nothing
-    )
+    OFFERED = "offered"  # declined with an open offer: its promise is a reservation until `answer_by_s`
     ADMITTED = "admitted"
     DECLINED = "declined"
     FINISHED = "finished"
@@ -80,10 +78,6 @@ class Plan:
             share = segment.share
         return share
 
-    def next_change_s(self, now_s: float) -> float:
-        """The next instant after `now_s` at which the planned share changes; infinite if it never does."""
-        return min((segment.start_s for segment in self.segments if segment.start_s > now_s), default=inf)
-
 
 @dataclass(frozen=True, slots=True)
 class Promise:
@@ -107,13 +101,36 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a job is told: a status, a reason code and a sentence; for a waitlisted job when the answer comes."""
+    """What a job is told: a status, a reason code and a sentence; for a waitlisted job when the answer comes.
+
+    `promised` says whether an admission is the promise that the job ends by its deadline.
+    """
 
     status: Status
     reason: str = ""
     sentence: str = ""
     answer_by_s: float = inf
     offers: tuple[Offer, ...] = ()
+    promised: bool = False
+
+
+class Cause(StrEnum):
+    """Why the devices of a job change."""
+
+    PLANNED = "planned"  # the plan behind its promise holds this share now
+    SPARE = "spare"  # devices that nobody needs now are worth more to it than they cost
+    TURN = "turn"  # its turn among the jobs that nothing is promised
+    YIELDS = "yields"  # `other` needs the devices
+    MOVED = "moved"  # it makes room, so that `other` fits on neighbouring devices
+    NEEDLESS = "needless"  # it ends in time, or as soon, with fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why the devices of a job change: a cause, and the job it is for, if it is for another."""
+
+    cause: Cause
+    other: JobId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +138,8 @@ class JobView:
     """Where one job stands; replaced, never changed.
 
     `served` are the device-seconds it held up to `progress.since_s`; `ran_s` the seconds it held any. Of a job with
-    speeds by type, `mix` is what it holds of each and `home` the type it first ran on; of others they stay empty.
+    speeds by type, `mix` is what it holds of each and `first_device_type` the one it first ran on; of others they stay
+    empty.
     """
 
     job: Job
@@ -135,7 +153,7 @@ class JobView:
     ran_s: float = 0.0
     first_start_s: float = inf
     mix: Mix | None = None
-    home: str = ""
+    first_device_type: str = ""
 
     def served_at(self, now_s: float) -> float:
         """Device-seconds held up to an instant."""
@@ -158,9 +176,10 @@ class Changes:
 class Snapshot:
     """The world as a policy sees it: unfinished, undeclined jobs in arrival order, and the devices.
 
-    `free_masks` holds for each node the devices no job holds. `version` counts decisions applied; a `cache`
-    tagged with another version is passed as None. `leaving` holds for each node the devices that their owner wants back
-    from jobs; empty where there are none, as on a cluster of our own.
+    `free_masks` holds for each node the devices no job holds. `memory` and `cache` are what the policy's last decision
+    left; a cache is None after anything but arrivals, finishes and decisions has changed the world, so a policy may
+    trust it to know all else. `leaving` holds for each node the devices that their owner wants back from jobs; empty
+    where there are none, as on a cluster of our own.
     """
 
     cluster: Cluster
@@ -169,7 +188,6 @@ class Snapshot:
     changes: Changes = Changes()
     memory: Mapping[str, Any] = field(default_factory=dict)
     cache: Any = None
-    version: int = 0
     leaving: tuple[int, ...] = ()
 
 
@@ -180,7 +198,8 @@ class Decision:
     `shares` holds only jobs whose share changes. On clusters of several device types `mixes` takes its place: the whole
     mix of each job for which it changes, an empty one to take its devices away. `optional` names those of them that are
     growth into spare devices: placement leaves them as they are where growing would need a move. `allocations` is
-    filled by placement, and may also hold jobs that are moved at an unchanged share.
+    filled by placement, and may also hold jobs that are moved at an unchanged share. `reasons` says why, for each job
+    whose devices change; `policies.decide` completes what a policy leaves out.
     """
 
     answers: Mapping[JobId, Answer] = field(default_factory=dict)
@@ -189,7 +208,7 @@ class Decision:
     mixes: Mapping[JobId, Mix] = field(default_factory=dict)
     optional: frozenset[JobId] = frozenset()
     allocations: Mapping[JobId, Devices] = field(default_factory=dict)
-    reasons: Mapping[JobId, str] = field(default_factory=dict)
+    reasons: Mapping[JobId, Reason] = field(default_factory=dict)
     wake_at_s: float = inf
     memory: Mapping[str, Any] | None = None
     cache: Any = None

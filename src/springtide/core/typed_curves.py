@@ -154,13 +154,13 @@ class TypedCurves:
                 if len(mix) > 1:
                     yield mix
 
-    def objection(self, mix: Mix, home: str = "") -> str:
-        """Why a job must not run on a mix, after it first ran on type `home`; empty if it may."""
+    def objection(self, mix: Mix, first_type: str = "") -> str:
+        """Why a job must not run on a mix, after it first ran on type `first_type`; empty if it may."""
         unknown = [device_type for device_type in mix if device_type not in self.curves]
         if unknown:
             return f"it has no speed on {', '.join(unknown)}, only on {', '.join(self.types)}"
         if len(mix) > 1 and self.blend is None:
             return f"determinism D1 keeps it on one device type; {' and '.join(mix)} together need D2"
-        if home and not self.movable and any(device_type != home for device_type in mix):
-            return f"determinism D1 keeps it on {home}, where it started; a change of type needs D2"
+        if first_type and not self.movable and any(device_type != first_type for device_type in mix):
+            return f"determinism D1 keeps it on {first_type}, where it started; a change of type needs D2"
         return ""

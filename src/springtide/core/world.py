@@ -4,6 +4,7 @@ The simulator and the live reconciler feed it the same things (arrivals, complet
 Snapshots from it. It does no I/O and has no clock; time comes with each call and never goes back.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,36 +18,50 @@ from springtide.errors import PolicyError
 class World:
     """Unfinished jobs by id in arrival order, and the free devices of each node.
 
-    `arrived` and `finished` gather what the next Snapshot tells; `memory` and `cache` are the policy's own. A live
-    world (`control.worlds`) also corrects all of these; whoever else has a world only calls its methods.
+    Whoever has a world reads it and calls its methods; nothing of it is changed from outside. `memory` and `cache` are
+    the policy's own, from one decision to the next.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.jobs: dict[JobId, JobView] = {}
-        self.free_masks = list(cluster.full_masks)
-        self.version = 0
+        self._jobs: dict[JobId, JobView] = {}
+        self._free = list(cluster.full_masks)
         # devices that jobs may use, and those they must still leave; None and empty where all are always theirs
         self._lent: tuple[int, ...] | None = None
         self._leaving: list[int] = []
-        self.memory: dict[str, Any] = {}
-        self.cache: Any = None
-        self.arrived: list[JobId] = []
-        self.finished: list[JobId] = []
+        self._memory: dict[str, Any] = {}
+        self._cache: Any = None
+        self._arrived: list[JobId] = []
+        self._finished: list[JobId] = []
+
+    @property
+    def jobs(self) -> Mapping[JobId, JobView]:
+        """The unfinished jobs, in order of arrival."""
+        return self._jobs
+
+    @property
+    def free_masks(self) -> Sequence[int]:
+        """For each node the devices that no job holds."""
+        return self._free
+
+    @property
+    def leaving(self) -> tuple[int, ...]:
+        """For each node the devices that jobs hold and are to leave; empty if there are none."""
+        return tuple(self._leaving) if any(self._leaving) else ()
 
     def arrive(self, job: Job, now_s: float) -> None:
-        """Take in a new job, unanswered."""
-        self.jobs[job.id] = JobView(job, Progress(job.work, since_s=now_s))
-        self.arrived.append(job.id)
+        """Add a new job, unanswered."""
+        self._jobs[job.id] = JobView(job, Progress(job.work, since_s=now_s))
+        self._arrived.append(job.id)
 
     def finish(self, job_id: JobId, now_s: float) -> JobView:
-        """Take out a job whose work is done; returns its last view, with no work left and no devices."""
-        view = self.jobs.pop(job_id)
-        self.release(view.devices)
-        if job_id in self.arrived:
-            self.arrived.remove(job_id)  # it was cancelled before any policy heard of it
+        """Remove a job whose work is done; returns its last view, with no work left and no devices."""
+        view = self._jobs.pop(job_id)
+        release(self._free, self._leaving, self._lent, view.devices)
+        if job_id in self._arrived:
+            self._arrived.remove(job_id)  # it was cancelled before any policy heard of it
         else:
-            self.finished.append(job_id)
+            self._finished.append(job_id)
         done = Progress(0.0, since_s=now_s)
         return replace(
             view,
@@ -62,87 +77,84 @@ class World:
         """Let jobs use exactly these devices from now on; what they hold of others they are to leave."""
         usable = self.cluster.full_masks if self._lent is None else self._lent
         leaving = self._leaving or [0] * len(usable)
-        held = [(mask | gone) & ~free for mask, gone, free in zip(usable, leaving, self.free_masks, strict=True)]
+        held = [(mask | gone) & ~free for mask, gone, free in zip(usable, leaving, self._free, strict=True)]
         self._lent = lent
         self._leaving = [taken & ~mask for taken, mask in zip(held, lent, strict=True)]
-        self.free_masks = [mask & ~taken for mask, taken in zip(lent, held, strict=True)]
-
-    @property
-    def leaving(self) -> tuple[int, ...]:
-        """For each node the devices that jobs hold and are to leave; empty if there are none."""
-        return tuple(self._leaving) if any(self._leaving) else ()
+        self._free = [mask & ~taken for mask, taken in zip(lent, held, strict=True)]
 
     def snapshot(self) -> Snapshot:
         """The world as it is, with what happened since the last Snapshot."""
-        changes = Changes(tuple(self.finished), tuple(self.arrived))
-        self.finished, self.arrived = [], []
-        return Snapshot(
-            self.cluster,
-            self.jobs,
-            tuple(self.free_masks),
-            changes,
-            self.memory,
-            self.cache,
-            self.version,
-            self.leaving,
-        )
+        changes = Changes(tuple(self._finished), tuple(self._arrived))
+        self._finished, self._arrived = [], []
+        return Snapshot(self.cluster, self._jobs, tuple(self._free), changes, self._memory, self._cache, self.leaving)
 
     def apply(self, decision: Decision, now_s: float) -> list[tuple[JobView, JobView]]:
-        """Carry out a decision; returns (before, after) of each job whose devices changed.
+        """Carry out a decision, or raise and change nothing; returns (before, after) of each job with an allocation.
 
         Devices are taken back from all jobs that change before any are handed out, so that jobs may swap.
         """
-        for job_id, answer in decision.answers.items():
-            view = self.jobs[job_id]
-            promise = decision.promises.get(job_id, view.promise)
-            self.jobs[job_id] = replace(view, status=answer.status, answer_by_s=answer.answer_by_s, promise=promise)
-        for job_id, promise in decision.promises.items():
-            if job_id not in decision.answers:
-                self.jobs[job_id] = replace(self.jobs[job_id], promise=promise)
-        moved = []
+        free, leaving = list(self._free), list(self._leaving)
         for job_id in decision.allocations:
-            self.release(self.jobs[job_id].devices)
+            release(free, leaving, self._lent, self._jobs[job_id].devices)
+        answered = self._answer(decision)
+        moved = []
         for job_id, devices in decision.allocations.items():
-            before = self.jobs[job_id]
-            self.take(devices)
-            after = reallocate(before, devices, now_s, self._count_types(before, devices))
-            self.jobs[job_id] = after
-            moved.append((before, after))
+            before = answered.get(job_id) or self._jobs[job_id]
+            take(free, devices)
+            moved.append((before, reallocate(before, devices, now_s, count_mix(self.cluster, before, devices))))
+        # from here on nothing can fail
+        self._free, self._leaving = free, leaving
+        self._jobs.update(answered)
+        self._jobs.update((after.job.id, after) for _, after in moved)
         for job_id, answer in decision.answers.items():
             if answer.status is Status.DECLINED:
-                del self.jobs[job_id]
-        self.version += 1
-        self.cache = decision.cache
+                del self._jobs[job_id]
+        self._cache = decision.cache
         if decision.memory is not None:
-            self.memory = dict(decision.memory)
+            self._memory = dict(decision.memory)
         return moved
 
-    def _count_types(self, view: JobView, devices: Devices) -> Mix | None:
-        """What a set holds of each type, for a job whose speed depends on it; it must be one the job may hold."""
-        typed = view.job.typed
-        if typed is None:
-            return None
-        mix = self.cluster.count_types(devices)
-        objection = typed.objection(mix, view.home)
-        if objection or (mix and not typed.rate(mix)):
-            held = ", ".join(f"{count} {device_type}" for device_type, count in mix.items())
-            raise PolicyError(f"job {view.job.id} cannot run on {held}: {objection or 'it has no speed on so many'}")
-        return mix
+    def _answer(self, decision: Decision) -> dict[JobId, JobView]:
+        """The jobs with the answers and promises of a decision."""
+        views = {}
+        for job_id, answer in decision.answers.items():
+            view = self._jobs[job_id]
+            promise = decision.promises.get(job_id, view.promise)
+            views[job_id] = replace(view, status=answer.status, answer_by_s=answer.answer_by_s, promise=promise)
+        for job_id, promise in decision.promises.items():
+            if job_id not in views:
+                views[job_id] = replace(self._jobs[job_id], promise=promise)
+        return views
 
-    def release(self, devices: Devices) -> None:
-        """Take devices back."""
-        for node, mask in devices:
-            self.free_masks[node] |= mask
-            if self._lent is not None:
-                self.free_masks[node] &= self._lent[node]
-                self._leaving[node] &= ~mask
 
-    def take(self, devices: Devices) -> None:
-        """Hand devices out, which must be free."""
-        for node, mask in devices:
-            if self.free_masks[node] & mask != mask:
-                raise AssertionError(f"node {node}: devices {mask:b} are not all free ({self.free_masks[node]:b})")
-            self.free_masks[node] &= ~mask
+def count_mix(cluster: Cluster, view: JobView, devices: Devices) -> Mix | None:
+    """What a set holds of each type, for a job whose speed depends on it; it must be one the job may hold."""
+    typed = view.job.typed
+    if typed is None:
+        return None
+    mix = cluster.count_types(devices)
+    objection = typed.objection(mix, view.first_device_type)
+    if objection or (mix and not typed.rate(mix)):
+        held = ", ".join(f"{count} {device_type}" for device_type, count in mix.items())
+        raise PolicyError(f"job {view.job.id} cannot run on {held}: {objection or 'it has no speed on so many'}")
+    return mix
+
+
+def release(free: list[int], leaving: list[int], lent: Sequence[int] | None, devices: Devices) -> None:
+    """Give devices back to the free masks; those that were only lent, and are claimed, to their owner."""
+    for node, mask in devices:
+        free[node] |= mask
+        if lent is not None:
+            free[node] &= lent[node]
+            leaving[node] &= ~mask
+
+
+def take(free: list[int], devices: Devices) -> None:
+    """Take devices out of the free masks, which must hold them."""
+    for node, mask in devices:
+        if free[node] & mask != mask:
+            raise PolicyError(f"node {node}: devices {mask:b} are not all free ({free[node]:b})")
+        free[node] &= ~mask
 
 
 def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = None) -> JobView:
@@ -172,5 +184,5 @@ def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = 
         view.ran_at(now_s),
         min(view.first_start_s, now_s) if share else view.first_start_s,
         mix,
-        view.home or next(iter(mix), "") if mix else view.home,
+        view.first_device_type or next(iter(mix), "") if mix else view.first_device_type,
     )

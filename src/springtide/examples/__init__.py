@@ -1,9 +1,8 @@
 """Real, small training jobs that ship with the package, one folder each.
 
-A folder holds the model and its data (`model.py`), an ordinary single-process script (`train_plain.py`), its elastic
-version (`train.py`), the run on stock `DistributedDataParallel` that it must equal bit for bit (`train_ddp.py`), and a
-`job.yaml`. The scripts import `model` from their own folder, so a copied folder is a project of its own. This module
-only says where the folders are.
+A folder holds the model and its data (`model.py`), the elastic script (`train.py`) and a `job.yaml`. The script imports
+`model` from its own folder, so a copied folder is a project of its own. What it is compared with, by lines and by bits,
+lies in `tests/examples/scripts` of the repository. This module only says where the folders are.
 """
 
 from pathlib import Path

@@ -20,7 +20,7 @@ from springtide.policies.common.answers import answer_arrivals, remaining_views,
 from springtide.policies.common.urgency import TOLERANCE_S, find_soonest, order_by_deadline, rank_urgency
 from springtide.policies.edf import share_out
 
-PROMISED = Answer(Status.ADMITTED, "promised", "it ends by its deadline")
+PROMISED = Answer(Status.ADMITTED, "promised", "it ends by its deadline", promised=True)
 LATE = Answer(Status.DECLINED, "late", "at full speed behind the more urgent jobs it would end after its deadline")
 HARMFUL = Answer(Status.DECLINED, "makes_others_late", "an admitted job would end after its deadline")
 

@@ -13,7 +13,7 @@ from springtide.policies.planning.columns import make_samples
 from springtide.policies.planning.compilation import compile_all
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
 
-PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised")
+PROMISED = Answer(Status.ADMITTED, "promised", "the finish is promised", promised=True)
 BEST_EFFORT = Answer(Status.ADMITTED, "best_effort", "runs on spare devices; no finish is promised")
 
 

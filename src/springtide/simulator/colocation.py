@@ -17,12 +17,11 @@ from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster, Devices
 from springtide.core.jobs import Job, JobId
 from springtide.errors import InputError, PolicyError
-from springtide.policies import decide, find_policy
+from springtide.policies import POLICIES, decide, find_policy
 from springtide.simulator.engine import EventLoop, Lending
 from springtide.simulator.traces import Trace
 
 DAY_S = 86400.0
-BORROWERS = ("easyscale-heter", "easyscale-homo")  # policies that look at what is claimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +191,9 @@ class Meter:
 
 def borrow(trace: Trace, policy: str, cluster: Cluster, serving: Serving) -> Borrowing:
     """Run jobs, all of them as best-effort ones, on what serving leaves idle; the policy must know of claims."""
-    if policy not in BORROWERS:
-        raise PolicyError(f"policy {policy!r} does not give back what is claimed; these do: {', '.join(BORROWERS)}")
+    if not find_policy(policy).borrows:
+        borrowers = ", ".join(entry.name for entry in POLICIES.values() if entry.borrows)
+        raise PolicyError(f"policy {policy!r} does not give back what is claimed; these do: {borrowers}")
     jobs = yield_borrowed(trace.jobs, serving.faster)
     demand = draw_demand(serving, cluster.total)
     lendings = lend_idle(cluster, demand)

@@ -8,13 +8,12 @@ import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from time import perf_counter, process_time
 
 from springtide.core.decisions import Answer, JobView
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job, JobId
-from springtide.policies import POLICIES, TYPE_AWARE, decide, find_policy
+from springtide.policies import PolicyEntry, decide, find_policy
 from springtide.simulator.engine import Decide, EventLoop, Observer
 from springtide.simulator.reports import MetricsObserver, ReplayRun, SimulationReport, Timing, sum_up
 from springtide.simulator.traces import Trace
@@ -49,10 +48,10 @@ class Watchers:
 
 def simulate(trace: Trace, policy: str, cluster: Cluster, watchers: Sequence[Observer] = ()) -> SimulationReport:
     """The report of a trace under the policy of that name."""
-    chosen = partial(decide, find_policy(policy))
-    warm_up(policy)
-    jobs = trace.jobs if policy in TYPE_AWARE else forget_types(trace.jobs)
-    return replay(ReplayRun(trace.name, policy, jobs, cluster), chosen, watchers)
+    entry = find_policy(policy)
+    warm_up(entry)
+    jobs = trace.jobs if entry.typed else forget_types(trace.jobs)
+    return replay(ReplayRun(trace.name, policy, jobs, cluster), partial(decide, entry), watchers)
 
 
 def forget_types(jobs: Sequence[Job]) -> Sequence[Job]:
@@ -62,13 +61,10 @@ def forget_types(jobs: Sequence[Job]) -> Sequence[Job]:
     return [job if job.typed is None else replace(job, curve=job.typed.slowest, typed=None) for job in jobs]
 
 
-def warm_up(policy: str) -> float:
+def warm_up(policy: PolicyEntry) -> float:
     """Compile what a policy compiles on first use; returns the seconds that took."""
-    prepare = getattr(import_module(POLICIES[policy][0]), "warm_up", None)
-    if prepare is None:
-        return 0.0
     started_s = process_time()
-    prepare()
+    policy.compile()
     return process_time() - started_s
 
 

@@ -1,15 +1,18 @@
 """How good a form is on a split: error, coverage of the interval, and the cost of the choices it leads to.
 
-Each model is fitted on its own points of the split (with a prior from the other models if asked) and predicts the rest.
+A split says which rows of a table are fitted and which are predicted: a rule over layouts, never over model names, so
+that it means the same on any table; splits do not change with a form. Each model is fitted on its own points of the
+split (with a prior from the other models if asked) and predicts the rest. matplotlib is imported only to draw.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from springtide.errors import ProfileError
 from springtide.throughput.predictions import Prediction, Predictor
-from springtide.throughput.splits import Split
 from springtide.throughput.tables.points import Point, group_points
 
 # Of the true peak throughput: the deadlines of the decision test.
@@ -17,6 +20,91 @@ DEADLINES = (0.3, 0.5, 0.7, 0.9)
 # How sure a choice must be of its deadline; the planner asks for 90 % (docs/decisions/041 has the curve).
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 DEFAULT_CONFIDENCE = 0.7
+
+Rule = Callable[[Sequence[Point]], tuple[list[Point], list[Point]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A named rule that divides one model's points into those fitted and those predicted."""
+
+    name: str
+    what: str
+    divide: Rule
+
+
+def by_devices(fitted: frozenset[int], predicted: frozenset[int]) -> Rule:
+    """Fit the points on some device counts, predict those on others."""
+
+    def divide(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+        return (
+            [point for point in points if point.layout.devices in fitted],
+            [point for point in points if point.layout.devices in predicted],
+        )
+
+    return divide
+
+
+def up_to(most: int) -> Rule:
+    """Fit every point on at most so many devices, predict the larger ones."""
+
+    def divide(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+        small = [point for point in points if point.layout.devices <= most]
+        return small, [point for point in points if point.layout.devices > most]
+
+    return divide
+
+
+def nine_probes(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+    """Fit nine probes and predict the rest: one device at three batches; a full node, two and four full nodes at two.
+
+    Full means the most devices any node of this model held. Where a layout was not measured at a batch, the nearest
+    batch of that layout is taken; a layout that was never measured is left out.
+    """
+    full = max(point.layout.max_per_node for point in points)
+    wanted = [(1, 1, (0.0, 0.5, 1.0)), *((nodes, full * nodes, (0.0, 1.0)) for nodes in (1, 2, 4))]
+    chosen: list[int] = []
+    for nodes, devices, quantiles in wanted:
+        rows = [
+            row for row, point in enumerate(points) if (point.layout.nodes, point.layout.devices) == (nodes, devices)
+        ]
+        rows.sort(key=lambda row: (points[row].layout.local_batch, row))
+        chosen += [rows[round(quantile * (len(rows) - 1))] for quantile in quantiles if rows]
+    probes = sorted(set(chosen))
+    return [points[row] for row in probes], [point for row, point in enumerate(points) if row not in set(probes)]
+
+
+SPLITS = {
+    split.name: split
+    for split in (
+        Split(
+            "sparse",
+            "fit 1, 8, 16 devices; predict 2, 4, 32, 64",
+            by_devices(frozenset({1, 8, 16}), frozenset({2, 4, 32, 64})),
+        ),
+        Split(
+            "dense",
+            "fit 1, 2, 4, 8, 16 devices; predict 32, 64",
+            by_devices(frozenset({1, 2, 4, 8, 16}), frozenset({32, 64})),
+        ),
+        Split("small", "fit up to 8 devices; predict more", up_to(8)),
+        Split("probes", "fit nine probes (1 device, a full node, 2 and 4 full nodes); predict the rest", nine_probes),
+    )
+}
+
+
+def find_split(name: str) -> Split:
+    """A frozen split by name, or one written as counts: `1,8,16:2,4,32,64`, or `<=8`."""
+    if name in SPLITS:
+        return SPLITS[name]
+    try:
+        if name.startswith("<="):
+            return Split(name, f"fit up to {int(name[2:])} devices; predict more", up_to(int(name[2:])))
+        fitted, predicted = (frozenset(map(int, part.split(","))) for part in name.split(":"))
+        return Split(name, f"fit and predict by devices {name}", by_devices(fitted, predicted))
+    except ValueError:
+        known = "; ".join(f"{split.name}: {split.what}" for split in SPLITS.values())
+        raise ProfileError(f"split {name!r} is unknown; there are {known}; or write 1,8,16:2,4 or <=8") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +211,30 @@ def score_models(trials: Sequence[Trial], confidence: float = DEFAULT_CONFIDENCE
     for trial in trials:
         models.setdefault(trial.point.layout.model, []).append(trial)
     return {model: score_trials(members, confidence) for model, members in models.items()}
+
+
+def draw_trials(trials: Sequence[Trial], target: Path) -> None:
+    """Save a picture: one dot per row, measured across, predicted up, on logarithmic axes, with a line at equality."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure = Figure(figsize=(6.4, 5.6), layout="constrained")
+    axes = figure.subplots()
+    models: dict[str, list[Trial]] = {}
+    for trial in trials:
+        models.setdefault(trial.point.layout.model, []).append(trial)
+    for model, members in models.items():
+        measured = [trial.point.step_s for trial in members]
+        axes.plot(measured, [trial.prediction.step_s for trial in members], "o", ms=4, alpha=0.5, mew=0, label=model)
+    ends = [min(trial.point.step_s for trial in trials), max(trial.point.step_s for trial in trials)]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="black", alpha=0.08, lw=0)
+    axes.set(xscale="log", yscale="log", xlabel="measured step, seconds", ylabel="predicted step, seconds")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+    error = sum(trial.error for trial in trials) / len(trials)
+    axes.set_title(f"{len(trials)} rows not used in the fit, mean error {error:.1%}; band: ±10 %", fontsize=10)
+    axes.legend(frameon=False, fontsize=9)
+    figure.savefig(target, dpi=150)

@@ -22,8 +22,8 @@ def parse_overhead(text: str, devices: int) -> Overhead:
         return FREE
     if text == "elasticflow":
         return Overhead(base_s=2.0 if devices < LARGE_CLUSTER else 7.0, per_doubling_s=2.0)
-    kind, _, seconds = text.partition(":")
-    if kind == "constant":
+    name, _, seconds = text.partition(":")
+    if name == "constant":
         return Overhead(base_s=_parse_seconds(text, seconds))
     raise InputError(f"unknown overhead {text!r}; there are: {NAMES}")
 

@@ -6,11 +6,10 @@ from math import exp, log
 from statistics import NormalDist
 
 from springtide.errors import ProfileError
+from springtide.throughput.model.fitting import Z90
 from springtide.throughput.model.forms import DEFAULT_FORM, FORMS, Estimator
-from springtide.throughput.model.intervals import Z90
 from springtide.throughput.model.priors import DEFAULT_PRIOR, Prior, learn_prior
-from springtide.throughput.tables.points import Layout, Point, group_points
-from springtide.throughput.tables.samples import make_columns, make_sample
+from springtide.throughput.tables.points import Layout, Point, group_points, make_columns, make_sample
 
 FEWEST_POINTS = 2
 

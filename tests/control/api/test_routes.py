@@ -11,7 +11,8 @@ import httpx
 import pytest
 from tests.control.http_servers import OPTIONS, connect, run_server, write_project
 
-from springtide.client.client import Client, load_job
+from springtide.client.client import Client
+from springtide.client.projects import load_job
 from springtide.control.api.auth import is_own_origin
 from springtide.control.server import Server
 from springtide.control.storage.job_logs import read_log
@@ -38,12 +39,12 @@ def body(client: Client, folder: Path, **keys: Any) -> dict[str, Any]:
 
 def test_a_job_is_probed_promised_run_and_explained(client: Client, tmp_path: Path) -> None:
     answer = client.submit(write_project(tmp_path / "a", deadline="10m", name="one"))
-    assert (answer["answer"], answer["promised"], answer["schema"]) == ("admitted", True, 1)
-    assert client.why("one")["sentence"]
+    assert (answer.answer, answer.promised, answer.document["schema"]) == ("admitted", True, 1)
+    assert client.why("one").sentence
     ended = client.wait("one")
-    assert (ended["state"], ended["met"], ended["step"]) == ("succeeded", True, 100)
-    assert [event["kind"] for event in client.events("one")][-1] == "succeeded"
-    assert client.why(ended["id"])["reason"] == "finished"
+    assert (ended.state, ended.met, ended.step) == ("succeeded", True, 100)
+    assert [event.kind for event in client.events("one")][-1] == "succeeded"
+    assert client.why(ended.id).reason == "finished"
 
 
 def test_an_unknown_job_is_answered_with_202_at_once(client: Client, tmp_path: Path) -> None:
@@ -56,17 +57,17 @@ def test_an_unknown_job_is_answered_with_202_at_once(client: Client, tmp_path: P
 def test_a_plan_stores_nothing(client: Client, tmp_path: Path) -> None:
     job = write_project(tmp_path / "a", deadline="10m")
     before = len(client.jobs(all=True, limit=1000))
-    assert client.plan(write_project(tmp_path / "b", run="python train.py unseen"))["reason"] == "unknown_speed"
-    client.wait(client.submit(job)["id"])
+    assert client.plan(write_project(tmp_path / "b", run="python train.py unseen")).reason == "unknown_speed"
+    client.wait(client.submit(job).id)
     told = client.plan(job)
-    assert (told["answer"], told["shares"][0]["share"]) == ("admitted", 1)
+    assert (told.answer, told.shares[0].share) == ("admitted", 1)
     assert len(client.jobs(all=True, limit=1000)) == before + 1
 
 
 def test_names_and_unique_beginnings_find_jobs(client: Client, tmp_path: Path) -> None:
     for name in ("alpha-one", "alpha-two"):
         client.submit(write_project(tmp_path / name, name=name))
-    assert client.job("alpha-o")["name"] == "alpha-one"
+    assert client.job("alpha-o").name == "alpha-one"
     with pytest.raises(InputError, match="stands for several jobs"):
         client.job("alpha")
     with pytest.raises(InputError, match="there is no job 'omega'"):
@@ -79,11 +80,11 @@ def test_of_jobs_with_one_name_the_newest_is_shown_but_none_cancelled_by_it(
     monkeypatch.setattr(server.engine.executor, "usual", FakeJob(speeds={1: 0.01}))
     job = write_project(tmp_path, name="twin")
     first, second = client.submit(job), client.submit(job)
-    assert client.job("twin")["id"] == second["id"]
-    with pytest.raises(InputError, match=f"several jobs: twin .{second['id']}., twin .{first['id']}."):
+    assert client.job("twin").id == second.id
+    with pytest.raises(InputError, match=f"several jobs: twin .{second.id}., twin .{first.id}."):
         client.cancel("twin")
-    assert client.cancel(first["id"])["state"] == "cancelled"
-    assert client.cancel("twin")["id"] == second["id"]
+    assert client.cancel(first.id).state == "cancelled"
+    assert client.cancel("twin").id == second.id
 
 
 @pytest.mark.parametrize(
@@ -95,9 +96,9 @@ def test_of_jobs_with_one_name_the_newest_is_shown_but_none_cancelled_by_it(
     ],
 )
 def test_why_says_what_would_help(client: Client, tmp_path: Path, keys: dict[str, Any], remedy: str) -> None:
-    told = client.why(client.submit(write_project(tmp_path, **keys))["id"])
-    assert told["state"] == "declined"
-    assert remedy in told["remedy"]
+    told = client.why(client.submit(write_project(tmp_path, **keys)).id)
+    assert told.state == "declined"
+    assert remedy in told.remedy
 
 
 def test_every_route_but_healthz_needs_a_token(server: Server) -> None:
@@ -172,44 +173,44 @@ def test_the_state_directory_is_private(server: Server) -> None:
 
 
 def test_users_see_and_cancel_their_own_jobs_only(server: Server, client: Client, tmp_path: Path) -> None:
-    token = client.put_user("bob", most_active=1)["token"]
+    token = client.put_user("bob", most_active=1).token
     job = write_project(tmp_path / "b", name="bobs-job", run="python train.py 1")
     mine = client.submit(write_project(tmp_path / "a", name="admins-job"))
     with connect(server, token) as bob:
         own = bob.submit(job)
-        assert {one["user"] for one in bob.jobs(all=True)} == {"bob"}
+        assert {one.user for one in bob.jobs(all=True)} == {"bob"}
         with pytest.raises(InputError, match="there is no job"):
-            bob.cancel(mine["id"])
-        held = {device["job_name"] for device in bob.nodes()} | {str(fact) for fact in bob.why(own["id"])["facts"]}
+            bob.cancel(mine.id)
+        held = {device.job_name for device in bob.nodes()} | {str(fact) for fact in bob.why(own.id).facts}
         assert "admins-job" not in str(held)
-        assert bob.events() == [event for event in client.events() if event["job"] == own["id"]]
+        assert bob.events() == [event for event in client.events() if event.job == own.id]
         for act in (bob.users, bob.stop, lambda: bob.put_user("eve")):
             with pytest.raises(ServerError, match="no admin"):
                 act()
         with pytest.raises(InputError, match="active jobs; the limit is 1"):
             bob.submit(job)
-    assert client.cancel(own["id"])["state"] == "cancelled"
-    assert client.why(own["id"])["sentence"] == f"it was cancelled by {server.owner.name}"
+    assert client.cancel(own.id).state == "cancelled"
+    assert client.why(own.id).sentence == f"it was cancelled by {server.owner.name}"
     with pytest.raises(InputError, match="own admin rights"):
         client.put_user(server.owner.name, quota_device_s=1.0)
-    assert client.drop_user("bob") == {"schema": 1, "removed": "bob"}
+    assert client.drop_user("bob").document == {"schema": 1, "removed": "bob"}
     with connect(server, token) as bob, pytest.raises(ServerError):
         bob.jobs()
 
 
 def test_a_quota_counts_what_is_outstanding(server: Server, client: Client, tmp_path: Path) -> None:
     job = write_project(tmp_path / "a", deadline="10m", run="python train.py quota", devices=1)
-    client.wait(client.submit(job)["id"])
-    alone_s = client.plan(job)["shares"][0]["alone_s"]
-    token = client.put_user("carl", quota_device_s=1.5 * alone_s)["token"]
+    client.wait(client.submit(job).id)
+    alone_s = client.plan(job).shares[0].alone_s
+    token = client.put_user("carl", quota_device_s=1.5 * alone_s).token
     with connect(server, token) as carl:
         answers = [carl.submit(job) for _ in range(3)]
-        assert answers[0]["answer"] == "admitted"
-        assert (answers[-1]["answer"], answers[-1]["reason"]) == ("declined", "quota_exceeded")
-        assert "are left for user carl" in answers[-1]["sentence"]
+        assert answers[0].answer == "admitted"
+        assert (answers[-1].answer, answers[-1].reason) == ("declined", "quota_exceeded")
+        assert "are left for user carl" in answers[-1].sentence
         for answer in answers:
-            carl.wait(answer["id"])
-        assert carl.submit(job)["answer"] == "admitted"
+            carl.wait(answer.id)
+        assert carl.submit(job).answer == "admitted"
 
 
 def test_secrets_are_in_no_record_and_gone_at_the_end(
@@ -218,14 +219,14 @@ def test_secrets_are_in_no_record_and_gone_at_the_end(
     monkeypatch.setenv("API_KEY", "hunter2-very-secret")
     answer = client.submit(write_project(tmp_path / "a", secrets=["API_KEY"]))
     home = server.settings.home
-    path = home.secrets_file(answer["id"])
+    path = home.secrets_file(answer.id)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    client.wait(answer["id"])
+    client.wait(answer.id)
     assert not path.exists()
     for file in home.root.rglob("*"):
         if file.is_file():
             assert b"hunter2" not in file.read_bytes(), file
-    assert "hunter2" not in str(client.job(answer["id"])) + str(client.events())
+    assert "hunter2" not in str(client.job(answer.id).document) + str([event.document for event in client.events()])
 
 
 @pytest.mark.parametrize("secrets", [{"KEY": 31337}, {"KEY": "31337" * 20_000}, "31337", ["31337"]])
@@ -257,7 +258,7 @@ def test_the_limit_of_a_server_holds_above_and_below_the_usual_one(
         (tmp_path / "work" / name).write_bytes(b"x" * size)
     with run_server(tmp_path, replace(OPTIONS, archive_limit_bytes=own)) as server, connect(server) as client:
         if not message:
-            assert client.submit(job)["answer"] == "admitted"
+            assert client.submit(job).answer == "admitted"
             return
         with pytest.raises(InputError, match=message):
             client.submit(job)
@@ -267,11 +268,11 @@ def test_all_events_are_told_however_many_there_are(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("springtide.client.client.PAGE_EVENTS", 2)
-    job_id = client.wait(client.submit(write_project(tmp_path / "a"))["id"])["id"]
+    job_id = client.wait(client.submit(write_project(tmp_path / "a")).id).id
     events = client.events(job_id)
     assert len(events) > 3
-    assert [events[0]["kind"], events[-1]["kind"]] == ["submitted", "succeeded"]
-    assert client.events(job_id, events[-1]["seq"]) == []
+    assert [events[0].kind, events[-1].kind] == ["submitted", "succeeded"]
+    assert client.events(job_id, events[-1].seq) == []
 
 
 def test_too_many_changes_per_second_are_refused(tmp_path: Path) -> None:
@@ -285,13 +286,13 @@ def test_metrics_nodes_and_schema_are_served(client: Client) -> None:
     page = client.send("GET", "/metrics").text
     for name in ("springtide_jobs{", "springtide_deadline_met_total", "springtide_devices", "springtide_offers_total"):
         assert name in page
-    assert [device["type"] for device in client.nodes()] == ["fake", "fake"]
+    assert [device.device_type for device in client.nodes()] == ["fake", "fake"]
     assert client.ask("GET", "/api/v1/schema")["required"] == ["run"]
-    assert client.server()["devices"] == 2
+    assert client.server().devices == 2
 
 
 def test_logs_are_paged_tailed_and_reopened_after_rotation(server: Server, client: Client, tmp_path: Path) -> None:
-    job_id = client.wait(client.submit(write_project(tmp_path / "a"))["id"])["id"]
+    job_id = client.wait(client.submit(write_project(tmp_path / "a")).id).id
     folder = server.settings.home.logs(job_id)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "rank-0.log"
@@ -304,15 +305,15 @@ def test_logs_are_paged_tailed_and_reopened_after_rotation(server: Server, clien
     page = client.ask("GET", f"/api/v1/jobs/{job_id}/logs", params={"offset": 10**6})
     assert page["offset"] == 0
     (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\nbroken\n{"step": 2, "loss": 1.0}\n')
-    assert [entry["step"] for entry in client.metrics(job_id)] == [1, 2]
+    assert [entry.step for entry in client.metrics(job_id)] == [1, 2]
 
 
 def test_a_hundred_submissions_at_once_are_all_stored_and_answered(
     client: Client, server: Server, tmp_path: Path
 ) -> None:
     content = body(client, tmp_path / "a", deadline="50h")
-    client.wait(client.submit(tmp_path / "a" / "job.yaml", accept_offer=True)["id"])
-    client.wait(client.submit(write_project(tmp_path / "a", deadline="10m"))["id"])
+    client.wait(client.submit(tmp_path / "a" / "job.yaml", accept_offer=True).id)
+    client.wait(client.submit(write_project(tmp_path / "a", deadline="10m")).id)
     states: list[str] = []
 
     def submit() -> None:
@@ -328,7 +329,7 @@ def test_a_hundred_submissions_at_once_are_all_stored_and_answered(
     assert len(states) == 100
     assert set(states) <= {"admitted", "running"}
     for job in client.jobs(limit=1000):
-        client.cancel(job["id"])
+        client.cancel(job.id)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_type_that_is_busy_is_not_waited_for(stage: HandClockServer) -> None:
 def test_below_d2_a_job_goes_on_only_where_it_began(stage: HandClockServer) -> None:
     job = stage.submit(run="python train.py long")
     stage.pass_s(10)
-    home = stage.job(job.id).home
+    home = stage.job(job.id).first_device_type
     assert sort_types(stage, job.id) == {home: 2}
     node = stage.reconciler.platform.site.types.index(home)
     stage.reconciler.call(lambda: stage.desk.drain(f"node-{node}", 5.0))

@@ -1,5 +1,4 @@
 import io
-import os
 import tarfile
 from pathlib import Path
 
@@ -7,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from springtide.control.storage.archives import check_archive, list_files, pack, unpack
+from springtide.client.packing import pack
+from springtide.control.storage.archives import check_archive, unpack
 from springtide.errors import ArchiveError
 
 
@@ -24,51 +24,6 @@ def make_tar(member: tarfile.TarInfo, data: bytes = b"") -> bytes:
         member.size = len(data)
         tar.addfile(member, io.BytesIO(data))
     return buffer.getvalue()
-
-
-def test_equal_folders_give_equal_hashes_whatever_their_times(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write(tmp_path / name, train_dot_py="print(1)", sub__model_dot_py="x = 1")
-    os.utime(tmp_path / "a" / "train.py", (1, 1))
-    assert pack(tmp_path / "a") == pack(tmp_path / "b")
-    (tmp_path / "b" / "train.py").write_text("print(2)")
-    assert pack(tmp_path / "a").code_hash != pack(tmp_path / "b").code_hash
-
-
-def test_ignore_files_are_honoured_as_git_does(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        _dot_gitignore="*.log\n/data/\n!keep.log\n**/deep/x.txt\n",
-        _dot_springtideignore="secret.txt\n",
-        a_dot_log="",
-        keep_dot_log="",
-        data__big="",
-        sub__data__kept="",
-        secret_dot_txt="",
-        p__deep__x_dot_txt="",
-        sub___dot_gitignore="local.py\n",
-        sub__local_dot_py="",
-        local_dot_py="",
-        __pycache____m_dot_pyc="",
-    )
-    found = set(list_files(tmp_path))
-    assert found == {".gitignore", ".springtideignore", "keep.log", "sub/data/kept", "sub/.gitignore", "local.py"}
-
-
-def test_a_folder_over_the_limit_is_refused_with_its_five_largest_files(tmp_path: Path) -> None:
-    for number in range(7):
-        (tmp_path / f"f{number}").write_bytes(b"x" * 1000 * (number + 1))
-    with pytest.raises(ArchiveError, match=r"largest are: f6 .*, f5 .*, f4 .*, f3 .*, f2 .*springtideignore"):
-        pack(tmp_path, limit_bytes=10_000)
-
-
-def test_links_and_missing_folders_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "real").write_text("x")
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(ArchiveError, match="is a link"):
-        pack(tmp_path)
-    with pytest.raises(ArchiveError, match="is not a folder"):
-        pack(tmp_path / "nowhere")
 
 
 def test_unpacking_gives_back_the_files_and_happens_once(tmp_path: Path) -> None:

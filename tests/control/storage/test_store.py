@@ -124,14 +124,34 @@ def test_a_database_of_the_first_form_is_brought_up_to_date_with_its_jobs_and_sp
     plan = PlanRecord(((1.0, 2),), 5.0, 6.0)
     store.write(Batch(jobs={"id1": make_job(1, plan=plan)}, speeds={"k": SpeedRecord("k", device_type="cpu")}))
     with store.engine.begin() as connection:
-        connection.execute(text("ALTER TABLE jobs DROP COLUMN home"))
-        connection.execute(text("UPDATE jobs SET plan = json_remove(plan, '$.kind')"))
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN first_device_type"))
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN endangered"))
+        connection.execute(text("UPDATE jobs SET plan = json_remove(plan, '$.device_type')"))
         connection.execute(text("UPDATE schema_version SET version = 1"))
     store.close()
     store = Store(f"sqlite:///{path}")
     assert store.job("id1") == make_job(1, plan=plan)
     assert store.speed("k@cpu") == SpeedRecord("k@cpu", device_type="cpu")
     assert (tmp_path / f"x.db.before-{VERSION}").exists()
+
+
+def test_a_promise_in_danger_and_a_first_type_survive_from_the_second_form(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    store = Store(f"sqlite:///{path}")
+    plan = PlanRecord(((1.0, 2),), 5.0, 6.0, "t4")
+    endangered = make_job(1, promised=True, endangered=True, first_device_type="a100")
+    planned = make_job(2, promised=True, plan=plan)
+    store.write(Batch(jobs={"id1": endangered, "id2": planned}))
+    with store.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE jobs RENAME COLUMN first_device_type TO home"))
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN endangered"))
+        renamed = "json_set(json_remove(plan, '$.device_type'), '$.kind', 't4')"
+        connection.execute(text(f"UPDATE jobs SET plan = {renamed} WHERE id = 'id2'"))
+        connection.execute(text("UPDATE schema_version SET version = 2"))
+    store.close()
+    store = Store(f"sqlite:///{path}")
+    assert store.job("id1") == endangered
+    assert store.job("id2") == planned
 
 
 def test_a_backup_is_a_whole_database(store: Store, tmp_path: Path) -> None:

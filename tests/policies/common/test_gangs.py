@@ -16,7 +16,7 @@ def test_a_gang_is_the_request_or_the_nearest_share_below_it(requested: int, sha
 
 @pytest.mark.parametrize("name", RIGID)
 def test_rigid_policies_decline_what_the_cluster_cannot_hold(name: str) -> None:
-    replay = run(find_policy(name), [JobSketch(10, requested=8), JobSketch(10, requested=4)])
+    replay = run(find_policy(name).load(), [JobSketch(10, requested=8), JobSketch(10, requested=4)])
     assert replay.answers["a"].status is Status.DECLINED
     assert replay.answers["a"].reason == "exceeds_cluster"
     assert list(replay.finishes) == ["b"]
@@ -25,7 +25,7 @@ def test_rigid_policies_decline_what_the_cluster_cannot_hold(name: str) -> None:
 @pytest.mark.parametrize("name", RIGID)
 def test_rigid_policies_give_the_requested_share(name: str) -> None:
     replay = run(
-        find_policy(name), [JobSketch(4, requested=2), JobSketch(4, requested=1), JobSketch(4, 2, requested=4)]
+        find_policy(name).load(), [JobSketch(4, requested=2), JobSketch(4, requested=1), JobSketch(4, 2, requested=4)]
     )
     shares = {job: {share for _, share in changes} - {0} for job, changes in replay.changes.items()}
     assert shares == {"a": {2}, "b": {1}, "c": {4}}

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, Replay
 from tests.policies.replays import run as run_plain
 
+from springtide.control.scheduling.live_world import LiveWorld
 from springtide.core.curves import Curve
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
-from springtide.core.world import World
 from springtide.policies import Policy, decide
 from springtide.policies.easyscale.easyscale import GROWN, LIMITS, easyscale_heter, easyscale_homo
 from springtide.simulator.engine import EventLoop, Lending
@@ -76,9 +76,9 @@ def test_a_guarantee_is_not_touched_for_others() -> None:
     assert run(easyscale_homo, owed, build_job(1, 10, 4, KEEPS, 5.0)).first_start("j1") == 100.0
 
 
-def grown_world() -> World:
+def grown_world() -> LiveWorld:
     """Two jobs on the fast devices; one ends, and the other grows."""
-    world = World(CLUSTER)
+    world = LiveWorld(CLUSTER)
     for job in (build_job(0, 1000, 4, KEEPS), build_job(1, 1000, 4, KEEPS)):
         world.arrive(job, 0.0)
     world.apply(decide(easyscale_homo, 0.0, world.snapshot()), 0.0)
@@ -87,10 +87,10 @@ def grown_world() -> World:
     return world
 
 
-def slow_down(world: World, rate: float) -> None:
+def slow_down(world: LiveWorld, rate: float) -> None:
     """Let the remaining job be seen to run at this rate."""
     view = world.jobs[JobId("j0")]
-    world.jobs[view.job.id] = replace(view, progress=replace(view.progress, rate=rate))
+    world.observe(view.job.id, replace(view.progress, rate=rate), view.progress.since_s)
 
 
 def test_growth_that_did_not_help_is_returned_and_not_repeated() -> None:

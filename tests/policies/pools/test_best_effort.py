@@ -29,9 +29,9 @@ def make_guest(index: int, steps: float, workers: int = 8, level: Level = D2, he
 def hold(view: JobView, mix: Mix) -> JobView:
     """The same job on a mix, its pause over."""
     assert view.job.typed is not None
-    home = view.home or next(iter(mix), "")
+    first_device_type = view.first_device_type or next(iter(mix), "")
     progress = replace(view.progress, rate=view.job.typed.rate(mix))
-    return replace(view, progress=progress, share=sum(mix.values()), mix=mix, home=home)
+    return replace(view, progress=progress, share=sum(mix.values()), mix=mix, first_device_type=first_device_type)
 
 
 def give(*views: JobView, free: Mix = TOTALS) -> dict[str, Mix]:
@@ -112,7 +112,7 @@ def test_what_is_given_is_free_usable_and_leaves_nobody_out(
         assert sum(mix.get(device_type, 0) for mix in mixes.values()) <= count
     for view in views:
         mix, typed = mixes[view.job.id], view.job.typed
-        assert typed is not None and not typed.objection(mix, view.home)
+        assert typed is not None and not typed.objection(mix, view.first_device_type)
         assert not mix or typed.rate(mix) > 0
     if all(view.job.typed.movable for view in views if view.job.typed) and len(views) <= min(free.values()):
         assert all(mixes.values())

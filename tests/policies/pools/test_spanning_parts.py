@@ -36,7 +36,7 @@ VIEW = JobView(
     6,
     Promise(40.0, PLAN, "a100+t4"),
     mix=MIX,
-    home="a100",
+    first_device_type="a100",
 )
 
 

@@ -1,4 +1,4 @@
-"""Points files: what is read, what is refused, and with which words."""
+"""Points files and the notes beside them: what is read, what is refused, and with which words."""
 
 from pathlib import Path
 
@@ -6,7 +6,16 @@ import pytest
 from tests.throughput.made_up_points import make_points
 
 from springtide.errors import ProfileError
-from springtide.throughput.tables.points import make_layout, read_points, read_queries, write_points
+from springtide.throughput.tables.points import (
+    Notes,
+    find_notes_file,
+    make_layout,
+    read_notes,
+    read_points,
+    read_queries,
+    write_notes,
+    write_points,
+)
 
 HEADER = "model,device_type,nodes,devices,local_batch,step_s"
 
@@ -89,3 +98,31 @@ def test_a_query_needs_no_step_time(tmp_path: Path) -> None:
     queries = read_queries(write(tmp_path, "net,t4,2,8,16,mine", header=header))
     assert queries[0].layout == make_layout("net", "t4", 2, 8, 16)
     assert queries[0].cells["remark"] == "mine"
+
+
+def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
+    points = tmp_path / "net.points.csv"
+    assert write_notes(points, {"worker_batch": 32, "script_logical_workers": 8, "noise": 0.02}) == find_notes_file(
+        points
+    )
+    assert read_notes(points) == Notes(32, 8)
+
+
+def test_points_without_notes_have_empty_ones(tmp_path: Path) -> None:
+    assert read_notes(tmp_path / "imported.csv") == Notes()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "holds no notes"),
+        ('{"worker_batch": 0}', "worker_batch 0 must be a whole number"),
+        ('{"script_logical_workers": "8"}', "script_logical_workers '8' must be"),
+    ],
+)
+def test_broken_notes_are_named(tmp_path: Path, text: str, message: str) -> None:
+    points = tmp_path / "net.points.csv"
+    find_notes_file(points).write_text(text, encoding="utf-8")
+    with pytest.raises(ProfileError, match=message):
+        read_notes(points)

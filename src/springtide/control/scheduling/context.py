@@ -67,7 +67,9 @@ class Context:
 
     def speed(self, record: JobRecord) -> SpeedRecord:
         """What is known of a job's speed on the devices it holds (if they are of several types, on the first)."""
-        device_type = next(iter(self.site.count_types(record.devices)), record.home or self.site.device_types[0])
+        device_type = next(
+            iter(self.site.count_types(record.devices)), record.first_device_type or self.site.device_types[0]
+        )
         key = speeds.name_key(record.speed_key, device_type)
         known = self.book.speed(key)
         return known if known is not None else SpeedRecord(key, device_type=device_type)

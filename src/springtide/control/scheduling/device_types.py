@@ -43,8 +43,8 @@ class AskedBlend:
 
 def list_device_types(record: JobRecord, site: Inventory) -> tuple[str, ...]:
     """The types a job may run on: those it names, of those there are; below D2 the one it first ran on."""
-    if record.home and record.spec.get("determinism") != MIXING:
-        return (record.home,)
+    if record.first_device_type and record.spec.get("determinism") != MIXING:
+        return (record.first_device_type,)
     named = record.spec.get("device_types")
     if named is None:
         return site.device_types

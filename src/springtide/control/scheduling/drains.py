@@ -131,7 +131,7 @@ def review_promises(platform: Context, why: str, decide: Decide) -> None:
         if view.promise is None:
             continue
         if job_id in kept:
-            platform.world.jobs[job_id] = replace(view, promise=kept[job_id])
+            platform.world.set_promise(job_id, kept[job_id])
         else:
             endanger(platform, platform.book.jobs[job_id], f"{why}, and what is left cannot keep it")
 
@@ -147,7 +147,7 @@ def keep_promises(platform: Context, decide: Decide, now_s: float) -> dict[JobId
         answer = decision.answers.get(job_id)
         twin.apply(decision, now_s)
         if answer is None or answer.status is not Status.ADMITTED:
-            twin.jobs.pop(job_id, None)
+            twin.remove(job_id)
     return {job_id: view.promise for job_id, view in twin.jobs.items() if view.promise is not None}
 
 
@@ -155,11 +155,11 @@ def endanger(platform: Context, record: JobRecord, why: str) -> None:
     """A promise has lost its plan: the job goes before every best-effort job, and counts as missed if it is late."""
     book, now_s = platform.book, platform.clock.now_s()
     sentence = f"its promise is in danger: {why}; it goes on before all best-effort jobs"
-    book.change(record.id, plan=None)
+    book.change(record.id, plan=None, endangered=True)
     book.set_condition(record.id, "at_risk", LOST_CAPACITY, sentence)
     book.note("at_risk", sentence, record.id, cause=LOST_CAPACITY)
     world = platform.world
-    world.jobs[JobId(record.id)] = replace(world.jobs[JobId(record.id)], promise=None)
+    world.set_promise(JobId(record.id), None)
     world.revise(platform.build_job(book.jobs[record.id]), now_s)
 
 

@@ -11,7 +11,7 @@ from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.instructions import make_cancel, make_order, make_probe, make_stop
 from springtide.control.scheduling.live_world import write_plan
 from springtide.control.storage.records import JobRecord, OrderRecord, State
-from springtide.core.decisions import Answer, Decision, JobView, Status
+from springtide.core.decisions import Answer, Decision, JobView, Reason, Status
 from springtide.core.durations import show_span
 from springtide.core.job_file import JobFile
 from springtide.core.jobs import JobId
@@ -38,10 +38,16 @@ def stage_decision(platform: Context, decision: Decision, now_s: float) -> list[
                 book.change(job_id, plan=plan)
     for before, after in moved:
         if after is not before:
-            stage_devices(platform, before, after, decision.reasons.get(before.job.id, ""))
+            stage_devices(platform, before, after, tell_reason(platform, decision.reasons.get(before.job.id)))
     if decision.memory is not None:
         book.put_fact("memory", dict(decision.memory))
     return declined
+
+
+def tell_reason(platform: Context, reason: Reason | None) -> str:
+    """Why the devices of a job change, with the name of the job they change for."""
+    other = None if reason is None or reason.other is None else platform.book.jobs.get(str(reason.other))
+    return "" if reason is None else sentences.tell_reason(reason, other, platform.clock.now_s())
 
 
 def stage_answer(platform: Context, view: JobView, answer: Answer, decision: Decision) -> None:
@@ -53,8 +59,8 @@ def stage_answer(platform: Context, view: JobView, answer: Answer, decision: Dec
         promise = decision.promises.get(view.job.id)
         margin = speeds.has_margin(platform.known(record))
         plan = promise.plan if promise is not None else None
-        sentence = sentences.tell_admitted(record, plan, margin, now_s)
-        promised = sentences.is_promised(answer, record)
+        sentence = sentences.tell_admitted(record, answer, plan, margin, now_s)
+        promised = answer.promised
         expected_s = plan.finish_s if plan is not None and plan.finish_s < inf else None
         book.change(record.id, state=State.ADMITTED, promised=promised, expected_s=expected_s, predicted_s=expected_s)
         reason = "promised" if promised else "best_effort" if record.deadline_s is None else reason
@@ -86,7 +92,9 @@ def stage_devices(platform: Context, before: JobView, after: JobView, why: str) 
     record = book.change(record.id, generation=order.generation, devices=given)
     if given and not is_probe:
         first_s = platform.clock.now_s() if record.first_start_s is None else record.first_start_s
-        record = book.change(record.id, first_start_s=first_s, home=record.home or site.type_of(given[0]))
+        record = book.change(
+            record.id, first_start_s=first_s, first_device_type=record.first_device_type or site.type_of(given[0])
+        )
     platform.settle(record.id, after)
     if is_probe:
         note_probe(platform, record, given)

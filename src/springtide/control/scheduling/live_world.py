@@ -13,73 +13,98 @@ from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise,
 from springtide.core.devices import Cluster, Devices, count_devices
 from springtide.core.jobs import Job, JobId
 from springtide.core.typed_curves import Mix
-from springtide.core.world import World, reallocate
+from springtide.core.world import World, reallocate, take
 
 
 class LiveWorld(World):
     """A World that can be corrected by observation, rebuilt from records, and copied for a rehearsal."""
 
     def restore(self, view: JobView) -> None:
-        """Take in a job as it stood when the last server ended; call in arrival order."""
-        self.take(view.devices)
-        self.jobs[view.job.id] = view
+        """Add a job as it stood when the last server ended; call in arrival order."""
+        take(self._free, view.devices)
+        self._put(view)
+
+    def remove(self, job_id: JobId) -> None:
+        """Forget a job that was not admitted, if it is still there."""
+        self._jobs.pop(job_id, None)
+        self._cache = None
 
     def withdraw(self, job_id: JobId) -> None:
         """Forget an open offer, if there is one: its reservation is free again."""
-        view = self.jobs.get(job_id)
+        view = self._jobs.get(job_id)
         if view is not None and view.status is Status.OFFERED:
-            del self.jobs[job_id]
+            self.remove(job_id)
 
     def remember(self, memory: dict[str, Any]) -> None:
-        """Take over what a policy left in the store."""
-        self.memory = dict(memory)
+        """Begin with what a policy left in the store."""
+        self._memory = dict(memory)
+
+    def set_promise(self, job_id: JobId, promise: Promise | None) -> None:
+        """Put another plan behind a promise, or none: then the policy knows of no promise."""
+        self._put(replace(self._jobs[job_id], promise=promise))
+
+    def set_deadline(self, job_id: JobId, deadline_s: float) -> None:
+        """Give a job another deadline."""
+        view = self._jobs[job_id]
+        self._put(replace(view, job=replace(view.job, deadline_s=deadline_s)))
+
+    def admit(self, job_id: JobId) -> None:
+        """Make the reservation of an open offer the promise of an admitted job."""
+        self._put(replace(self._jobs[job_id], status=Status.ADMITTED, answer_by_s=inf))
+
+    def resume(self, job_id: JobId, step: int, served: float, ran_s: float) -> None:
+        """Say what a job that goes on has behind it: steps, device-seconds, seconds of running."""
+        view = self._jobs[job_id]
+        progress = replace(view.progress, work_left=max(0.0, view.job.work - step))
+        self._put(replace(view, progress=progress, served=served, ran_s=ran_s))
 
     def observe(self, job_id: JobId, progress: Progress, now_s: float) -> None:
-        """Replace what was computed of a job's progress by what was seen."""
-        view = self.jobs[job_id]
-        self.jobs[job_id] = replace(view, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s))
+        """Replace what was computed of a job's progress by what was seen.
+
+        The cache stays: progress is read from the view at each decision.
+        """
+        view = self._jobs[job_id]
+        self._jobs[job_id] = replace(view, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s))
 
     def revise(self, job: Job, now_s: float) -> None:
         """Replace what is known of a job: its work, speeds or costs. Its devices and promise stay."""
-        view = self.jobs[job.id]
+        view = self._jobs[job.id]
         left = max(0.0, view.progress.work_left_at(now_s) + job.work - view.job.work)
         rate = find_rate(job, view.share, view.mix)
         paused_until_s = max(now_s, view.progress.paused_until_s)
-        self.jobs[job.id] = replace(
-            view,
-            job=job,
-            progress=Progress(left, rate, now_s, paused_until_s),
-            served=view.served_at(now_s),
-            ran_s=view.ran_at(now_s),
-        )
-        self.cache = None
+        progress = Progress(left, rate, now_s, paused_until_s)
+        self._put(replace(view, job=job, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s)))
 
     def change_cluster(self, cluster: Cluster, held: Mapping[JobId, Devices], now_s: float) -> None:
         """Go on with other nodes; `held` says what of its devices each job keeps, under the new node numbers."""
         self.cluster = cluster
-        self.free_masks = list(cluster.full_masks)
+        self._free = list(cluster.full_masks)
         for job_id, devices in held.items():
-            view = self.jobs[job_id]
-            self.take(devices)
+            view = self._jobs[job_id]
+            take(self._free, devices)
             if count_devices(devices) == view.share:
-                self.jobs[job_id] = replace(view, devices=devices)
+                self._put(replace(view, devices=devices))
             else:
                 mix = None if view.job.typed is None else cluster.count_types(devices)
-                self.jobs[job_id] = reallocate(view, devices, now_s, mix)
-        self.cache = None
+                self._put(reallocate(view, devices, now_s, mix))
+        self._cache = None
+
+    def _put(self, view: JobView) -> None:
+        """Replace a view by one that no decision made, so the policy's cache no longer tells the truth."""
+        self._jobs[view.job.id] = view
+        self._cache = None
 
     def put_back(self, changes: Changes) -> None:
         """Tell what happened once more, because nobody has acted on it."""
-        self.finished[:0] = changes.finished
-        self.arrived[:0] = [job_id for job_id in changes.arrived if job_id in self.jobs]
+        self._finished[:0] = changes.finished
+        self._arrived[:0] = [job_id for job_id in changes.arrived if job_id in self._jobs]
 
     def copy(self) -> "LiveWorld":
         """A world that may be changed without changing this one."""
         twin = LiveWorld(self.cluster)
-        twin.jobs = dict(self.jobs)
-        twin.free_masks = list(self.free_masks)
-        twin.version = self.version
-        twin.memory, twin.cache = dict(self.memory), self.cache
+        twin._jobs = dict(self._jobs)
+        twin._free = list(self._free)
+        twin._memory, twin._cache = dict(self._memory), self._cache
         return twin
 
 
@@ -105,7 +130,7 @@ def rebuild_view(record: JobRecord, job: Job, devices: Devices, mix: Mix, now_s:
         record.ran_s,
         inf if record.first_start_s is None else record.first_start_s,
         mix if job.typed is not None else None,
-        record.home if job.typed is not None else "",
+        record.first_device_type if job.typed is not None else "",
     )
 
 

@@ -6,7 +6,6 @@ themselves, are checked once more when taken. A user has at most two jobs with o
 """
 
 from dataclasses import replace
-from math import inf
 
 from springtide.control.scheduling import effects, sentences
 from springtide.control.scheduling.context import Context
@@ -17,7 +16,7 @@ from springtide.core.durations import show_instant, show_span
 from springtide.core.jobs import JobId
 
 MOST_OPEN_OFFERS = 2  # jobs with open offers, per user
-TAKEN = Answer(Status.ADMITTED, "promised", "its reservation became a promise")
+TAKEN = Answer(Status.ADMITTED, "promised", "its reservation became a promise", promised=True)
 
 
 def propose(platform: Context, view: JobView, answer: Answer, admits: sentences.Admits) -> bool:
@@ -80,7 +79,7 @@ def confirm(platform: Context, view: JobView, promise: Promise) -> None:
     """The first offer of a job is reserved, for the deadline that the reservation can keep."""
     first = list_open(platform, view.job.id)[0]
     platform.book.put_offer(replace(first, reserved=True, deadline_s=promise.deadline_s))
-    platform.world.jobs[view.job.id] = replace(view, job=replace(view.job, deadline_s=promise.deadline_s))
+    platform.world.set_deadline(view.job.id, promise.deadline_s)
 
 
 def announce(platform: Context, job_id: str) -> bool:
@@ -106,7 +105,7 @@ def accept(platform: Context, offer: OfferRecord) -> None:
     book.change(record.id, deadline_s=offer.deadline_s, accept_offer=False, finished_s=None)
     view = world.jobs.get(job_id)
     if offer.reserved and view is not None and view.promise is not None:
-        world.jobs[job_id] = replace(view, status=Status.ADMITTED, answer_by_s=inf)
+        world.admit(job_id)
         effects.stage_answer(platform, view, TAKEN, Decision(promises={job_id: view.promise}))
         return
     world.withdraw(job_id)

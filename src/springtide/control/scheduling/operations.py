@@ -133,7 +133,14 @@ class Operations:
         self.keep_secrets(record, secrets or {})
         platform.book.jobs[job_id] = record
         platform.book.change(
-            job_id, state=State.WAITLISTED, promised=False, plan=None, missed="", finished_s=None, exit_code=None
+            job_id,
+            state=State.WAITLISTED,
+            promised=False,
+            plan=None,
+            endangered=False,
+            missed="",
+            finished_s=None,
+            exit_code=None,
         )
         late = "; its deadline has passed, so it is best effort now" if is_late else ""
         platform.book.note("resumed", f"goes on from step {step}{late}", job_id)
@@ -190,7 +197,7 @@ def forecast(reconciler: Reconciler, record: JobRecord, file: JobFile, admits: C
     plan = promise.plan if promise is not None else None
     now_s = platform.clock.now_s()
     if answer.status is Status.ADMITTED:
-        sentence = sentences.tell_admitted(record, plan, speeds.has_margin(known), now_s)
+        sentence = sentences.tell_admitted(record, answer, plan, speeds.has_margin(known), now_s)
     elif answer.status is Status.WAITLISTED:
         sentence = sentences.tell_waitlisted(answer, now_s)
     else:
@@ -259,8 +266,7 @@ def take_up(platform: Context, record: JobRecord) -> None:
     """Let the world know what a job that goes on has behind it: steps, device-seconds, seconds of running."""
     view = platform.world.jobs.get(JobId(record.id))
     if view is not None:
-        progress = replace(view.progress, work_left=max(0.0, view.job.work - record.step))
-        platform.world.jobs[view.job.id] = replace(view, progress=progress, served=record.served, ran_s=record.ran_s)
+        platform.world.resume(view.job.id, record.step, record.served, record.ran_s)
 
 
 def check_folder(job: JobFile, active: Iterable[JobRecord]) -> None:

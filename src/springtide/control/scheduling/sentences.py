@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from springtide.control.storage.records import JobRecord
-from springtide.core.decisions import Answer, Offer, Plan, Status
+from springtide.core.decisions import Answer, Cause, Offer, Plan, Reason
 from springtide.core.durations import show_instant, show_span
 from springtide.core.jobs import Job
 
@@ -42,16 +42,39 @@ def name_reason(reason: str) -> str:
     return REASONS.get(reason, reason)
 
 
-def tell_admitted(record: JobRecord, plan: Plan | None, margin: bool, now_s: float) -> str:
+def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: bool, now_s: float) -> str:
     """The sentence of an admitted job."""
     if record.deadline_s is None:
         return "admitted as best effort: it runs on devices that no promise needs"
+    if not answer.promised:
+        return f"admitted without a promise: {answer.sentence}"
     sentence = f"promised to finish by {show_instant(record.deadline_s)} (in {show_span(record.deadline_s - now_s)})"
     if plan is not None and plan.finish_s < inf:
         sentence += f"; planned to end {show_span(max(0.0, plan.finish_s - now_s))} from now"
     if margin:
         sentence += "; the plan holds 25 % more time, until one whole epoch has been seen"
     return sentence
+
+
+CAUSES = {
+    Cause.PLANNED: "its plan holds this share from now on",
+    Cause.SPARE: "nobody needs these devices now",
+    Cause.TURN: "it is its turn",
+    Cause.NEEDLESS: "it ends as soon with fewer",
+    Cause.YIELDS: "they are needed by",
+    Cause.MOVED: "it makes room on neighbouring devices for",
+}
+
+
+def tell_reason(reason: Reason, other: JobRecord | None, now_s: float) -> str:
+    """Why the devices of a job change: for itself, or for another job with its deadline."""
+    text = CAUSES[reason.cause]
+    if reason.cause not in (Cause.YIELDS, Cause.MOVED):
+        return text
+    if other is None:
+        return f"{text} another job"
+    by = "" if other.deadline_s is None else f", due in {show_span(max(0.0, other.deadline_s - now_s))}"
+    return f"{text} {other.name}{by}"
 
 
 def tell_waitlisted(answer: Answer, now_s: float) -> str:
@@ -125,8 +148,3 @@ def find_work(job: Job, now_s: float, admits: Admits) -> OfferDraft | None:
 def find_expiry_s(span_s: float) -> float:
     """How long an offer stays open: ten minutes, or a tenth of the span to its deadline if that is shorter."""
     return max(LEAST_EXPIRY_S, min(MOST_EXPIRY_S, EXPIRY_SHARE * span_s))
-
-
-def is_promised(answer: Answer, record: JobRecord) -> bool:
-    """Whether an answer is a promise: admitted, with a deadline, by a policy that promises."""
-    return answer.status is Status.ADMITTED and record.deadline_s is not None and answer.reason != "no_promise"

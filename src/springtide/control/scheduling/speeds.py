@@ -148,7 +148,7 @@ def _fit_shares(
     # scipy takes 44 MB: a server that has nothing to fit does without
     from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
     from springtide.throughput.model.priors import DEFAULT_PRIOR
-    from springtide.throughput.tables.samples import make_columns, make_sample
+    from springtide.throughput.tables.points import make_columns, make_sample
 
     measured = [Point(_lay_out(share, workers), 1.0 / rate) for share, rate in points]
     fit = FORMS[DEFAULT_FORM](make_sample(measured), DEFAULT_PRIOR)

@@ -139,9 +139,9 @@ def make_job(record: JobRecord, known: Known, site: Inventory) -> Job:
         shares = {device_type: job.shares(workers, site.cluster.total) or (1,) for device_type in site.device_types}
         typed, (curve,) = None, device_types.find_curves(job, shares, known, promised=True).values()
     work = float(count_steps(record, job, known) or speeds.GUESSED_STEPS)
-    unplanned = record.promised and record.plan is None  # missed, or in danger since devices were lost
-    if unplanned or record.missed or record.deadline_s is None:
-        deadline_s, priority = inf, MISSED_PRIORITY if unplanned or record.missed else job.priority
+    is_late = record.endangered or bool(record.missed)
+    if is_late or record.deadline_s is None:
+        deadline_s, priority = inf, MISSED_PRIORITY if is_late else job.priority
     else:
         deadline_s, priority = record.deadline_s, 0
     return Job(

@@ -3,7 +3,6 @@
 A promise counts as missed the moment its deadline passes, not when the job ends: a job that never ends is late too.
 """
 
-from dataclasses import replace
 from math import inf
 
 from springtide.control.scheduling import effects, offers, probes
@@ -63,7 +62,7 @@ def miss(platform: Context, record: JobRecord) -> bool:
     view = platform.world.jobs.get(JobId(record.id))
     if view is None:
         return False
-    platform.world.jobs[view.job.id] = replace(view, promise=None)
+    platform.world.set_promise(view.job.id, None)
     platform.world.revise(platform.build_job(platform.book.jobs[record.id]), platform.clock.now_s())
     return True
 

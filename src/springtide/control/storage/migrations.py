@@ -22,12 +22,28 @@ def create_tables(connection: Connection) -> None:
 
 def know_types(connection: Connection) -> None:
     """Step 2: where a job first ran, and speeds by device type. New databases have the column from step 1."""
-    if "home" not in {column["name"] for column in inspect(connection).get_columns("jobs")}:
+    if not {"home", "first_device_type"} & list_columns(connection):
         connection.execute(text("ALTER TABLE jobs ADD COLUMN home VARCHAR NOT NULL DEFAULT ''"))
     connection.execute(text("UPDATE speeds SET key = key || '@' || device_type"))
 
 
-STEPS: tuple[Step, ...] = (create_tables, know_types)
+def name_danger(connection: Connection) -> None:
+    """Step 3: that a promise is in danger is a fact of its own; `home` has a better name."""
+    columns = list_columns(connection)
+    if "home" in columns:
+        connection.execute(text("ALTER TABLE jobs RENAME COLUMN home TO first_device_type"))
+    if "endangered" not in columns:
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN endangered BOOLEAN NOT NULL DEFAULT false"))
+        unplanned = "promised AND missed = '' AND (plan IS NULL OR CAST(plan AS VARCHAR) = 'null')"
+        connection.execute(text(f"UPDATE jobs SET endangered = true WHERE {unplanned}"))
+
+
+def list_columns(connection: Connection) -> set[str]:
+    """The columns of the table of jobs as it is."""
+    return {column["name"] for column in inspect(connection).get_columns("jobs")}
+
+
+STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger)
 VERSION = len(STEPS)
 
 

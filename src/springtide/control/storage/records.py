@@ -5,27 +5,11 @@ All instants are platform time, in seconds since 1970.
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from springtide.core.job_states import ACTIVE, JobState
 
-class State(StrEnum):
-    """Where a job is in its life."""
-
-    PROBING = "probing"
-    WAITLISTED = "waitlisted"
-    OFFERED = "offered"
-    DECLINED = "declined"
-    ADMITTED = "admitted"
-    RUNNING = "running"
-    PAUSED = "paused"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-ACTIVE = frozenset({State.PROBING, State.WAITLISTED, State.OFFERED, State.ADMITTED, State.RUNNING, State.PAUSED})
-ENDED = frozenset(State) - ACTIVE
+State = JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +66,7 @@ class JobRecord:
     generation: int = 0
     devices: tuple[str, ...] = ()
     #: The device type it first ran on; below D2 it stays there.
-    home: str = ""
+    first_device_type: str = ""
     first_start_s: float | None = None
     finished_s: float | None = None
     exit_code: int | None = None
@@ -94,6 +78,8 @@ class JobRecord:
     served: float = 0.0
     ran_s: float = 0.0
     settled_s: float = 0.0
+    #: Whether its promise lost the devices it rested on: it goes before all best-effort jobs, without a plan.
+    endangered: bool = False
     #: Why a promise was missed; empty while it was not.
     missed: str = ""
     #: Whether the nearest offer is to be taken at once if it is declined.

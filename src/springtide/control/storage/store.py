@@ -16,7 +16,6 @@ from sqlalchemy.engine import URL, Connection, make_url
 
 from springtide.control.storage.migrations import migrate
 from springtide.control.storage.records import (
-    ACTIVE,
     Condition,
     EventRecord,
     JobOutcome,
@@ -29,6 +28,7 @@ from springtide.control.storage.records import (
     UserRecord,
 )
 from springtide.control.storage.tables import EVENTS, FACTS, JOBS, OFFERS, ORDERS, SPEEDS, USERS
+from springtide.core.job_states import ACTIVE
 
 RECENT_JOBS = 256
 FORGET_ORDER = ORDERS.delete().where(

@@ -1,6 +1,6 @@
 """The tables of the database in their newest form; how an older one gets there is in `migrations`."""
 
-from sqlalchemy import JSON, Boolean, Column, Float, Index, Integer, MetaData, String, Table
+from sqlalchemy import JSON, Boolean, Column, Float, Index, Integer, MetaData, String, Table, false
 
 METADATA = MetaData()
 
@@ -37,7 +37,7 @@ JOBS = Table(
     Column("conditions", JSON, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("devices", JSON, nullable=False),
-    Column("home", String, nullable=False, server_default=""),
+    Column("first_device_type", String, nullable=False, server_default=""),
     Column("first_start_s", Float),
     Column("finished_s", Float),
     Column("exit_code", Integer),
@@ -49,6 +49,7 @@ JOBS = Table(
     Column("ran_s", Float, nullable=False),
     Column("settled_s", Float, nullable=False),
     Column("missed", String, nullable=False),
+    Column("endangered", Boolean, nullable=False, server_default=false()),
     Column("accept_offer", Boolean, nullable=False),
     Column("expected_s", Float),
     Index("jobs_by_state", "state", "seq"),

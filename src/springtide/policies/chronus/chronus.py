@@ -33,7 +33,7 @@ from springtide.policies.common.gangs import (
 
 LEASE_S = 240.0
 ROUNDING = 1e-9  # leases
-ACCEPTED = Answer(Status.ADMITTED, "accepted", "leases for it are reserved before its deadline")
+ACCEPTED = Answer(Status.ADMITTED, "accepted", "leases for it are reserved before its deadline", promised=True)
 REFUSED = Answer(Status.ADMITTED, "no_promise", "its deadline cannot be reserved; runs on devices left over")
 
 

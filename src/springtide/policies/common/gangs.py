@@ -59,7 +59,7 @@ def list_gangs(view: JobView) -> list[Gang]:
     typed, requested = view.job.typed, view.job.requested
     if typed is None:
         return [Gang("", view.share or gang_share(view.job))]
-    only = view.home or typed.preferred
+    only = view.first_device_type or typed.preferred
     if only:
         return [Gang(only, _round_share(typed.curves[only], requested))]
     gangs = [Gang(device_type, _round_share(curve, requested)) for device_type, curve in typed.curves.items()]

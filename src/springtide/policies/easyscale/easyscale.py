@@ -38,7 +38,7 @@ def easyscale_heter(now_s: float, snapshot: Snapshot) -> Decision:
 
 def keep_one_type(view: JobView, speeds: TypedCurves) -> tuple[tuple[str, ...], bool]:
     """(types, whether several at once): the type it started on, else the preferred one, else any one."""
-    only = view.home or speeds.preferred
+    only = view.first_device_type or speeds.preferred
     return (only,) if only else speeds.types, False
 
 

@@ -30,7 +30,7 @@ def share_out(now_s: float, views: Iterable[JobView], free: Mix) -> dict[JobId, 
 
 def list_device_types(view: JobView, typed: TypedCurves) -> tuple[str, ...]:
     """The types a job may run on now; one that may not change its type keeps to the first."""
-    return (view.home,) if view.home and not typed.movable else typed.types
+    return (view.first_device_type,) if view.first_device_type and not typed.movable else typed.types
 
 
 def yield_devices(desk: DraftAllocation, device_type: str) -> None:

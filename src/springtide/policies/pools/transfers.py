@@ -79,7 +79,7 @@ def rank_donors(
             or job_id in pooled.moves
         ):
             continue
-        if view.home and not typed.movable:
+        if view.first_device_type and not typed.movable:
             continue
         work = view.progress.work_left_at(pooled.now_s)
         here = alone_cost(

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, nnls
 
-from springtide.throughput.tables.samples import Array, Columns, Sample
+from springtide.throughput.tables.points import Array, Columns, Sample
 
-Predictor = Callable[[Columns], Array]
+LogPredictor = Callable[[Columns], Array]
 
 
-def fit_pollux(sample: Sample) -> Predictor:
+def fit_pollux(sample: Sample) -> LogPredictor:
     """Pollux (OSDI 2021, 3.2): affine compute, synchronisation affine in the devices beyond two, power sum.
 
     T_sync = 0 for one device, a_r + b_r (K - 2) in one node, a_n + b_n (K - 2) across nodes;
@@ -44,7 +44,7 @@ def fit_pollux(sample: Sample) -> Predictor:
     return lambda at: predict(found, at)
 
 
-def fit_ernest(sample: Sample) -> Predictor:
+def fit_ernest(sample: Sample) -> LogPredictor:
     """Ernest (NSDI 2016): non-negative weights on 1, work per device, log devices and devices, on relative error."""
 
     def features(at: Columns) -> Array:
@@ -55,7 +55,7 @@ def fit_ernest(sample: Sample) -> Predictor:
     return lambda at: np.log(np.maximum(features(at) @ weights, 1e-12))
 
 
-def fit_nearest(sample: Sample) -> Predictor:
+def fit_nearest(sample: Sample) -> LogPredictor:
     """The step of the nearest measured layout, by distance in log nodes, devices and batch."""
     known = _place(sample.at)
 
@@ -67,7 +67,7 @@ def fit_nearest(sample: Sample) -> Predictor:
     return predict
 
 
-def fit_one_node(sample: Sample) -> Predictor:
+def fit_one_node(sample: Sample) -> LogPredictor:
     """The fullest single node at the same local batch, whatever the number of nodes."""
     single = sample.at.nodes == sample.at.nodes.min()
     fullest = sample.at.fullest[single].max()
@@ -85,7 +85,7 @@ def fit_one_node(sample: Sample) -> Predictor:
     return predict
 
 
-def fit_perfect(sample: Sample) -> Predictor:
+def fit_perfect(sample: Sample) -> LogPredictor:
     """Perfect scaling: the smallest number of devices at the same local batch."""
     rows = sample.at.devices == sample.at.devices.min()
     return lambda at: _follow_batch(sample, rows, at.batch)

@@ -1,7 +1,7 @@
 """Every form behind one interface: fit a sample, then estimate the step time of any layout with a 90 % interval.
 
 `FORMS` maps a name to its function; a new form costs one function and one line. The physical form states its own
-uncertainty (`intervals`); the baselines get the scatter of their residuals, which is all they know.
+uncertainty (`fitting`); the baselines get the scatter of their residuals, which is all they know.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,10 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from springtide.throughput.model import baselines
-from springtide.throughput.model.fitting import fit_physical
-from springtide.throughput.model.intervals import Z90, find_spread, scatter
+from springtide.throughput.model.fitting import Z90, find_spread, fit_physical, scatter
 from springtide.throughput.model.priors import Prior
-from springtide.throughput.tables.samples import Array, Columns, Sample
+from springtide.throughput.tables.points import Array, Columns, Sample
 
 # Seen when one node's data are extended to several: 27-153 % (specification 5.2), hence half to four times as slow.
 UNSEEN_NETWORK_SPREAD = 0.75
@@ -95,7 +94,7 @@ def _explain(sample: Sample, at: Columns, row: int, unseen: bool) -> str:
     return "; ".join(remarks)
 
 
-def _wrap(fit: Callable[[Sample], baselines.Predictor]) -> Callable[[Sample, Prior], Estimator]:
+def _wrap(fit: Callable[[Sample], baselines.LogPredictor]) -> Callable[[Sample, Prior], Estimator]:
     def fit_form(sample: Sample, prior: Prior) -> Estimator:
         predict = fit(sample)
         spread = scatter(sample.log_step - predict(sample.at))

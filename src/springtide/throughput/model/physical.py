@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from springtide.throughput.tables.samples import Array, Columns, Sample
+from springtide.throughput.tables.points import Array, Columns, Sample
 
 # Name -> what it is. The order is the order of the parameter vector.
 PARAMETERS = (

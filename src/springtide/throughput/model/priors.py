@@ -12,8 +12,7 @@ import numpy as np
 
 from springtide.throughput.model.fitting import PhysicalFit, fit_physical
 from springtide.throughput.model.physical import PARAMETERS
-from springtide.throughput.tables.points import Point
-from springtide.throughput.tables.samples import Array, make_sample, thin_sample
+from springtide.throughput.tables.points import Array, Point, make_sample, thin_sample
 
 ROUNDS = 3
 MOST_POINTS = 400  # of one model; more teach nothing about ratios

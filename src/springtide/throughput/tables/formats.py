@@ -3,13 +3,13 @@
 An importer only translates. ElasticFlow's tables were measured at the best placement: devices fill whole nodes.
 """
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
 from springtide.errors import ProfileError
+from springtide.throughput.tables.csv_rows import read_rows
 from springtide.throughput.tables.points import Point, make_layout
 from springtide.throughput.tables.profiles import read_table
 
@@ -48,7 +48,7 @@ def read_elasticflow(path: Path, source: TableFormat) -> Iterator[Point]:
 def read_pollux(path: Path, source: TableFormat) -> Iterator[Point]:
     """Points of `<model>-placements.csv` (digits: devices on each node) or `<model>-scalability.csv`."""
     model = path.stem.rsplit("-", 1)[0]
-    for where, row in _read_rows(path):
+    for where, row in read_rows(path):
         try:
             nodes, devices, fullest = _read_place(row)
             layout = make_layout(model, source.device_type, nodes, devices, float(row["local_bsz"]), fullest)
@@ -63,15 +63,6 @@ def _read_place(row: Mapping[str, str]) -> tuple[int, int, int]:
         return len(counts), sum(counts), max(counts)
     nodes, devices = int(row["num_nodes"]), int(row["num_replicas"])
     return nodes, devices, ceil(devices / nodes)
-
-
-def _read_rows(path: Path) -> Iterable[tuple[str, Mapping[str, str]]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            rows = list(csv.DictReader(lines))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ProfileError(f"{path}: cannot be read ({error})") from None
-    return [(f"{path}, line {number}", row) for number, row in enumerate(rows, start=2)]
 
 
 def _describe_pollux() -> str:

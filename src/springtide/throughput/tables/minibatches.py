@@ -13,6 +13,7 @@ from pathlib import Path
 
 from springtide.errors import ProfileError
 from springtide.throughput.heterogeneous import UNLIMITED, DeviceSpeed
+from springtide.throughput.tables.csv_rows import read_rows
 
 COLUMNS = ("application", "batch_per_worker", "device_type", "seconds_per_minibatch")
 MEMORY_COLUMN = "most_workers"
@@ -67,23 +68,20 @@ def _has_header(path: Path) -> bool:
 
 def read_minibatches(path: Path, time_scale: float = 1.0) -> Minibatches:
     """The table of one file, every number of seconds multiplied by `time_scale`."""
-    with path.open(newline="", encoding="utf-8-sig") as lines:
-        reader = csv.DictReader(lines, skipinitialspace=True)
-        rows = [(reader.line_num, row) for row in reader]
     table: dict[tuple[str, int], dict[str, DeviceSpeed | None]] = {}
-    for line, row in rows:
-        application, device_type, batch, speed = _read_row(f"profile {path}, line {line}", row, time_scale)
+    for where, row in read_rows(path, COLUMNS, what="profile"):
+        application, device_type, batch, speed = _read_row(where, row, time_scale)
         table.setdefault((application, batch), {})[device_type] = speed
     if not table:
         raise ProfileError(f"profile {path} holds no row; it needs at least one below its header")
     return Minibatches(str(path), table)
 
 
-def _read_row(where: str, row: Mapping[str, str | None], time_scale: float) -> tuple[str, str, int, DeviceSpeed | None]:
-    application, batch, device_type, seconds = ((row[column] or "").strip() for column in COLUMNS)
+def _read_row(where: str, row: Mapping[str, str], time_scale: float) -> tuple[str, str, int, DeviceSpeed | None]:
+    application, batch, device_type, seconds = (row[column] for column in COLUMNS)
     if not application or not device_type:
         raise ProfileError(f"{where}: application {application!r} and device_type {device_type!r} must both be named")
-    workers = (row.get(MEMORY_COLUMN) or "").strip()
+    workers = row.get(MEMORY_COLUMN, "")
     most = int(_read_positive(where, MEMORY_COLUMN, workers)) if workers else UNLIMITED
     size = int(_read_positive(where, COLUMNS[1], batch))
     if not seconds:

@@ -1,22 +1,34 @@
-"""Measured points: the step time of one model in one layout, read from CSV and checked row by row.
+"""Measured points: the step time of one model in one layout, read from CSV, checked row by row, given as columns.
 
 A file has the columns `model,device_type,nodes,devices,local_batch,step_s` and optionally `max_per_node` (devices on
 the fullest node) and `sync_s`. A query file is the same without `step_s`. What cannot be right is refused here, with
 its row and the rule; what is merely noisy is left to the fit, which is robust. Nothing is fitted here.
+
+Beside `x.points.csv` may lie `x.points.json`, the notes of `springtide profile`: sizes, transport, noise; no times.
+Planning reads from them what a job's file need not repeat.
 """
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from springtide.errors import ProfileError
+from springtide.throughput.tables.csv_rows import read_rows
 
 LAYOUT_COLUMNS = ("model", "device_type", "nodes", "devices", "local_batch")
 POINT_COLUMNS = (*LAYOUT_COLUMNS, "step_s")
 OPTIONAL_COLUMNS = ("max_per_node", "sync_s")
+SUFFIX = ".points.csv"
+
+Array = NDArray[np.float64]
 
 LONGEST_STEP_S = 3600.0
 # Repeats of one configuration on real clusters differ by 11 % at the 90th percentile; a factor of three is no noise.
@@ -62,7 +74,7 @@ class Query:
 
 def read_points(path: Path) -> list[Point]:
     """The points of a file, each checked alone and against the others of its model."""
-    points = [_read_point(where, cells) for where, cells in _read_rows(path, POINT_COLUMNS)]
+    points = [_read_point(where, cells) for where, cells in read_rows(path, POINT_COLUMNS)]
     if not points:
         raise ProfileError(f"{path}: holds no points; give at least two rows under the header")
     check_points(points, str(path))
@@ -71,7 +83,7 @@ def read_points(path: Path) -> list[Point]:
 
 def read_queries(path: Path) -> list[Query]:
     """The layouts a query file asks for, in its order."""
-    queries = [Query(_read_layout(where, cells), cells) for where, cells in _read_rows(path, LAYOUT_COLUMNS)]
+    queries = [Query(_read_layout(where, cells), cells) for where, cells in read_rows(path, LAYOUT_COLUMNS)]
     if not queries:
         raise ProfileError(f"{path}: asks for nothing; give at least one row under the header")
     return queries
@@ -156,24 +168,6 @@ def _check_batch_unit(lines: Sequence[Line], origin: str) -> None:
                 )
 
 
-def _read_rows(path: Path, needed: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines)
-            header = [name.strip() for name in reader.fieldnames or ()]
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ProfileError(f"{path}: cannot be read ({error})") from None
-    missing = [name for name in needed if name not in header]
-    if missing:
-        raise ProfileError(f"{path}, line 1: missing column {', '.join(missing)}; needed are {','.join(needed)}")
-    return [(f"{path}, line {number}", _clean_row(row)) for number, row in enumerate(rows, start=2)]
-
-
-def _clean_row(row: Mapping[str | None, str | list[str] | None]) -> dict[str, str]:
-    return {name.strip(): value.strip() for name, value in row.items() if name and isinstance(value, str)}
-
-
 def _read_point(where: str, cells: Mapping[str, str]) -> Point:
     layout = _read_layout(where, cells)
     step_s = _read_number(where, "step_s", cells.get("step_s", ""))
@@ -215,4 +209,97 @@ def _read_number(where: str, name: str, text: str, zero: bool = False) -> float:
         raise ProfileError(f"{where}: {name} {text!r} is not a number") from None
     if not isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ProfileError(f"{where}: {name} {text!r} must be a positive number")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Layouts of one model and device type, one entry per layout in each column."""
+
+    nodes: Array
+    devices: Array
+    fullest: Array  # devices on the fullest node
+    batch: Array  # samples per device
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Measured layouts with the logarithm of their step seconds and their weights."""
+
+    at: Columns
+    log_step: Array
+    weight: Array
+
+    def __len__(self) -> int:
+        return len(self.log_step)
+
+
+def make_columns(layouts: Iterable[Layout]) -> Columns:
+    """These layouts as columns."""
+    rows = [(at.nodes, at.devices, at.max_per_node, at.local_batch) for at in layouts]
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), 4)
+    return Columns(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+
+
+def make_sample(points: Sequence[Point]) -> Sample:
+    """These points as a sample."""
+    steps = np.log(np.array([point.step_s for point in points], dtype=np.float64))
+    weights = np.array([point.weight for point in points], dtype=np.float64)
+    return Sample(make_columns(point.layout for point in points), steps, weights)
+
+
+def thin_sample(points: Sequence[Point], most: int) -> list[Point]:
+    """At most `most` of the points, evenly over their order, so that large tables cost no more than they teach."""
+    if len(points) <= most:
+        return list(points)
+    return [points[int(i)] for i in np.linspace(0, len(points) - 1, most).round()]
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Of a profiled script: samples per step of one logical worker, how many it has, and all its global steps.
+
+    None is not noted; the steps are those of these workers at this batch.
+    """
+
+    worker_batch: int | None = None
+    logical_workers: int | None = None
+    steps: int | None = None
+
+
+def find_notes_file(points: Path) -> Path:
+    """Where the notes of a points file are."""
+    return points.with_suffix(".json")
+
+
+def write_notes(points: Path, notes: Mapping[str, Any]) -> Path:
+    """Write notes beside a points file; returns where."""
+    target = find_notes_file(points)
+    target.write_text(json.dumps({"schema": 1, **notes}, indent=2) + "\n", encoding="utf-8")
+    return target
+
+
+def read_notes(points: Path) -> Notes:
+    """The notes beside a points file; empty where there are none, as for a table that was imported."""
+    path = find_notes_file(points)
+    if not path.is_file():
+        return Notes()
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"{path}: cannot be read ({error}); profile the script again, or remove it") from None
+    if not isinstance(told, dict):
+        raise ProfileError(f"{path}: holds no notes of a profile; profile the script again, or remove it")
+    return Notes(
+        *(_read_noted(path, told, name) for name in ("worker_batch", "script_logical_workers", "script_steps"))
+    )
+
+
+def _read_noted(path: Path, told: Mapping[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ProfileError(f"{path}: {name} {value!r} must be a whole number of at least 1")
     return value

@@ -20,7 +20,7 @@ BATCH_COLUMN = "global_batch_size"
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """The curves of one kind of device by (model, global batch), and where they came from."""
+    """The curves of one device type by (model, global batch), and where they came from."""
 
     origin: str
     curves: Mapping[tuple[str, int], Curve]

@@ -1,0 +1,243 @@
+"""`springtide ps`, `status`, `why`, `events` and `top`: the verbs that show jobs and change nothing."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import typer
+
+from springtide.cli.connections import choose_job, connect
+from springtide.cli.outputs import (
+    OUTPUT,
+    OutputOption,
+    count_devices,
+    list_rent,
+    print_rich,
+    print_table,
+    show_seconds,
+    show_time,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, WhyInfo
+
+HEADINGS = ("ID", "NAME", "STATE", "DEVICES", "STEP", "DEADLINE", "EXPECTED", "SLACK", "NOTES")
+FOLLOW_S = 0.5
+MOST_NAMES = 1000
+JOB = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.")
+
+
+def ps(
+    everything: bool = typer.Option(False, "-a", "--all", help="Also jobs that have ended."),
+    limit: int = typer.Option(100, min=1, max=1000, help="At most so many."),
+    output: OutputOption = OUTPUT,
+) -> None:
+    """List jobs, newest first: the active ones, or with --all every one.
+
+    Example:
+
+      springtide ps --all
+    """
+    with connect() as client:
+        jobs = client.jobs(everything, limit)
+    if not output.write({"schema": 1, "jobs": [job.document for job in jobs]}):
+        print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")
+
+
+def show_row(job: "JobInfo") -> tuple[str, ...]:
+    """A job as one line."""
+    return (
+        job.id,
+        job.name,
+        job.state,
+        str(job.share),
+        f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),
+        show_deadline(job),
+        show_expected(job),
+        show_slack(job),
+        ", ".join(list_notes(job)),
+    )
+
+
+def show_deadline(job: "JobInfo") -> str:
+    """The deadline as a span from now, or when there is none."""
+    if job.best_effort:
+        return "best effort"
+    return show_time(job.deadline) if job.finished_at else show_from_now(job.deadline_in_s)
+
+
+def show_from_now(seconds: float | None) -> str:
+    """How far ahead or back a moment lies."""
+    if seconds is None:
+        return "-"
+    return f"in {show_seconds(seconds)}" if seconds >= 0 else f"{show_seconds(-seconds)} ago"
+
+
+def show_expected(job: "JobInfo") -> str:
+    """When a job is expected to end; nobody can say of one that has ended, or is behind what was expected of it."""
+    expected_s = job.predicted_finish_in_s
+    is_open = job.finished_at is None and expected_s is not None and expected_s >= 0
+    return show_from_now(expected_s) if is_open else "-"
+
+
+def show_slack(job: "JobInfo") -> str:
+    """Time between the end, expected or actual, and the deadline; a job that was declined has none."""
+    return "-" if job.state in ("declined", "offered") else show_seconds(job.slack_s)
+
+
+def list_notes(job: "JobInfo") -> list[str]:
+    """What is worth knowing at a glance."""
+    notes = [str(condition.kind) for condition in job.conditions]
+    notes += ["late"] if job.missed else ["in time"] if job.met else []
+    notes += [f"{job.faults} fault{'s' if job.faults != 1 else ''}"] if job.faults else []
+    return notes + ([job.reason] if job.state in ("declined", "offered", "failed", "paused") else [])
+
+
+def status(job: str = JOB, output: OutputOption = OUTPUT) -> None:
+    """Show one job: its answer, progress, plan, conditions and offers.
+
+    Example:
+
+      springtide status digits-cnn
+    """
+    with connect() as client:
+        found = client.job(choose_job(client, job))
+    if not output.write(found.document):
+        print_job(found)
+
+
+def print_job(job: "JobInfo") -> None:
+    """A job as a list of facts."""
+    print(f"{job.name} ({job.id}) of {job.user}: {job.state}")
+    print(f"  {job.sentence}")
+    facts = {
+        "progress": f"step {job.step}" + (f" of {job.total_steps}" if job.total_steps else ""),
+        "devices": ", ".join(job.devices) or "none now",
+        "deadline": "none: best effort" if job.best_effort else show_time(job.deadline),
+        "expected": show_time(job.predicted_finish),
+        "slack": show_slack(job),
+        "finished": show_time(job.finished_at),
+        "rescales": f"{job.rescales} (paused {show_seconds(job.pause_s)} in all)",
+        "faults": f"{job.faults} ({job.lost_steps} steps done twice)",
+        "used": f"{job.device_s:.1f} device-seconds",
+        "files": find_files(job.id),
+    }
+    for name, value in facts.items():
+        print(f"  {name:<10} {value}")
+    for segment in job.plan:
+        print(f"  plan       from {show_time(segment.start)}: {count_devices(segment.share)}")
+    for condition in job.conditions:
+        print(f"  {condition.kind}: {condition.sentence}")
+    for offer in job.offers:
+        print(f"  offer {offer.id} ({offer.state}): {offer.sentence}")
+    for line in list_rent(job.rent):
+        print(f"  {line}")
+
+
+def find_files(job_id: str) -> str:
+    """Where a job's checkpoints, output and logs lie, if they lie on this machine."""
+    from springtide.control.storage.state_dir import find_home
+
+    folder = find_home().job_folder(job_id)
+    return str(folder) if folder.is_dir() else "on the server's machine"
+
+
+def why(job: str = JOB, output: OutputOption = OUTPUT) -> None:
+    """Say why a job is where it is: waiting, running, in danger, declined or ended.
+
+    Example:
+
+      springtide why digits-cnn
+    """
+    with connect() as client:
+        told = client.why(choose_job(client, job))
+    if not output.write(told.document):
+        print_explanation(told)
+
+
+def print_explanation(told: "WhyInfo") -> None:
+    """The sentence, the facts behind it, and what to do."""
+    reason = f", {told.reason}" if told.reason not in ("", told.state) else ""
+    print(f"{told.name} ({told.state}{reason}): {told.sentence}")
+    for fact in (*told.facts, *list_rent(told.rent)):
+        print(f"  - {fact}")
+    if told.remedy:
+        print(f"  try: {told.remedy}")
+
+
+def events(
+    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or the beginning of one. Default: all jobs."),
+    follow: bool = typer.Option(False, "-f", "--follow", help="Go on until Ctrl-C."),
+    output: OutputOption = OUTPUT,
+) -> None:
+    """Show decisions, rescales and faults, oldest first.
+
+    Example:
+
+      springtide events digits-cnn
+    """
+    with connect() as client:
+        events = client.events(job)
+        if output.write({"schema": 1, "events": [one.document for one in events]}):
+            return
+        names = {found.id: found.name for found in client.jobs(all=True, limit=MOST_NAMES)}
+        rows = ((show_time(one.at), find_name(one, names), one.kind, one.sentence) for one in events)
+        print_table(("AT", "JOB", "EVENT", "WHAT HAPPENED"), rows, "nothing has happened yet")
+        last = events[-1].seq if events else 0
+        while follow:
+            time.sleep(FOLLOW_S)
+            for one in client.events(job, last):
+                print(f"{show_time(one.at)} {find_name(one, names)} {one.kind}: {one.sentence}", flush=True)
+                last = one.seq
+
+
+def find_name(event: "EventInfo", names: Mapping[str, str]) -> str:
+    """The name of the job that an event is about, its id where the name is not known, or a dash."""
+    return "-" if event.job is None else names.get(event.job, event.job)
+
+
+def top(
+    every: float = typer.Option(1.0, min=0.1, help="Seconds between looks."),
+    once: bool = typer.Option(False, "--once", help="Look once and end; also where stdout is no terminal."),
+    output: OutputOption = OUTPUT,
+) -> None:
+    """Watch jobs and devices until Ctrl-C.
+
+    Example:
+
+      springtide top
+    """
+    from rich.live import Live
+
+    with connect() as client:
+        jobs, devices = client.jobs(), client.nodes()
+        if output.write(
+            {"schema": 1, "jobs": [one.document for one in jobs], "devices": [one.document for one in devices]}
+        ):
+            return
+        if once or not sys.stdout.isatty():
+            print_rich(draw_jobs(jobs, devices))
+            return
+        with Live(draw_jobs(jobs, devices), refresh_per_second=4) as live:
+            while True:
+                time.sleep(every)
+                live.update(draw_jobs(client.jobs(), client.nodes()))
+
+
+def draw_jobs(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> "Group":
+    """Devices as a line of who holds them, then the jobs."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    held = sum(device.job_name is not None for device in devices)
+    line = Text(f"{held} of {len(devices)} devices held: ")
+    for device in devices:
+        line.append(f"[{device.job_name or ' '}]", style="green" if device.job_name else "dim")
+    table = Table(*HEADINGS, box=None, header_style="bold", pad_edge=False)
+    for job in jobs:
+        table.add_row(*show_row(job))
+    return Group(line, table)

@@ -1,0 +1,51 @@
+"""A job on its way to a server: the job file, the folder of its code, its archive and the values of its secrets."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from springtide.client.packing import pack
+from springtide.core.archive_format import LIMIT_BYTES, Archive
+from springtide.core.job_file import JobFile, check_job, read_job_file
+from springtide.errors import JobError
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A job with the absolute folder of its code, and the file it came from."""
+
+    job: JobFile
+    workdir: Path
+    file: Path | None = None
+
+    def pack(self, limit_bytes: int = LIMIT_BYTES) -> Archive:
+        """The archive of the code."""
+        return pack(self.workdir, limit_bytes, self.file)
+
+
+#: What can be submitted: a job file or its path, the same as a dict, or a project.
+JobSource = Project | JobFile | Path | str | dict[str, Any]
+
+
+def load_job(job: JobSource, **changes: Any) -> Project:
+    """A job and its code; a relative `workdir` counts from the job file, or from here. `changes` win unless None."""
+    if isinstance(job, Project):
+        return job
+    if isinstance(job, Path | str):
+        path = Path(job).resolve()
+        file, base = read_job_file(Path(job)), path.parent
+    else:
+        path, file, base = None, check_job(job, "job") if isinstance(job, dict) else job, Path.cwd()
+    told = {key: value for key, value in changes.items() if value is not None}
+    if told:
+        file = check_job(file.model_dump(exclude_defaults=True) | told, str(job))
+    return Project(file, (base / file.workdir).resolve(), path)
+
+
+def read_secrets(file: JobFile) -> dict[str, str]:
+    """The values of a job's secrets, from this process's environment."""
+    missing = [name for name in file.secrets if name not in os.environ]
+    if missing:
+        raise JobError(f"secret {missing[0]} is not set in your environment; export it, then submit again")
+    return {name: os.environ[name] for name in file.secrets}

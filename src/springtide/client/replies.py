@@ -1,0 +1,289 @@
+"""What a server replies, as frozen values: made from the JSON documents of the API here and nowhere else.
+
+Instants are datetimes in UTC, states are enums, lists are tuples. Fields that a newer server adds are ignored; the
+document as it came stays in `.document`. Nothing here talks to a server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from datetime import datetime
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
+
+from springtide.core.job_states import ENDED, JobCondition, JobState
+from springtide.errors import ServerError
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A document, and as attributes the fields of it that are known."""
+
+    document: Document = field(repr=False, compare=False)
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """The value of a document; a field that is missing, or a state that is unknown, is the server's fault."""
+        types = read_types(cls)  # type: ignore[arg-type]  # mypy: type[Self] is not Hashable
+        values = {one.name: find_value(one, types[one.name], document) for one in fields(cls) if one.name in types}
+        return cls(document, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionInfo(Reply):
+    """Something that is so beside a job's state, since when and why; a kind that is not known yet stays a text."""
+
+    kind: JobCondition | str
+    reason: str
+    sentence: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo(Reply):
+    """A part of a plan: from an instant on, so many devices."""
+
+    start: datetime = field(metadata={"key": "from"})
+    start_in_s: float = field(metadata={"key": "from_in_s"})
+    share: int
+
+
+@dataclass(frozen=True, slots=True)
+class OfferInfo(Reply):
+    """What would be accepted instead: by `kind` a later deadline, or fewer steps. In a plan it has no id yet."""
+
+    kind: str
+    deadline: datetime
+    deadline_in_s: float
+    steps: int | None
+    id: str = ""
+    state: str = ""
+    expires_at: datetime | None = None
+    reserved: bool = False
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RentInfo(Reply):
+    """What renting would cost a declined job: `offer`, `none`, `unknown`, or `working` while that is being found."""
+
+    state: str
+    sentence: str
+    prices: str = ""
+    plan: Document | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo(Reply):
+    """A job: what was asked, what was answered, where it stands."""
+
+    id: str
+    name: str
+    user: str
+    state: JobState
+    answer: str
+    reason: str
+    sentence: str
+    submitted_at: datetime
+    answered_at: datetime | None
+    answer_by: datetime | None
+    #: None: best effort.
+    deadline: datetime | None
+    deadline_in_s: float | None
+    best_effort: bool
+    promised: bool
+    promised_finish: datetime | None
+    predicted_finish: datetime | None
+    predicted_finish_in_s: float | None
+    #: Between the expected or actual end and the deadline.
+    slack_s: float | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    #: Whether the promise was kept; None while that is open, or where nothing was promised.
+    met: bool | None
+    #: Why a promise was missed.
+    missed: str | None
+    step: int
+    total_steps: int | None
+    logical_workers: int | None
+    share: int
+    devices: tuple[str, ...]
+    rescales: int
+    faults: int
+    pause_s: float
+    lost_steps: int
+    device_s: float
+    exit_code: int | None
+    conditions: tuple[ConditionInfo, ...]
+    plan: tuple[SegmentInfo, ...]
+    offers: tuple[OfferInfo, ...]
+    rent: RentInfo | None
+    code_hash: str
+    #: The job file as it was submitted.
+    spec: Document
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it by itself."""
+        return self.state in ENDED
+
+    @property
+    def open_offers(self) -> tuple[OfferInfo, ...]:
+        """The offers that can be accepted."""
+        return tuple(offer for offer in self.offers if offer.state == "open")
+
+
+@dataclass(frozen=True, slots=True)
+class WhyInfo(Reply):
+    """Why a job is where it is: a reason code, a sentence, the facts behind it, and what can be done."""
+
+    job: str
+    name: str
+    state: JobState
+    reason: str
+    sentence: str
+    remedy: str
+    facts: tuple[str, ...]
+    rent: RentInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventInfo(Reply):
+    """Something that happened, to a job or (`job` is None) to the platform."""
+
+    seq: int
+    at: datetime
+    at_s: float
+    kind: str
+    job: str | None
+    sentence: str
+    data: Document
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsInfo(Reply):
+    """What `run.log` recorded at a step."""
+
+    step: int
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareInfo(Reply):
+    """How a job would do on so many devices: as measured, as planned with, and how long it takes alone."""
+
+    share: int
+    steps_per_s: float
+    planned_steps_per_s: float
+    alone_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInfo(Reply):
+    """What a submission would be told now; `probe` is the job that measures unknown code, if one does."""
+
+    answer: str
+    reason: str
+    sentence: str
+    deadline: datetime | None
+    predicted_finish: datetime | None
+    predicted_finish_in_s: float | None
+    total_steps: int | None
+    cost_usd: float | None
+    shares: tuple[ShareInfo, ...]
+    plan: tuple[SegmentInfo, ...]
+    offers: tuple[OfferInfo, ...]
+    probe: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo(Reply):
+    """A device, the state of its node, and the job that holds it."""
+
+    name: str
+    node: str
+    state: str
+    device_type: str = field(metadata={"key": "type"})
+    job: str | None
+    job_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo(Reply):
+    """A node whose state was changed."""
+
+    node: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo(Reply):
+    """What a server is, and how many jobs of which state it holds."""
+
+    version: str
+    policy: str
+    archive_limit_bytes: int
+    devices: int
+    device_type: str
+    jobs: dict[str, int]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo(Reply):
+    """A user and their limits; the token of a new one, this once."""
+
+    name: str
+    admin: bool
+    quota_device_s: float | None
+    most_active: int | None
+    run_as: str | None
+    token: str | None = field(default=None, repr=False)
+
+
+@cache
+def read_types(reply: Any) -> Mapping[str, Any]:
+    """The types of a reply's own fields, by name."""
+    return {name: wanted for name, wanted in get_type_hints(reply).items() if name != "document"}
+
+
+def find_value(place: "Field[Any]", wanted: Any, document: Document) -> Any:
+    """The value of one field; its default where the document has none."""
+    key = place.metadata.get("key", place.name)
+    if key in document:
+        return convert(document[key], wanted)
+    if place.default is not MISSING:
+        return place.default
+    if place.default_factory is not MISSING:
+        return place.default_factory()
+    raise ServerError(f"the server's reply has no {key!r}; is it a springtide server of this version or a later one?")
+
+
+def convert(value: Any, wanted: Any) -> Any:
+    """A value of a JSON document as the type that a field wants."""
+    if get_origin(wanted) is UnionType:
+        first, other = get_args(wanted)
+        if value is None or (other is str and value not in set(first)):
+            return value
+        return convert(value, first)
+    if get_origin(wanted) is tuple:
+        return tuple(convert(item, get_args(wanted)[0]) for item in value)
+    if wanted is datetime:
+        return datetime.fromisoformat(value)
+    if isinstance(wanted, type) and issubclass(wanted, Reply):
+        return wanted.read(value)
+    if isinstance(wanted, type) and issubclass(wanted, Enum):
+        return find_member(wanted, value)
+    return value
+
+
+def find_member(choices: type[Enum], value: str) -> Enum:
+    """The member of an enum that a document names."""
+    try:
+        return choices(value)
+    except ValueError:
+        known = ", ".join(str(one) for one in choices)
+        raise ServerError(f"the server says {value!r}, this version knows {known}; install the server's") from None

@@ -1,0 +1,58 @@
+"""The client as the README uses it, against a server in this process; its routes are tested with the API."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.control.http_servers import connect, run_server, write_project
+
+from springtide.client.client import Client, find_error
+from springtide.core.job_states import JobState
+from springtide.errors import ArchiveError, InputError, JobError, ServerError, SpringtideError
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with run_server(tmp_path) as server, connect(server) as client:
+        yield client
+
+
+def test_a_job_is_followed_by_what_the_client_said_of_it(client: Client, tmp_path: Path) -> None:
+    job = client.submit(write_project(tmp_path / "a", deadline="10m"))
+    assert job.answer == "admitted" and job.promised
+    ended = client.wait(job)
+    assert ended.met and ended.ended and ended.finished_at is not None
+    assert ended.deadline is not None and ended.finished_at < ended.deadline
+    assert client.why(job).state is JobState.SUCCEEDED
+    assert [event.kind for event in client.events(job)][-1] == "succeeded"
+    assert {device.device_type for device in client.nodes()} == {"fake"}
+    assert client.plan(write_project(tmp_path / "a", deadline="20m")).answer == "admitted"
+
+
+def test_the_probe_of_unknown_code_is_told(client: Client, tmp_path: Path) -> None:
+    seen: list[JobState] = []
+    client.submit(write_project(tmp_path / "a", deadline="10m"), on_probe=lambda job: seen.append(job.state))
+    assert seen == [JobState.PROBING]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        (422, "job", JobError),
+        (422, "archive", ArchiveError),
+        (404, "missing", InputError),
+        (422, "springtide", InputError),
+        (401, "unauthorised", ServerError),
+        (500, "internal", SpringtideError),
+    ],
+)
+def test_an_error_document_is_the_exception_it_was(status: int, reason: str, expected: type[Exception]) -> None:
+    error = find_error(httpx.Response(status, json={"error": {"reason": reason, "sentence": "so it is"}}))
+    assert (type(error), str(error)) == (expected, "so it is")
+
+
+def test_something_else_at_the_address_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "send", lambda *_, **__: httpx.Response(200, text="<html>hello"))
+    with pytest.raises(ServerError, match="no springtide server: <html>hello"):
+        client.server()

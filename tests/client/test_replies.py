@@ -1,0 +1,50 @@
+from datetime import UTC, datetime
+
+import pytest
+from tests.client.made_up_replies import make_job
+
+from springtide.client.replies import ConditionInfo, DeviceInfo, JobInfo, OfferInfo
+from springtide.core.job_states import JobCondition, JobState
+from springtide.errors import ServerError
+
+AT = "2026-11-16T09:00:00Z"
+
+
+def test_times_states_and_lists_become_what_they_are() -> None:
+    condition = {"kind": "at_risk", "reason": "slow", "sentence": "it is slow", "since": AT}
+    segment = {"from": AT, "from_in_s": 5.0, "share": 2}
+    job = make_job(deadline=AT, devices=["cpu:0", "cpu:1"], conditions=[condition], plan=[segment], state="paused")
+    assert job.state is JobState.PAUSED and not job.ended
+    assert job.deadline == datetime(2026, 11, 16, 9, tzinfo=UTC)
+    assert job.devices == ("cpu:0", "cpu:1")
+    assert (job.conditions[0].kind, job.conditions[0].since) == (JobCondition.AT_RISK, job.deadline)
+    assert (job.plan[0].start, job.plan[0].start_in_s, job.plan[0].share) == (job.deadline, 5.0, 2)
+    assert (job.started_at, job.rent, job.met) == (None, None, None)
+
+
+def test_fields_and_conditions_of_a_newer_server_are_taken_and_the_document_stays_whole() -> None:
+    job = make_job(mood="sunny")
+    assert job.document["mood"] == "sunny"
+    assert job == make_job(), "what is not known makes no difference"
+    told = {"kind": "haunted", "reason": "", "sentence": "", "since": AT, "by": "a ghost"}
+    assert ConditionInfo.read(told).kind == "haunted"
+
+
+def test_offers_of_a_plan_have_no_id() -> None:
+    offer = OfferInfo.read({"kind": "deadline", "deadline": AT, "deadline_in_s": 60.0, "steps": None})
+    assert (offer.id, offer.state, offer.steps) == ("", "", None)
+
+
+def test_a_reply_that_is_no_reply_of_ours_is_the_servers_fault() -> None:
+    with pytest.raises(ServerError, match="has no 'node'"):
+        DeviceInfo.read({"name": "cpu:0"})
+    with pytest.raises(ServerError, match="'dreaming', this version knows probing, waitlisted"):
+        make_job(state="dreaming")
+
+
+def test_a_reply_cannot_be_changed_and_hides_its_document_from_its_text() -> None:
+    job = make_job()
+    assert "document" not in repr(job)
+    with pytest.raises(AttributeError):
+        job.step = 5  # type: ignore[misc]
+    assert JobInfo.read(job.document) == job
