@@ -60,8 +60,8 @@ def act(server: HandClockServer, random: Random, jobs: list[str], move: str) -> 
     nodes, drained = server.reconciler.context.inventory.nodes, server.reconciler.context.inventory.drained
     if move in ("submit", "tight", "wide"):
         jobs.append(submit(server, random, move))
-    elif move == "kill" and server.executor.courses:
-        server.executor.kill(random.choice(sorted(server.executor.courses)))
+    elif move == "kill" and server.executor.runs:
+        server.executor.kill(random.choice(sorted(server.executor.runs)))
     elif move == "drain" and not drained:
         server.reconciler.call(lambda: server.operations.drain(random.choice(nodes), 5.0))
     elif move == "undrain" and drained:
