@@ -43,7 +43,7 @@ def chronus(now_s: float, snapshot: Snapshot) -> Decision:
     views = {view.job.id: view for view in remaining_views(snapshot, answers)}
     lease_s = stretch_round_s(views.values(), LEASE_S)
     boundary_s = ceil(now_s / lease_s) * lease_s
-    accepted = [job_id for job_id in snapshot.memory.get("accepted", ()) if job_id in views]
+    accepted = [job_id for job_id in snapshot.memory.get("accepted", ()) if is_slo(views, job_id)]
     started = accept_arrivals(now_s, snapshot, views, accepted, (boundary_s, lease_s))
     if now_s == boundary_s:
         chosen = choose_lease(now_s, views, accepted, lease_s, snapshot.cluster.total)
