@@ -34,7 +34,6 @@ from springtide.control.server import (
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.errors import SpringtideError
 from springtide.executors.local.executor import LocalExecutor
-from springtide.executors.local.jobs.environment import MARK
 from springtide.executors.local.paths import PLACE, make_mark
 from springtide.executors.local.processes.worker_processes import find_marked
 from springtide.policies import find_policy
@@ -143,7 +142,7 @@ class Arena:
 
     def list_left(self) -> list[psutil.Process]:
         """The processes of this arena that are still there."""
-        return find_marked(make_mark(self.home.root), MARK)
+        return find_marked(make_mark(self.home.root))
 
     # Jobs.
 

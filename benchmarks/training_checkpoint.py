@@ -103,7 +103,7 @@ def measure(rounds: int) -> dict[str, list[Sample]]:
         for kind in KINDS:
             call_s, disturbed = save_once(run, loop, wait=kind == "blocking")
             covered = not run.checkpoints.is_busy
-            checkpointing.settle(run)
+            checkpointing.finish_writing(run)
             after = take(loop, BLOCK)
             wall_s = call_s + disturbed.wall_s - disturbed.steps * (before.wall_s + after.wall_s) / (2 * BLOCK)
             cpu_s = call_s + disturbed.cpu_s - disturbed.steps * (before.cpu_s + after.cpu_s) / (2 * BLOCK)

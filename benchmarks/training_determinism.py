@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from springtide.examples import NAMES
-from springtide.training.verification.digest_compare import Records, find_difference, read_records
+from springtide.verification.digest_compare import Records, find_difference, read_records
 
 WORKERS = 4
 LEVELS = ("D1", "D2")

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from rich.table import Table
 import springtide
 from springtide.examples import NAMES, folder
 from springtide.training.group.rosters import spread
-from springtide.training.verification.cases import Case, draw_case, draw_mapping
-from springtide.training.verification.verify import VerifiedScript, judge, open_bench, outcome_to_json, run_reference
+from springtide.verification.cases import Case, Mapping
+from springtide.verification.verify import VerifiedScript, judge, open_bench, outcome_to_json, run_reference
 
 Outcome = dict[str, Any]
 
@@ -116,6 +117,22 @@ def compare(name: str, workers: int, schedules: int, results: Results) -> list[O
                 verdict = "identical" if outcome.identical else "DIFFERENT"
                 print(f"{time.strftime('%H:%M:%S')} {key}: {verdict}", file=sys.stderr, flush=True)
     return [results.cases[key] for key in keys]
+
+
+def draw_case(seed: int, workers: int, steps: int, events: int = 4) -> Case:
+    """A seeded random schedule of rescales to uneven mappings and of kills."""
+    draw = random.Random(seed)
+    at = sorted(draw.sample(range(1, steps), events))
+    killed = sorted(draw.sample(at, draw.randint(0, events // 2)))
+    starts = [0, *(step for step in at if step not in killed)]
+    return Case(f"random {seed}", tuple((start, draw_mapping(draw, workers)) for start in starts), tuple(killed))
+
+
+def draw_mapping(draw: random.Random, workers: int, processes: int | None = None) -> Mapping:
+    """A random mapping of the workers, on any number of processes unless one is given."""
+    count = processes or draw.randint(1, workers)
+    cuts = [0, *sorted(draw.sample(range(1, workers), count - 1)), workers]
+    return tuple(after - before for before, after in pairwise(cuts))
 
 
 def plan_mappings(workers: int) -> Iterator[Case]:

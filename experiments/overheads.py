@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch._dynamo  # the first optimizer imports it; forked ranks must not pay for it
 
-from experiments.crews import DEVICE_TYPES
+from experiments.emulated_devices import DEVICE_TYPES
 from experiments.gangs import Trial, advance, time_gang
 from experiments.loops import Loop, load_workload, step_accumulating, step_ddp, step_elastic
 from experiments.switches import measure_switches

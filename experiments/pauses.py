@@ -1,4 +1,4 @@
-"""Pauses of real rescales and migrations: an example under a supervisor, resized while it trains. Wall time.
+"""Pauses of real rescales and migrations: an example resized while it trains. Wall time.
 
     python -m experiments.pauses     (an order as JSON on its input: example, rounds)
 
@@ -11,11 +11,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments.crews import Crew
 from springtide.examples import folder
 from springtide.training.group.rosters import spread
-from springtide.training.settings import Settings
-from springtide.training.verification.supervision import ScriptedJob
+from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun, name_slots
 
 # Little data per step, so that a pause is more than a step.
 ARGUMENTS = {
@@ -32,17 +30,19 @@ def measure_sizes(example: str, sizes: Sequence[int]) -> Iterator[tuple[int, int
 
     A size that stays is a migration: the last process is replaced by a new one.
     """
-    job = ScriptedJob(folder(example) / "train.py", ARGUMENTS[example], settings=Settings())
-    with Crew(job) as crew:
-        crew.begin([("V100", count) for count in spread(WORKERS, sizes[0])])
-        crew.wait_for_step(5)
+    job = ScriptedJob(folder(example) / "train.py", ARGUMENTS[example])
+    with Host() as host, ScriptedRun(job, host, spread(WORKERS, sizes[0])) as run:
+        run.wait_for_step(5)
+        devices = name_slots(sizes[0])
         for size in sizes[1:]:
-            before, heard = len(crew.roster.members), len(crew.events)
+            before, heard = len(devices), len(run.events)
             keep = min(before, size) if before != size else size - 1
-            crew.change([("V100", count) for count in spread(WORKERS, size)], keep)
-            crew.wait_for_rescale()
-            crew.wait_for_step(crew.step() + 3)
-            yield before, size, find_pause(crew.events[max(0, heard - 2) :])
+            free = [name for name in name_slots(2 * WORKERS) if name not in devices]
+            devices = (*devices[:keep], *free[: size - keep])
+            run.resize(spread(WORKERS, size), devices)
+            run.wait_for_resize()
+            run.wait_for_step(run.progress.step + 3)
+            yield before, size, find_pause(run.events[max(0, heard - 2) :])
 
 
 def find_pause(events: list[dict[str, Any]]) -> float:

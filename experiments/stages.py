@@ -14,18 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.crews import Crew
+from experiments.codes import reach_checkout
+from experiments.emulated_devices import DEVICE_TYPES
 from springtide.training.settings import Settings
-from springtide.training.verification.digest_compare import Records, find_difference, read_records
-from springtide.training.verification.supervision import ScriptedJob, connect_server, start_server
+from springtide.verification.digest_compare import Records, find_difference, read_records
+from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun
 
 SCRIPT = Path(__file__).parent / "scripts" / "stages.py"
-PLACES = (
-    (("V100", 1), ("V100", 1), ("V100", 1), ("V100", 1)),
-    (("V100", 2), ("V100", 2)),
-    (("V100", 2), ("P100", 1), ("P100", 1)),
+#: Logical workers by device; those on a device that stays keep their process. Slots 4 and 5 are P100.
+STAGES = (
+    {"slot:0": 1, "slot:1": 1, "slot:2": 1, "slot:3": 1},
+    {"slot:0": 2, "slot:1": 2},
+    {"slot:0": 2, "slot:4": 1, "slot:5": 1},
 )
-KEPT = (0, 2, 1)  # processes that stay when a stage begins
+DEVICES = dict.fromkeys(("slot:4", "slot:5"), DEVICE_TYPES["P100"])
 PATIENCE_S = 900.0
 
 
@@ -53,37 +55,34 @@ def run_variants(example: str, batch: int, per_stage: int) -> dict[str, Any]:
     """Losses of every variant, and the first step at which its whole state differs from either reference."""
     losses: dict[str, list[str]] = {}
     records: dict[str, Records] = {}
-    with tempfile.TemporaryDirectory(prefix="springtide-stages-") as name:
-        folder, socket = Path(name), Path(name) / "fork"
-        with start_server(socket) as process, connect_server(socket, process):
-            for variant in VARIANTS:
-                home = folder / variant.name
-                run_variant(variant, (example, str(home), str(batch)), per_stage, socket)
-                losses[variant.name] = read_losses(home)
-                records[variant.name] = read_records(home / "traces")
+    with tempfile.TemporaryDirectory(prefix="springtide-stages-") as name, Host(reach_checkout()) as host:
+        for variant in VARIANTS:
+            home = Path(name) / variant.name
+            run_variant(variant, (example, str(home), str(batch)), per_stage, host)
+            losses[variant.name] = read_losses(home)
+            records[variant.name] = read_records(home / "traces")
     return {"losses": losses, "differs": {name: compare(records, name) for name in records}}
 
 
-def run_variant(variant: Variant, words: tuple[str, ...], per_stage: int, socket: Path) -> None:
+def run_variant(variant: Variant, words: tuple[str, ...], per_stage: int, host: Host) -> None:
     """Train one variant through the stages and leave its losses and traces."""
     home = Path(words[1])
     home.mkdir()
     settings = Settings(
         mode="reference" if variant.stock else "elastic",
         level=variant.level,
-        max_steps=per_stage * len(PLACES),
+        max_steps=per_stage * len(STAGES),
         trace_dir=home / "traces",
-        hold_at="" if variant.stock else ",".join(str(per_stage * stage) for stage in range(1, len(PLACES))),
+        hold_at="" if variant.stock else ",".join(str(per_stage * stage) for stage in range(1, len(STAGES))),
     )
     order = () if variant.fixed_order else ("by-process",)
-    with Crew(ScriptedJob(SCRIPT, (*words, *order), settings=settings), socket) as crew:
-        crew.begin(PLACES[0])
-        while (step := crew.wait_for_hold(PATIENCE_S)) is not None:
-            stage = step // per_stage
-            crew.change(PLACES[stage], KEPT[stage])
-            crew.go()
-            crew.wait_for_rescale(PATIENCE_S)
-        crew.wait(PATIENCE_S)
+    job = ScriptedJob(SCRIPT, (*words, *order), settings=settings, devices=DEVICES)
+    with ScriptedRun(job, host, tuple(STAGES[0].values())) as run:
+        while (step := run.wait_for_hold(PATIENCE_S)) is not None:
+            stage = STAGES[step // per_stage]
+            run.resize(tuple(stage.values()), tuple(stage))
+            run.go()
+            run.wait_for_resize(PATIENCE_S)
 
 
 def read_losses(home: Path) -> list[str]:

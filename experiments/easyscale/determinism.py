@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from experiments.crews import DEVICE_TYPES
 from experiments.easyscale.published import CONVOLUTIONAL, FIGURE_12
+from experiments.emulated_devices import DEVICE_TYPES
 from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
 from experiments.styles import BLUE, ORANGE, Sheet

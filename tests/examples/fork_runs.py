@@ -25,7 +25,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from springtide.training.group.groups import host_store
 from springtide.training.group.rosters import make_roster
 from springtide.training.settings import Settings, write_settings
-from springtide.training.verification.digests import DigestTrace, name_tensors
+from springtide.training.state.digests import DigestTrace, name_tensors
 
 torch.set_num_threads(1)
 PR_SET_PDEATHSIG = 1  # Linux

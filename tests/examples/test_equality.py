@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from springtide.examples import NAMES, folder
-from springtide.training.verification.digest_compare import check_reference, find_difference, read_records
+from springtide.verification.digest_compare import check_reference, find_difference, read_records
 
 STEPS = 4
 FORK_RUNS = Path(__file__).with_name("fork_runs.py")

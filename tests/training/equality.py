@@ -8,9 +8,8 @@ from typing import Any
 
 from springtide.training.group.rosters import parse_size
 from springtide.training.settings import Settings
-from springtide.training.verification.digest_compare import Records, find_difference, read_records
-from springtide.training.verification.scripted_runs import follow
-from springtide.training.verification.supervision import ScriptedJob, Supervisor
+from springtide.verification.digest_compare import Records, find_difference, read_records
+from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun, follow
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WORKLOAD = SCRIPTS / "workload.py"
@@ -21,7 +20,7 @@ class EqualityRuns:
     """Runs the workload and compares runs by bits."""
 
     folder: Path
-    fork_socket: Path
+    host: Host
     count: int = 0
     references: dict[str, Records] = field(default_factory=dict)
 
@@ -43,14 +42,14 @@ class EqualityRuns:
         kills: Sequence[int] = (),
         steps: int = 10,
         **settings: Any,
-    ) -> tuple[Records, Supervisor]:
-        """The records and the closed supervisor of a run under a schedule."""
+    ) -> tuple[Records, ScriptedRun]:
+        """The records and the closed run of a job under a schedule."""
         folder = self.new_folder()
         workers = asked.get("workers", 4)
         job = self.job(asked, trace_dir=folder / "trace", max_steps=steps, **settings)
         plan = [(step, parse_size(size, workers)) for step, size in rosters]
-        supervisor = follow(job, plan, kills, 120, self.fork_socket)
-        return read_records(folder / "trace"), supervisor
+        run = follow(job, plan, kills, 120, self.host)
+        return read_records(folder / "trace"), run
 
     def run_script(
         self, script: Path, rosters: Sequence[tuple[int, str]], kills: Sequence[int] = (), **settings: Any
@@ -58,7 +57,7 @@ class EqualityRuns:
         """The records of another script with four logical workers, run to its end under a schedule."""
         folder = self.new_folder()
         job = ScriptedJob(script, (), folder, Settings(trace_dir=folder / "trace", **settings))
-        follow(job, [(step, parse_size(size, 4)) for step, size in rosters], kills, 120, self.fork_socket)
+        follow(job, [(step, parse_size(size, 4)) for step, size in rosters], kills, 120, self.host)
         return read_records(folder / "trace")
 
     def reference(self, asked: dict[str, Any], steps: int = 10) -> Records:

@@ -22,16 +22,16 @@ import torch._dynamo
 import springtide
 from springtide.examples import folder
 from springtide.training.reduction import gloo_order
-from springtide.training.verification.digest_compare import (
+from springtide.training.workers.contexts import Contexts
+from springtide.training.workers.global_step import Turns
+from springtide.training.workers.sampling import Seeded
+from springtide.verification.digest_compare import (
     Difference,
     Records,
     check_reference,
     find_difference,
     read_records,
 )
-from springtide.training.workers.contexts import Contexts
-from springtide.training.workers.global_step import Turns
-from springtide.training.workers.sampling import Seeded
 
 STEPS = 3
 EXAMPLE = folder("cnn")

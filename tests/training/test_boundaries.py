@@ -3,8 +3,8 @@
 import pytest
 from tests.training.equality import SCRIPTS, EqualityRuns
 
-from springtide.training.verification.digest_compare import find_difference, read_records
-from springtide.training.verification.supervision import Supervisor
+from springtide.verification.digest_compare import find_difference, read_records
+from springtide.verification.scripted_jobs import ScriptedRun
 
 EPOCHS = SCRIPTS / "epochs.py"
 STEPS_PER_EPOCH = 5
@@ -32,20 +32,19 @@ def test_a_checkpoint_that_cannot_be_written_is_said_and_training_goes_on(labora
     asked = {"model": "cnn"}
     folder = laboratory.new_folder()
     options = {"trace_dir": folder / "trace", "checkpoint_dir": saved, "checkpoint_every_steps": 2, "max_steps": 10}
-    with Supervisor(laboratory.job(asked, hold_at="1,7", **options), fork_socket=laboratory.fork_socket) as supervisor:
-        supervisor.start((4,))
-        supervisor.wait_for_hold()
+    with ScriptedRun(laboratory.job(asked, hold_at="1,7", **options), laboratory.host, (4,)) as run:
+        run.wait_for_hold()
         for path in saved.iterdir():
             path.rmdir()
         saved.rmdir()
         saved.write_text("in the way")
-        supervisor.go()
-        supervisor.wait_for_hold()
+        run.go()
+        run.wait_for_hold()
         saved.unlink()
         saved.mkdir()
-        supervisor.go()
-        supervisor.wait()
-        failing = [event for event in supervisor.events if event["event"] == "checkpoint_failing"]
+        run.go()
+        run.wait()
+        failing = [event for event in run.events if event["event"] == "checkpoint_failing"]
     assert failing
     assert "could not be written" in failing[0]["reason"]
     assert find_difference(laboratory.reference(asked), read_records(folder / "trace")) is None

@@ -6,7 +6,7 @@ import pytest
 from tests.training.equality import SCRIPTS, EqualityRuns
 
 from springtide.training.state.checkpoints import read_state
-from springtide.training.verification.digest_compare import find_difference
+from springtide.verification.digest_compare import find_difference
 
 CNN: dict[str, Any] = {"model": "cnn", "evaluate": True, "clip": 1.0}
 

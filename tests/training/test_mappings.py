@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.training.equality import EqualityRuns
 
-from springtide.training.verification.digest_compare import Records, find_difference, read_records
-from springtide.training.verification.supervision import Supervisor
+from springtide.verification.digest_compare import Records, find_difference, read_records
+from springtide.verification.scripted_jobs import ScriptedRun, name_slots
 
 CNN: dict[str, Any] = {"model": "cnn"}
 #: Two threads and all instructions, against one thread and the oldest kernels of oneDNN and MKL.
@@ -22,22 +22,24 @@ MAPPINGS = ((3, 1), (2, 2), (1, 3))
 CHANGES = (3, 6)
 
 
-def run_mapped(laboratory: EqualityRuns, level: str, devices: tuple[dict[str, str], ...]) -> tuple[Records, list[int]]:
-    """The records of a run through all mappings on two devices, and the processes it had."""
+def run_mapped(
+    laboratory: EqualityRuns, level: str, devices: tuple[dict[str, str], ...]
+) -> tuple[Records, list[int | None]]:
+    """The records of a run through all mappings on two devices, and the ends of the processes it had."""
     folder = laboratory.new_folder()
     held = ",".join(map(str, CHANGES))
     job = laboratory.job(CNN, trace_dir=folder, max_steps=9, level=level, hold_at=held)
-    with Supervisor(replace(job, devices=devices), fork_socket=laboratory.fork_socket) as supervisor:
-        supervisor.start(MAPPINGS[0])
+    typed = replace(job, devices=dict(zip(name_slots(2), devices, strict=False)))
+    with ScriptedRun(typed, laboratory.host, MAPPINGS[0]) as run:
         for before, after in pairwise(MAPPINGS):
-            assert supervisor.wait_for_hold() in CHANGES
-            assert supervisor.roster.counts == before
-            supervisor.rescale(after)
-            supervisor.go()
-            supervisor.wait_for_rescale()
-        supervisor.wait()
-        assert supervisor.restarted == 0
-        return read_records(folder), list(supervisor.pids.values())
+            assert run.wait_for_hold() in CHANGES
+            assert run.counts == before
+            run.resize(after)
+            run.go()
+            run.wait_for_resize()
+        run.wait()
+        assert run.restarts.count == 0
+        return read_records(folder), run.codes
 
 
 def test_single_workers_migrate_between_live_processes_with_the_bits_of_ddp(laboratory: EqualityRuns) -> None:

@@ -1,6 +1,6 @@
 """One process of a profiling run: the user's script, unchanged, timed step by step. Started by `springtide profile`.
 
-    SPRINGTIDE_PROBE='{"factor": 2, "steps": 20, ...}' python -m springtide.cli.profile_worker SCRIPT ARGUMENT...
+    SPRINGTIDE_PROFILE='{"factor": 2, "steps": 20, ...}' python -m springtide.cli.profile_worker SCRIPT ARGUMENT...
 
 `springtide.init` is wrapped for this process: one logical worker per process, so that a process is a device; the
 script's batch size times a factor; a stop after the asked steps or seconds. Only here does profiling import torch.
@@ -23,7 +23,7 @@ import springtide
 from springtide.training import run
 from springtide.training.workers.sampling import Sampling
 
-VARIABLE = "SPRINGTIDE_PROBE"
+VARIABLE = "SPRINGTIDE_PROFILE"
 PROFILED = "profiled"
 
 
@@ -79,7 +79,7 @@ def wrap_prepare(record: Record, run: Any, prepare: Callable[..., Any]) -> Calla
             "local_batch": batch * options.get("accumulate", 1),
             "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "parameter_bytes": sum(p.numel() * p.element_size() for p in run.model.parameters()),
-            "transport": run.backend if len(run.roster.members) > 1 else "none",
+            "transport": run.backend if len(run.roster.names) > 1 else "none",
             "steps_per_epoch": count_epoch(run.loader.sampling, record.facts["script_logical_workers"], batch_size),
         }
         return prepared

@@ -12,7 +12,7 @@ from springtide.cli.outputs import OutputForm, tell
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
-    from springtide.training.verification.verify import CaseResult, Proof
+    from springtide.verification.verify import CaseResult, Proof
 
 
 STEPS = 50
@@ -58,9 +58,9 @@ def run(
 
       springtide verify train.py --sizes 3,2+2 --rescale 4,1 --kill 1 --json verdict.json -- --epochs 2
     """
-    from springtide.training.verification import cases
-    from springtide.training.verification.renumber import find_workers
-    from springtide.training.verification.verify import VerifiedScript, verify
+    from springtide.verification import cases
+    from springtide.verification.renumber import find_workers
+    from springtide.verification.verify import VerifiedScript, verify
 
     if not script.is_file():
         raise JobError(f"script {script} does not exist; give the path of a training script")

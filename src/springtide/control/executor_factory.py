@@ -1,7 +1,7 @@
 """Where jobs run: this machine's processes, or nothing at all (`fake`), behind the one protocol of `executors`."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory
@@ -26,8 +26,8 @@ class ExecutorHandle:
 class RealTimeFake(FakeExecutor):
     """The fake executor on real time: its clock moves as the wall's does, whenever it is asked for events."""
 
-    def __init__(self, usual: FakeJob | None = None) -> None:
-        super().__init__(now_s=time.time())
+    def __init__(self, usual: FakeJob | None = None, devices: Collection[str] | None = None) -> None:
+        super().__init__(now_s=time.time(), devices=devices)
         self.usual = usual or FakeJob()
         self.last_s = time.monotonic()
 
@@ -54,15 +54,16 @@ def open_executor(name: str, home: StateDir, devices: str | None, nodes: int = 1
             Device(f"{device_type}:{k}", device_type)
             for k, device_type in enumerate(parse_slots(devices or "2", "fake"))
         ]
-        return ExecutorHandle(RealTimeFake(), list_inventory(slots, nodes), lambda: None)
+        executor = RealTimeFake(devices=[slot.name for slot in slots])
+        return ExecutorHandle(executor, list_inventory(slots, nodes), lambda: None)
     if name != "local":
         raise InputError(f"unknown engine {name!r}; there are: {', '.join(NAMES)}")
     from springtide.executors.local.executor import LocalExecutor
 
     if devices is not None:
         make_cpu_slots(devices)  # refused here, not in the log of an agent that does not start
-    executor = LocalExecutor(home.root, devices)
-    return ExecutorHandle(executor, list_inventory(executor.devices(), nodes), executor.shutdown)
+    local = LocalExecutor(home.root, devices)
+    return ExecutorHandle(local, list_inventory(local.devices(), nodes), local.shutdown)
 
 
 def list_inventory(found: Sequence[Device], nodes: int = 1) -> Inventory:

@@ -4,13 +4,10 @@ Runs in the foreground (`serve`) or detached (`start_background`). One per state
 """
 
 import argparse
-import fcntl
 import json
 import logging
 import os
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import uvicorn
 import yaml
 
@@ -36,7 +32,9 @@ from springtide.control.storage.housekeeping import keep_house
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
 from springtide.control.storage.store import Store
 from springtide.errors import InputError, StateError
-from springtide.executors.local.paths import open_private
+from springtide.executors.local.daemon import detach, is_alive, start_detached
+from springtide.executors.local.jobs.worker_logs import read_tail
+from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy
 
 USUAL_PORT = 8410
@@ -165,16 +163,14 @@ def bind(listening: Listening) -> socket.socket:
 @contextmanager
 def hold_lock(home: StateDir) -> Iterator[None]:
     """Keep a second server off this state directory for as long as the block runs."""
-    path = home.root / "server.lock"
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            address = read_address(home) or {}
-            raise StateError(
-                f"a server of {str(home.root)!r} runs already ({address.get('url', 'starting')}); "
-                "stop it with: springtide stop"
-            ) from None
+    lock = try_lock(home.root / "server.lock")
+    if lock is None:
+        address = read_address(home) or {}
+        raise StateError(
+            f"a server of {str(home.root)!r} runs already ({address.get('url', 'starting')}); "
+            "stop it with: springtide stop"
+        )
+    with lock:
         yield
 
 
@@ -221,35 +217,18 @@ def start_background(home: StateDir, arguments: tuple[str, ...] = ()) -> str:
     """Start a detached server; returns its address when it answers."""
     home.make()
     command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(home.root), *arguments]
-    with open(home.log, "ab", opener=open_private) as log:
-        told = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=home.root,
-            env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # request threads would keep a heap each
-        )
+    # Request threads would keep a heap each.
+    pid = start_detached(command, home.log, {**os.environ, "MALLOC_ARENA_MAX": "2"})
     until_s = time.monotonic() + START_S
-    while told.returncode == 0 and time.monotonic() < until_s:
+    while pid is not None and time.monotonic() < until_s:
         address = read_address(home)
         if address is not None and is_answering(address["url"]):
             return str(address["url"])
-        if not psutil.pid_exists(int(told.stdout)):
+        if not is_alive(pid):
             break
         time.sleep(0.05)
-    raise StateError(f"the server did not start; its last words are in {home.log}: {read_last_line(home.log)}")
-
-
-def detach() -> None:
-    """Go on as a process of nobody's, after telling its id on stdout; what is printed later goes to the log."""
-    pid = os.fork()
-    if pid:
-        print(pid, flush=True)
-        os._exit(0)
-    os.setsid()
-    os.dup2(2, 1)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    last = "".join(read_tail(home.log, lines=1)) or "nothing"
+    raise StateError(f"the server did not start; its last words are in {home.log}: {last}")
 
 
 def is_answering(url: str) -> bool:
@@ -260,12 +239,6 @@ def is_answering(url: str) -> bool:
         return httpx.get(f"{url}/healthz", timeout=2.0).status_code == 200
     except httpx.HTTPError:
         return False
-
-
-def read_last_line(path: Path) -> str:
-    """The last line of a log."""
-    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-    return lines[-1] if lines else "nothing"
 
 
 def main() -> None:

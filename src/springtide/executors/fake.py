@@ -1,14 +1,13 @@
-"""An executor without processes: jobs run at given speeds on a clock that moves when it is told to.
+"""An executor without processes: jobs run at given speeds on a clock that moves when it is emitted to.
 
 Shipped, and used wherever a control plane is tested. It keeps the whole contract (generations, keys, events until
 acknowledged, probes, restarts from the last checkpoint) and is deterministic: the same calls give the same events.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
 
-from springtide.executors.local.outbox import Freshness, Outbox, SeenGenerations
+from springtide.executors.delivery import EventFields, Freshness, Outbox, SeenGenerations, refuse
 from springtide.executors.protocol import (
     Cancel,
     Checkpointed,
@@ -16,7 +15,6 @@ from springtide.executors.protocol import (
     Failed,
     Faulted,
     Finished,
-    Ignored,
     Instruction,
     NodeLost,
     Probe,
@@ -32,13 +30,6 @@ from springtide.executors.protocol import (
     Stop,
     Stopped,
 )
-
-
-class FakeEventFields(TypedDict):
-    """The fields of every event that a job's course sets."""
-
-    job: str
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +78,11 @@ class FakeRun:
     workers: tuple[int, ...] = ()
 
     @property
+    def common(self) -> EventFields:
+        """The fields of every event."""
+        return {"job": self.order.job, "generation": self.generation}
+
+    @property
     def speed(self) -> float:
         """Steps per second."""
         return self.behaviour.speed(self.devices, self.workers)
@@ -110,29 +106,32 @@ class FakeRun:
 
 
 class FakeExecutor:
-    """Jobs on a fake clock; what is not described runs like `FakeJob()`."""
+    """Jobs on a fake clock; what is not described runs like `FakeJob()`. `devices` are those it has; None: any."""
 
-    def __init__(self, behaviours: Mapping[str, FakeJob] | None = None, now_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        behaviours: Mapping[str, FakeJob] | None = None,
+        now_s: float = 0.0,
+        devices: Collection[str] | None = None,
+    ) -> None:
         self.behaviours = dict(behaviours or {})
         self.now_s = now_s
+        self.devices = devices
         self.outbox = Outbox()
-        self.ledger = SeenGenerations()
-        self.courses: dict[str, FakeRun] = {}
+        self.generations = SeenGenerations()
+        self.runs: dict[str, FakeRun] = {}
         #: Step of the last checkpoint of every job ever started.
         self.checkpoints: dict[str, int] = {}
 
     def apply(self, instructions: Sequence[Instruction]) -> None:
         """Take instructions in order."""
         for instruction in instructions:
-            verdict = self.ledger.judge(instruction)
-            if verdict is Freshness.NEW:
-                self.ledger.enter(instruction)
+            freshness = self.generations.judge(instruction)
+            if freshness is Freshness.NEW:
+                self.generations.record(instruction)
                 self.obey(instruction)
-            elif verdict is Freshness.STALE:
-                seen = self.ledger.generation_of(instruction.job)
-                self.tell(
-                    Ignored(job=instruction.job, generation=instruction.generation, key=instruction.key, seen=seen)
-                )
+            elif freshness is Freshness.STALE:
+                self.emit(self.generations.make_ignored(instruction))
 
     def events(self, after: int) -> tuple[Event, ...]:
         """The events with numbers greater than `after`."""
@@ -146,60 +145,57 @@ class FakeExecutor:
         """The jobs that hold devices, by name."""
         return tuple(
             Running(
-                job=name,
-                generation=course.generation,
-                devices=course.devices,
-                state=course.state,
-                step=int(course.step),
-                total_steps=course.behaviour.total_steps if course.announced else None,
+                **run.common,
+                devices=run.devices,
+                state=run.state,
+                step=int(run.step),
+                total_steps=run.behaviour.total_steps if run.announced else None,
             )
-            for name, course in sorted(self.courses.items())
+            for _, run in sorted(self.runs.items())
         )
 
     def advance(self, seconds: float) -> None:
         """Move the clock, and every job with it; each running job reports its progress at the end."""
         until_s = self.now_s + seconds
-        told: list[tuple[float, Event]] = []
-        for name in sorted(self.courses):
-            told += FakeClockStep(self, name, until_s).events()
-        for at_s, event in sorted(told, key=lambda entry: entry[0]):
+        emitted: list[tuple[float, Event]] = []
+        for name in sorted(self.runs):
+            emitted += FakeClockStep(self, name, until_s).events()
+        for at_s, event in sorted(emitted, key=lambda entry: entry[0]):
             self.outbox.add(event, at_s)
         self.now_s = until_s
 
     def kill(self, job: str) -> None:
         """Lose a job's processes: it starts again from its last checkpoint."""
-        course = self.courses[job]
-        self.tell(
-            Faulted(
-                job=job,
-                generation=course.generation,
-                cause="killed",
-                reason="killed by the test",
-                step=int(course.step),
-            )
-        )
-        self.restart(course, self.now_s)
+        run = self.runs[job]
+        self.emit(Faulted(**run.common, cause="killed", reason="killed by the test", step=int(run.step)))
+        self.restart(run, self.now_s)
 
     def lose_node(self, node: str, devices: Sequence[str]) -> None:
-        """Lose a node with these devices: jobs that had any of them are gone, and only the loss is told."""
-        for name in [name for name, course in self.courses.items() if set(course.devices) & set(devices)]:
-            del self.courses[name]
-        self.tell(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
+        """Lose a node with these devices: jobs that had any of them are gone, and only the loss is emitted."""
+        for name in [name for name, run in self.runs.items() if set(run.devices) & set(devices)]:
+            del self.runs[name]
+        self.emit(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
 
-    def restart(self, course: FakeRun, at_s: float) -> None:
+    def restart(self, run: FakeRun, at_s: float) -> None:
         """Put a job back to its last checkpoint, starting."""
-        course.step = course.checkpoint
-        course.starting = True
-        course.resizing = False
-        course.ready_s = at_s + course.behaviour.startup_s
+        run.step = run.checkpoint
+        run.starting = True
+        run.resizing = False
+        run.ready_s = at_s + run.behaviour.startup_s
 
     def obey(self, instruction: Instruction) -> None:
-        """Carry out an instruction that is new."""
+        """Carry out an instruction that is new, or say why not."""
+        run = self.runs.get(instruction.job)
+        refused = refuse(instruction, run is not None, self.devices)
+        if refused is not None:
+            self.runs.pop(instruction.job, None)
+            self.emit(refused)
+            return
         match instruction:
             case Start() | Probe():
-                self.courses[instruction.job] = self.begin(instruction)
-            case Resize():
-                self.resize(instruction)
+                self.runs[instruction.job] = self.begin(instruction)
+            case Resize() if run is not None:
+                self.resize(run, instruction)
             case Stop() | Cancel():
                 self.end(instruction)
 
@@ -213,34 +209,23 @@ class FakeExecutor:
             order, behaviour, order.generation, order.devices, ready_s, step=step, checkpoint=step, workers=workers
         )
 
-    def resize(self, order: Resize) -> None:
+    def resize(self, run: FakeRun, order: Resize) -> None:
         """Give a running job other devices after a pause; a starting one simply starts there."""
-        course = self.courses.get(order.job)
-        if course is None:
-            return
-        course.generation, course.devices, course.workers = order.generation, order.devices, order.workers
-        if not course.starting:
-            course.resizing = True
-            course.ready_s = self.now_s + course.behaviour.pause_s
+        run.generation, run.devices, run.workers = order.generation, order.devices, order.workers
+        if not run.starting:
+            run.resizing = True
+            run.ready_s = self.now_s + run.behaviour.pause_s
 
     def end(self, order: Stop | Cancel) -> None:
-        """Checkpoint a job and take its devices; one that is not there is stopped already."""
-        course = self.courses.pop(order.job, None)
-        step = int(course.step) if course is not None else self.checkpoints.get(order.job, 0)
-        if course is not None and isinstance(course.order, Start):
+        """Checkpoint a job and take its devices."""
+        run = self.runs.pop(order.job)
+        run.generation, step = order.generation, int(run.step)
+        if isinstance(run.order, Start):
             self.checkpoints[order.job] = step
-        self.tell(
-            Stopped(
-                job=order.job,
-                generation=order.generation,
-                step=step,
-                reason=order.reason,
-                cancelled=isinstance(order, Cancel),
-            )
-        )
+        self.emit(Stopped(**run.common, step=step, reason=order.reason, cancelled=isinstance(order, Cancel)))
 
-    def tell(self, event: Event) -> None:
-        """Note an event of this instant."""
+    def emit(self, event: Event) -> None:
+        """Add an event of this instant."""
         self.outbox.add(event, self.now_s)
 
 
@@ -251,58 +236,58 @@ class FakeClockStep:
         self.executor = executor
         self.name = name
         self.until_s = until_s
-        self.course = executor.courses[name]
-        self.told: list[tuple[float, Event]] = []
+        self.run = executor.runs[name]
+        self.emitted: list[tuple[float, Event]] = []
 
     def events(self) -> list[tuple[float, Event]]:
         """What happens to the job up to the end of the call, with its instants."""
         at_s = self.executor.now_s
-        while self.name in self.executor.courses and at_s < self.until_s:
+        while self.name in self.executor.runs and at_s < self.until_s:
             at_s = self.go(at_s)
-        course = self.course
-        if self.name in self.executor.courses and not course.starting and not course.resizing:
+        run = self.run
+        if self.name in self.executor.runs and not run.starting and not run.resizing:
             self.report(self.until_s)
-        return self.told
+        return self.emitted
 
     def go(self, at_s: float) -> float:
         """Go on to the next thing that happens, and return its instant."""
-        course = self.course
-        if course.ready_s > at_s:
-            if course.ready_s <= self.until_s:
-                self.get_ready(course.ready_s)
-            return min(course.ready_s, self.until_s)
-        if course.starting or course.resizing:
+        run = self.run
+        if run.ready_s > at_s:
+            if run.ready_s <= self.until_s:
+                self.get_ready(run.ready_s)
+            return min(run.ready_s, self.until_s)
+        if run.starting or run.resizing:
             self.get_ready(at_s)
-        speed = course.speed
-        end_s = at_s + (course.end - course.step) / speed if speed > 0 else self.until_s + 1
+        speed = run.speed
+        end_s = at_s + (run.end - run.step) / speed if speed > 0 else self.until_s + 1
         if end_s > self.until_s:
-            self.walk_to(course.step + speed * (self.until_s - at_s), self.until_s)
+            self.walk_to(run.step + speed * (self.until_s - at_s), self.until_s)
             return self.until_s
-        self.walk_to(course.end, end_s)
+        self.walk_to(run.end, end_s)
         self.reach_end(end_s)
         return end_s
 
     def get_ready(self, at_s: float) -> None:
         """The script has started, or the pause is over."""
-        course, common = self.course, self.common()
-        if course.starting:
-            self.tell(at_s, Started(**common, devices=course.devices, step=int(course.step)))
+        run, common = self.run, self.run.common
+        if run.starting:
+            self.emit(at_s, Started(**common, devices=run.devices, step=int(run.step)))
             self.announce(at_s)
         else:
-            pause_s = course.behaviour.pause_s
-            self.tell(at_s, Resized(**common, devices=course.devices, step=int(course.step), pause_s=pause_s))
-        course.starting = course.resizing = False
+            pause_s = run.behaviour.pause_s
+            self.emit(at_s, Resized(**common, devices=run.devices, step=int(run.step), pause_s=pause_s))
+        run.starting = run.resizing = False
 
     def announce(self, at_s: float) -> None:
         """Say once what the script says of itself."""
-        if self.course.announced:
+        if self.run.announced:
             return
-        self.course.announced = True
-        behaviour = self.course.behaviour
-        self.tell(
+        self.run.announced = True
+        behaviour = self.run.behaviour
+        self.emit(
             at_s,
             ScriptInfo(
-                **self.common(),
+                **self.run.common,
                 logical_workers=behaviour.logical_workers,
                 total_steps=behaviour.total_steps,
                 steps_per_epoch=behaviour.steps_per_epoch,
@@ -314,73 +299,66 @@ class FakeClockStep:
 
     def walk_to(self, step: float, at_s: float) -> None:
         """Take steps, and a checkpoint if one was passed."""
-        course = self.course
-        course.step = step
-        every = course.behaviour.checkpoint_every
+        run = self.run
+        run.step = step
+        every = run.behaviour.checkpoint_every
         passed = int(step) // every * every
-        if passed > course.checkpoint and isinstance(course.order, Start):
-            course.checkpoint = self.executor.checkpoints[self.name] = passed
-            self.tell(at_s, Checkpointed(**self.common(), step=passed))
+        if passed > run.checkpoint and isinstance(run.order, Start):
+            run.checkpoint = self.executor.checkpoints[self.name] = passed
+            self.emit(at_s, Checkpointed(**self.run.common, step=passed))
 
     def reach_end(self, at_s: float) -> None:
         """The last step was made, or the one at which the code crashes."""
-        course = self.course
-        if course.behaviour.crashes_at == course.end:
+        run = self.run
+        if run.behaviour.crashes_at == run.end:
             self.crash(at_s)
-        elif isinstance(course.order, Probe):
-            self.finish_probe(at_s, course.order)
+        elif isinstance(run.order, Probe):
+            self.finish_probe(at_s, run.order)
         else:
             self.report(at_s)
-            self.leave(at_s, Finished(**self.common(), step=course.end))
+            self.leave(at_s, Finished(**self.run.common, step=run.end))
 
     def finish_probe(self, at_s: float, order: Probe) -> None:
         """The probe's points: share 1, and share 2 if two devices were given."""
-        behaviour = self.course.behaviour
-        steps = self.course.end // len(order.devices)
+        behaviour = self.run.behaviour
+        steps = self.run.end // len(order.devices)
         points = tuple(
             SpeedPoint(share, steps, behaviour.speed(order.devices[:share]))
             for share in range(1, min(2, len(order.devices)) + 1)
         )
         pause_s = behaviour.pause_s if len(points) > 1 else None
-        self.leave(at_s, Probed(**self.common(), points=points, startup_s=behaviour.startup_s, pause_s=pause_s))
+        self.leave(at_s, Probed(**self.run.common, points=points, startup_s=behaviour.startup_s, pause_s=pause_s))
 
     def crash(self, at_s: float) -> None:
         """The user's code has crashed: start again while retries are left."""
-        course, common = self.course, self.common()
-        reason, step = f"the code crashed after step {course.end}", int(course.step)
-        if course.retries >= course.order.spec.retries:
+        run, common = self.run, self.run.common
+        reason, step = f"the code crashed after step {run.end}", int(run.step)
+        if run.retries >= run.order.spec.retries:
             self.leave(at_s, Failed(**common, step=step, exit_code=1, reason=reason, user_fault=True))
             return
-        course.retries += 1
-        self.tell(at_s, Faulted(**common, cause="crashed", reason=reason, step=step, user_fault=True))
-        self.executor.restart(course, at_s)
+        run.retries += 1
+        self.emit(at_s, Faulted(**common, cause="crashed", reason=reason, step=step, user_fault=True))
+        self.executor.restart(run, at_s)
 
     def leave(self, at_s: float, event: Event) -> None:
         """End the job with its last event."""
-        self.tell(at_s, event)
-        del self.executor.courses[self.name]
+        self.emit(at_s, event)
+        del self.executor.runs[self.name]
 
     def report(self, at_s: float) -> None:
         """Say how far the job is."""
-        course = self.course
-        step, share = int(course.step), len(course.devices)
-        self.tell(
-            at_s,
-            Progressed(
-                **self.common(),
-                step=step,
-                total_steps=course.behaviour.total_steps,
-                epoch=step // course.behaviour.steps_per_epoch,
-                steps_per_s=course.speed,
-                outside_s=0.0,
-                share=share,
-            ),
+        run = self.run
+        progressed = Progressed(
+            **run.common,
+            step=int(run.step),
+            total_steps=run.behaviour.total_steps,
+            epoch=int(run.step) // run.behaviour.steps_per_epoch,
+            steps_per_s=run.speed,
+            outside_s=0.0,
+            share=len(run.devices),
         )
+        self.emit(at_s, progressed)
 
-    def common(self) -> FakeEventFields:
-        """The fields of every event."""
-        return {"job": self.name, "generation": self.course.generation}
-
-    def tell(self, at_s: float, event: Event) -> None:
-        """Note an event and its instant."""
-        self.told.append((at_s, event))
+    def emit(self, at_s: float, event: Event) -> None:
+        """Add an event and its instant."""
+        self.emitted.append((at_s, event))

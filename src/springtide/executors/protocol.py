@@ -223,7 +223,7 @@ class Faulted(JobEvent):
 
     `cause` is one of killed, hung, stopped (SIGSTOP), crashed, unsaved (its last checkpoint, which is the result, could
     not be written), unexpected (perhaps not as many logical workers as in earlier runs), fork_server_lost, agent_lost.
-    `step` is the last one heard of; the `Started` that follows says where the job goes on.
+    `step` is the last one reported; the `Started` that follows says where the job goes on.
     """
 
     kind: Literal["faulted"] = "faulted"

@@ -21,7 +21,7 @@ from springtide.errors import JobError, ProfileError
 from springtide.throughput.tables.points import Point, make_layout
 
 WORKER = "springtide.cli.profile_worker"
-VARIABLE = "SPRINGTIDE_PROBE"
+VARIABLE = "SPRINGTIDE_PROFILE"
 OUTPUT_VARIABLE = "SPRINGTIDE_OUTPUT"  # `run.output_dir`: what a script leaves there is of no use
 WARM_UP_STEPS = 3
 FEWEST_STEPS = 5

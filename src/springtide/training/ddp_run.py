@@ -11,15 +11,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from springtide.errors import JobError
-from springtide.training.group.groups import calm_exit, connect_store
+from springtide.training.group.groups import connect_store, delay_exit
 from springtide.training.group.rosters import parse_roster
-from springtide.training.run import Run, sort_parts
+from springtide.training.run import Parts, PrepareOptions, Run
 from springtide.training.settings import Settings
-from springtide.training.verification.digests import DigestTrace, name_tensors
+from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.workers import once_per_step, randomness, sampling
 from springtide.training.workers.sampling import Sampling, Seeded
 
@@ -75,9 +75,9 @@ class RankMoment:
 
     def after_forward(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         """Listen for the backward."""
-        once_per_step.listen(output, self.note_backward)
+        once_per_step.call_on_backward(output, self.on_backward)
 
-    def note_backward(self, gradient: torch.Tensor) -> None:
+    def on_backward(self, gradient: torch.Tensor) -> None:
         """The mini-batch's backward has begun."""
         self.began_backward = True
 
@@ -104,7 +104,7 @@ class ReferenceRun(Run):
             raise JobError("reference mode needs SPRINGTIDE_STORE and SPRINGTIDE_ROSTER with one worker per process")
         self.rank = parse_roster(settings.roster).rank_of(settings.process)
         store = dist.PrefixStore("reference", connect_store(settings.store, settings.collective_timeout_s))
-        calm_exit()
+        delay_exit()
         dist.init_process_group(
             "gloo",
             store=store,
@@ -122,56 +122,34 @@ class ReferenceRun(Run):
     def steps_per_epoch(self) -> int:
         return self.facts.steps_per_epoch
 
-    def prepare(
-        self,
-        *parts: Any,
-        batch_size: int,
-        shuffle: bool = True,
-        drop_last: bool = True,
-        accumulate: int = 1,
-        find_unused_parameters: bool = False,
-        broadcast_buffers: bool = True,
-        num_workers: int = 0,
-        prefetch_factor: int = 2,
-        collate_fn: Any = None,
-    ) -> tuple[Any, ...]:
-        kinds = sort_parts(parts)
-        self.model = kinds["model"][0]
-        self.optimizers = kinds["optimizer"]
-        if isinstance(kinds["dataset"][0], IterableDataset):
+    def adopt_parts(self, given: Parts, options: PrepareOptions) -> tuple[Any, Any]:
+        if isinstance(given.dataset, IterableDataset):
             raise JobError(
                 "the stock reference has no order for an iterable dataset; compare with `springtide verify --against "
                 "self`, or use a map-style dataset"
             )
-        self.dataset = sampling.seeded(kinds["dataset"][0], self.seed)
-        self.facts = Sampling(
-            len(self.dataset), self.logical_workers, batch_size, self.seed, shuffle, drop_last, accumulate
+        self.dataset = sampling.seeded(given.dataset, self.seed)
+        self.facts = self.make_sampling(len(self.dataset), options)
+        # Only what was asked for is passed on, so that DDP's own defaults hold.
+        buffers: Any = {} if options.broadcast_buffers else {"broadcast_buffers": False}
+        self.wrapped = DistributedDataParallel(
+            self.model, find_unused_parameters=options.find_unused_parameters, **buffers
         )
-        sampling.check_size(self.facts)
-        buffers: Any = {} if broadcast_buffers else {"broadcast_buffers": False}
-        self.wrapped = DistributedDataParallel(self.model, find_unused_parameters=find_unused_parameters, **buffers)
         self.sampler: DistributedSampler[Any] = DistributedSampler(
-            self.dataset, self.logical_workers, self.rank, shuffle=shuffle, seed=self.seed, drop_last=True
+            self.dataset, self.logical_workers, self.rank, shuffle=options.shuffle, seed=self.seed, drop_last=True
         )
         stock = DataLoader(
             self.dataset,
-            batch_size,
+            options.batch_size,
             sampler=self.sampler,
-            drop_last=drop_last,
-            num_workers=num_workers,
-            collate_fn=collate_fn or default_collate,
+            drop_last=options.drop_last,
+            num_workers=options.num_workers,
+            collate_fn=options.collate,
         )
-        loader = ReferenceLoader(self, stock, self.facts)
-        self.moment = RankMoment(accumulate, self.wrapped)
-        for optimizer in self.optimizers:
-            once_per_step.gate_optimizer(optimizer, self.moment)
-        for scheduler in kinds["scheduler"]:
-            once_per_step.gate_scheduler(scheduler, self.moment)
-        for scaler in kinds["scaler"]:
-            once_per_step.gate_scaler(scaler, self.moment)
+        self.moment = RankMoment(options.accumulate, self.wrapped)
+        once_per_step.gate(self.optimizers, given.schedulers, given.scalers, self.moment)
         self.seed_rank()
-        replaced = {id(self.model): self.wrapped, id(kinds["dataset"][0]): loader}
-        return tuple(replaced.get(id(part), part) for part in parts)
+        return self.wrapped, ReferenceLoader(self, stock, self.facts)
 
     def seed_rank(self) -> None:
         """Keep the random state that this rank trains with."""
@@ -208,7 +186,7 @@ class ReferenceRun(Run):
             return torch.zeros(())
         return torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm, norm_type)
 
-    def note_epoch(self, epoch: int, seconds: float) -> None:
+    def report_epoch(self, epoch: int, seconds: float) -> None:
         """A reference is not timed."""
 
     def finish(self) -> None:

@@ -1,7 +1,7 @@
 """The elastic run: logical workers of this process walked in turn, one reduction and one agreement per global step.
 
-Ties the parts together: contexts (`workers`), gradients and reduction (`turns`), data (`loaders`), decisions
-(`agreement`), changes of processes (`rescale`), disk (`persistence`).
+Ties the parts together: contexts (`contexts`), gradients and reduction (`global_step`), data (`loaders`),
+decisions (`agreement`), changes of processes (`rescale`), disk (`checkpointing`).
 """
 
 import time
@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import default_collate
 
 from springtide.errors import JobError
 from springtide.training.determinism import cuda
@@ -22,15 +21,14 @@ from springtide.training.group.control_channel import Channel
 from springtide.training.group.groups import Group, connect_store, open_group
 from springtide.training.group.rosters import Roster, check_counts
 from springtide.training.reduction import gloo_order
-from springtide.training.run import Run, sort_parts
+from springtide.training.run import Parts, PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
 from springtide.training.state import checkpointing, run_state
-from springtide.training.verification.digests import DigestTrace, name_tensors
+from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.workers import once_per_step, sampling
 from springtide.training.workers.contexts import Buffers, Contexts, find_device
 from springtide.training.workers.global_step import Turns
-from springtide.training.workers.loaders import Loader, LoaderOptions
-from springtide.training.workers.sampling import Sampling
+from springtide.training.workers.loaders import Loader
 from springtide.training.workers.step_metrics import Metric, StepMetrics
 
 PROGRESS_S = 0.05
@@ -43,7 +41,7 @@ class ElasticRun(Run):
     def __init__(self, logical_workers: int, seed: int, settings: Settings, environ: Mapping[str, str]) -> None:
         super().__init__(logical_workers, seed, settings)
         self.roster, self.name = find_roster(settings, logical_workers, environ)
-        check_counts(logical_workers, len(self.roster.members))
+        check_counts(logical_workers, len(self.roster.names))
         if self.roster.logical_workers != logical_workers:
             raise JobError(
                 f"roster {self.roster} places {self.roster.logical_workers} of {logical_workers} logical workers"
@@ -54,7 +52,7 @@ class ElasticRun(Run):
         self.agreement = Agreement(settings, self.channel, self.store)
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.saved_step = -1
-        self.reported_s, self.reported_step, self.reported_generation = time.monotonic(), 0, -1
+        self.reported_s, self.reported_generation = time.monotonic(), -1
         self.loop_s = 0.0
         self.scan: OperatorScan | None = None
         self.scanned = False
@@ -76,31 +74,12 @@ class ElasticRun(Run):
     def steps_per_epoch(self) -> int:
         return self.loader.sampling.steps_per_epoch
 
-    def prepare(
-        self,
-        *parts: Any,
-        batch_size: int,
-        shuffle: bool = True,
-        drop_last: bool = True,
-        accumulate: int = 1,
-        find_unused_parameters: bool = False,
-        broadcast_buffers: bool = True,
-        num_workers: int = 0,
-        prefetch_factor: int = 2,
-        collate_fn: Any = None,
-    ) -> tuple[Any, ...]:
-        kinds = sort_parts(parts)
-        self.model = kinds["model"][0]
-        self.optimizers: list[torch.optim.Optimizer] = kinds["optimizer"]
-        self.schedulers: list[Any] = kinds["scheduler"]
-        self.scalers: list[torch.amp.GradScaler] = kinds["scaler"]
-        dataset = sampling.adopt(kinds["dataset"][0], self.seed)
-        facts = Sampling(len(dataset), self.logical_workers, batch_size, self.seed, shuffle, drop_last, accumulate)
-        sampling.check_size(facts)
-        options = LoaderOptions(num_workers, prefetch_factor, collate_fn or default_collate)
-        self.loader = Loader(self, dataset, facts, options)
-        self.attach(find_unused_parameters, broadcast_buffers)
-        return tuple(self.loader if part is kinds["dataset"][0] else part for part in parts)
+    def adopt_parts(self, given: Parts, options: PrepareOptions) -> tuple[Any, Any]:
+        self.schedulers, self.scalers = given.schedulers, given.scalers
+        dataset = sampling.adopt(given.dataset, self.seed)
+        self.loader = Loader(self, dataset, self.make_sampling(len(dataset), options), options)
+        self.attach(options.find_unused_parameters, options.broadcast_buffers)
+        return self.model, self.loader
 
     def attach(self, find_unused: bool, broadcast_buffers: bool) -> None:
         """Give the workers their contexts and buffers, and let optimizers and schedulers wait for their moment."""
@@ -110,14 +89,9 @@ class ElasticRun(Run):
         self.contexts = Contexts(Buffers(self.model), broadcast_buffers)
         self.contexts.seed(self.local, self.seed)
         self.turns = Turns(self.model, self.contexts, find_unused)
-        for optimizer in self.optimizers:
-            once_per_step.gate_optimizer(optimizer, self.turns)
-        for scheduler in self.schedulers:
-            once_per_step.gate_scheduler(scheduler, self.turns)
-        for scaler in self.scalers:
-            once_per_step.gate_scaler(scaler, self.turns)
+        once_per_step.gate(self.optimizers, self.schedulers, self.scalers, self.turns)
         received = rescale.receive_state(self) if self.settings.joining else None
-        self.take_place(self.roster, self.generation)
+        self.join_roster(self.roster, self.generation)
         if received is not None:
             run_state.adopt(self, received)
         else:
@@ -130,7 +104,7 @@ class ElasticRun(Run):
         if self.checkpoints is not None:
             checkpointing.resume(self)
 
-    def take_place(self, roster: Roster, generation: int) -> None:
+    def join_roster(self, roster: Roster, generation: int) -> None:
         """Become a process of this roster: open its group and plan the reduction over it."""
         self.roster, self.generation = roster, generation
         self.rank = roster.rank_of(self.name)
@@ -139,7 +113,7 @@ class ElasticRun(Run):
 
     def open_group(self) -> Group | None:
         """This generation's process group; a process alone needs none."""
-        size = len(self.roster.members)
+        size = len(self.roster.names)
         if size == 1:
             return None
         if self.store is None:
@@ -184,6 +158,8 @@ class ElasticRun(Run):
         if self.scan is not None and not self.scanned:
             self.end_scan(self.scan)
         self.position = self.position.after_step()
+        # The order matters: layouts and agreement are collectives of the roster that took the step, so acting on what
+        # was agreed, which may change the roster or end this process, comes last; the trace has the agreed buffers.
         self.turns.rebuild()
         action, generation, form = self.agree()
         means = self.metrics.average(form, self.logical_workers, self.group, self.device)
@@ -215,11 +191,8 @@ class ElasticRun(Run):
         if now_s - self.reported_s < PROGRESS_S and not at_once:
             return
         self.reported_generation = self.generation
-        steps_per_s = (self.position.step - self.reported_step) / max(now_s - self.reported_s, 1e-9)
-        self.reported_s, self.reported_step = now_s, self.position.step
-        self.channel.send(
-            "progressed", step=self.position.step, epoch=self.position.epoch, steps_per_s=round(steps_per_s, 3)
-        )
+        self.reported_s = now_s
+        self.channel.send("progressed", step=self.position.step, epoch=self.position.epoch)
 
     def end_scan(self, scan: OperatorScan) -> None:
         """After a process's first step at level D2: refuse operators that were not tested across device types."""
@@ -232,11 +205,11 @@ class ElasticRun(Run):
         buffers = self.contexts.buffers
         if self.is_main:
             buffers.agree()
-            writing = checkpointing.look(self)
+            writing = checkpointing.is_writing(self)
             action = self.agreement.decide(self.roster, self.position.step, self.stop_reason is not None, writing)
             write_header(buffers.header, action, self.agreement.change, self.metrics.form)
         else:
-            self.agreement.tell_rank_0()
+            self.agreement.forward_termination()
         if self.group is not None:
             self.group.broadcast(buffers.agreed, 0).wait()
         return read_header(buffers.header)
@@ -284,7 +257,7 @@ class ElasticRun(Run):
         self.turns.ensure_reduced()
         return torch.nn.utils.clip_grad_norm_(self.turns.parameters, max_norm, norm_type)
 
-    def note_epoch(self, epoch: int, seconds: float) -> None:
+    def report_epoch(self, epoch: int, seconds: float) -> None:
         inside_s, self.loop_s = self.loop_s, 0.0
         if self.is_main:
             self.channel.send("epoch", epoch=epoch, inside_s=inside_s, outside_s=seconds - inside_s)
@@ -292,7 +265,7 @@ class ElasticRun(Run):
     def finish(self) -> None:
         if self.checkpoints is not None:
             checkpointing.save_result(self)
-        self.agreement.let_terminate()
+        self.agreement.restore_sigterm()
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
 
 

@@ -1,19 +1,20 @@
 """`springtide.init` and the run it returns: what a training script calls.
 
-The run knows its goal, its position and the user's state. What one global step does is in `elastic` (our runtime) or
-`reference` (the same script under stock DistributedDataParallel), which derive from it.
+The run knows its goal, its position and the user's state. What one global step does is in `elastic_run` (our runtime)
+or `ddp_run` (the same script under stock DistributedDataParallel), which derive from it.
 """
 
 import abc
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import default_collate
 
 from springtide.errors import JobError
 from springtide.training.determinism import levels
@@ -21,7 +22,52 @@ from springtide.training.group.control_channel import Channel
 from springtide.training.group.rosters import check_counts
 from springtide.training.settings import Settings, read_settings
 from springtide.training.workers import randomness
-from springtide.training.workers.positions import Goal, Position
+from springtide.training.workers.sampling import Sampling, check_size
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Completed work: `step` global steps in all, `step_in_epoch` of them in `epoch`."""
+
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+
+    def after_step(self) -> "Position":
+        """The position one global step later."""
+        return replace(self, step=self.step + 1, step_in_epoch=self.step_in_epoch + 1)
+
+    def after_epoch(self) -> "Position":
+        """The position at the start of the next epoch."""
+        return Position(self.epoch + 1, 0, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Where a run ends: after `epochs` epochs or `steps` global steps, and never beyond `cap` steps."""
+
+    epochs: int | None = None
+    steps: int | None = None
+    cap: int | None = None
+
+    def total_steps(self, steps_per_epoch: int) -> int | None:
+        """All global steps of the run, if a goal is set."""
+        if self.steps is None and self.epochs is None:
+            return self.cap
+        wanted = self.steps if self.steps is not None else (self.epochs or 0) * steps_per_epoch
+        return wanted if self.cap is None else min(wanted, self.cap)
+
+    def is_reached(self, position: Position) -> bool:
+        """Whether no further epoch begins from this position."""
+        limits = [limit for limit in (self.steps, self.cap) if limit is not None]
+        if limits and position.step >= min(limits):
+            return True
+        return self.epochs is not None and position.epoch >= self.epochs
+
+    def allows_step(self, position: Position) -> bool:
+        """Whether another global step may begin."""
+        limits = [limit for limit in (self.steps, self.cap) if limit is not None]
+        return not limits or position.step < min(limits)
 
 
 class Run(abc.ABC):
@@ -40,6 +86,7 @@ class Run(abc.ABC):
         self.state: dict[str, Any] = {}
         self.stop_reason: str | None = None
         self.model: torch.nn.Module
+        self.optimizers: list[torch.optim.Optimizer]
         self.channel = Channel(settings.control, settings.process)
 
     @property
@@ -52,7 +99,6 @@ class Run(abc.ABC):
     def is_main(self) -> bool:
         """Whether this process holds logical worker 0, so that what it prints or saves appears once."""
 
-    @abc.abstractmethod
     def prepare(
         self,
         *parts: Any,
@@ -72,6 +118,33 @@ class Run(abc.ABC):
         worker make one global step. `drop_last` (True here, unlike DataLoader) leaves out a worker's incomplete last
         batch, so that the global batch never changes.
         """
+        given = sort_parts(parts)
+        options = PrepareOptions(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            accumulate=accumulate,
+            find_unused_parameters=find_unused_parameters,
+            broadcast_buffers=broadcast_buffers,
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor,
+            collate=collate_fn or default_collate,
+        )
+        self.model, self.optimizers = given.model, given.optimizers
+        model, loader = self.adopt_parts(given, options)
+        replaced = {id(given.model): model, id(given.dataset): loader}
+        return tuple(replaced.get(id(part), part) for part in parts)
+
+    @abc.abstractmethod
+    def adopt_parts(self, given: "Parts", options: "PrepareOptions") -> tuple[Any, Any]:
+        """The model and the loader that the script goes on with; its optimizers and the rest act once per step."""
+
+    def make_sampling(self, samples: int, options: "PrepareOptions") -> Sampling:
+        """The job's data order, if the samples can fill a global batch."""
+        size, shuffle, accumulate = options.batch_size, options.shuffle, options.accumulate
+        sampling = Sampling(samples, self.logical_workers, size, self.seed, shuffle, options.drop_last, accumulate)
+        check_size(sampling)
+        return sampling
 
     @abc.abstractmethod
     def log(self, **metrics: float | torch.Tensor) -> None:
@@ -116,7 +189,7 @@ class Run(abc.ABC):
             before, began_s = self.position, time.monotonic()
             yield self.position.epoch
             self.check_progress(before)
-            self.note_epoch(before.epoch, time.monotonic() - began_s)
+            self.report_epoch(before.epoch, time.monotonic() - began_s)
             if self.has_ended_epoch():
                 self.position = self.position.after_epoch()
         self.finish()
@@ -128,7 +201,7 @@ class Run(abc.ABC):
         return self.stop_reason is None and self.goal.allows_step(self.position)
 
     @abc.abstractmethod
-    def note_epoch(self, epoch: int, seconds: float) -> None:
+    def report_epoch(self, epoch: int, seconds: float) -> None:
         """Report how long an epoch took, and how much of it outside the loop: evaluation, and user code."""
 
     def check_progress(self, before: Position) -> None:
@@ -180,7 +253,7 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
     """Start a run of N logical workers: the ranks of the DDP run it imitates, fixed for the job's life.
 
     Seeds Python, NumPy and torch with `seed`, so call it before building the model. The job file and the launcher may
-    set the level and more through the environment (see `protocol`).
+    set the level and more through the environment (see `settings`).
     """
     settings = read_settings()
     check_counts(logical_workers, 1)
@@ -202,20 +275,47 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
     return ElasticRun(logical_workers, seed, settings, os.environ)
 
 
-def sort_parts(parts: Iterable[Any]) -> dict[str, list[Any]]:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What `prepare` was given, by what it is."""
+
+    model: torch.nn.Module
+    optimizers: list[torch.optim.Optimizer]
+    schedulers: list[Any]
+    scalers: list[torch.amp.GradScaler]
+    dataset: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareOptions:
+    """How `prepare` was told to make batches and to reduce."""
+
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    accumulate: int
+    find_unused_parameters: bool
+    broadcast_buffers: bool
+    num_workers: int
+    prefetch_factor: int
+    collate: Callable[[list[Any]], Any]
+
+
+def sort_parts(parts: Iterable[Any]) -> Parts:
     """The arguments of `prepare` by what they are; exactly one model and one dataset."""
-    kinds: dict[str, list[Any]] = {"model": [], "optimizer": [], "scheduler": [], "scaler": [], "dataset": []}
+    by_type: dict[str, list[Any]] = {"model": [], "optimizer": [], "scheduler": [], "scaler": [], "dataset": []}
     for part in parts:
-        kinds[find_kind(part)].append(part)
-    for kind in ("model", "dataset"):
-        if len(kinds[kind]) != 1:
-            raise JobError(f"run.prepare was given {len(kinds[kind])} of kind {kind}; give exactly one")
-    if not kinds["optimizer"]:
+        by_type[find_part_type(part)].append(part)
+    for part_type in ("model", "dataset"):
+        if len(by_type[part_type]) != 1:
+            raise JobError(f"run.prepare was given {len(by_type[part_type])} of kind {part_type}; give exactly one")
+    if not by_type["optimizer"]:
         raise JobError("run.prepare was given no optimizer; give the one that trains the model")
-    return kinds
+    (model,), (dataset,) = by_type["model"], by_type["dataset"]
+    return Parts(model, by_type["optimizer"], by_type["scheduler"], by_type["scaler"], dataset)
 
 
-def find_kind(part: Any) -> str:
+def find_part_type(part: Any) -> str:
     """What an argument of `prepare` is."""
     if isinstance(part, torch.nn.Module):
         return "model"

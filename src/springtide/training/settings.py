@@ -17,7 +17,7 @@ PREFIX = "SPRINGTIDE_"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The outside's word to one training process; each field is the variable SPRINGTIDE_<FIELD IN CAPITALS>."""
+    """What one training process is told; each field is the variable SPRINGTIDE_<FIELD IN CAPITALS>."""
 
     #: This process's name, kept for its life.
     process: str = "p0"
@@ -63,21 +63,21 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings written in the environment."""
     source = os.environ if environ is None else environ
     given = {key[len(PREFIX) :].lower(): value for key, value in source.items() if key.startswith(PREFIX)}
-    kinds = Settings.__annotations__
-    fields = {name: parse_field(name, given[name], str(kinds[name])) for name in kinds if name in given}
+    annotations = Settings.__annotations__
+    fields = {name: parse_field(name, given[name], str(annotations[name])) for name in annotations if name in given}
     return Settings(**fields)  # type: ignore[arg-type]
 
 
-def parse_field(name: str, text: str, kind: str) -> object:
+def parse_field(name: str, text: str, annotation: str) -> object:
     """One variable's value in the type of its field."""
     try:
-        if "bool" in kind:
+        if "bool" in annotation:
             return text not in ("", "0", "false")
-        if "Path" in kind:
+        if "Path" in annotation:
             return Path(text)
-        if "int" in kind:
+        if "int" in annotation:
             return int(text)
-        if "float" in kind:
+        if "float" in annotation:
             return float(text)
     except ValueError:
         raise JobError(f"environment variable {PREFIX}{name.upper()} is {text!r}; it must be a number") from None

@@ -103,7 +103,7 @@ def test_a_node_lost_while_it_is_drained_keeps_no_job_back(stage: HandClockServe
 def test_the_last_node_and_one_that_nobody_knows_change_nothing(stage: HandClockServer) -> None:
     lose(stage)
     for node in ("node-0", "node-9"):
-        stage.executor.tell(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
+        stage.executor.emit(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
     stage.reconciler.step()
     assert stage.reconciler.platform.site.cluster.total == 2
     assert "no_nodes" in [event.kind for event in stage.store.events(None)]

@@ -86,6 +86,6 @@ def test_best_effort_work_makes_way_for_a_bounded_probe(stage: HandClockServer) 
     assert len(stage.job(guest.id).devices) == 2
     record = stage.submit(run=SHORT, deadline="5m")
     assert (record.state, len(record.devices) > 0) == (State.PROBING, True)
-    probe = stage.executor.courses[record.id].order
+    probe = stage.executor.runs[record.id].order
     assert isinstance(probe, Probe)
     assert (probe.max_steps, probe.max_s) == (30, 15.0)

@@ -318,7 +318,7 @@ def test_an_order_that_is_refused_for_ever_fails_its_job_and_keeps_no_other_back
 def test_a_job_that_the_executor_forgot_is_started_again(stage: HandClockServer) -> None:
     record = stage.submit(run="python train.py long")
     stage.pass_s(5)
-    stage.executor.courses.clear()
+    stage.executor.runs.clear()
     stage.pass_s(60)
     record = stage.job(record.id)
     assert (record.state, record.faults) == (State.SUCCEEDED, 1)
@@ -328,7 +328,7 @@ def test_a_job_that_the_executor_forgot_is_started_again(stage: HandClockServer)
 def test_a_stranger_on_the_devices_is_cancelled(stage: HandClockServer) -> None:
     record = stage.submit(run="python train.py long")
     stage.pass_s(3)
-    order = next(iter(stage.executor.courses.values())).order
+    order = next(iter(stage.executor.runs.values())).order
     stage.executor.apply([Start(job="stranger", generation=1, key="s", spec=order.spec, devices=("cpu:1",))])
     stage.pass_s(6)
     assert [one.job for one in stage.executor.running()] == [record.id]
@@ -355,8 +355,8 @@ def test_whatever_happens_no_job_is_lost_or_runs_twice(
             submitted.append(stage.submit(run="python train.py long", deadline="10m").id)
         elif move == "impossible":
             submitted.append(stage.submit(run="python train.py short", deadline="1s").id)
-        elif move == "kill" and stage.executor.courses:
-            stage.executor.kill(sorted(stage.executor.courses)[0])
+        elif move == "kill" and stage.executor.runs:
+            stage.executor.kill(sorted(stage.executor.runs)[0])
         elif move == "restart":
             stage.restart()
         elif move == "cancel" and submitted:

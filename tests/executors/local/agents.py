@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import psutil
 
 from springtide.executors.local.executor import LocalExecutor
-from springtide.executors.local.jobs.environment import MARK
 from springtide.executors.local.paths import make_mark
 from springtide.executors.local.processes.worker_processes import find_marked
 from springtide.executors.protocol import (
@@ -153,7 +152,7 @@ class RecordedAgent:
 
     def marked(self) -> list[psutil.Process]:
         """The processes of this stage's agents, the agent itself left out."""
-        return find_marked(make_mark(self.executor.state_dir), MARK)
+        return find_marked(make_mark(self.executor.state_dir))
 
 
 def start_agent(folder: Path, **given: Any) -> RecordedAgent:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import psutil
@@ -10,6 +11,8 @@ from tests.executors.local.agents import BOTH, RecordedAgent
 
 import springtide.examples
 from springtide.errors import ExecutorError
+from springtide.executors.local.executor import LocalExecutor
+from springtide.executors.local.json_lines import listen
 from springtide.executors.protocol import (
     Cancel,
     Failed,
@@ -170,6 +173,16 @@ def test_workers_see_only_what_they_may(stage: RecordedAgent, monkeypatch: pytes
     assert "mine" not in seen["SPRINGTIDE_ROSTER"] if "SPRINGTIDE_ROSTER" in seen else True
 
 
+@pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="only Linux shows names of threads there")
+def test_ps_shows_what_each_process_is(stage: RecordedAgent) -> None:
+    job = stage.tiny("--steps", "500", devices=BOTH, logical_workers=4)
+    stage.wait_for_step(job, 2)
+    names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in stage.pids(job)}
+    assert names == {f"p0 {job}"[:15], f"p1 {job}"[:15]}
+    stage.apply(Cancel(job=job, generation=2, key="cancel"))
+    stage.wait_for_end(job, Stopped)
+
+
 def test_a_job_that_is_known_uses_all_its_devices_from_the_start(stage: RecordedAgent) -> None:
     job = stage.tiny("--steps", "5", devices=BOTH, expected_workers=4)
     stage.wait_for_end(job, Finished)
@@ -244,6 +257,27 @@ def test_what_is_no_request_is_answered_with_the_reason(stage: RecordedAgent) ->
     with pytest.raises(ExecutorError, match="kind"):
         stage.executor.ask({"do": "apply", "instructions": [{"kind": "explode"}]})
     assert oct((stage.executor.state_dir / "agent.sock").stat().st_mode)[-3:] == "600"
+
+
+def test_lines_that_a_dying_agent_breaks_are_tried_again(tmp_path: Path) -> None:
+    listener = listen(tmp_path / "agent.sock")
+    listener.setblocking(True)
+
+    def answer_the_third() -> None:
+        for _ in range(2):
+            listener.accept()[0].close()
+        line, _ = listener.accept()
+        line.recv(1 << 12)
+        line.sendall(b'{"pid": 7}\n')
+        line.close()
+
+    agent = threading.Thread(target=answer_the_third)
+    agent.start()
+    executor = LocalExecutor(tmp_path)
+    assert executor.hello() == {"pid": 7}
+    executor.close()
+    agent.join()
+    listener.close()
 
 
 def test_shutting_down_leaves_no_process_and_keeps_the_events(stage: RecordedAgent) -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from springtide.errors import JobError
 from springtide.executors.local.jobs import environment
+from springtide.executors.local.jobs.attempt import Workers, fit_devices, plan_change
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
-from springtide.executors.local.jobs.exit_causes import ExitEvidence, describe_code, judge, judge_end
+from springtide.executors.local.jobs.exit_causes import ExitEvidence, describe_code, find_cause, find_end_cause
 from springtide.executors.local.jobs.hangs import Patience, ProcessSample, Watch
-from springtide.executors.local.jobs.measurement import ProbeMeasurement
-from springtide.executors.local.jobs.roster_change import Workers, fit_devices, plan_change
-from springtide.executors.local.jobs.speedometer import Speedometer
+from springtide.executors.local.jobs.probe_runner import ProbeMeasurement
+from springtide.executors.local.jobs.progress import Speedometer
 from springtide.executors.local.processes.fork_servers import choose_identity
 from springtide.executors.local.processes.worker_processes import WorkerProcess
 from springtide.executors.protocol import CheckpointPolicy, JobSpec
@@ -36,8 +36,8 @@ ELASTIC = ExitEvidence(finished=True, connected=True, elastic=True)
     ],
 )
 def test_codes_have_one_meaning(codes: dict[str, int], word: str, process: str) -> None:
-    verdict = judge_end(codes, ELASTIC)
-    assert (verdict.word, verdict.process) == (word, process)
+    verdict = find_end_cause(codes, ELASTIC)
+    assert (verdict.name, verdict.process) == (word, process)
 
 
 @pytest.mark.parametrize(
@@ -50,24 +50,24 @@ def test_codes_have_one_meaning(codes: dict[str, int], word: str, process: str) 
     ],
 )
 def test_ending_well_is_not_being_done(heard: ExitEvidence, word: str) -> None:
-    assert judge_end({"p0": 0}, heard).word == word
+    assert find_end_cause({"p0": 0}, heard).name == word
 
 
 def test_wrong_input_is_not_tried_again_and_a_good_end_is_no_verdict() -> None:
-    wrong = judge({"p0": 2})
+    wrong = find_cause({"p0": 2})
     assert wrong is not None and not wrong.can_retry
-    assert judge({"p0": 0}) is None
+    assert find_cause({"p0": 0}) is None
     assert [describe_code(code) for code in (3, -9)] == ["ended with code 3", "was ended by SIGKILL"]
 
 
 @given(st.dictionaries(st.sampled_from(["p0", "p1", "p2"]), st.integers(-31, 255), min_size=1))
 def test_a_kill_from_outside_is_never_the_users_fault(codes: dict[str, int]) -> None:
-    verdict = judge({**codes, "victim": -signal.SIGKILL})
-    assert verdict is not None and verdict.word == "killed"
+    verdict = find_cause({**codes, "victim": -signal.SIGKILL})
+    assert verdict is not None and verdict.name == "killed"
 
 
 def look(watch: Watch, at_s: float, cpu_s: float, stepped_s: float | None, stopped: bool = False) -> str:
-    hang = watch.look([ProcessSample("p0", stopped, cpu_s)], stepped_s, 1.0, at_s)
+    hang = watch.check([ProcessSample("p0", stopped, cpu_s)], stepped_s, 1.0, at_s)
     return hang.cause if hang is not None else ""
 
 
@@ -97,41 +97,41 @@ def test_before_the_first_step_nothing_but_a_stop_is_a_hang() -> None:
 
 def test_slow_steps_earn_patience() -> None:
     watch = Watch(Patience(idle_s=30))
-    looks = [watch.look([ProcessSample("p0", False, 0.0)], 0.0, 60.0, at_s) for at_s in range(0, 600, 10)]
+    looks = [watch.check([ProcessSample("p0", False, 0.0)], 0.0, 60.0, at_s) for at_s in range(0, 600, 10)]
     assert looks == [None] * 60
-    assert watch.look([ProcessSample("p0", False, 0.0)], 0.0, 60.0, 600) is not None
+    assert watch.check([ProcessSample("p0", False, 0.0)], 0.0, 60.0, 600) is not None
 
 
 def test_speed_leaves_out_time_outside_steps() -> None:
     speed = Speedometer()
     for step in range(1, 11):
-        speed.note(step, step * 0.5)
-    speed.note_outside(7.0)
-    speed.note(12, 5.0 + 7.0 + 1.0)
+        speed.add_step(step, step * 0.5)
+    speed.add_outside(7.0)
+    speed.add_step(12, 5.0 + 7.0 + 1.0)
     assert speed.report() == pytest.approx(2.0)
-    assert (speed.outside_s, speed.longest_gap_s, speed.step_s) == (7.0, 8.0, 0.5)
+    assert (speed.outside_s, speed.longest_gap_s) == (7.0, 8.0)
     assert speed.report() is None
 
 
 def test_a_pause_is_not_counted_as_a_step() -> None:
     speed = Speedometer()
-    speed.note(1, 0.0)
-    speed.note(2, 1.0)
+    speed.add_step(1, 0.0)
+    speed.add_step(2, 1.0)
     speed.pause()
-    speed.note(3, 100.0)
-    speed.note(4, 100.5)
+    speed.add_step(3, 100.0)
+    speed.add_step(4, 100.5)
     assert speed.report() == pytest.approx(2.0)
 
 
 def test_a_probe_shares_its_bound_among_shares() -> None:
     probe = ProbeMeasurement(shares=2, max_steps=30, max_s=15)
-    steps = [probe.note(step, step * 0.1) for step in range(1, 16)]
+    steps = [probe.add_step(step, step * 0.1) for step in range(1, 16)]
     assert steps == [False] * 14 + [True]
     probe.close(1.5)
     assert (probe.share, probe.is_last) == (2, True)
-    assert not probe.note(20, 5.0)
+    assert not probe.add_step(20, 5.0)
     assert not probe.is_over(12.4) and probe.is_over(12.5)
-    assert not probe.note(21, 9.0)
+    assert not probe.add_step(21, 9.0)
     probe.close(12.5)
     assert [(point.share, point.steps) for point in probe.points] == [(1, 14), (2, 1)]
     assert [point.steps_per_s for point in probe.points] == pytest.approx([10.0, 0.25])
@@ -139,10 +139,10 @@ def test_a_probe_shares_its_bound_among_shares() -> None:
 
 def test_a_share_without_a_whole_step_is_at_most_so_fast_alone_and_no_point_beside_others() -> None:
     probe = ProbeMeasurement(shares=2, max_steps=30, max_s=15)
-    probe.note(1, 0.0)
+    probe.add_step(1, 0.0)
     assert probe.is_over(7.5)
     probe.close(7.5)
-    probe.note(2, 10.0)
+    probe.add_step(2, 10.0)
     probe.close(15.0)
     (point,) = probe.points
     assert (point.share, point.steps) == (1, 0) and point.steps_per_s == pytest.approx(1 / 7.5)
@@ -201,7 +201,7 @@ def test_variables_read_at_import_choose_the_fork_server() -> None:
 
 
 def test_a_job_cannot_speak_in_our_name() -> None:
-    assert environment.take_own(spec("python", "t.py", env={"SPRINGTIDE_STORE": "evil:1", "A": "1"})) == {"A": "1"}
+    assert environment.choose_own(spec("python", "t.py", env={"SPRINGTIDE_STORE": "evil:1", "A": "1"})) == {"A": "1"}
 
 
 @pytest.mark.parametrize(
@@ -245,13 +245,13 @@ def test_a_process_is_late_only_if_it_runs_and_has_not_called() -> None:
 
 def test_only_whole_checkpoints_count(tmp_path: Path) -> None:
     shelf = CheckpointFolder(tmp_path)
-    assert (shelf.find_step(), shelf.measure(), shelf.look()) == (-1, 0, None)
+    assert (shelf.find_step(), shelf.measure(), shelf.find_new()) == (-1, 0, None)
     for name in ("step-000000010", "step-000000009", ".writing-12-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").write_text("{}")
     (tmp_path / "step-000000011").mkdir()
     assert (shelf.find_step(), shelf.measure()) == (10, 2)
-    assert (shelf.look(), shelf.look()) == (10, None)
+    assert (shelf.find_new(), shelf.find_new()) == (10, None)
 
 
 def test_a_job_of_another_user_has_that_users_groups_and_home_only() -> None:

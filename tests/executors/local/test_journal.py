@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from springtide.executors.local.jobs.worker_logs import LogBook, MetricSeries, Pipe, RotatingLog, read_tail
+from springtide.executors.delivery import Freshness
+from springtide.executors.local.jobs.worker_logs import JobLogs, MetricSeries, Pipe, RotatingLog, read_tail
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.outbox import Freshness
 from springtide.executors.protocol import (
     CheckpointPolicy,
     Event,
@@ -64,13 +64,13 @@ def do(journal: Journal, kind: str, job: str, number: int) -> None:
     elif kind == "rewrite":
         journal.rewrite()
     elif kind in ("start", "resize", "stop"):
-        journal.take(make(kind, job, number))  # type: ignore[arg-type]
+        journal.accept(make(kind, job, number))  # type: ignore[arg-type]
     else:
-        journal.tell(make(kind, job, number), 1.5)  # type: ignore[arg-type]
+        journal.add_event(make(kind, job, number), 1.5)  # type: ignore[arg-type]
 
 
 def remember(journal: Journal) -> tuple[Any, ...]:
-    return journal.jobs, journal.outbox.waiting, journal.outbox.last, journal.ledger.seen
+    return journal.jobs, journal.outbox.waiting, journal.outbox.last, journal.generations.seen
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,13 +95,13 @@ def test_an_instruction_is_new_once_even_after_a_restart(tmp_path: Path) -> None
     assert journal.path.stat().st_mode & 0o077 == 0
     start = make("start", "a", 3)
     assert isinstance(start, Start)
-    assert journal.take(start) is Freshness.NEW
+    assert journal.accept(start) is Freshness.NEW
     journal.close()
     journal = Journal(tmp_path / "j")
-    assert journal.take(start) is Freshness.REPEATED
+    assert journal.accept(start) is Freshness.REPEATED
     stale = make("stop", "a", 2)
     assert isinstance(stale, Stop)
-    assert journal.take(stale) is Freshness.STALE
+    assert journal.accept(stale) is Freshness.STALE
     assert journal.jobs["a"].ending is None
     journal.close()
 
@@ -109,7 +109,7 @@ def test_an_instruction_is_new_once_even_after_a_restart(tmp_path: Path) -> None
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
-    journal.tell(make("finish", "a", 1), 0.0)  # type: ignore[arg-type]
+    journal.add_event(make("finish", "a", 1), 0.0)  # type: ignore[arg-type]
     real = journal.file
     with Path("/dev/full").open("ab", buffering=0) as journal.file:
         assert not journal.sync()
@@ -125,7 +125,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
 def test_history_is_dropped_but_numbers_go_on(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     for number in range(6000):
-        journal.tell(make("progress", "a", number), 0.0)  # type: ignore[arg-type]
+        journal.add_event(make("progress", "a", number), 0.0)  # type: ignore[arg-type]
         journal.acknowledge(journal.outbox.last)
     journal.close()
     assert len((tmp_path / "j").read_bytes().splitlines()) < 6000
@@ -177,7 +177,7 @@ def test_metrics_are_one_series_across_restarts(tmp_path: Path) -> None:
 
 
 def test_a_log_book_has_one_file_per_rank(tmp_path: Path) -> None:
-    book = LogBook(tmp_path / "logs")
+    book = JobLogs(tmp_path / "logs")
     book.write(0, b"zero\n")
     book.write(1, b"one\n")
     book.close()

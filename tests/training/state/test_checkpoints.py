@@ -165,7 +165,7 @@ def test_on_a_disk_that_is_nearly_full_older_ones_go_first(
 def test_the_newest_is_there_until_the_next_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = fill(tmp_path, 1, 2)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=10**10, free=0))
-    monkeypatch.setattr("springtide.training.state.checkpoints.write_tensors", fail_to_write)
+    monkeypatch.setattr("springtide.training.state.checkpoints.write_bytes", fail_to_write)
     checkpoints.save(state_at(3), 3, FACTS)
     with pytest.raises(CheckpointError, match="No space left"):
         checkpoints.wait()

@@ -1,28 +1,27 @@
 """The agent: one process per machine that owns the jobs' processes, apart from the server, which comes and goes.
 
 `python -m springtide.executors.local.agent --state-dir DIR` listens on `DIR/agent.sock` (mode 0600) for JSON lines. One
-thread, one loop. What it was told and what it has to tell is in a journal, so a killed agent's successor ends what is
-left of the old processes and goes on from the jobs' checkpoints. Without word from a server for the lease it stops all
-jobs, with checkpoints, and ends.
+thread, one loop. Its instructions and its events are in a journal, so a killed agent's successor ends what is left of
+the old processes and goes on from the jobs' checkpoints. Without a request of a server for the lease it stops all jobs,
+with checkpoints, and ends.
 """
 
 import argparse
-import functools
 import os
 import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
 from springtide import __version__
 from springtide.executors import boot_clock
+from springtide.executors.delivery import Freshness, refuse
 from springtide.executors.local.agent_server import AgentServer
 from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import discover
@@ -31,32 +30,18 @@ from springtide.executors.local.jobs.environment import MARK, allow
 from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.json_lines import Message
-from springtide.executors.local.outbox import Freshness
-from springtide.executors.local.paths import JOURNAL, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, take_lock
-from springtide.executors.local.processes.fork_servers import ForkLine, ForkPool
-from springtide.executors.local.processes.worker_processes import Selector, reap
+from springtide.executors.local.json_lines import EventLoop, Message
+from springtide.executors.local.paths import JOURNAL, LOCK, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, try_lock
+from springtide.executors.local.processes.fork_servers import ForkPool
+from springtide.executors.local.processes.worker_processes import reap
 from springtide.executors.protocol import (
-    Cancel,
     CheckpointPolicy,
     Event,
-    Failed,
     Faulted,
-    Ignored,
     Instruction,
     JobSpec,
-    Probe,
-    Resize,
     Running,
-    Start,
-    Stop,
-    Stopped,
 )
-
-#: How an agent ends that finds its state folder taken.
-OCCUPIED = 3
-#: Seconds a fork server without processes is kept, but for the one of our own interpreter.
-IDLE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,43 +62,42 @@ class Agent:
     def __init__(self, settings: AgentSettings) -> None:
         self.settings = settings
         self.state_dir = settings.state_dir
-        self.loop = Selector()
+        self.loop = EventLoop()
         self.mark = make_mark(self.state_dir)
         self.leaving: str | None = None
-        self.crews: dict[str, JobRunner] = {}
-        #: Fork servers that were stopped at the last look.
-        self.stopped: list[ForkLine] = []
-        self.looked_s = 0.0
-        self.leftovers = reap(self.mark, MARK)
+        self.runners: dict[str, JobRunner] = {}
+        #: When fork servers were last checked for being stopped (SIGSTOP).
+        self.inspected_s = 0.0
+        self.leftovers = reap(self.mark)
         self.folder = make_runtime_folder(self.state_dir)
         environment = {**allow(os.environ), MARK: self.mark}
-        self.forks = ForkPool(self.folder, environment, self.state_dir / LOG)
+        self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG)
         self.discovery = discover(settings.cpu_slots)
-        self.house = AgentContext(
+        self.context = AgentContext(
             loop=self.loop,
             forks=self.forks,
             folder=self.folder,
             devices={device.name: device for device in self.discovery.devices},
             environment=environment,
             python=sys.executable,
-            tell=self.tell,
-            may_take=self.may_take,
+            emit=self.emit,
+            may_use=self.may_use,
             options=settings.options,
         )
         self.journal = Journal(self.state_dir / JOURNAL)
         self.recover()
-        self.desk = AgentServer(self.state_dir / SOCKET, self.loop, self.journal, self)
+        self.server = AgentServer(self.state_dir / SOCKET, self.loop, self.journal, self)
         if settings.warm:
             self.warm()
 
     def recover(self) -> None:
         """Take up the jobs of an agent that was killed."""
-        for job, standing in list(self.journal.jobs.items()):
-            if standing.ending is None:
+        for job, assigned in list(self.journal.jobs.items()):
+            if assigned.ending is None:
                 reason = "the agent was lost, and the job's processes were ended with it"
-                self.tell(
+                self.emit(
                     Faulted(
-                        job=job, generation=standing.generation, cause="agent_lost", reason=reason, step=standing.step
+                        job=job, generation=assigned.generation, cause="agent_lost", reason=reason, step=assigned.step
                     )
                 )
         self.journal.sync()
@@ -125,61 +109,38 @@ class Agent:
 
     # Jobs.
 
-    def tell(self, event: Event) -> None:
-        """Put an event into the journal, and let its job's crew know what follows from it."""
-        self.journal.tell(replace(event, steady_s=boot_clock.read_s()), time.time())
+    def emit(self, event: Event) -> None:
+        """Put an event into the journal, and let its job's runner know what follows from it."""
+        self.journal.add_event(replace(event, steady_s=boot_clock.read_s()), time.time())
         self.refresh(event.job)
 
     def refresh(self, job: str) -> None:
-        """Show a crew its job as the journal has it."""
-        crew, standing = self.crews.get(job), self.journal.jobs.get(job)
-        if crew is not None and standing is not None and crew.standing.order == standing.order:
-            crew.standing = standing
+        """Show a runner its job as the journal has it."""
+        runner, assigned = self.runners.get(job), self.journal.jobs.get(job)
+        if runner is not None and assigned is not None and runner.assigned.order == assigned.order:
+            runner.assigned = assigned
 
-    def take(self, instruction: Instruction) -> None:
-        """Write an instruction down if it is new; crews act on it in their next turn."""
+    def accept(self, instruction: Instruction) -> None:
+        """Write an instruction down if it is new; runners act on it in their next turn."""
         known = instruction.job in self.journal.jobs
-        verdict = self.journal.take(instruction)
-        common: dict[str, Any] = {"job": instruction.job, "generation": instruction.generation}
-        if verdict is Freshness.STALE:
-            seen = self.journal.ledger.generation_of(instruction.job)
-            self.tell(Ignored(**common, key=instruction.key, seen=seen))
-        elif verdict is Freshness.NEW:
+        freshness = self.journal.accept(instruction)
+        if freshness is Freshness.STALE:
+            self.emit(self.journal.generations.make_ignored(instruction))
+        elif freshness is Freshness.NEW:
             self.refresh(instruction.job)
-            self.refuse(instruction, known, common)
+            refused = refuse(instruction, known, self.context.devices)
+            if refused is not None:
+                self.emit(refused)
 
-    def refuse(self, instruction: Instruction, known: bool, common: dict[str, Any]) -> None:
-        """Answer at once what cannot be carried out."""
-        match instruction:
-            case Start() | Probe() | Resize() if problem := self.find_problem(instruction.devices):
-                self.tell(
-                    Failed(**common, step=0, exit_code=None, reason=problem, user_fault=False, code="bad_devices")
-                )
-            case Stop() | Cancel() if not known:
-                cancelled = isinstance(instruction, Cancel)
-                self.tell(Stopped(**common, step=0, reason=instruction.reason, cancelled=cancelled))
-            case Resize() if not known:
-                self.tell(Stopped(**common, step=0, reason="the job was not running", clean=False))
-
-    def find_problem(self, devices: Sequence[str]) -> str:
-        """What is wrong with a list of devices; empty if nothing is."""
-        unknown = [name for name in devices if name not in self.house.devices]
-        if unknown or not devices or len(set(devices)) < len(devices):
-            return (
-                f"devices {', '.join(devices) or '(none)'} cannot be given; this machine has "
-                f"{', '.join(self.house.devices)}, each at most once"
-            )
-        return ""
-
-    def may_take(self, job: str, devices: Sequence[str]) -> bool:
+    def may_use(self, job: str, devices: Sequence[str]) -> bool:
         """Whether no other job that is about to leave one of these devices is still there.
 
         Two jobs that wait for each other both go ahead.
         """
-        mine = self.crews[job].in_use
-        for name, crew in self.crews.items():
-            leaving = crew.in_use if crew.is_ending or crew.abandoned else crew.in_use - set(crew.wanted)
-            is_mutual = bool(set(crew.wanted) & mine) and not crew.is_ending
+        mine = self.runners[job].in_use
+        for name, runner in self.runners.items():
+            leaving = runner.in_use if runner.is_ending or runner.abandoned else runner.in_use - set(runner.wanted)
+            is_mutual = bool(set(runner.wanted) & mine) and not runner.is_ending
             if name != job and leaving & set(devices) and not is_mutual:
                 return False
         return True
@@ -188,34 +149,33 @@ class Agent:
         """Move every job on."""
         now_s = time.monotonic()
         self.poll_forks(now_s)
-        self.check_forks(now_s)
-        for job, standing in self.journal.jobs.items():
-            crew = self.crews.get(job)
-            if crew is None:
-                self.crews[job] = make_runner(self.house, standing)
-            elif crew.standing.order != standing.order and not crew.abandoned:
-                crew.abandon()
-        for job, crew in list(self.crews.items()):
-            if job not in self.journal.jobs and not crew.is_over and not crew.abandoned:
-                crew.abandon()
-            crew.leaving = self.leaving
-            self.move(crew, now_s)
-            if crew.is_over:
-                del self.crews[job]
+        for job, assigned in self.journal.jobs.items():
+            runner = self.runners.get(job)
+            if runner is None:
+                self.runners[job] = make_runner(self.context, assigned)
+            elif runner.assigned.order != assigned.order and not runner.abandoned:
+                runner.abandon()
+        for job, runner in list(self.runners.items()):
+            if job not in self.journal.jobs and not runner.is_over and not runner.abandoned:
+                runner.abandon()
+            runner.leaving = self.leaving
+            self.tick_runner(runner, now_s)
+            if runner.is_over:
+                del self.runners[job]
         self.check_lease(now_s)
 
-    def move(self, crew: JobRunner, now_s: float) -> None:
-        """Give a crew its turn; a mistake of ours ends its job, and no other."""
+    def tick_runner(self, runner: JobRunner, now_s: float) -> None:
+        """Give a runner its turn; a mistake of ours ends its job, and no other."""
         try:
-            crew.tick(now_s)
+            runner.tick(now_s)
         except Exception as error:
             traceback.print_exc()
             reason = f"the agent met an error of its own: {error!r}; see {self.state_dir / LOG}"
-            crew.fail("agent_error", reason, user_fault=False)
+            runner.fail("agent_error", reason, user_fault=False)
 
     def check_lease(self, now_s: float) -> None:
         """Stop all work if no server has asked for too long."""
-        if self.leaving is None and now_s - self.desk.contact_s >= self.settings.lease_s:
+        if self.leaving is None and now_s - self.server.contact_s >= self.settings.lease_s:
             self.leave("lease")
 
     def leave(self, reason: str) -> None:
@@ -225,50 +185,19 @@ class Agent:
             self.leaving = reason
 
     def poll_forks(self, now_s: float) -> None:
-        """Take up fork servers that have begun to answer, and let go of those that are not needed."""
-        for server in self.forks.every():
-            if server.poll() and server.lines is not None:
-                self.loop.watch(server.lines, functools.partial(self.pump, server))
-            if server.lost:
-                self.lose(server)
-            if not server.is_idle:
-                server.used_s = now_s
-        for job, server in list(self.forks.job_servers.items()):
-            if job not in self.crews and job not in self.journal.jobs:
-                self.lose(server)
-        for server in list(self.forks.servers.values()):
-            if server.lines is not None and server.key.python != sys.executable and now_s - server.used_s > IDLE_S:
-                self.lose(server)
+        """Move fork servers on; jobs whose server has gone start again."""
+        if now_s - self.inspected_s >= self.settings.options.inspect_s:
+            self.inspected_s = now_s
+            self.forks.kill_stopped()
+        self.forks.drop_unused(now_s, {*self.runners, *self.journal.jobs})
+        dropped = self.forks.poll(now_s)
+        for runner in self.runners.values():
+            if runner.attempt is not None and runner.attempt.processes.fork in dropped:
+                runner.lose_fork()
 
-    def check_forks(self, now_s: float) -> None:
-        """End fork servers that are stopped twice in a row; their jobs start again from another."""
-        if now_s - self.looked_s < self.settings.options.look_s:
-            return
-        self.looked_s = now_s
-        stopped = [server for server in self.forks.every() if server.is_stopped]
-        for server in stopped:
-            if server in self.stopped:
-                server.kill()
-        self.stopped = stopped
+    # For the server of clients.
 
-    def pump(self, server: ForkLine) -> None:
-        """Hear a fork server."""
-        if not server.pump():
-            self.lose(server)
-
-    def lose(self, server: ForkLine) -> None:
-        """Let go of a fork server, of those forked from it, and of their processes."""
-        dropped = self.forks.drop(server)
-        for one in dropped:
-            if one.lines is not None:
-                self.loop.unwatch(one.lines)
-        for crew in self.crews.values():
-            if crew.attempt is not None and crew.attempt.processes.fork in dropped:
-                crew.lose_fork()
-
-    # For the desk.
-
-    def introduce(self) -> Message:
+    def describe(self) -> Message:
         """Who this is, and what devices there are."""
         return {
             "version": __version__,
@@ -282,51 +211,49 @@ class Agent:
 
     def list_running(self) -> list[Running]:
         """The jobs that hold devices, by name."""
-        return [crew.describe() for _, crew in sorted(self.crews.items())]
+        return [runner.describe() for _, runner in sorted(self.runners.items())]
 
     # Life.
 
     @property
     def wait_s(self) -> float:
         """How long a turn may wait for something to happen."""
-        restless = any(crew.phase != "running" for crew in self.crews.values())
+        restless = any(runner.phase != "running" for runner in self.runners.values())
         warming = any(server.is_waking for server in self.forks.every())
-        return 0.02 if restless or warming or self.leaving else 0.1 if self.crews else 0.5
+        return 0.02 if restless or warming or self.leaving else 0.1 if self.runners else 0.5
 
     def serve(self) -> None:
         """Go on until everything has been left."""
-        print(f"agent {os.getpid()} serves {self.state_dir}, {len(self.house.devices)} devices", flush=True)
-        while self.leaving is None or self.crews or self.journal.jobs:
+        print(f"agent {os.getpid()} serves {self.state_dir}, {len(self.context.devices)} devices", flush=True)
+        while self.leaving is None or self.runners or self.journal.jobs:
             self.loop.turn(self.wait_s)
             self.tick()
-            self.desk.tick()
+            self.server.tick()
 
     def close(self) -> None:
         """End everything that was started, and leave only the journal and the log."""
-        self.desk.close()
+        self.server.close()
         self.forks.close()
-        reap(self.mark, MARK)
+        reap(self.mark)
         self.journal.close()
         self.loop.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.state_dir / PLACE).unlink(missing_ok=True)
 
 
-def run(settings: AgentSettings, on_ready: Callable[[], None] = lambda: None) -> int:
-    """Serve until told to leave; 0, or OCCUPIED if another agent has the state folder."""
-    lock = take_lock(settings.state_dir)
+def run(settings: AgentSettings) -> None:
+    """Serve until told to leave; at once over if another agent has the state folder."""
+    lock = try_lock(settings.state_dir / LOCK)
     if lock is None:
-        return OCCUPIED
+        return
     agent = Agent(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: agent.leave("shutdown"))
-    on_ready()
     try:
         agent.serve()
     finally:
         agent.close()
         lock.close()
-    return 0
 
 
 def main() -> None:
@@ -336,15 +263,16 @@ def main() -> None:
     parser.add_argument("--cpu-slots")
     parser.add_argument("--lease-s", type=float, default=600.0)
     parser.add_argument("--warm", action="store_true", help="import torch at once")
-    parser.add_argument("--detach", action="store_true", help="return as soon as it answers")
+    parser.add_argument("--detach", action="store_true", help="print the id of the process that serves, and return")
     parser.add_argument(
         "--options", type=TypeAdapter(AttemptOptions).validate_json, default=AttemptOptions(), help="as JSON"
     )
     given = parser.parse_args()
     settings = AgentSettings(given.state_dir.resolve(), given.cpu_slots, given.lease_s, given.warm, given.options)
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    serve = functools.partial(run, settings)
-    raise SystemExit(detach(serve, settings.state_dir / LOG) if given.detach else serve())
+    if given.detach:
+        detach()
+    run(settings)
 
 
 if __name__ == "__main__":

@@ -1,40 +1,23 @@
-"""The agent's front: clients' requests and their answers, one JSON line each, over the socket of the state folder.
+"""The agent as a server: clients' requests and their answers, one JSON line each, over the socket of the state folder.
 
-Nothing is answered before the journal is on disk. What instructions do is the agent's matter.
+Nothing is answered before the journal is on disk. What instructions do is in `agent`.
 """
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from springtide.executors import wire
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.json_lines import JsonLines, Message, listen
-from springtide.executors.local.processes.worker_processes import Loop
-from springtide.executors.protocol import Instruction, Running
+from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen
+
+if TYPE_CHECKING:
+    from springtide.executors.local.agent import Agent
 
 LONGEST_WAIT_S = 60.0
-
-
-class AgentBackend(Protocol):
-    """What stands behind a desk."""
-
-    leaving: str | None
-
-    def introduce(self) -> Message:
-        """Who this is, and what devices there are."""
-
-    def take(self, instruction: Instruction) -> None:
-        """Take an instruction."""
-
-    def list_running(self) -> Sequence[Running]:
-        """The jobs that hold devices, by name."""
-
-    def leave(self, reason: str) -> None:
-        """Begin to end."""
 
 
 @dataclass
@@ -49,11 +32,11 @@ class PendingReply:
 class AgentServer:
     """Clients and their requests."""
 
-    def __init__(self, path: Path, loop: Loop, journal: Journal, office: AgentBackend) -> None:
+    def __init__(self, path: Path, loop: EventLoop, journal: Journal, agent: "Agent") -> None:
         self.path = path
         self.loop = loop
         self.journal = journal
-        self.office = office
+        self.agent = agent
         self.clients: list[JsonLines] = []
         self.waiters: list[PendingReply] = []
         #: When a client last asked for something.
@@ -61,11 +44,11 @@ class AgentServer:
         self.listener = listen(path)
         loop.watch(self.listener, self.accept)
         self.answers: dict[str, Callable[[JsonLines, Message], Message | None]] = {
-            "hello": lambda lines, request: office.introduce(),
+            "hello": lambda lines, request: agent.describe(),
             "apply": self.answer_apply,
             "events": self.answer_events,
             "acknowledge": self.answer_acknowledge,
-            "running": lambda lines, request: {"running": wire.dump_running(office.list_running())},
+            "running": lambda lines, request: {"running": wire.dump_running(agent.list_running())},
             "leave": self.answer_leave,
         }
 
@@ -102,10 +85,10 @@ class AgentServer:
 
     def answer_apply(self, lines: JsonLines, request: Message) -> Message:
         """Take instructions; all of them must be readable, or none is taken."""
-        if self.office.leaving is not None:
-            return {"error": f"the agent is leaving ({self.office.leaving})", "again": True}
+        if self.agent.leaving is not None:
+            return {"error": f"the agent is leaving ({self.agent.leaving})", "again": True}
         for instruction in [wire.load_instruction(data) for data in request["instructions"]]:
-            self.office.take(instruction)
+            self.agent.accept(instruction)
         return {"last": self.journal.outbox.last}
 
     def answer_events(self, lines: JsonLines, request: Message) -> Message | None:
@@ -125,7 +108,7 @@ class AgentServer:
 
     def answer_leave(self, lines: JsonLines, request: Message) -> Message:
         """Begin to end."""
-        self.office.leave(str(request.get("reason", "shutdown")))
+        self.agent.leave(str(request.get("reason", "shutdown")))
         return {}
 
     def tick(self) -> None:

@@ -1,12 +1,11 @@
 """The executor of this machine: a client of its agent, which it starts if there is none.
 
-Each call is one request and one answer over the agent's socket. A line that breaks is taken up again once; if the
+Each call is one request and one answer over the agent's socket. A line that breaks is taken up again; if the
 agent is gone, another is started on the same state folder, which goes on from its journal.
 """
 
 import contextlib
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -19,15 +18,17 @@ import psutil
 
 from springtide.errors import ExecutorError
 from springtide.executors import wire
-from springtide.executors.local.agent import OCCUPIED
+from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.json_lines import connect
-from springtide.executors.local.paths import LOCK, LOG, SOCKET
+from springtide.executors.local.paths import LOCK, LOG, SOCKET, try_lock
 from springtide.executors.protocol import Event, Instruction, Running
 
 START_S = 60.0
 ANSWER_S = 60.0
+#: Seconds before each next line is tried after one that broke.
+PAUSES_S = (0.0, 0.05, 0.2, 1.0)
 
 
 class AgentConnection:
@@ -118,27 +119,39 @@ class LocalExecutor:
         with self.lock:
             until_s = time.monotonic() + START_S
             try:
-                answer = self.try_twice(request)
+                answer = self.ask_over_lines(request)
                 while answer.get("again") and time.monotonic() < until_s:
                     time.sleep(0.1)
-                    answer = self.try_twice(request)
+                    answer = self.ask_over_lines(request)
             except OSError as error:
                 raise ExecutorError(f"the agent of {self.state_dir} does not answer: {error!r}; end it") from error
         if "error" in answer:
             raise ExecutorError(f"the agent of {self.state_dir} refused {request['do']}: {answer['error']}")
         return answer
 
-    def try_twice(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer over the line there is, or over a new one if that is broken."""
-        try:
-            return self.take_line().ask(request)
-        except OSError:
-            if self.line is not None:
-                self.line.close()
-                self.line = None
-            return self.take_line().ask(request)
+    def ask_over_lines(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer over the line there is, or over new ones while they break.
 
-    def take_line(self) -> AgentConnection:
+        More than one new one, because a killed agent's socket takes lines for a moment longer, and then breaks them.
+        """
+        for pause_s in PAUSES_S:
+            try:
+                return self.find_line().ask(request)
+            except ConnectionError:
+                self.drop_line()
+                time.sleep(pause_s)
+            except OSError:
+                self.drop_line()
+                break
+        return self.find_line().ask(request)
+
+    def drop_line(self) -> None:
+        """Let go of a line that is broken."""
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+    def find_line(self) -> AgentConnection:
         """The line to the agent."""
         if self.line is None:
             self.line = self.open()
@@ -154,27 +167,27 @@ class LocalExecutor:
 
     def start(self) -> None:
         """Start the agent, detached from us; one that is just ending or starting is waited for."""
-        command = [
-            sys.executable,
-            "-m",
-            "springtide.executors.local.agent",
-            "--detach",
-            "--state-dir",
-            str(self.state_dir),
-        ]
-        command += ["--lease-s", str(self.lease_s)]
+        command = [sys.executable, "-m", "springtide.executors.local.agent", "--detach"]
+        command += ["--state-dir", str(self.state_dir), "--lease-s", str(self.lease_s)]
         command += ["--cpu-slots", self.cpu_slots] if self.cpu_slots is not None else []
         command += ["--warm"] if self.warm else []
         command += ["--options", json.dumps(asdict(self.options))] if self.options is not None else []
-        until_s = time.monotonic() + START_S
+        self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        until_s, failures = time.monotonic() + START_S, 0
         while time.monotonic() < until_s:
-            code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
-            if code == 0:
-                return
-            if code != OCCUPIED:
+            pid = start_detached(command, self.state_dir / LOG)
+            while pid is not None and is_alive(pid) and time.monotonic() < until_s:
+                if self.is_up:
+                    return
+                time.sleep(0.02)
+            # It has ended: because another one holds the lock, or, if nobody does, by an error. The other may have
+            # ended just now, so an error is believed at its second time.
+            lock = try_lock(self.state_dir / LOCK)
+            if lock is not None:
+                lock.close()
+                failures += 1
+            if failures > 1:
                 raise ExecutorError(f"the agent did not start; {self.state_dir / LOG} says why")
-            if is_answering(self.state_dir / SOCKET):
-                return
             time.sleep(0.1)
         raise ExecutorError(f"another agent holds {self.state_dir / LOCK} and does not answer; end it and try again")
 
@@ -203,18 +216,13 @@ class LocalExecutor:
     @property
     def is_up(self) -> bool:
         """Whether an agent answers, without starting one."""
-        return is_answering(self.state_dir / SOCKET)
+        try:
+            connect(self.state_dir / SOCKET).close()
+        except OSError:
+            return False
+        return True
 
 
 def load_events(answer: dict[str, Any]) -> tuple[Event, ...]:
     """The events in an answer."""
     return tuple(wire.load_event(data) for data in answer["events"])
-
-
-def is_answering(path: Path) -> bool:
-    """Whether somebody listens at a socket."""
-    try:
-        connect(path).close()
-    except OSError:
-        return False
-    return True

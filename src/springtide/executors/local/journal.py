@@ -1,4 +1,4 @@
-"""The agent's memory on disk: every instruction it took and every event not yet acknowledged.
+"""The agent's memory on disk: every instruction it accepted and every event not yet acknowledged.
 
 One append-only file of JSON lines, synced before anything in it is answered or shown. Reading it back gives the jobs
 that should run, the generations seen and the events to deliver, so an agent killed at any moment goes on from it.
@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from springtide.executors import wire
-from springtide.executors.local.jobs.roster_change import Workers
-from springtide.executors.local.outbox import Freshness, Outbox, SeenGenerations
+from springtide.executors.delivery import Freshness, Outbox, SeenGenerations
 from springtide.executors.local.paths import open_private
 from springtide.executors.protocol import (
     FINAL,
@@ -33,10 +34,12 @@ from springtide.executors.protocol import (
     Stop,
 )
 
+#: The key of a job in a file that was rewritten; the word is that of the first journals.
+ASSIGNED = "standing"
 #: Lines beyond what a rewrite would leave.
 HISTORY_LIMIT = 5_000
 #: Generations are remembered for so many jobs, newest first.
-LEDGER_LIMIT = 20_000
+GENERATIONS_LIMIT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,8 @@ class AssignedJob:
     #: Logical workers on each device; empty: spread evenly.
     workers: tuple[int, ...] = ()
 
-    def find_workers(self, expected: int | None) -> Workers | None:
-        """The logical workers by the job file, as the script has said, or as expected, and where; None if unknown."""
-        total = self.order.spec.logical_workers or self.logical_workers or expected
-        asked = dict(zip(self.devices, self.workers, strict=False))
-        return None if total is None else Workers(total, asked)
+
+_ASSIGNED: TypeAdapter[AssignedJob] = TypeAdapter(AssignedJob)
 
 
 class Journal:
@@ -65,7 +65,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.ledger = SeenGenerations()
+        self.generations = SeenGenerations()
         self.outbox = Outbox()
         self.jobs: dict[str, AssignedJob] = {}
         self.written = 0
@@ -85,58 +85,42 @@ class Journal:
         text = self.path.read_bytes() if self.path.exists() else b""
         for line in text.splitlines(keepends=True):
             if line.endswith(b"\n"):
-                self.recall(json.loads(line))
+                self.load_record(json.loads(line))
 
-    def recall(self, record: dict[str, Any]) -> None:
-        """Take over one line."""
+    def load_record(self, record: dict[str, Any]) -> None:
+        """Replay one line."""
         if "instruction" in record:
             instruction = wire.load_instruction(record["instruction"])
-            self.ledger.enter(instruction)
-            self.note_instruction(instruction)
+            self.generations.record(instruction)
+            self.apply_instruction(instruction)
         elif "event" in record:
             event = wire.load_event(record["event"])
             self.outbox.waiting.append(event)
             self.outbox.last = event.seq
-            self.note_event(event)
+            self.apply_event(event)
         elif "acknowledged" in record:
             self.outbox.acknowledge(record["acknowledged"])
-        elif "standing" in record:
-            self.recall_standing(record["standing"])
+        elif ASSIGNED in record:
+            assigned = _ASSIGNED.validate_python(record[ASSIGNED])
+            self.jobs[assigned.order.job] = assigned
         elif "seen" in record:
-            self.ledger.seen = {job: (int(number), key) for job, (number, key) in record["seen"].items()}
+            self.generations.seen = {job: (int(number), key) for job, (number, key) in record["seen"].items()}
             self.outbox.last = record["last"]
 
-    def recall_standing(self, data: dict[str, Any]) -> None:
-        """Take over a job as a rewrite left it."""
-        order = wire.load_instruction(data["order"])
-        ending = wire.load_instruction(data["ending"]) if data["ending"] else None
-        assert isinstance(order, Start | Probe)
-        assert ending is None or isinstance(ending, Stop | Cancel)
-        self.jobs[order.job] = AssignedJob(
-            order,
-            data["generation"],
-            tuple(data["devices"]),
-            ending,
-            data["crashes"],
-            data["step"],
-            data["logical_workers"],
-            tuple(data.get("workers", ())),
-        )
-
-    def take(self, instruction: Instruction) -> Freshness:
+    def accept(self, instruction: Instruction) -> Freshness:
         """Judge an instruction, and write it down if it is new."""
-        verdict = self.ledger.judge(instruction)
-        if verdict is Freshness.NEW:
-            self.ledger.enter(instruction)
+        freshness = self.generations.judge(instruction)
+        if freshness is Freshness.NEW:
+            self.generations.record(instruction)
             self.append({"instruction": wire.dump_instruction(instruction)})
-            self.note_instruction(instruction)
-        return verdict
+            self.apply_instruction(instruction)
+        return freshness
 
-    def tell(self, event: Event, at_s: float) -> Event:
+    def add_event(self, event: Event, at_s: float) -> Event:
         """Number an event and write it down. It may be shown after the next `sync`."""
         numbered = self.outbox.add(event, at_s)
         self.append({"event": wire.dump_event(numbered)})
-        self.note_event(numbered)
+        self.apply_event(numbered)
         return numbered
 
     def acknowledge(self, upto: int) -> None:
@@ -147,19 +131,19 @@ class Journal:
             with contextlib.suppress(OSError):
                 self.rewrite()
 
-    def note_instruction(self, instruction: Instruction) -> None:
+    def apply_instruction(self, instruction: Instruction) -> None:
         """Keep the jobs that should run up to date with an instruction."""
         match instruction:
             case Start() | Probe():
-                standing = AssignedJob(instruction, instruction.generation, instruction.devices)
+                assigned = AssignedJob(instruction, instruction.generation, instruction.devices)
                 workers = instruction.workers if isinstance(instruction, Start) else ()
-                self.jobs[instruction.job] = replace(standing, workers=workers)
+                self.jobs[instruction.job] = replace(assigned, workers=workers)
             case Resize(generation=generation, devices=devices, workers=workers):
                 self.change(instruction.job, generation=generation, devices=devices, workers=workers)
             case Stop() | Cancel():
                 self.change(instruction.job, generation=instruction.generation, ending=instruction)
 
-    def note_event(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         """Keep the jobs that should run up to date with an event."""
         match event:
             case Progressed() | Started():
@@ -212,10 +196,10 @@ class Journal:
 
     def summarise(self) -> list[dict[str, Any]]:
         """The fewest lines that say what is known now."""
-        seen = dict(list(self.ledger.seen.items())[-LEDGER_LIMIT:])
+        seen = dict(list(self.generations.seen.items())[-GENERATIONS_LIMIT:])
         return [
             *({"event": wire.dump_event(event)} for event in self.outbox.waiting),
-            *({"standing": dump_standing(standing)} for standing in self.jobs.values()),
+            *({ASSIGNED: _ASSIGNED.dump_python(assigned, mode="json")} for assigned in self.jobs.values()),
             {"seen": seen, "last": self.outbox.last},
         ]
 
@@ -223,17 +207,3 @@ class Journal:
         """Sync and let go of the file."""
         self.sync()
         self.file.close()
-
-
-def dump_standing(standing: AssignedJob) -> dict[str, Any]:
-    """A job as JSON data."""
-    return {
-        "order": wire.dump_instruction(standing.order),
-        "generation": standing.generation,
-        "devices": list(standing.devices),
-        "ending": wire.dump_instruction(standing.ending) if standing.ending else None,
-        "crashes": standing.crashes,
-        "step": standing.step,
-        "logical_workers": standing.logical_workers,
-        "workers": list(standing.workers),
-    }

@@ -1,4 +1,4 @@
-"""JSON lines over a socket that never makes its owner wait: what cannot be sent yet is kept.
+"""What never makes its owner wait: JSON lines over a socket, which keep what cannot be sent yet, and an event loop.
 
 Also Unix sockets whose path is longer than the kernel's 108 characters, as those in deep folders are.
 """
@@ -6,8 +6,9 @@ Also Unix sockets whose path is longer than the kernel's 108 characters, as thos
 import contextlib
 import json
 import os
+import selectors
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,33 @@ PATH_LIMIT = 100
 BACKLOG_LIMIT = 64 << 20
 #: What one call reads at most, so that a peer that never stops talking does not hold up the rest.
 TURN_BYTES = 1 << 20
+
+
+class EventLoop:
+    """Calls back for files that can be read; callbacks may watch and unwatch."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+
+    def watch(self, file: Any, callback: Callable[[], None]) -> None:
+        """Call back whenever the file can be read."""
+        self.selector.register(file, selectors.EVENT_READ, callback)
+
+    def unwatch(self, file: Any) -> None:
+        """Stop calling back."""
+        with contextlib.suppress(KeyError, ValueError):
+            self.selector.unregister(file)
+
+    def turn(self, timeout_s: float) -> None:
+        """Wait for files, and call back for those that are still watched."""
+        for key, _ in self.selector.select(timeout_s):
+            watched = self.selector.get_map()
+            if key.fd in watched and watched[key.fd] is key:
+                key.data()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.selector.close()
 
 
 class JsonLines:

@@ -49,9 +49,9 @@ def open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def take_lock(state_dir: Path) -> IO[str] | None:
-    """Hold the state folder for this agent alone; None if another one has it."""
-    file = (state_dir / LOCK).open("a")
+def try_lock(path: Path) -> IO[str] | None:
+    """Hold a lock file for this process alone, until it is closed; None if another one has it."""
+    file = path.open("a")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

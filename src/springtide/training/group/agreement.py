@@ -53,29 +53,32 @@ class Agreement:
         self.holds = {int(step) for step in settings.hold_at.split(",") if step}
         self.wants_checkpoint = False
         self.terminating = False
-        self.told = False
+        self.forwarded = False
         self.polled_s = 0.0
         self.saved_s = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self.on_terminate)
 
     def on_terminate(self, number: int, frame: FrameType | None) -> None:
-        """Note SIGTERM; the next step boundary acts on it. A second one ends the process at once."""
+        """Remember SIGTERM; the next step boundary acts on it. A second one ends the process at once."""
         self.terminating = True
-        self.let_terminate()
+        self.restore_sigterm()
 
-    def let_terminate(self) -> None:
+    def restore_sigterm(self) -> None:
         """Give SIGTERM its usual meaning back: the run is over, or was asked to end and may be stuck."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def decide(self, roster: Roster, step: int, stopping: bool, writing: bool) -> Action:
         """Rank 0's decision for the boundary after `step`; while a checkpoint is being written no other is begun."""
+        # Only rank 0 reads commands and clocks; the others do what its header says, at the same boundary. Whatever each
+        # process decided for itself here could differ, and they would wait for each other for ever.
         action = Action.STOP if stopping else Action.NOTHING
-        while (command := self.channel.take()) is not None:
+        while (command := self.channel.poll()) is not None:
             action |= self.read_command(command)
         if step in self.holds:
             action |= self.hold(step, roster)
+        # A change waits, over several boundaries, until its joiners are ready: the others train on meanwhile.
         if self.change is not None and self.are_joiners_ready(self.change, roster):
             action |= Action.RESCALE
         if self.is_terminated():
@@ -116,7 +119,7 @@ class Agreement:
         """Whether this process or, by the store, another one was told to terminate."""
         if self.terminating or self.store is None:
             return self.terminating
-        now_s = time.monotonic()
+        now_s = time.monotonic()  # asking the store is a round trip, too long for every step
         if now_s - self.polled_s >= TERMINATE_POLL_S:
             self.polled_s = now_s
             self.terminating = bool(self.store.check([TERMINATE_KEY]))
@@ -131,10 +134,10 @@ class Agreement:
             return True
         return bool(every_s) and time.monotonic() - self.saved_s >= every_s
 
-    def tell_rank_0(self) -> None:
+    def forward_termination(self) -> None:
         """Pass a SIGTERM of this process on, once."""
-        if self.terminating and not self.told and self.store is not None:
-            self.told = True
+        if self.terminating and not self.forwarded and self.store is not None:
+            self.forwarded = True
             self.store.set(TERMINATE_KEY, "1")
 
 

@@ -1,7 +1,7 @@
 """The line to the supervisor: events out, commands in, as JSON lines over one socket.
 
 A reader thread keeps incoming commands until the runtime asks at a step boundary, so a step costs nothing. Without a
-supervisor, events go nowhere and no command ever comes. What commands mean is in `elastic`.
+supervisor, events go nowhere and no command ever comes. What commands mean is in `agreement`.
 """
 
 import json
@@ -16,12 +16,12 @@ from springtide.errors import JobError
 
 def connect(address: str) -> socket.socket:
     """A stream socket to `unix:/path` or `tcp:host:port`."""
-    kind, _, rest = address.partition(":")
-    if kind == "unix":
+    scheme, _, rest = address.partition(":")
+    if scheme == "unix":
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.connect(rest)
         return line
-    if kind == "tcp":
+    if scheme == "tcp":
         host, _, port = rest.rpartition(":")
         return socket.create_connection((host, int(port)))
     raise JobError(f"control address {address!r} is neither unix:/path nor tcp:host:port")
@@ -36,14 +36,14 @@ class Channel:
         self.line: socket.socket | None = None
         if address is not None:
             self.line = connect(address)
-            threading.Thread(target=self.listen, name="springtide-control", daemon=True).start()
+            threading.Thread(target=self.read_commands, name="springtide-control", daemon=True).start()
 
     @property
     def is_open(self) -> bool:
         """Whether somebody listens."""
         return self.line is not None
 
-    def listen(self) -> None:
+    def read_commands(self) -> None:
         """Keep every command that comes in, until the line ends."""
         assert self.line is not None
         for line in self.line.makefile("r", encoding="utf-8"):
@@ -64,7 +64,7 @@ class Channel:
         print(f"springtide: warning: {text}", file=sys.stderr)
         self.send("warned", text=text)
 
-    def take(self) -> dict[str, Any] | None:
+    def poll(self) -> dict[str, Any] | None:
         """The oldest command not yet taken, if there is one."""
         return None if self.commands.empty() else self.commands.get()
 

@@ -14,9 +14,8 @@ import torch.distributed as dist
 
 from springtide.errors import RescaleError
 from springtide.training.group.agreement import ready_key
-from springtide.training.group.groups import Group, open_group
+from springtide.training.group.groups import Group, open_group, send_tree
 from springtide.training.group.rosters import Roster, parse_roster
-from springtide.training.group.state_transfer import send_tree, share_contexts
 from springtide.training.state import checkpointing, run_state
 
 if TYPE_CHECKING:
@@ -52,17 +51,22 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
     began_s = time.monotonic()
     old = run.roster
     new = find_change(run, generation)
-    contexts = share_contexts(run)
+    # A collective of all old processes, leavers included: from here on every survivor holds every worker's context, so
+    # no leaver is needed any more.
+    contexts = run_state.share_contexts(run)
     joiners = [name for name in new.names if name not in old.names]
     if run.is_main and joiners:
-        give_state(run, contexts, generation, joiners)
+        send_state(run, contexts, generation, joiners)
     close(run)
     if run.name not in new.names:
+        # A leaver may have been rank 0 and be writing a checkpoint, which is to be whole before it ends.
         if run.checkpoints is not None:
-            checkpointing.settle(run)
+            checkpointing.finish_writing(run)
         run.channel.send("left", step=run.position.step, generation=generation)
         raise Left
-    run.take_place(new, generation)
+    # Opening the group waits for every process of the new roster, and a joiner opens it only with the state in hand: no
+    # step is taken before all of them can take it.
+    run.join_roster(new, generation)
     run.contexts.from_plain(contexts, run.local)
     run.contexts.forget(run.local)
     if run.is_main:
@@ -77,6 +81,7 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
 
 def find_change(run: "ElasticRun", generation: int) -> Roster:
     """The roster of the generation that rank 0 decided on."""
+    # Only rank 0 was sent the roster; the others read it from the store, which makes them wait until it is there.
     if run.agreement.change is not None:
         roster, run.agreement.change = run.agreement.change.roster, None
         if run.store is not None:
@@ -100,7 +105,7 @@ def close(run: "ElasticRun") -> None:
         run.group = None
 
 
-def give_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]], generation: int, joiners: Sequence[str]) -> None:
+def send_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]], generation: int, joiners: Sequence[str]) -> None:
     """Send the run's state to the joiners."""
     assert run.store is not None
     run.store.set(handover_key(generation), ",".join(joiners))
@@ -113,7 +118,7 @@ def receive_state(run: "ElasticRun") -> dict[str, Any]:
     """A joiner's part: say that it is ready, wait for the donor, and take the state."""
     generation = run.generation
     assert run.store is not None
-    run.store.add(ready_key(generation), 1)
+    run.store.add(ready_key(generation), 1)  # rank 0 lets nobody wait for a joiner that is still importing
     run.channel.send("ready", generation=generation)
     run.store.wait([handover_key(generation)], PATIENCE)
     joiners = run.store.get(handover_key(generation)).decode().split(",")

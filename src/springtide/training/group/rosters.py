@@ -11,7 +11,7 @@ from springtide.errors import JobError
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RosterEntry:
     """One process of a roster: its name, which it keeps for life, and how many logical workers it runs."""
 
     name: str
@@ -22,22 +22,22 @@ class Member:
 class Roster:
     """The processes of one generation, in rank order."""
 
-    members: tuple[Member, ...]
+    entries: tuple[RosterEntry, ...]
 
     @property
     def logical_workers(self) -> int:
         """N, the number of logical workers over all processes."""
-        return sum(member.workers for member in self.members)
+        return sum(entry.workers for entry in self.entries)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the processes, in rank order."""
-        return tuple(member.name for member in self.members)
+        return tuple(entry.name for entry in self.entries)
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Logical workers per process, in rank order."""
-        return tuple(member.workers for member in self.members)
+        return tuple(entry.workers for entry in self.entries)
 
     def workers_of(self, rank: int) -> range:
         """The logical workers of the process of this rank."""
@@ -49,26 +49,26 @@ class Roster:
         return self.names.index(name)
 
     def __str__(self) -> str:
-        return ",".join(f"{member.name}:{member.workers}" for member in self.members)
+        return ",".join(f"{entry.name}:{entry.workers}" for entry in self.entries)
 
 
 def parse_roster(text: str) -> Roster:
     """The roster written as `name:workers,name:workers`."""
-    members = []
+    entries = []
     for part in text.split(","):
         name, separator, count = part.partition(":")
         if not separator or not name or not count.isdigit() or int(count) < 1:
             raise JobError(f"roster {text!r}: {part!r} is not name:workers with at least one worker")
-        members.append(Member(name, int(count)))
-    if len({member.name for member in members}) < len(members):
+        entries.append(RosterEntry(name, int(count)))
+    if len({entry.name for entry in entries}) < len(entries):
         raise JobError(f"roster {text!r} names a process twice; names must differ")
-    return Roster(tuple(members))
+    return Roster(tuple(entries))
 
 
 def make_roster(counts: Sequence[int], names: Sequence[str] | None = None) -> Roster:
     """A roster with these logical workers per process, named p0, p1, ... unless names are given."""
     chosen = names if names is not None else [f"p{rank}" for rank in range(len(counts))]
-    return Roster(tuple(Member(name, count) for name, count in zip(chosen, counts, strict=True)))
+    return Roster(tuple(RosterEntry(name, count) for name, count in zip(chosen, counts, strict=True)))
 
 
 def spread(logical_workers: int, processes: int) -> tuple[int, ...]:

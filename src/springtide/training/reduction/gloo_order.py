@@ -27,6 +27,8 @@ class Chunk:
 
 def fold_order(chunk: int, ranks: int) -> tuple[int, ...]:
     """Ranks in the order they are added in chunk c: from c-1 downwards, around the ring, ending at c."""
+    # In the reduce-scatter a chunk's running sum starts at rank c-1 and is passed down the ring; each rank adds its own
+    # part to what it receives (a + b has the bits of b + a), and rank c is the last.
     return tuple((chunk - 1 - distance) % ranks for distance in range(ranks))
 
 

@@ -1,11 +1,11 @@
 """Gradients of each logical worker, staged in flat buffers in the layout DistributedDataParallel would use.
 
 A worker's gradients are scaled by 1/N straight into its flat buffer when its backward ends (DDP multiplies, it does
-not divide), and after the fold the parameters' .grad are views of the result. What is exchanged with other
-processes is in `reduction`.
+not divide), and after the fold the parameters' .grad are views of the result. In which order gradients become ready is
+watched here too; what is exchanged with other processes is in `reduction`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -110,19 +110,70 @@ class Readiness:
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         self.order: list[int] = []
         self.handles = [
-            parameter.register_post_accumulate_grad_hook(partial(self.note, index))
+            parameter.register_post_accumulate_grad_hook(partial(self.add, index))
             for index, parameter in enumerate(parameters)
         ]
 
-    def note(self, index: int, parameter: torch.Tensor) -> None:
+    def add(self, index: int, parameter: torch.Tensor) -> None:
         """This parameter's gradient is ready."""
         self.order.append(index)
 
-    def take(self) -> list[int]:
+    def pop_order(self) -> list[int]:
         """The order seen since the last call, each parameter once."""
         order = list(dict.fromkeys(self.order))
         self.order.clear()
         return order
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self.handles:
+            handle.remove()
+
+
+class Overlap:
+    """Reduction during the backward: counts ready gradients, and calls `leave(bucket)` for each full one in its turn.
+
+    Only for the last local worker of a step, and only with several processes; else there is nothing to overlap with.
+    """
+
+    def __init__(
+        self, parameters: Sequence[torch.nn.Parameter], layout: BucketLayout, leave: Callable[[int], None]
+    ) -> None:
+        self.leave = leave
+        self.sizes = [len(bucket.parameters) for bucket in layout.buckets]
+        bucket_of = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
+        self.missing: list[int] = []
+        self.next = 0
+        self.armed = False
+        self.handles = [
+            parameter.register_post_accumulate_grad_hook(partial(self.count, bucket_of[index]))
+            for index, parameter in enumerate(parameters)
+        ]
+
+    def count(self, bucket: int, parameter: torch.Tensor) -> None:
+        """A gradient of this bucket is ready."""
+        if self.armed:
+            self.missing[bucket] -= 1
+            self.advance()
+
+    def arm(self) -> None:
+        """Count the gradients of the backward that comes."""
+        self.missing = list(self.sizes)
+        self.next = 0
+        self.armed = True
+
+    def advance(self) -> None:
+        """Let every full bucket leave, in order."""
+        # In bucket order whatever becomes ready first: peers match collectives by their sequence.
+        while self.next < len(self.missing) and self.missing[self.next] <= 0:
+            self.next += 1
+            self.leave(self.next - 1)
+
+    def disarm(self) -> int:
+        """Stop counting, and return how many buckets have left."""
+        left, self.next = self.next, 0
+        self.armed = False
+        return left
 
     def remove(self) -> None:
         """Take the hooks away."""

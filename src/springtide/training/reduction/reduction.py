@@ -49,6 +49,8 @@ def plan_folds(
     scratch: torch.Tensor,
 ) -> list[Fold]:
     """The folds that add `sources` (by worker; each holds elements from `start` on) into `target`, block by block."""
+    # Float addition is not associative, so the order within a chunk is the promise. Elements are independent of each
+    # other: a chunk may be cut into blocks, and into shards of several owners, anywhere.
     folds = []
     stop = start + target.numel()
     for chunk in chunks:
@@ -75,6 +77,8 @@ class LocalReduction:
             spans = {worker: flat.spans[number] for worker, flat in flats.items()}
             scratch = torch.empty(min(bucket.elements, BLOCK_ELEMENTS), dtype=bucket.dtype, device=spans[0].device)
             chunks = gloo_order.cut_chunks(bucket.elements, bucket.dtype.itemsize, len(flats))
+            # Worker 0's buffer is an operand and the target at once: a block is written by its last addition only,
+            # when all operands of the block have been read.
             self.folds += plan_folds(chunks, 0, spans, spans[0], scratch)
         if len(flats) == 1:
             self.folds = []
@@ -130,6 +134,8 @@ class ShardReduction:
         inboxes = [target.new_empty(sum(self.receive_sizes(round_, length))) for round_ in range(self.rounds)]
         self.inboxes.append(inboxes)
         self.parts.append(target.split(self.shards[number]))
+        # Invariant: after all rounds every logical worker's part of this shard lies in exactly one inbox, so the fold
+        # has the same N operands as DDP's ring on N ranks, wherever the workers live.
         sources: dict[int, torch.Tensor] = {}
         for round_, inbox in enumerate(inboxes):
             senders = [rank for rank, count in enumerate(self.roster.counts) if count > round_]
@@ -149,6 +155,8 @@ class ShardReduction:
 
     def exchange(self, round_: int, bucket: int) -> None:
         """Take part in one round for one bucket, with nothing to send when this process has no such worker."""
+        # A collective is matched with the peers' by its place in the sequence alone: each process calls this for
+        # every (round, bucket), rounds ascending and buckets in order, even with nothing to send.
         shards = self.shards[bucket]
         inbox = self.inboxes[bucket][round_]
         sizes_in = self.receive_sizes(round_, shards[self.group.rank])
@@ -166,6 +174,8 @@ class ShardReduction:
             for bucket in buckets:
                 self.exchange(round_, bucket)
         wait_all(self.works)
+        # The target is this process's own first buffer, which has been sent by now; a folded bucket travels while the
+        # next one is folded.
         for bucket in buckets:
             for fold in self.folds[bucket]:
                 fold.run()

@@ -1,21 +1,23 @@
 """When a run's state goes to disk and comes back: at step boundaries, at the end, and on resume.
 
 Process 0 writes and reads for all; the others only share their contexts. How a checkpoint looks is in `checkpoints`,
-what is in it in `states`.
+what is in it in `run_state`.
 """
 
+import hashlib
+import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from springtide.errors import CheckpointError
-from springtide.training.group.state_transfer import send_tree, share_contexts
+from springtide.training.group.groups import send_tree
 from springtide.training.settings import Settings
 from springtide.training.state import run_state
 from springtide.training.state.checkpoints import Checkpoints, Facts
-from springtide.training.state.code_hash import fingerprint_code
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -48,21 +50,21 @@ def find_facts(run: "ElasticRun") -> Facts:
 def save(run: "ElasticRun", wait: bool) -> None:
     """Write a checkpoint of this boundary, unless it was; training waits for the copy in memory, or for all of it."""
     assert run.checkpoints is not None
-    settle(run)
+    finish_writing(run)
     if run.position.step == run.saved_step:
         return
     run.saved_step = run.position.step
-    contexts = share_contexts(run)
+    contexts = run_state.share_contexts(run)
     run.agreement.saved_s = time.monotonic()
     if not run.is_main:
         return
     run.checkpoints.save(run_state.capture(run, contexts), run.position.step, run.facts, urgent=wait)
     if wait:
-        settle(run)
+        finish_writing(run)
 
 
-def settle(run: "ElasticRun") -> None:
-    """Wait for what is being written, and tell of it.
+def finish_writing(run: "ElasticRun") -> None:
+    """Wait for what is being written, and report it.
 
     A checkpoint that could not be written (a full disk) is said; training goes on.
     """
@@ -73,18 +75,18 @@ def settle(run: "ElasticRun") -> None:
         print(f"springtide: warning: {error}; training goes on, the next one is tried in its turn", file=sys.stderr)
         run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error))
     else:
-        tell(run, step)
+        report_saved(run, step)
 
 
-def look(run: "ElasticRun") -> bool:
-    """Whether a checkpoint is being written; one that has just ended is told of."""
+def is_writing(run: "ElasticRun") -> bool:
+    """Whether a checkpoint is being written; one that has just ended is reported."""
     if run.checkpoints is None or run.checkpoints.is_busy:
         return run.checkpoints is not None
-    settle(run)
+    finish_writing(run)
     return False
 
 
-def tell(run: "ElasticRun", step: int | None) -> None:
+def report_saved(run: "ElasticRun", step: int | None) -> None:
     """Say that the checkpoint of a step is on disk."""
     if step is not None:
         run.channel.send("checkpointed", step=step)
@@ -96,7 +98,7 @@ def save_result(run: "ElasticRun") -> None:
     if run.position.step != run.saved_step:
         save(run, wait=False)
     try:
-        tell(run, run.checkpoints.wait())
+        report_saved(run, run.checkpoints.wait())
     except CheckpointError as error:
         run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error), is_result=True)
         raise
@@ -134,3 +136,29 @@ def load(run: "ElasticRun") -> dict[str, Any] | None:
         print(f"springtide: checkpoint passed over: {problem}; resumed from step {saved.step}", file=sys.stderr)
     run.channel.send("resumed", step=saved.step, passed_over=list(saved.passed_over))
     return saved.state
+
+
+def fingerprint_code() -> str:
+    """A hash of the running script and of the modules beside it that it has imported.
+
+    Installed packages are left out: their versions belong to the environment, which the manifest names.
+    """
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if main is None:
+        return "interactive"
+    home = Path(main).resolve().parent
+    files = {Path(main).resolve()}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.isabs(file) and not name.startswith("springtide."):
+            path = Path(file).resolve()
+            files |= {path} if is_beside(path, home) else set()
+    sign = hashlib.sha256()
+    for path in sorted(files):
+        sign.update(f"{path.relative_to(home)}\0".encode() + path.read_bytes() + b"\0")
+    return sign.hexdigest()
+
+
+def is_beside(path: Path, home: Path) -> bool:
+    """Whether a module's file is source of the user's: under the script's folder and not in an environment there."""
+    return path.is_relative_to(home) and path.is_file() and path.suffix == ".py" and "site-packages" not in path.parts

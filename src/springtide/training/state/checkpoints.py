@@ -2,7 +2,7 @@
 
 A checkpoint is a folder `step-<number>` with the weights and the rest of the state as safetensors, their shape as
 JSON, and a manifest with the hash of each file, written last. It is built under a temporary name, synced, and renamed.
-What is in a state is in `states`.
+What is in a state is in `run_state`.
 """
 
 import hashlib
@@ -33,25 +33,11 @@ LOWEST_PRIORITY = 19
 #: How much of the code's fingerprint tells two apart in an error; the manifest holds all of it.
 SHOWN_DIGITS = 12
 
-#: torch's names of data types as safetensors writes them.
-TYPE_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-    torch.complex64: "C64",
-    torch.uint16: "U16",
-    torch.uint32: "U32",
-    torch.uint64: "U64",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-}
+#: The data types of safetensors, by torch's names and by its own.
+TORCH_TYPES = "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 complex64 bool"
+TORCH_TYPES += " int64 int32 int16 int8 uint64 uint32 uint16 uint8"
+SAFE_TYPES = "F64 F32 F16 BF16 F8_E4M3 F8_E5M2 C64 BOOL I64 I32 I16 I8 U64 U32 U16 U8"
+TYPE_NAMES = {getattr(torch, ours): safe for ours, safe in zip(TORCH_TYPES.split(), SAFE_TYPES.split(), strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +137,8 @@ class Checkpoints:
             weights = {path.removeprefix(prefix): value for path, value in tensors.items() if path.startswith(prefix)}
             rest = {path: value for path, value in tensors.items() if not path.startswith(prefix)}
             files = {
-                WEIGHTS: write_tensors(building / WEIGHTS, weights),
-                REST: write_tensors(building / REST, rest),
+                WEIGHTS: write_bytes(building / WEIGHTS, encode(weights)),
+                REST: write_bytes(building / REST, encode(rest)),
                 SHAPE: write_bytes(building / SHAPE, [text.encode()]),
             }
             manifest = {"schema": 1, "step": step, "torch": torch.__version__, **asdict(facts), "files": files}
@@ -241,11 +227,6 @@ def write_bytes(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, A
         file.flush()
         os.fsync(file.fileno())
     return {"bytes": size, "sha256": sign.hexdigest()}
-
-
-def write_tensors(path: Path, tensors: Tensors) -> dict[str, Any]:
-    """Write tensors as a safetensors file."""
-    return write_bytes(path, encode(tensors))
 
 
 def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:

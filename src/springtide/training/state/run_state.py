@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from springtide.errors import CheckpointError
-from springtide.training.workers.positions import Position
+from springtide.training.group.groups import share_trees
+from springtide.training.run import Position
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -28,6 +29,17 @@ def capture(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dict[str,
         "position": [run.position.epoch, run.position.step_in_epoch, run.position.step],
         "user": dict(run.state),
     }
+
+
+def share_contexts(run: "ElasticRun") -> dict[int, dict[str, Any]]:
+    """The contexts of all logical workers, on every process of the present group."""
+    mine = run.contexts.to_plain(run.local)
+    if run.group is None:
+        return mine
+    merged: dict[int, dict[str, Any]] = {}
+    for theirs in share_trees(run.group, mine, run.device):
+        merged.update(theirs)
+    return dict(sorted(merged.items()))
 
 
 def name_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -65,10 +77,10 @@ def check_parts(run: "ElasticRun", state: dict[str, Any]) -> None:
         "scalers": (len(run.scalers), len(state["scalers"])),
         "trained parameters": (len(run.turns.parameters), sum(map(len, state["layout"]["indices"]))),
     }
-    for kind, (here, there) in counts.items():
+    for part, (here, there) in counts.items():
         if here != there:
             raise CheckpointError(
-                f"this run has {here} {kind}, the saved one {there}; resume with those that were saved, or use another "
+                f"this run has {here} {part}, the saved one {there}; resume with those that were saved, or use another "
                 "checkpoint folder"
             )
 

@@ -31,7 +31,7 @@ class Buffers:
             for key, buffer in module._buffers.items()
             if buffer is not None
         ]
-        self.homes = [(module, key) for module, key, _ in found]
+        self.owners = [(module, key) for module, key, _ in found]
         self.expected = [buffer for _, _, buffer in found]
         tensors = list({id(buffer): buffer for buffer in self.expected}.values())
         sizes = [-(-buffer.numel() * buffer.element_size() // 16) * 16 for buffer in tensors]
@@ -62,19 +62,19 @@ class Buffers:
         self.gather()
         self.live[HEADER_BYTES:].copy_(self.body)
 
-    def take(self) -> torch.Tensor:
+    def copy(self) -> torch.Tensor:
         """A copy of the live buffers."""
         self.gather()
         return self.live.clone()
 
-    def put(self, copy: torch.Tensor) -> None:
+    def restore(self, copy: torch.Tensor) -> None:
         """Make the live buffers equal to a copy that was taken."""
         self.gather()
         self.live.copy_(copy)
 
     def gather(self) -> None:
         """Bring buffers that a module has replaced (self.count = self.count + 1) back into the flat tensor."""
-        for (module, key), expected in zip(self.homes, self.expected, strict=True):
+        for (module, key), expected in zip(self.owners, self.expected, strict=True):
             if module._buffers[key] is not expected:
                 bring_back(module, key, expected)
 
@@ -126,7 +126,7 @@ class Contexts:
         for worker in workers:
             randomness.seed_all(seed + worker)
             self.states[worker] = randomness.capture()
-            self.kept[worker] = self.buffers.take()
+            self.kept[worker] = self.buffers.copy()
         randomness.restore(before)
 
     def enter(self, worker: int) -> None:
@@ -145,7 +145,7 @@ class Contexts:
         if self.broadcast_buffers:
             self.buffers.load()
         else:
-            self.buffers.put(self.kept[worker])
+            self.buffers.restore(self.kept[worker])
 
     def leave_turn(self) -> None:
         """Keep the active worker's random state."""
@@ -157,7 +157,7 @@ class Contexts:
         if worker == 0:
             self.buffers.keep()
         if not self.broadcast_buffers:
-            self.kept[worker] = self.buffers.take()
+            self.kept[worker] = self.buffers.copy()
 
     def exit(self) -> None:
         """End the active worker's turn and go back to the state outside the loader."""

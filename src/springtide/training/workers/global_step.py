@@ -1,7 +1,7 @@
 """One global step as this process sees it: its logical workers take turns, then the gradients are reduced once.
 
 Owns the gradient buffers, the bucket layout and the reduction. Random state and module buffers of a turn are in
-`workers`, data in `loaders`, agreement between processes in `runtime`.
+`workers`, data in `loaders`, agreement between processes in `agreement`.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,16 @@ from springtide.training.group.groups import Group
 from springtide.training.group.rosters import Roster
 from springtide.training.reduction import buckets
 from springtide.training.reduction.buckets import BucketLayout
-from springtide.training.reduction.gradients import FlatGradients, Readiness, refuse_modules, trained_parameters
-from springtide.training.reduction.overlap import Overlap
+from springtide.training.reduction.gradients import (
+    FlatGradients,
+    Overlap,
+    Readiness,
+    refuse_modules,
+    trained_parameters,
+)
 from springtide.training.reduction.reduction import Reduction, make_reduction
 from springtide.training.workers.contexts import Contexts
-from springtide.training.workers.once_per_step import is_accumulating, listen
+from springtide.training.workers.once_per_step import call_on_backward, is_accumulating
 
 
 class Turns:
@@ -114,7 +119,7 @@ class Turns:
         if not self.syncing:
             return
         if self.readiness is not None:
-            self.readiness.take()
+            self.readiness.pop_order()
         if self.overlap is not None and self.worker == self.local[-1]:
             self.overlap.arm()
 
@@ -124,7 +129,7 @@ class Turns:
             return
         if self.carry is not None and not self.carry_cloned:
             self.keep_carry()
-        listen(output, self.on_backward)
+        call_on_backward(output, self.on_backward)
 
     def keep_carry(self) -> None:
         """Clone gradients that the user has not cleared, or forget them if they were cleared by now."""
@@ -189,7 +194,7 @@ class Turns:
                 "to run.prepare"
             )
         if self.readiness is not None:
-            self.check_order(worker, self.readiness.take())
+            self.check_order(worker, self.readiness.pop_order())
 
     def check_order(self, worker: int, order: list[int]) -> None:
         """Refuse a backward whose gradients come in another order than the first local worker's."""

@@ -4,8 +4,7 @@ Each batch arrives inside its worker's context. Between global steps the runtime
 checkpoint). Which samples form a batch is in `sampling`.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,15 +15,7 @@ from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, St
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderOptions:
-    """How batches are made; none of these changes their content."""
-
-    num_workers: int = 0
-    prefetch_factor: int = 2
-    collate: Callable[[list[Any]], Any] = default_collate
+    from springtide.training.run import PrepareOptions
 
 
 class Loader:
@@ -33,7 +24,7 @@ class Loader:
     `len(loader)` is the number of batches of one logical worker per epoch, which is what a schedule counts.
     """
 
-    def __init__(self, run: "ElasticRun", dataset: Any, sampling: Sampling, options: LoaderOptions) -> None:
+    def __init__(self, run: "ElasticRun", dataset: Any, sampling: Sampling, options: "PrepareOptions") -> None:
         self.run = run
         self.dataset = dataset
         self.sampling = sampling

@@ -7,7 +7,7 @@ schedulers that look at their optimizer keep working.
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, Protocol
 
@@ -34,12 +34,12 @@ class Moment(Protocol):
         """Make sure the parameters hold the reduced gradients."""
 
 
-def listen(output: Any, heard: Callable[[torch.Tensor], None]) -> None:
-    """Have `heard` called when a backward comes to a model's output, whatever that is made of."""
+def call_on_backward(output: Any, callback: Callable[[torch.Tensor], None]) -> None:
+    """Have `callback` called when a backward comes to a model's output, whatever that is made of."""
     leaves = [output] if isinstance(output, torch.Tensor) else pytree.tree_leaves(output)
     leaf = next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad), None)
     if leaf is not None:
-        leaf.register_hook(heard)
+        leaf.register_hook(callback)
 
 
 def is_accumulating(micro: int, began_backward: bool, accumulate: int) -> bool:
@@ -47,6 +47,16 @@ def is_accumulating(micro: int, began_backward: bool, accumulate: int) -> bool:
     if micro == accumulate - 1 and began_backward:
         return False
     return micro > 0 or (began_backward and accumulate > 1)
+
+
+def gate(optimizers: Iterable[Any], schedulers: Iterable[Any], scalers: Iterable[Any], moment: Moment) -> None:
+    """Let all of a run's parts act only when it is time."""
+    for optimizer in optimizers:
+        gate_optimizer(optimizer, moment)
+    for scheduler in schedulers:
+        gate_scheduler(scheduler, moment)
+    for scaler in scalers:
+        gate_scaler(scaler, moment)
 
 
 def gate_optimizer(optimizer: torch.optim.Optimizer, moment: Moment) -> None:
@@ -131,9 +141,9 @@ def gate_scheduler(scheduler: Any, moment: Moment) -> None:
 
     By a subclass and not by an attribute, because a scheduler's state dict is all of its attributes.
     """
-    kind = type(scheduler)
+    original = type(scheduler)
 
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return kind.step(self, *args, **kwargs) if moment.acting else None
+        return original.step(self, *args, **kwargs) if moment.acting else None
 
-    scheduler.__class__ = type(kind.__name__, (kind,), {"step": step, "__module__": kind.__module__})
+    scheduler.__class__ = type(original.__name__, (original,), {"step": step, "__module__": original.__module__})

@@ -160,13 +160,13 @@ class Stream:
         items = self.items(epoch)
         size, count = sampling.batch_size, sampling.logical_workers
         for step in range(sampling.steps_per_epoch):
-            rounds = [[take(items, size) for _ in range(count)] for _ in range(sampling.accumulate)]
+            rounds = [[read_items(items, size) for _ in range(count)] for _ in range(sampling.accumulate)]
             if step >= first_step:
                 for worker in workers:
                     yield from (batches[worker] for batches in rounds)
 
 
-def take(items: Iterator[Any], count: int) -> list[Any]:
+def read_items(items: Iterator[Any], count: int) -> list[Any]:
     """The next items."""
     return [next(items) for _ in range(count)]
 

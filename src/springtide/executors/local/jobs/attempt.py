@@ -1,7 +1,8 @@
 """One attempt at running a job: its processes, which of them has which rank and device, and changes of these.
 
 An attempt begins with a store to meet at and ends with its last process. It knows how to start and how to change in
-place; when to, and what follows from its end, is in `crews`.
+place: processes on devices that stay keep running and keep their order, so that the fewest logical workers change
+hands; new processes for the other devices follow them. When to change, and what follows from its end, is in `runner`.
 """
 
 import itertools
@@ -12,15 +13,14 @@ from pathlib import Path
 
 from springtide.executors.local.discovery import Device, choose_kernels, choose_visible
 from springtide.executors.local.jobs import environment
-from springtide.executors.local.jobs.exit_causes import ExitCause, ExitEvidence, judge, judge_end
+from springtide.executors.local.jobs.exit_causes import ExitCause, ExitEvidence, find_cause, find_end_cause
 from springtide.executors.local.jobs.hangs import Patience, ProcessSample
-from springtide.executors.local.jobs.roster_change import RosterChange, Workers, name_from, plan_change
 from springtide.executors.local.journal import AssignedJob
-from springtide.executors.local.json_lines import Message
+from springtide.executors.local.json_lines import EventLoop, Message
 from springtide.executors.local.processes.fork_servers import ForkKey, ForkLine, ForkPool
-from springtide.executors.local.processes.worker_processes import STORE, Loop, Processes, WorkerProcess
+from springtide.executors.local.processes.worker_processes import STORE, Processes, WorkerProcess
 from springtide.executors.protocol import Event, JobSpec, Probe
-from springtide.training.group.rosters import Roster, make_roster
+from springtide.training.group.rosters import Roster, make_roster, spread
 from springtide.training.settings import Settings, write_settings
 
 
@@ -34,7 +34,7 @@ class AttemptOptions:
     report_s: float = 1.0
     #: After a failure, how long to listen for the one that explains it.
     settle_s: float = 0.5
-    look_s: float = 1.0
+    inspect_s: float = 1.0
     #: Restarts in a row without a new step before a job is given up.
     futile: int = 20
     #: The least grace after SIGTERM, and the speed reckoned for writing a checkpoint.
@@ -50,7 +50,7 @@ class AttemptOptions:
 class AgentContext:
     """What an agent offers to its jobs."""
 
-    loop: Loop
+    loop: EventLoop
     forks: ForkPool
     #: For sockets and pipes; its path is short.
     folder: Path
@@ -58,10 +58,64 @@ class AgentContext:
     #: What of the agent's environment workers may have, and the mark.
     environment: Mapping[str, str]
     python: str
-    tell: Callable[[Event], None]
+    emit: Callable[[Event], None]
     #: Whether a job may take devices now, or must wait until another job has left them.
-    may_take: Callable[[str, Sequence[str]], bool]
+    may_use: Callable[[str, Sequence[str]], bool]
     options: AttemptOptions = field(default_factory=AttemptOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class RosterChange:
+    """The roster after a change, and the device of each process that joins."""
+
+    roster: Roster
+    joiners: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """A job's logical workers: how many there are, and how many are asked for on each device, if anybody asked."""
+
+    total: int
+    asked: Mapping[str, int] = field(default_factory=dict)
+
+    def spread_over(self, devices: Sequence[str]) -> tuple[int, ...]:
+        """The workers of each device: as asked if that places all of them on all of these devices, else evenly.
+
+        A mapping made for other devices, or for another number of workers than the script has, is not followed.
+        """
+        counts = tuple(self.asked.get(device, 0) for device in devices)
+        return spread(self.total, len(devices)) if 0 in counts or sum(counts) != self.total else counts
+
+
+def fit_devices(devices: Sequence[str], logical_workers: int | None) -> tuple[str, ...]:
+    """The devices a job can use: one per logical worker at most, and one while their number is not known."""
+    return tuple(devices[: 1 if logical_workers is None else logical_workers])
+
+
+def name_from(first: int, count: int) -> list[str]:
+    """So many process names, numbered from `first`."""
+    return [f"p{number}" for number in range(first, first + count)]
+
+
+def plan_change(held: Mapping[str, str], wanted: Sequence[str], workers: Workers, named: int) -> RosterChange:
+    """The change from processes that hold devices (in rank order) to the wanted devices.
+
+    New processes are named from `named` on. Invariant: every wanted device has one process, no other has any.
+    """
+    stay = [name for name, device in held.items() if device in wanted]
+    kept = {held[name] for name in stay}
+    fresh = [device for device in wanted if device not in kept]
+    joiners = dict(zip(name_from(named, len(fresh)), fresh, strict=True))
+    order = [*(held[name] for name in stay), *fresh]
+    return RosterChange(make_roster(workers.spread_over(order), [*stay, *joiners]), joiners)
+
+
+def find_workers(assigned: AssignedJob, expected: int | None) -> Workers | None:
+    """The logical workers by the job file, as the script has said, or as expected, and where; None if unknown."""
+    total = assigned.order.spec.logical_workers or assigned.logical_workers or expected
+    asked = dict(zip(assigned.devices, assigned.workers, strict=False))
+    return None if total is None else Workers(total, asked)
 
 
 _numbers = itertools.count()
@@ -73,24 +127,24 @@ def find_key(spec: JobSpec, python: str) -> ForkKey:
     return ForkKey(spec.python or python, tuple(sorted(early.items())), spec.run_as)
 
 
-def find_fork(house: AgentContext, job: str, spec: JobSpec) -> ForkLine:
+def find_fork(context: AgentContext, job: str, spec: JobSpec) -> ForkLine:
     """The fork server for a job's processes."""
-    key = find_key(spec, house.python)
+    key = find_key(spec, context.python)
     script = environment.find_script(spec)
     if script is None:
-        return house.forks.find(key)
-    own = {**environment.take_own(spec), **environment.read_secrets(spec)}
+        return context.forks.find(key)
+    own = {**environment.choose_own(spec), **environment.read_secrets(spec)}
     log = Path(spec.log_dir) / "imports.log"
-    return house.forks.find_for_job(job, key, Path(spec.folder) / script[0], log, own)
+    return context.forks.find_for_job(job, key, Path(spec.folder) / script[0], log, own)
 
 
 class Attempt:
     """The processes of one start, in their ranks."""
 
-    def __init__(self, house: AgentContext, standing: AssignedJob, restarts: int) -> None:
-        self.house = house
-        self.spec = standing.order.spec
-        self.is_probe = isinstance(standing.order, Probe)
+    def __init__(self, context: AgentContext, assigned: AssignedJob, restarts: int) -> None:
+        self.context = context
+        self.spec = assigned.order.spec
+        self.is_probe = isinstance(assigned.order, Probe)
         self.restarts = restarts
         self.roster = Roster(())
         self.change: RosterChange | None = None
@@ -101,9 +155,9 @@ class Attempt:
         #: Exit codes in the order in which the processes ended; the store's is not among them.
         self.codes: dict[str, int] = {}
         number = next(_numbers)
-        fork = find_fork(house, standing.order.job, self.spec)
-        self.processes = Processes(house.loop, fork, house.folder / f"j{number}", f"{standing.order.job}/{number}")
-        self.environment = {**house.environment, **environment.find_home(self.spec), **dict(fork.key.early)}
+        fork = find_fork(context, assigned.order.job, self.spec)
+        self.processes = Processes(context.loop, fork, context.folder / f"j{number}", f"{assigned.order.job}/{number}")
+        self.environment = {**context.environment, **environment.find_home(self.spec), **dict(fork.key.early)}
         self.processes.spawn_store(self.environment)
 
     @property
@@ -114,17 +168,17 @@ class Attempt:
     @property
     def held(self) -> dict[str, str]:
         """The device of each process, in rank order."""
-        return {name: self.processes.members[name].device for name in self.roster.names}
+        return {name: self.processes.by_name[name].device for name in self.roster.names}
 
     @property
-    def members(self) -> list[WorkerProcess]:
+    def ranked(self) -> list[WorkerProcess]:
         """The processes of the roster, in rank order."""
-        return [self.processes.members[name] for name in self.roster.names]
+        return [self.processes.by_name[name] for name in self.roster.names]
 
     @property
     def connected(self) -> bool:
         """Whether any process has called `springtide.init`."""
-        return any(member.connected for member in self.members)
+        return any(process.connected for process in self.ranked)
 
     def draft_job(self, store: str, devices: Sequence[str], workers: Workers | None) -> None:
         """The store serves: start the processes that meet there.
@@ -134,23 +188,22 @@ class Attempt:
         self.store = store
         names = name_from(0, len(devices))
         self.named = len(names)
-        spreads = self.spec.elastic and workers is not None
-        counts = workers.spread_over(devices) if self.spec.elastic and workers is not None else [1] * len(names)
-        self.roster = make_roster(counts, names)
+        known = workers.spread_over(devices) if self.spec.elastic and workers is not None else None
+        self.roster = make_roster(known or [1] * len(names), names)
         for rank, (name, device) in enumerate(zip(names, devices, strict=True)):
-            words = self.write_words(Settings(process=name, roster=str(self.roster) if spreads else None))
+            variables = self.write_variables(Settings(process=name, roster=str(self.roster) if known else None))
             gang = {} if self.spec.elastic else self.write_gang(rank, devices)
-            self.spawn(name, device, {**words, **gang})
+            self.spawn(name, device, {**variables, **gang})
 
     def write_gang(self, rank: int, devices: Sequence[str]) -> dict[str, str]:
         """What a process of a gang is told: torchrun's variables, and all of the gang's devices."""
-        words = environment.write_torchrun(rank, len(devices), self.store, self.restarts)
-        return {**words, **choose_visible([self.house.devices[name] for name in devices])}
+        variables = environment.write_torchrun(rank, len(devices), self.store, self.restarts)
+        return {**variables, **choose_visible([self.context.devices[name] for name in devices])}
 
-    def write_words(self, own: Settings) -> dict[str, str]:
+    def write_variables(self, own: Settings) -> dict[str, str]:
         """The variables for the training runtime: the job's, and this process's own."""
         whole = replace(
-            environment.make_settings(self.spec),
+            self.make_settings(),
             process=own.process,
             roster=own.roster,
             generation=own.generation,
@@ -160,19 +213,25 @@ class Attempt:
         )
         return write_settings(whole)
 
-    def spawn(self, name: str, device: str, words: Mapping[str, str]) -> None:
-        """Start one process on one device."""
-        probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
-        found = self.house.devices[device]
+    def make_settings(self) -> Settings:
+        """What the training runtime is told, but for what differs from process to process."""
+        return environment.make_settings(self.spec)
+
+    def find_device_variables(self, device: str) -> dict[str, str]:
+        """The variables by which a process sees its device, and is of its type."""
+        found = self.context.devices[device]
+        return {**choose_kernels(found), **choose_visible([found])}
+
+    def spawn(self, name: str, device: str, runtime: Mapping[str, str]) -> None:
+        """Start one process on one device, with these variables for the training runtime."""
         variables = {
             **self.environment,
-            **choose_kernels(found),
-            **environment.take_own(self.spec),
+            **environment.choose_own(self.spec),
             **environment.read_secrets(self.spec),
-            **choose_visible([found]),
-            **probe,
+            **self.find_device_variables(device),
+            **({"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}),
             "SPRINGTIDE_OUTPUT": self.spec.output_dir,
-            **words,
+            **runtime,
         }
         self.processes.spawn(WorkerProcess(name, device), self.spec, variables)
 
@@ -186,15 +245,17 @@ class Attempt:
         self.round += 1
         change = self.change = plan_change(self.held, devices, workers, self.named)
         self.named += len(change.joiners)
+        # Rank 0 changes the roster at a step boundary once all joiners are ready to receive state; if one is lost
+        # before, the attempt ends as if any process had been lost.
         for name, device in change.joiners.items():
             settings = Settings(process=name, roster=str(change.roster), generation=self.round, joining=True)
-            self.spawn(name, device, self.write_words(settings))
+            self.spawn(name, device, self.write_variables(settings))
         self.command({"do": "rescale", "generation": self.round, "roster": str(change.roster)})
 
     @property
     def can_change(self) -> bool:
         """Whether rank 0 can be told of a change."""
-        return self.members[0].lines is not None
+        return self.ranked[0].lines is not None
 
     def complete_change(self) -> None:
         """The change has been made."""
@@ -205,45 +266,45 @@ class Attempt:
         """Send a command to the process of rank 0."""
         self.processes.write(self.roster.names[0], message)
 
-    def speaks_for_all(self, member: WorkerProcess) -> bool:
+    def speaks_for_all(self, process: WorkerProcess) -> bool:
         """Whether a process is of rank 0, now or after the change under way."""
         coming = self.change.roster.names[:1] if self.change is not None else ()
-        return member.name in {*self.roster.names[:1], *coming}
+        return process.name in {*self.roster.names[:1], *coming}
 
-    def is_takeover(self, member: WorkerProcess) -> bool:
+    def is_takeover(self, process: WorkerProcess) -> bool:
         """Whether a joiner is to be rank 0: all old processes leave, and none of them can say `resized`."""
         change = self.change
-        return change is not None and member.name in change.joiners and member.name == change.roster.names[0]
+        return change is not None and process.name in change.joiners and process.name == change.roster.names[0]
 
-    def rank_of(self, member: WorkerProcess) -> int:
+    def rank_of(self, process: WorkerProcess) -> int:
         """The rank of a process, or its rank to be; that of one that has left is 0."""
         for roster in (self.roster, self.change.roster if self.change is not None else self.roster):
-            if member.name in roster.names:
-                return roster.rank_of(member.name)
+            if process.name in roster.names:
+                return roster.rank_of(process.name)
         return 0
 
-    def note_end(self, member: WorkerProcess) -> bool:
+    def add_exit(self, process: WorkerProcess) -> bool:
         """Keep the code of a process that has ended; False if it has left as it should."""
-        if member.name == STORE:
+        if process.name == STORE:
             return True
         staying = self.change.roster.names if self.change is not None else self.roster.names
-        has_left = member.name not in staying and (member.code == 0 or member.name not in self.roster.names)
-        if not has_left and member.code is not None:
-            self.codes[member.name] = member.code
+        has_left = process.name not in staying and (process.code == 0 or process.name not in self.roster.names)
+        if not has_left and process.code is not None:
+            self.codes[process.name] = process.code
         return not has_left
 
     def is_done(self, finished: bool) -> bool:
         """Whether every process of the roster has ended, and not because all of them have handed over to joiners."""
-        gone = bool(self.roster.names) and not any(member.is_alive for member in self.members)
+        gone = bool(self.roster.names) and not any(process.is_alive for process in self.ranked)
         return gone and (bool(self.codes) or finished)
 
-    def judge(self, finished: bool) -> ExitCause:
-        """The verdict on the processes that have ended so far."""
+    def find_cause(self, finished: bool) -> ExitCause:
+        """Why the processes have ended that have ended so far."""
         if self.is_done(finished):
-            return judge_end(self.codes, ExitEvidence(finished, self.connected, self.spec.elastic))
-        store = self.processes.members[STORE]
-        return judge(self.codes) or ExitCause("early_exit" if store.is_alive else "store_lost")
+            return find_end_cause(self.codes, ExitEvidence(finished, self.connected, self.spec.elastic))
+        store = self.processes.by_name[STORE]
+        return find_cause(self.codes) or ExitCause("early_exit" if store.is_alive else "store_lost")
 
-    def look(self) -> list[ProcessSample]:
+    def sample(self) -> list[ProcessSample]:
         """Samples of the roster's processes."""
-        return [sample for member in self.members if (sample := member.look()) is not None]
+        return [sample for process in self.ranked if (sample := process.sample()) is not None]

@@ -31,7 +31,7 @@ class CheckpointFolder:
             return sum(file.stat().st_size for file in newest.iterdir()) if newest is not None else 0
         return 0
 
-    def look(self) -> int | None:
+    def find_new(self) -> int | None:
         """The step of a checkpoint newer than any seen before."""
         step = self.find_step()
         if step <= self.seen:

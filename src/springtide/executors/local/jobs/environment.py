@@ -1,4 +1,4 @@
-"""What a worker's environment holds: a short allow-list of ours, the job's own variables and secrets, and our words.
+"""What a worker's environment holds: a short allow-list of ours, the job's own variables and secrets, and ours.
 
 Pure but for reading the secrets file and making a job's folders. Nothing of the server's environment gets through that
 is not on the list.
@@ -45,7 +45,7 @@ def find_home(spec: JobSpec) -> dict[str, str]:
     return {"HOME": pwd.getpwnam(spec.run_as).pw_dir} if spec.run_as is not None else {}
 
 
-def take_own(spec: JobSpec) -> dict[str, str]:
+def choose_own(spec: JobSpec) -> dict[str, str]:
     """The job's variables, but for names that are ours to give."""
     return {name: value for name, value in spec.env.items() if not name.startswith("SPRINGTIDE_")}
 

@@ -1,4 +1,4 @@
-"""What the exit codes of a job's processes mean: done, lost, or the user's own fault. Pure.
+"""What the exit codes of a job's processes mean (done, lost, or the user's own fault), and when to start again. Pure.
 
 A process that lost its peer fails too, so one that was killed explains the failures of all others; and among failures
 the first one heard of explains the rest.
@@ -14,13 +14,15 @@ OWN_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, sig
 TERMINATED = 128 + signal.SIGTERM
 #: Wrong input, as our own errors and argparse report it: trying again cannot help.
 WRONG_INPUT = 2
+#: Seconds before the next start after faults in a row without a new step; the last one holds for all further.
+BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ExitCause:
-    """How a job's processes ended. `word` is finished, killed, store_lost, crashed, early_exit or no_init."""
+    """How a job's processes ended. `name` is finished, killed, store_lost, crashed, early_exit or no_init."""
 
-    word: str
+    name: str
     process: str = ""
     code: int = 0
     #: Whether starting again may help.
@@ -28,22 +30,22 @@ class ExitCause:
 
     def describe(self) -> str:
         """Who was lost, and how."""
-        if self.word == "store_lost":
+        if self.name == "store_lost":
             return "the process that holds the job's store was lost"
         return f"process {self.process} {describe_code(self.code)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ExitEvidence:
-    """What was heard of the processes before they ended."""
+    """What was said by the processes before they ended."""
 
     finished: bool
     connected: bool
     elastic: bool
 
 
-def judge(codes: Mapping[str, int]) -> ExitCause | None:
-    """The verdict on codes in the order in which processes ended; None if nothing is wrong with them."""
+def find_cause(codes: Mapping[str, int]) -> ExitCause | None:
+    """The cause by codes in the order in which processes ended; None if nothing is wrong with them."""
     for name, code in codes.items():
         if is_from_outside(code):
             return ExitCause("killed", name, code, can_retry=True)
@@ -53,17 +55,17 @@ def judge(codes: Mapping[str, int]) -> ExitCause | None:
     return None
 
 
-def judge_end(codes: Mapping[str, int], heard: ExitEvidence) -> ExitCause:
-    """The verdict when no process is left.
+def find_end_cause(codes: Mapping[str, int], evidence: ExitEvidence) -> ExitCause:
+    """The cause when no process is left.
 
-    A gang without `springtide.init` is finished when all have ended with 0; others must have said that they are.
+    A gang without `springtide.init` is finished when all have ended with 0; others must have said so.
     """
-    wrong = judge(codes)
+    wrong = find_cause(codes)
     if wrong is not None:
         return wrong
-    if heard.finished or (not heard.elastic and not heard.connected):
+    if evidence.finished or (not evidence.elastic and not evidence.connected):
         return ExitCause("finished")
-    return ExitCause("early_exit" if heard.connected else "no_init")
+    return ExitCause("early_exit" if evidence.connected else "no_init")
 
 
 def is_from_outside(code: int) -> bool:
@@ -79,3 +81,30 @@ def describe_code(code: int) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
+
+
+@dataclass
+class Restarts:
+    """The restarts of one job: all of them, and those in a row that led to no step beyond `best_step`."""
+
+    best_step: int
+    limit: int
+    count: int = 0
+    futile: int = 0
+
+    def add_step(self, step: int) -> None:
+        """Count a step; a new one means that the last restart was worth it."""
+        if step > self.best_step:
+            self.best_step, self.futile = step, 0
+
+    @property
+    def are_hopeless(self) -> bool:
+        """Whether restarts have led nowhere too often."""
+        return self.futile >= self.limit
+
+    def add(self, now_s: float) -> float:
+        """Count one more; returns when it may begin."""
+        begins_s = now_s + BACK_OFF_S[min(self.futile, len(BACK_OFF_S) - 1)]
+        self.count += 1
+        self.futile += 1
+        return begins_s

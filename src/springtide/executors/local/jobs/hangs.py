@@ -22,7 +22,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """What a look at one process shows."""
+    """What a sample of one process shows."""
 
     name: str
     is_stopped: bool
@@ -49,15 +49,15 @@ class Watch:
     cpu_s: float = 0.0
     sampled_s: float = 0.0
 
-    def look(
+    def check(
         self, samples: list[ProcessSample], stepped_s: float | None, longest_gap_s: float, now_s: float
     ) -> Hang | None:
-        """Take samples of a job's processes; `stepped_s` is its last step's instant, None before the first."""
-        self.note_stopped(samples, now_s)
+        """The hang that new samples show, if any; `stepped_s` is when the last step was, None before the first."""
+        self.update_stopped(samples, now_s)
         for name, since_s in self.stopped_since_s.items():
             if now_s - since_s >= self.patience.stopped_s:
                 return Hang("stopped", f"process {name} has been stopped (SIGSTOP) for {now_s - since_s:.0f} s")
-        self.note_use(samples, now_s)
+        self.update_busy(samples, now_s)
         if stepped_s is None or self.busy_s is None:
             return None
         silent_s = now_s - stepped_s
@@ -68,13 +68,13 @@ class Watch:
             return Hang("hung", f"no step for {silent_s:.0f} s, the longest before was {longest_gap_s:.0f} s")
         return None
 
-    def note_stopped(self, samples: list[ProcessSample], now_s: float) -> None:
+    def update_stopped(self, samples: list[ProcessSample], now_s: float) -> None:
         """Remember since when processes are stopped."""
         self.stopped_since_s = {
             sample.name: self.stopped_since_s.get(sample.name, now_s) for sample in samples if sample.is_stopped
         }
 
-    def note_use(self, samples: list[ProcessSample], now_s: float) -> None:
+    def update_busy(self, samples: list[ProcessSample], now_s: float) -> None:
         """Remember when processors were last used."""
         cpu_s = sum(sample.cpu_s for sample in samples)
         used_s = cpu_s - self.cpu_s

@@ -1,9 +1,8 @@
-"""One job on this machine: from its instructions and its processes' words to what is done next.
+"""One job on this machine: from its instructions and its processes' messages to what is done next.
 
-A crew starts its processes, resizes them in place, ends them with a grace, and starts them again from the last
+A runner starts the job's processes, resizes them in place, ends them with a grace, and starts them again from the last
 checkpoint when they are lost, hang or crash. It never waits: `tick` moves it on. One start is an `Attempt`; what exit
-codes mean is in `verdicts`, what counts as a hang in `watches`, when to give up in `restarts`. A probe is the crew of
-`surveyors`.
+codes mean and when to give up is in `exit_causes`, what counts as a hang in `hangs`. A probe is `probe_runner`'s.
 """
 
 import signal
@@ -11,20 +10,34 @@ import time
 from pathlib import Path
 
 from springtide.errors import SpringtideError
+from springtide.executors.delivery import EventFields
 from springtide.executors.local.jobs import environment
-from springtide.executors.local.jobs.attempt import AgentContext, Attempt
-from springtide.executors.local.jobs.attempt_progress import AttemptProgress
-from springtide.executors.local.jobs.backoff import Restarts
+from springtide.executors.local.jobs.attempt import AgentContext, Attempt, Workers, find_workers, fit_devices
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
-from springtide.executors.local.jobs.exit_causes import ExitCause, describe_code
+from springtide.executors.local.jobs.exit_causes import ExitCause, Restarts, describe_code
 from springtide.executors.local.jobs.hangs import Watch
-from springtide.executors.local.jobs.job_events import JobEvents
-from springtide.executors.local.jobs.roster_change import Workers, fit_devices
-from springtide.executors.local.jobs.worker_logs import LogBook, read_tail
+from springtide.executors.local.jobs.progress import AttemptProgress
+from springtide.executors.local.jobs.worker_logs import JobLogs, read_tail
 from springtide.executors.local.journal import AssignedJob
 from springtide.executors.local.json_lines import Message
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
-from springtide.executors.protocol import Event, Running, Stop
+from springtide.executors.protocol import (
+    Cancel,
+    Checkpointed,
+    CheckpointFailing,
+    Event,
+    Failed,
+    Faulted,
+    Finished,
+    Progressed,
+    Resized,
+    Running,
+    ScriptInfo,
+    Started,
+    Stop,
+    Stopped,
+    Warned,
+)
 
 
 class JobRunner:
@@ -34,26 +47,27 @@ class JobRunner:
     explains it), stopping (in its grace), clearing (killed, not yet gone) or over.
     """
 
-    def __init__(self, house: AgentContext, standing: AssignedJob) -> None:
-        self.house = house
-        self.standing = standing
-        self.spec = standing.order.spec
-        self.job = standing.order.job
-        self.logs = LogBook(Path(self.spec.log_dir))
-        self.reports = JobEvents(self.job, lambda: self.standing.generation, house.tell)
+    def __init__(self, context: AgentContext, assigned: AssignedJob) -> None:
+        self.context = context
+        self.assigned = assigned
+        self.spec = assigned.order.spec
+        self.job = assigned.order.job
+        self.logs = JobLogs(Path(self.spec.log_dir))
         self.phase = "waiting"
         self.until_s = 0.0
         self.attempt: Attempt | None = None
-        self.words = AttemptProgress(time.monotonic(), step=standing.step)
-        self.watch = Watch(house.options.patience)
-        self.looked_s = self.reported_s = 0.0
-        self.shelf = CheckpointFolder(Path(self.spec.checkpoint.dir))
-        self.restarts = Restarts(standing.step, house.options.futile)
+        self.progress = AttemptProgress(time.monotonic(), step=assigned.step)
+        self.watch = Watch(context.options.patience)
+        self.inspected_s = self.reported_s = 0.0
+        self.checkpoints = CheckpointFolder(Path(self.spec.checkpoint.dir))
+        self.restarts = Restarts(assigned.step, context.options.futile)
+        #: What the script was last reported to have said of itself.
+        self.reported_info: tuple[int | None, ...] = ()
         #: How many logical workers there should be; None once a start that counted on it has failed.
         self.expected = self.spec.expected_workers
         #: The generation whose devices the processes use, and the one that a change under way leads to.
         self.reached = self.heading = -1
-        #: What to tell when the processes are gone; None: start again.
+        #: The event to emit when the processes are gone; None: start again.
         self.last: Event | None = None
         #: Why the agent itself ends the job, if it does: the lease, or its own end.
         self.leaving: str | None = None
@@ -62,12 +76,12 @@ class JobRunner:
     @property
     def workers(self) -> Workers | None:
         """The logical workers and where they go; None while nobody knows how many there are."""
-        return self.standing.find_workers(self.expected)
+        return find_workers(self.assigned, self.expected)
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """The devices to use now."""
-        devices, workers = self.standing.devices, self.workers
+        devices, workers = self.assigned.devices, self.workers
         return fit_devices(devices, workers.total if workers else None) if self.spec.elastic else devices
 
     @property
@@ -78,12 +92,17 @@ class JobRunner:
     @property
     def is_ending(self) -> bool:
         """Whether the job is to give its devices back."""
-        return self.standing.ending is not None or self.leaving is not None
+        return self.assigned.ending is not None or self.leaving is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether the last event was told."""
+        """Whether the last event was emitted."""
         return self.phase == "over"
+
+    @property
+    def common(self) -> EventFields:
+        """The fields of every event."""
+        return {"job": self.job, "generation": self.assigned.generation}
 
     def describe(self) -> Running:
         """The job as `running()` shows it."""
@@ -91,182 +110,211 @@ class JobRunner:
         known = self.phase in ("starting", "running", "resizing")
         state = self.phase if known else "recovering" if self.restarts.count else "starting"
         return Running(
-            job=self.job,
-            generation=self.standing.generation,
-            devices=self.standing.devices,
+            **self.common,
+            devices=self.assigned.devices,
             state="stopping" if self.is_ending else state,
-            step=self.words.step,
-            total_steps=self.words.total_steps,
-            pids=tuple(member.pid for member in alive if member.pid is not None),
+            step=self.progress.step,
+            total_steps=self.progress.total_steps,
+            pids=tuple(process.pid for process in alive if process.pid is not None),
         )
 
-    # Starting and hearing.
+    # Starting, and what the processes say.
 
     def launch(self) -> None:
         """Start the processes, from the last checkpoint if there is one."""
         self.phase = "starting"
-        self.watch = Watch(self.house.options.patience)
-        self.words = AttemptProgress(time.monotonic(), step=self.words.step, total_steps=self.words.total_steps)
+        self.watch = Watch(self.context.options.patience)
+        before = self.progress
+        self.progress = AttemptProgress(time.monotonic(), step=before.step, total_steps=before.total_steps)
         problem = environment.prepare(self.spec)
         if problem is not None:
             self.fail(*problem)
             return
-        self.attempt = Attempt(self.house, self.standing, self.restarts.count)
-        self.attempt.processes.listen_to(self.hear, self.keep_output, self.note_end)
+        self.attempt = self.make_attempt()
+        self.attempt.processes.connect_handlers(self.handle_message, self.keep_output, self.handle_exit)
 
-    def keep_output(self, member: WorkerProcess, data: bytes) -> None:
+    def make_attempt(self) -> Attempt:
+        """New processes for the job."""
+        return Attempt(self.context, self.assigned, self.restarts.count)
+
+    def keep_output(self, process: WorkerProcess, data: bytes) -> None:
         """Write what a process prints to the log of its rank."""
         if self.attempt is not None:
-            self.logs.write(self.attempt.rank_of(member), data)
+            self.logs.write(self.attempt.rank_of(process), data)
 
-    def hear(self, member: WorkerProcess, message: Message) -> None:
-        """Act on a word of a process; all but the store's count only from rank 0."""
+    def handle_message(self, process: WorkerProcess, message: Message) -> None:
+        """Act on a message of a process; all but the store's count only from rank 0."""
         if self.attempt is None or self.phase in ("clearing", "over"):
             return
         try:
-            self.understand(self.attempt, member, message)
+            self.interpret(self.attempt, process, message)
         except (KeyError, TypeError, ValueError) as error:
-            self.fail("crashed", f"process {member.name} said {message} to the agent, which means nothing ({error!r})")
+            self.fail("crashed", f"process {process.name} said {message} to the agent, which means nothing ({error!r})")
         except (OSError, SpringtideError) as error:
             self.fail("agent_error", f"the job's processes could not be started: {error}", user_fault=False)
 
-    def understand(self, attempt: Attempt, member: WorkerProcess, message: Message) -> None:
-        """Act on a word; one that is not of `training.channels` raises."""
-        if member.name == STORE:
-            attempt.draft_job(str(message["address"]), self.wanted, self.workers)
+    def interpret(self, attempt: Attempt, process: WorkerProcess, message: Message) -> None:
+        """Act on a message; one that `training.group.control_channel` does not send raises."""
+        if process.name == STORE:
+            attempt.meet(str(message["address"]), self.wanted, self.workers)
             if not self.spec.elastic:
                 self.begin(0)
-        elif attempt.speaks_for_all(member):
-            if attempt.is_takeover(member) and message.get("event") in ("planned", "progressed"):
-                self.complete_change(self.words.step, time.monotonic() - (self.words.stepped_s or attempt.began_s))
-            self.words.note(message, time.monotonic())
-            self.act(message)
+        elif attempt.speaks_for_all(process):
+            if attempt.is_takeover(process) and message.get("event") in ("planned", "progressed"):
+                since_s = self.progress.stepped_s or attempt.began_s
+                self.complete_change(self.progress.step, time.monotonic() - since_s)
+            self.progress.update(message, time.monotonic())
+            self.act_on(message)
 
-    def act(self, message: Message) -> None:
-        """Do what a word of rank 0 calls for."""
+    def act_on(self, message: Message) -> None:
+        """Do what a message of rank 0 calls for."""
+        step = self.progress.step
         match message.get("event"):
             case "planned":
-                self.note_plan()
+                self.handle_plan()
             case "progressed":
-                self.note_step()
+                self.handle_step()
             case "resized":
-                self.complete_change(self.words.step, float(message["pause_s"]))
+                self.complete_change(step, float(message["pause_s"]))
             case "checkpoint_failing":
                 reason = str(message.get("reason", "the disk may be full"))
-                self.reports.tell_checkpoint_failing(self.words.step, reason)
+                self.context.emit(CheckpointFailing(**self.common, step=step, reason=reason))
             case "warned":
-                self.reports.tell_warning(str(message["text"]))
+                self.warn(str(message["text"]))
             case "resumed":
                 for problem in message.get("passed_over", ()):
-                    self.reports.tell_warning(f"checkpoint passed over: {problem}; goes on from step {message['step']}")
+                    self.warn(f"checkpoint passed over: {problem}; goes on from step {message['step']}")
             case "logged":
-                self.logs.metrics.write(self.words.step, message["metrics"], time.time())
+                self.logs.metrics.write(step, message["metrics"], time.time())
 
-    def note_plan(self) -> None:
-        """The script has told its goal and is about to take steps."""
-        assert self.attempt is not None
+    def warn(self, reason: str) -> None:
+        """Report what the user should know."""
+        self.context.emit(Warned(**self.common, reason=reason))
+
+    def handle_plan(self) -> None:
+        """The script has said its goal and is about to take steps; report what is new in it."""
+        attempt, progress = self.attempt, self.progress
+        assert attempt is not None
         if self.phase == "starting":
-            self.begin(self.words.step)
-        device_type = self.house.devices[self.attempt.devices[0]].type
-        self.reports.tell_info(self.words, device_type, self.attempt.processes.fork.torch_version)
+            self.begin(progress.step)
+        info = (progress.logical_workers, progress.total_steps, progress.steps_per_epoch)
+        if info != self.reported_info:
+            self.reported_info = info
+            self.context.emit(
+                ScriptInfo(
+                    **self.common,
+                    logical_workers=progress.logical_workers,
+                    total_steps=progress.total_steps,
+                    steps_per_epoch=progress.steps_per_epoch,
+                    device_type=self.context.devices[attempt.devices[0]].type,
+                    torch_version=attempt.processes.fork.torch_version,
+                    startup_s=progress.startup_s,
+                )
+            )
 
     def begin(self, step: int) -> None:
-        """The processes run; a gang, which may never say a word, was asked for."""
+        """The processes run; of a gang, which may never send a message, that is assumed."""
         assert self.attempt is not None
         self.phase = "running"
-        self.reached = self.standing.generation
-        self.reports.tell_started(self.attempt.devices, step)
+        self.reached = self.assigned.generation
+        self.context.emit(Started(**self.common, devices=self.attempt.devices, step=step))
 
-    def note_step(self) -> None:
+    def handle_step(self) -> None:
         """A global step was completed."""
-        self.restarts.note_step(self.words.step)
+        self.restarts.add_step(self.progress.step)
 
     def complete_change(self, step: int, pause_s: float) -> None:
-        """The change of devices has been made."""
+        """The change of devices has been made, as a generation asked that need not be the newest."""
         assert self.attempt is not None
         self.attempt.complete_change()
         if self.phase == "resizing":
             self.phase = "running"
-        self.words.speed.pause()
+        self.progress.speed.pause()
         self.reached = self.heading
-        self.reports.tell_resized(self.heading, self.attempt.devices, step, pause_s)
+        devices = self.attempt.devices
+        self.context.emit(Resized(job=self.job, generation=self.heading, devices=devices, step=step, pause_s=pause_s))
 
     def report(self) -> None:
-        """Tell how far the job is, if it has moved."""
+        """Report how far the job is, if it has moved."""
         self.reported_s = time.monotonic()
-        if self.attempt is not None:
-            self.reports.tell_progress(self.words, len(self.attempt.roster.names))
+        progress = self.progress
+        if self.attempt is not None and progress.has_stepped and progress.step != progress.reported_step:
+            share = max(1, len(self.attempt.roster.names))
+            self.context.emit(Progressed(**self.common, **progress.report(), share=share))
 
     # Ends.
 
-    def note_end(self, member: WorkerProcess) -> None:
+    def handle_exit(self, process: WorkerProcess) -> None:
         """A process has ended: as it should, or the first of a failure."""
         attempt = self.attempt
-        if attempt is None or self.phase in ("clearing", "over") or not attempt.note_end(member):
+        if attempt is None or self.phase in ("clearing", "over") or not attempt.add_exit(process):
             return
-        if attempt.is_done(self.words.finished):
+        if attempt.is_done(self.progress.finished):
             if self.phase == "stopping":
                 self.conclude_stop()
             else:
                 self.conclude()
-        elif self.phase in ("starting", "running", "resizing") and member.is_suspicious:
+        elif self.phase in ("starting", "running", "resizing") and process.is_suspicious:
             self.phase = "settling"
-            self.until_s = time.monotonic() + self.house.options.settle_s
+            self.until_s = time.monotonic() + self.context.options.settle_s
 
     def conclude(self) -> None:
-        """Judge by the codes of those that have ended, and act on the verdict."""
+        """Find the cause by the codes of those that have ended, and act on it."""
         assert self.attempt is not None
-        verdict = self.attempt.judge(self.words.finished)
-        match verdict.word:
+        cause = self.attempt.find_cause(self.progress.finished)
+        match cause.name:
             case "finished":
                 self.finish()
             case "killed" | "store_lost":
-                self.fault("killed", verdict.describe())
+                self.fault("killed", cause.describe())
             case "crashed":
-                self.crash(verdict)
+                self.crash(cause)
             case "no_init":
                 self.fail("no_init", environment.describe_missing_init("before it ended"), 0)
             case _:
-                self.fail("early_exit", self.words.describe_early_exit(), 0)
+                self.fail("early_exit", self.progress.describe_early_exit(), 0)
 
     def finish(self) -> None:
         """The job is done."""
         self.report()
-        self.look_for_checkpoint()
-        self.clear(self.reports.make_finished(self.words))
+        self.report_checkpoint()
+        self.clear(Finished(**self.common, step=self.progress.step, reason=self.progress.finish_reason))
 
-    def crash(self, verdict: ExitCause) -> None:
+    def crash(self, cause: ExitCause) -> None:
         """The user's code has failed: try again while retries are left. A result not saved is no fault of it."""
         assert self.attempt is not None
-        if self.words.result_failure:
-            self.fault("unsaved", f"the result could not be saved: {self.words.result_failure}")
+        if self.progress.result_failure:
+            self.fault("unsaved", f"the result could not be saved: {self.progress.result_failure}")
             return
-        rank = self.attempt.rank_of(self.attempt.processes.members[verdict.process])
-        said = " | ".join(read_tail(self.logs.path_of(rank))) or "it said nothing"
-        reason = f"rank {rank} {describe_code(verdict.code)}: {said}"
+        rank = self.attempt.rank_of(self.attempt.processes.by_name[cause.process])
+        printed = " | ".join(read_tail(self.logs.path_of(rank))) or "it said nothing"
+        reason = f"rank {rank} {describe_code(cause.code)}: {printed}"
         if self.is_guess:
             self.expected = None
             self.fault("unexpected", f"{reason}; it starts again in one process, until the script has said more")
-        elif verdict.can_retry and self.may_retry:
+        elif cause.can_retry and self.may_retry:
             self.fault("crashed", reason, user_fault=True)
         else:
-            self.fail("crashed", reason, verdict.code)
+            self.fail("crashed", reason, cause.code)
 
     @property
     def is_guess(self) -> bool:
         """Whether the processes were started for a number of workers that nobody has said since."""
-        said = self.spec.logical_workers or self.standing.logical_workers
+        said = self.spec.logical_workers or self.assigned.logical_workers
         return self.spec.elastic and self.expected is not None and said is None
 
     @property
     def may_retry(self) -> bool:
         """Whether the user's code may crash once more."""
-        return self.standing.crashes < self.spec.retries
+        return self.assigned.crashes < self.spec.retries
 
     def fail(self, code: str, reason: str, exit_code: int | None = None, user_fault: bool = True) -> None:
         """Give the job up."""
         self.report()
-        self.clear(self.reports.make_failed(self.words.step, code, reason, exit_code, user_fault))
+        step = self.progress.step
+        self.clear(
+            Failed(**self.common, step=step, exit_code=exit_code, reason=reason, user_fault=user_fault, code=code)
+        )
 
     def fault(self, cause: str, reason: str, user_fault: bool = False) -> None:
         """Start again from the last checkpoint, unless that has led nowhere too often."""
@@ -274,18 +322,19 @@ class JobRunner:
             why = f"{reason}; {self.restarts.futile} restarts in a row made no step"
             self.fail("no_progress", why, user_fault=False)
             return
-        self.reports.tell_fault(cause, reason, self.words.step, user_fault)
+        step = self.progress.step
+        self.context.emit(Faulted(**self.common, cause=cause, reason=reason, step=step, user_fault=user_fault))
         self.until_s = self.restarts.add(time.monotonic())
         self.clear(None)
 
     def clear(self, last: Event | None) -> None:
-        """Kill what is left; when it has gone, tell the last event, or start again."""
+        """Kill what is left; when it has gone, emit the last event, or start again."""
         self.phase = "clearing"
         self.last = last
         if self.attempt is not None:
             self.attempt.processes.kill_all()
 
-    def note_cleared(self) -> None:
+    def finish_clearing(self) -> None:
         """The processes are gone."""
         if self.attempt is not None:
             self.attempt.processes.close()
@@ -293,23 +342,30 @@ class JobRunner:
         if self.abandoned:
             self.phase = "over"
         elif self.last is not None or self.is_ending:
-            self.end(self.last or self.reports.make_stopped(self.words, self.standing.ending, self.leaving))
+            self.phase = "over"
+            self.logs.close()
+            self.context.emit(self.last or self.make_stopped())
         else:
             self.phase = "waiting"
 
-    def end(self, event: Event) -> None:
-        """Tell the last event."""
-        self.phase = "over"
-        self.logs.close()
-        self.house.tell(event)
+    def make_stopped(self) -> Stopped:
+        """The devices are free, by an instruction or because the agent leaves."""
+        ending = self.assigned.ending
+        return Stopped(
+            **self.common,
+            step=self.progress.step,
+            reason=ending.reason if ending is not None else self.leaving or "",
+            cancelled=isinstance(ending, Cancel),
+            clean=self.progress.terminated or not self.progress.has_stepped,
+        )
 
     def abandon(self) -> None:
-        """End without a word: a newer start takes the job's place."""
+        """End without an event: a newer start takes the job's place."""
         self.abandoned = True
         self.clear(None)
 
     def lose_fork(self) -> None:
-        """The fork server has gone, and with it the word on how the processes end."""
+        """The fork server has gone, and with it the reports of how the processes end."""
         if self.attempt is None or self.phase == "over":
             return
         self.attempt.processes.lose_fork()
@@ -327,28 +383,28 @@ class JobRunner:
             return
         if attempt is None or self.phase == "settling":
             self.clear(None)
-        elif self.words.has_stepped:
+        elif self.progress.has_stepped:
             attempt.command({"do": "terminate"})
             self.give_grace()
         elif not self.spec.elastic and not attempt.connected:
-            for member in attempt.members:
-                member.signal(signal.SIGTERM)
+            for process in attempt.ranked:
+                process.signal(signal.SIGTERM)
             self.give_grace()
         else:
             self.clear(None)
 
     def give_grace(self) -> None:
-        """Let the processes end by themselves: in the time told, or in what their steps and checkpoints call for."""
+        """Let the processes end by themselves: in the time given, or in what their steps and checkpoints call for."""
         self.phase = "stopping"
-        ending = self.standing.ending
-        told_s = ending.grace_s if isinstance(ending, Stop) else None
-        fitting_s = self.house.options.find_grace_s(self.words.speed.longest_gap_s, self.shelf.measure())
-        self.until_s = time.monotonic() + (fitting_s if told_s is None else told_s)
+        ending = self.assigned.ending
+        given_s = ending.grace_s if isinstance(ending, Stop) else None
+        fitting_s = self.context.options.find_grace_s(self.progress.speed.longest_gap_s, self.checkpoints.measure())
+        self.until_s = time.monotonic() + (fitting_s if given_s is None else given_s)
 
     def conclude_stop(self) -> None:
         """All processes have ended in their grace: stopped, unless they had just finished."""
         assert self.attempt is not None
-        if self.words.finished and not any(self.attempt.codes.values()):
+        if self.progress.finished and not any(self.attempt.codes.values()):
             self.finish()
         else:
             self.clear(None)
@@ -360,70 +416,70 @@ class JobRunner:
         if self.is_ending:
             self.stop()
         match self.phase:
-            case "waiting" if now_s >= self.until_s and self.house.may_take(self.job, self.wanted):
+            case "waiting" if now_s >= self.until_s and self.context.may_use(self.job, self.wanted):
                 self.launch()
             case "clearing" if self.attempt is None or self.attempt.processes.are_gone:
-                self.note_cleared()
+                self.finish_clearing()
             case "settling" if now_s >= self.until_s:
                 self.conclude()
-            case "stopping" if now_s >= self.until_s or self.hangs(now_s):
+            case "stopping" if now_s >= self.until_s or self.is_stuck(now_s):
                 self.clear(None)
             case "starting" | "running" | "resizing":
                 self.oversee(now_s)
 
     def oversee(self, now_s: float) -> None:
-        """Look after processes that run."""
+        """Watch over processes that run."""
         assert self.attempt is not None
         if self.attempt.processes.fork.failure:
             self.fail("wrong_version", self.attempt.processes.fork.failure, user_fault=self.spec.python is not None)
             return
-        if now_s - self.reported_s >= self.house.options.report_s:
+        if now_s - self.reported_s >= self.context.options.report_s:
             self.report()
-        if now_s - self.looked_s >= self.house.options.look_s:
-            self.looked_s = now_s
-            self.look(self.attempt, now_s)
+        if now_s - self.inspected_s >= self.context.options.inspect_s:
+            self.inspected_s = now_s
+            self.inspect(self.attempt, now_s)
         if self.phase == "running":
             self.oversee_devices(self.attempt)
 
-    def look_for_checkpoint(self) -> None:
-        """Tell of a checkpoint when it is on disk, whatever was said of it."""
-        if (step := self.shelf.look()) is not None:
-            self.reports.tell_checkpoint(step)
+    def report_checkpoint(self) -> None:
+        """Report a checkpoint when it is on disk, whatever was said of it."""
+        if (step := self.checkpoints.find_new()) is not None:
+            self.context.emit(Checkpointed(**self.common, step=step))
 
-    def look(self, attempt: Attempt, now_s: float) -> None:
+    def inspect(self, attempt: Attempt, now_s: float) -> None:
         """Find checkpoints, hangs, and scripts that never call `springtide.init`."""
-        self.look_for_checkpoint()
-        init_s = self.house.options.init_s
-        late = [member for member in attempt.members if member.is_late(now_s, init_s)]
+        self.report_checkpoint()
+        init_s = self.context.options.init_s
+        late = [process for process in attempt.ranked if process.is_late(now_s, init_s)]
         if late and self.spec.elastic:
             self.fail("no_init", environment.describe_missing_init(f"within {init_s:g} s"))
             return
-        if self.words.finished:
+        if self.progress.finished:
             return
-        hang = self.watch.look(attempt.look(), self.words.stepped_s, self.words.speed.longest_gap_s, now_s)
+        progress = self.progress
+        hang = self.watch.check(attempt.sample(), progress.stepped_s, progress.speed.longest_gap_s, now_s)
         if hang is not None:
             self.fault(hang.cause, hang.reason)
 
-    def hangs(self, now_s: float) -> bool:
+    def is_stuck(self, now_s: float) -> bool:
         """Whether a process that should end will never do so by itself, because it is stopped (SIGSTOP)."""
         assert self.attempt is not None
-        if now_s - self.looked_s < self.house.options.look_s:
+        if now_s - self.inspected_s < self.context.options.inspect_s:
             return False
-        self.looked_s = now_s
-        hang = self.watch.look(self.attempt.look(), None, 0.0, now_s)
-        return hang is not None
+        self.inspected_s = now_s
+        return self.watch.check(self.attempt.sample(), None, 0.0, now_s) is not None
 
     def oversee_devices(self, attempt: Attempt) -> None:
-        """Begin a change if other devices or workers are wanted; say so if they are there already."""
+        """Begin a change if other devices or workers are wanted; report it if they are there already."""
         wanted, workers = self.wanted, self.workers
         misplaced = self.spec.elastic and workers is not None and not attempt.is_mapped(workers)
         if set(wanted) != set(attempt.devices) or misplaced:
             if not self.spec.elastic:
                 self.clear(None)
-            elif workers is not None and attempt.can_change and self.house.may_take(self.job, wanted):
+            elif workers is not None and attempt.can_change and self.context.may_use(self.job, wanted):
                 self.phase = "resizing"
-                self.heading = self.standing.generation
+                self.heading = self.assigned.generation
                 attempt.begin_change(wanted, workers)
-        elif self.reached != self.standing.generation:
-            self.heading = self.standing.generation
-            self.complete_change(self.words.step, 0.0)
+        elif self.reached != self.assigned.generation:
+            self.heading = self.assigned.generation
+            self.complete_change(self.progress.step, 0.0)

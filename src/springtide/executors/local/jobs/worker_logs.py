@@ -97,7 +97,7 @@ class Pipe:
         self.path.unlink(missing_ok=True)
 
 
-class LogBook:
+class JobLogs:
     """The logs of one job: `rank-K.log` for each rank, and `metrics.jsonl`."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,36 +1,207 @@
-"""A fork server whose children end with it, and which may import more than torch before it forks.
+"""The fork server: a process that has imported torch and forks training processes in milliseconds instead of seconds.
 
-Run as a program, it serves all jobs of an interpreter. Run as a script by such a server, with the names of the
-packages that a job's script imports, it serves that one job: its next processes start without importing them again.
-It refuses to serve if an import has started a thread, which a fork would lose, or has woken CUDA.
+It answers JSON lines on a Unix socket: a request names script, arguments, environment, folder and output files; the
+answers are the child's pid, and later its exit. Run as a program (`SOCKET`), it serves all jobs of an interpreter. Run
+as a script by such a server (`SOCKET FOLDER MODULE ...`), it has imported what a job's script imports and serves that
+one job. It never touches CUDA, runs no operator and starts no thread, so that a child is as good as a fresh process;
+if an import does, it refuses to serve. Linux and macOS.
 """
 
+import atexit
+import contextlib
 import ctypes
 import gc
+import importlib
+import json
 import os
+import runpy
+import selectors
 import signal
+import socket
 import sys
+import threading
+import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from springtide.training.forking.forkserver import ForkServer, import_ahead
+import torch._dynamo  # what an optimizer's first call imports, for seconds
+import torch.distributed
+import torch.utils.data
 
-#: The exit code of a nursery that would make bad children.
+from springtide.errors import SpringtideError
+from springtide.training import ddp_run, elastic_run, run
+from springtide.training.determinism import cuda
+from springtide.training.group import groups
+
+PRELOADED = (torch._dynamo, torch.distributed, torch.utils.data, elastic_run, ddp_run, run)
+#: The exit code of a server whose children would not be as good as fresh processes.
 UNFIT = 70
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 
 
-class JobForkServer(ForkServer):
-    """A fork server whose children end with it, where the system can do that (Linux)."""
+class ForkServer:
+    """Forks on request, and tells each requester how its children end; they end with it at the latest."""
+
+    def __init__(self, path: Path) -> None:
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
+        self.children: dict[int, socket.socket] = {}
+        self.pending: dict[socket.socket, bytes] = {}
+        self.wake_read, self.wake_write = socket.socketpair()
+        self.wake_write.setblocking(False)
+        self.selector.register(self.wake_read, selectors.EVENT_READ, self.reap)
+
+    def serve(self) -> None:
+        """Answer until the last requester has gone."""
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self.wake_write.fileno())
+        served = False
+        while self.pending or not served:
+            for key, _ in self.selector.select():
+                key.data(key.fileobj)
+            served = served or bool(self.pending)
+
+    def accept(self, listener: socket.socket) -> None:
+        """Take a new requester."""
+        line, _ = listener.accept()
+        self.pending[line] = b""
+        self.selector.register(line, selectors.EVENT_READ, self.read)
+
+    def read(self, line: socket.socket) -> None:
+        """Answer the whole requests that have come in; a requester that has gone takes its children along."""
+        data = line.recv(1 << 16)
+        if not data:
+            self.drop(line)
+            return
+        *requests, self.pending[line] = (self.pending[line] + data).split(b"\n")
+        for request in requests:
+            self.answer(line, json.loads(request))
+
+    def drop(self, line: socket.socket) -> None:
+        """End the children of a requester that has gone: nobody would."""
+        self.selector.unregister(line)
+        del self.pending[line]
+        for pid, owner in list(self.children.items()):
+            if owner is line:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        line.close()
+
+    def answer(self, line: socket.socket, request: dict[str, Any]) -> None:
+        """Fork a child for a request and send back its pid."""
+        pid = os.fork()
+        if pid == 0:
+            self.become(request)
+        self.children[pid] = line
+        send(line, {"pid": pid, "process": request["process"]})
 
     def become(self, request: dict[str, Any]) -> None:
-        """In the child: end with the parent, then run the script."""
+        """In the child: end with the server, let go of all that is its own, and run the script to its end."""
         end_with_parent()
-        super().become(request)
+        name_process(request["process"])
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for held in (self.listener, self.wake_read, self.wake_write, *self.pending):
+            held.close()
+        self.selector.close()
+        os._exit(run_script(request))
+
+    def reap(self, wake: socket.socket) -> None:
+        """Tell requesters of children that have ended."""
+        wake.recv(1 << 12)
+        while self.children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            line = self.children.pop(pid)
+            if line in self.pending:
+                send(line, {"exited": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def send(line: socket.socket, message: dict[str, Any]) -> None:
+    """Send a JSON line; a requester that has just gone is dropped at the next read."""
+    with contextlib.suppress(OSError):
+        line.sendall(json.dumps(message).encode() + b"\n")
+
+
+def run_script(request: dict[str, Any]) -> int:
+    """Run a script as `python script arguments` would, and return its exit code."""
+    script = str(request["script"])
+    os.chdir(request["folder"])
+    redirect(request)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = [script, *request["arguments"]]
+    sys.path[0] = str(Path(script).resolve().parent)
+    code = 0
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except SpringtideError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = error.exit_code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    end_script()
+    return code
+
+
+def end_script() -> None:
+    """Wait for the script's threads and call what it registered for its end, as an interpreter does; then flush.
+
+    Only an interpreter that ends needs `groups.wait_for_threads`, and this one is left by `os._exit`.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit.unregister(groups.wait_for_threads)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def redirect(request: dict[str, Any]) -> None:
+    """Send standard output and error to the files of the request."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        handle = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(handle, number)
+        os.close(handle)
+
+
+def import_ahead(modules: Iterable[str]) -> bool:
+    """Import what can be imported, and return whether forking is still safe: no thread started, CUDA asleep.
+
+    What cannot be imported, the script will meet itself.
+    """
+    before = count_threads()
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"springtide: {name} was not imported ahead: {error!r}", file=sys.stderr)
+    return count_threads() <= before and not cuda.is_awake()
+
+
+def count_threads() -> int:
+    """The threads of this process, those of libraries included where the system lists them."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
+
+
+def name_process(label: str) -> None:
+    """Let `ps -e` and `top` show what this process is (Linux): of `JOB/START/p0` the first 15 letters of `p0 JOB`."""
+    parts = label.split("/")
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NAME, " ".join([parts[-1], *parts[-3:-2]]).encode()[:15])
 
 
 def end_with_parent() -> None:
-    """Have this process killed when its parent ends, even if the parent is killed itself."""
+    """Have this process killed when its parent ends, even if the parent is killed itself (Linux)."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -48,7 +219,7 @@ def main() -> None:
         raise SystemExit(UNFIT)
     gc.collect()
     gc.freeze()
-    JobForkServer(Path(path)).serve()
+    ForkServer(Path(path)).serve()
 
 
 if __name__ == "__main__":

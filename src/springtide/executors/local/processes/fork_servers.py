@@ -2,11 +2,12 @@
 
 Starting one imports torch and takes seconds, so nothing here waits: `poll` moves a server on, requests are kept until
 it answers. A foreign interpreter is asked for its springtide first. A job whose script imports further packages gets a
-server of its own, forked from the first, with these imported too. What such a server does is in `nurseries`.
+server of its own, forked from the first, with these imported too. What such a server does is in `fork_server_main`.
 """
 
 import abc
 import contextlib
+import functools
 import importlib.metadata
 import json
 import os
@@ -14,7 +15,7 @@ import pwd
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypedDict
@@ -23,9 +24,11 @@ import psutil
 
 from springtide import __version__
 from springtide.executors.local.jobs.exit_causes import describe_code, is_from_outside
-from springtide.executors.local.json_lines import JsonLines, Message, connect
-from springtide.training.forking.import_scan import find_imports
+from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, connect
+from springtide.executors.local.processes.import_scan import find_imports
 
+#: Seconds a fork server without processes is kept, but for the one of our own interpreter.
+IDLE_S = 600.0
 #: Run by a fork server as a script, never imported here: the agent has no torch.
 SERVER_SCRIPT = Path(__file__).with_name("fork_server_main.py")
 
@@ -58,7 +61,7 @@ class ForkLine(abc.ABC):
         self.lost = False
         self.lines: JsonLines | None = None
         self.waiting: list[Message] = []
-        #: Who hears of each process, by the name it was requested under; and by its number once it has one.
+        #: Who is called back for each process, by the name it was requested under; and by its number once it has one.
         self.by_name: dict[str, Callable[[Message], None]] = {}
         self.by_pid: dict[int, str] = {}
         self.used_s = 0.0
@@ -78,9 +81,9 @@ class ForkLine(abc.ABC):
         self.waiting.clear()
         return True
 
-    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
-        """Ask for a process; `hear` gets its start and its end."""
-        self.by_name[message["process"]] = hear
+    def request(self, message: Message, on_answer: Callable[[Message], None]) -> None:
+        """Ask for a process; `on_answer` gets its start and its end."""
+        self.by_name[message["process"]] = on_answer
         if self.lines is None:
             self.waiting.append(message)
         else:
@@ -94,15 +97,15 @@ class ForkLine(abc.ABC):
             del self.by_name[message["process"]]
         return {message["process"] for message in taken}
 
-    def pump(self) -> bool:
+    def read_answers(self) -> bool:
         """Pass on what the server has said; False when it has gone."""
         assert self.lines is not None
         for message in self.lines.read():
-            self.pass_on(message)
+            self.dispatch(message)
         return self.lines.open
 
-    def pass_on(self, message: Message) -> None:
-        """Tell the one who asked for a process that it has started or ended."""
+    def dispatch(self, message: Message) -> None:
+        """Call back the one who asked for a process that it has started or ended."""
         if "pid" in message:
             self.by_pid[message["pid"]] = message["process"]
             self.by_name[message["process"]](message)
@@ -253,9 +256,9 @@ class JobServer(ForkLine):
 
     def open(self, environment: Mapping[str, str]) -> None:
         """Have it forked, with the job's own environment, which packages may read as they are imported."""
-        self.parent.request({**self.order, "environment": dict(environment)}, self.hear_parent)
+        self.parent.request({**self.order, "environment": dict(environment)}, self.handle_parent_answer)
 
-    def hear_parent(self, message: Message) -> None:
+    def handle_parent_answer(self, message: Message) -> None:
         """It has started, or ended; one that never answered leaves its requests to the parent."""
         if "pid" in message:
             self.pid = message["pid"]
@@ -278,12 +281,12 @@ class JobServer(ForkLine):
         """Whether it may begin to answer at any moment."""
         return super().is_waking and not self.is_unfit
 
-    def request(self, message: Message, hear: Callable[[Message], None]) -> None:
+    def request(self, message: Message, on_answer: Callable[[Message], None]) -> None:
         """Ask for a process, here or of the parent."""
         if self.is_unfit:
-            self.parent.request(message, hear)
+            self.parent.request(message, on_answer)
         else:
-            super().request(message, hear)
+            super().request(message, on_answer)
 
     def withdraw(self, prefix: str) -> set[str]:
         """Take back the requests that were not sent yet, here or to the parent."""
@@ -310,14 +313,19 @@ def find_own_versions() -> dict[str, str]:
 
 
 class ForkPool:
-    """All fork servers of an agent."""
+    """All fork servers of an agent, or of whoever else runs attempts."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, loop: EventLoop, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+        self.loop = loop
         self.folder = folder
         self.environment = dict(environment)
         self.log = log
         self.servers: dict[ForkKey, ForkServerHandle] = {}
         self.job_servers: dict[str, JobServer] = {}
+        #: Servers dropped since the last poll.
+        self.dropped: list[ForkLine] = []
+        #: Servers that were stopped (SIGSTOP) when that was last checked.
+        self.stopped: list[ForkLine] = []
 
     def find(self, key: ForkKey) -> ForkServerHandle:
         """The server of a key, started if there is none that may serve."""
@@ -350,15 +358,53 @@ class ForkPool:
         """All servers."""
         return [*self.servers.values(), *self.job_servers.values()]
 
-    def drop(self, server: ForkLine) -> list[ForkLine]:
-        """Forget a server that has gone or is not needed, and those forked from it; all of them."""
-        dropped: list[ForkLine] = [server]
-        dropped += [one for one in self.job_servers.values() if one.parent is server]
+    def poll(self, now_s: float) -> list[ForkLine]:
+        """Listen to servers that have begun to answer; returns those dropped since the last call, with all processes.
+
+        Their processes' ends will never be reported: nobody is there to do so.
+        """
+        for server in self.every():
+            if server.poll() and server.lines is not None:
+                self.loop.watch(server.lines, functools.partial(self.read, server))
+            if server.lost:
+                self.drop(server)
+            if not server.is_idle:
+                server.used_s = now_s
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
+    def read(self, server: ForkLine) -> None:
+        """Pass on what a server says; drop it if it has gone."""
+        if not server.read_answers():
+            self.drop(server)
+
+    def drop_unused(self, now_s: float, jobs: Collection[str]) -> None:
+        """Drop the servers of jobs that are not among these, and those that nobody has used for long."""
+        for job, job_server in list(self.job_servers.items()):
+            if job not in jobs:
+                self.drop(job_server)
+        for server in list(self.servers.values()):
+            if server.lines is not None and server.key.python != sys.executable and now_s - server.used_s > IDLE_S:
+                self.drop(server)
+
+    def kill_stopped(self) -> None:
+        """Kill the servers that were stopped (SIGSTOP) at the last call and still are; their jobs start again."""
+        stopped = [server for server in self.every() if server.is_stopped]
+        for server in stopped:
+            if server in self.stopped:
+                server.kill()
+        self.stopped = stopped
+
+    def drop(self, server: ForkLine) -> None:
+        """Forget a server that has gone or is not needed, and those forked from it."""
+        dropped: list[ForkLine] = [server, *(one for one in self.job_servers.values() if one.parent is server)]
         self.servers = {key: one for key, one in self.servers.items() if one not in dropped}
         self.job_servers = {job: one for job, one in self.job_servers.items() if one not in dropped}
         for one in dropped:
+            if one.lines is not None:
+                self.loop.unwatch(one.lines)
             one.close()
-        return dropped
+        self.dropped += dropped
 
     def close(self) -> None:
         """End all servers and their children."""

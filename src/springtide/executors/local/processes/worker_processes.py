@@ -1,70 +1,33 @@
-"""The processes of one start of one job: forked, connected, heard, signalled and cleared away.
+"""The processes of one start of one job: forked, connected, listened to, signalled and cleared away.
 
-Mechanics only: names, pipes, lines and signals. What events mean, and when to start again, is in `crews`; each start
+Mechanics only: names, pipes, lines and signals. What messages mean, and when to start again, is in `jobs`; each start
 has processes, a control socket and a store of its own, so that nothing of an earlier start can reach a later one.
 """
 
 import contextlib
-import selectors
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import psutil
 
-from springtide.executors.local.jobs.environment import find_script, is_python
+from springtide.executors.local.jobs.environment import MARK, find_script, is_python
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.worker_logs import Pipe
-from springtide.executors.local.json_lines import JsonLines, Message, listen, read_peer_pid
+from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
 from springtide.executors.local.processes.fork_servers import ForkLine, give_to
 from springtide.executors.protocol import JobSpec
 
 STORE = "store"
-LAST_WORDS = ("finished", "done", "left", "terminated")
+#: How long processes that were killed are waited for.
+REAP_S = 10.0
+LAST_MESSAGES = ("finished", "done", "left", "terminated")
 #: Run as scripts by the fork server, never imported here: the agent has no torch.
 STORE_SCRIPT = Path(__file__).with_name("store_main.py")
 COMMAND_SCRIPT = Path(__file__).with_name("exec_main.py")
-
-
-class Loop(Protocol):
-    """The agent's event loop, as far as processes need it."""
-
-    def watch(self, file: Any, callback: Callable[[], None]) -> None:
-        """Call back whenever the file can be read."""
-
-    def unwatch(self, file: Any) -> None:
-        """Stop calling back."""
-
-
-class Selector:
-    """A loop over `selectors`; callbacks may watch and unwatch."""
-
-    def __init__(self) -> None:
-        self.selector = selectors.DefaultSelector()
-
-    def watch(self, file: Any, callback: Callable[[], None]) -> None:
-        """Call back whenever the file can be read."""
-        self.selector.register(file, selectors.EVENT_READ, callback)
-
-    def unwatch(self, file: Any) -> None:
-        """Stop calling back."""
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(file)
-
-    def turn(self, timeout_s: float) -> None:
-        """Wait for files, and call back for those that are still watched."""
-        for key, _ in self.selector.select(timeout_s):
-            watched = self.selector.get_map()
-            if key.fd in watched and watched[key.fd] is key:
-                key.data()
-
-    def close(self) -> None:
-        """Let go of everything."""
-        self.selector.close()
 
 
 @dataclass
@@ -76,7 +39,7 @@ class WorkerProcess:
     forked_s: float | None = None
     pipe: Pipe | None = None
     pid: int | None = None
-    process: psutil.Process | None = None
+    handle: psutil.Process | None = None
     lines: JsonLines | None = None
     #: Whether it has called `springtide.init`.
     connected: bool = False
@@ -91,7 +54,7 @@ class WorkerProcess:
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether its end calls for a verdict although others are alive."""
+        """Whether its end must be explained although others are alive."""
         return self.code != 0 or self.name == STORE or (self.connected and not self.done)
 
     def is_late(self, now_s: float, init_s: float) -> bool:
@@ -100,28 +63,28 @@ class WorkerProcess:
         return self.is_alive and not self.connected and started_s is not None and now_s - started_s >= init_s
 
     def signal(self, number: int) -> None:
-        """Send a signal, never to a stranger that has taken over the number."""
-        if self.process is not None and self.is_alive:
+        """Send a signal, never to another process that has taken over the number."""
+        if self.handle is not None and self.is_alive:
             with contextlib.suppress(psutil.Error):
-                self.process.send_signal(number)
+                self.handle.send_signal(number)
 
     def kill(self) -> None:
         """End it at once, and what it has started."""
-        if self.process is None or not self.is_alive:
+        if self.handle is None or not self.is_alive:
             return
         with contextlib.suppress(psutil.Error):
-            for child in self.process.children(recursive=True):
+            for child in self.handle.children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     child.kill()
         self.signal(signal.SIGKILL)
 
-    def look(self) -> ProcessSample | None:
+    def sample(self) -> ProcessSample | None:
         """Its state and the processor time it has used; None if it has gone."""
-        if self.process is None or not self.is_alive:
+        if self.handle is None or not self.is_alive:
             return None
         try:
-            times = self.process.cpu_times()
-            stopped = self.process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+            times = self.handle.cpu_times()
+            stopped = self.handle.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         except psutil.Error:
             return None
         used_s = times.user + times.system + times.children_user + times.children_system
@@ -131,18 +94,18 @@ class WorkerProcess:
 class Processes:
     """The processes of one start."""
 
-    def __init__(self, loop: Loop, fork: ForkLine, folder: Path, label: str) -> None:
+    def __init__(self, loop: EventLoop, fork: ForkLine, folder: Path, label: str) -> None:
         self.loop = loop
         self.fork = fork
         self.folder = folder
         self.label = label
-        self.members: dict[str, WorkerProcess] = {}
+        self.by_name: dict[str, WorkerProcess] = {}
         #: Lines of processes whose number is not known yet.
-        self.strangers: dict[int, JsonLines] = {}
+        self.unclaimed: dict[int, JsonLines] = {}
         self.killed = False
-        self.on_message: Callable[[WorkerProcess, Message], None] = lambda member, message: None
-        self.on_output: Callable[[WorkerProcess, bytes], None] = lambda member, data: None
-        self.on_end: Callable[[WorkerProcess], None] = lambda member: None
+        self.on_message: Callable[[WorkerProcess, Message], None] = lambda process, message: None
+        self.on_output: Callable[[WorkerProcess, bytes], None] = lambda process, data: None
+        self.on_end: Callable[[WorkerProcess], None] = lambda process: None
         folder.mkdir(mode=0o700)
         if fork.key.user is not None:
             give_to(folder, fork.key.user)
@@ -157,13 +120,13 @@ class Processes:
         """The control socket, as the training runtime writes it."""
         return f"unix:{self.control}"
 
-    def listen_to(
+    def connect_handlers(
         self,
         on_message: Callable[[WorkerProcess, Message], None],
         on_output: Callable[[WorkerProcess, bytes], None],
         on_end: Callable[[WorkerProcess], None],
     ) -> None:
-        """Say who hears what processes say and print, and of their ends."""
+        """Say who is called for what processes say and print, and when they end."""
         self.on_message, self.on_output, self.on_end = on_message, on_output, on_end
 
     def spawn_store(self, environment: Mapping[str, str]) -> None:
@@ -171,25 +134,30 @@ class Processes:
         own = {**environment, "SPRINGTIDE_CONTROL": self.address}
         self.request(WorkerProcess(STORE), str(STORE_SCRIPT), (), self.folder, own)
 
-    def spawn(self, member: WorkerProcess, spec: JobSpec, environment: Mapping[str, str]) -> None:
+    def spawn(self, process: WorkerProcess, spec: JobSpec, environment: Mapping[str, str]) -> None:
         """Start a process of the job."""
         script = find_script(spec)
         if script is None:
             argv = (self.fork.key.python, *spec.argv[1:]) if is_python(spec.argv[0]) else spec.argv
             script = str(COMMAND_SCRIPT), argv
-        self.request(member, *script, Path(spec.folder), environment)
+        self.request(process, *script, Path(spec.folder), environment)
 
     def request(
-        self, member: WorkerProcess, script: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+        self,
+        process: WorkerProcess,
+        script: str,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
     ) -> None:
         """Have a process forked, with a pipe for what it prints."""
-        self.members[member.name] = member
-        pipe = member.pipe = Pipe(self.folder / f"{member.name}.out")
+        self.by_name[process.name] = process
+        pipe = process.pipe = Pipe(self.folder / f"{process.name}.out")
         if self.fork.key.user is not None:
             give_to(pipe.path, self.fork.key.user)
-        self.loop.watch(pipe, lambda: self.read_output(member))
+        self.loop.watch(pipe, lambda: self.read_output(process))
         message = {
-            "process": f"{self.label}/{member.name}",
+            "process": f"{self.label}/{process.name}",
             "script": script,
             "arguments": list(arguments),
             "folder": str(folder),
@@ -197,158 +165,158 @@ class Processes:
             "stdout": str(pipe.path),
             "stderr": str(pipe.path),
         }
-        self.fork.request(message, lambda said: self.hear_fork(member, said))
+        self.fork.request(message, lambda answer: self.handle_fork_answer(process, answer))
 
-    def hear_fork(self, member: WorkerProcess, message: Message) -> None:
+    def handle_fork_answer(self, process: WorkerProcess, message: Message) -> None:
         """A process has started or ended."""
         if "pid" in message:
-            member.pid = message["pid"]
-            member.forked_s = time.monotonic()
+            process.pid = message["pid"]
+            process.forked_s = time.monotonic()
             with contextlib.suppress(psutil.Error):
-                member.process = psutil.Process(member.pid)
+                process.handle = psutil.Process(process.pid)
             if self.killed:
-                member.kill()
-            stranger = self.strangers.pop(message["pid"], None)
-            if stranger is not None:
-                self.introduce(member, stranger)
+                process.kill()
+            lines = self.unclaimed.pop(message["pid"], None)
+            if lines is not None:
+                self.attach_line(process, lines)
             return
-        self.drain(member)
-        member.code = message["code"]
-        self.on_end(member)
+        self.drain(process)
+        process.code = message["code"]
+        self.on_end(process)
 
     def accept(self) -> None:
         """Take the line of a process that calls."""
         with contextlib.suppress(BlockingIOError):
             line, _ = self.listener.accept()
             lines, pid = JsonLines(line), read_peer_pid(line)
-            member = next((one for one in self.members.values() if one.pid == pid and pid is not None), None)
-            if member is not None:
-                self.introduce(member, lines)
+            process = next((one for one in self.by_name.values() if one.pid == pid and pid is not None), None)
+            if process is not None:
+                self.attach_line(process, lines)
             elif pid is not None:
-                self.strangers[pid] = lines
+                self.unclaimed[pid] = lines
 
-    def introduce(self, member: WorkerProcess, lines: JsonLines) -> None:
+    def attach_line(self, process: WorkerProcess, lines: JsonLines) -> None:
         """Listen to a process on its line."""
-        member.connected = True
-        if member.lines is not None:
-            self.hang_up(member)
-        member.lines = lines
-        self.loop.watch(lines, lambda: self.hear(member))
-        self.hear(member)
+        process.connected = True
+        if process.lines is not None:
+            self.close_line(process)
+        process.lines = lines
+        self.loop.watch(lines, lambda: self.read_messages(process))
+        self.read_messages(process)
 
-    def hear(self, member: WorkerProcess) -> None:
+    def read_messages(self, process: WorkerProcess) -> None:
         """Pass on what a process says."""
-        lines = member.lines
+        lines = process.lines
         if lines is None:
             return
         for message in lines.read():
-            member.done = member.done or message.get("event") in LAST_WORDS
-            self.on_message(member, message)
-        if not lines.open and member.lines is lines:
-            self.hang_up(member)
+            process.done = process.done or message.get("event") in LAST_MESSAGES
+            self.on_message(process, message)
+        if not lines.open and process.lines is lines:
+            self.close_line(process)
 
-    def hang_up(self, member: WorkerProcess) -> None:
+    def close_line(self, process: WorkerProcess) -> None:
         """Let go of a process's line."""
-        if member.lines is not None:
-            self.loop.unwatch(member.lines)
-            member.lines.close()
-            member.lines = None
+        if process.lines is not None:
+            self.loop.unwatch(process.lines)
+            process.lines.close()
+            process.lines = None
 
-    def read_output(self, member: WorkerProcess) -> None:
+    def read_output(self, process: WorkerProcess) -> None:
         """Pass on what a process prints."""
-        if member.pipe is None:
+        if process.pipe is None:
             return
-        data = member.pipe.read()
+        data = process.pipe.read()
         if data:
-            self.on_output(member, data)
-        if not member.pipe.open:
-            self.loop.unwatch(member.pipe)
-            member.pipe.close()
-            member.pipe = None
+            self.on_output(process, data)
+        if not process.pipe.open:
+            self.close_pipe(process)
 
-    def drain(self, member: WorkerProcess) -> None:
+    def close_pipe(self, process: WorkerProcess) -> None:
+        """Let go of the pipe of what a process prints."""
+        if process.pipe is not None:
+            self.loop.unwatch(process.pipe)
+            process.pipe.close()
+            process.pipe = None
+
+    def drain(self, process: WorkerProcess) -> None:
         """Take in all that a process said before it ended."""
-        self.hear(member)
-        while member.lines is not None and member.lines.has_more:
-            self.hear(member)
-        self.read_output(member)
+        self.read_messages(process)
+        while process.lines is not None and process.lines.has_more:
+            self.read_messages(process)
+        self.read_output(process)
 
-    def write(self, name: str, message: Message) -> bool:
-        """Send a command to a process; False if it has no line."""
-        lines = self.members[name].lines
-        if lines is None:
-            return False
-        lines.write(message)
-        return True
+    def write(self, name: str, message: Message) -> None:
+        """Send a command to a process, if it has a line."""
+        lines = self.by_name[name].lines
+        if lines is not None:
+            lines.write(message)
 
     @property
     def in_use(self) -> set[str]:
         """The devices on which processes may be alive."""
-        return {member.device for member in self.members.values() if member.is_alive and member.device}
+        return {process.device for process in self.by_name.values() if process.is_alive and process.device}
 
     def alive(self) -> list[WorkerProcess]:
         """The processes that have not ended, the store's left out."""
-        return [member for member in self.members.values() if member.is_alive and member.name != STORE]
+        return [process for process in self.by_name.values() if process.is_alive and process.name != STORE]
 
     def kill_all(self) -> None:
         """End every process at once, the store's too; those only asked for are never started."""
         self.killed = True
         withdrawn = self.fork.withdraw(f"{self.label}/")
-        for member in self.members.values():
-            if f"{self.label}/{member.name}" in withdrawn:
-                member.code = -int(signal.SIGKILL)
-            member.kill()
+        for process in self.by_name.values():
+            if f"{self.label}/{process.name}" in withdrawn:
+                process.code = -int(signal.SIGKILL)
+            process.kill()
 
     @property
     def are_gone(self) -> bool:
         """Whether no process is left, the store's included."""
-        return not any(member.is_alive for member in self.members.values())
+        return not any(process.is_alive for process in self.by_name.values())
 
     def lose_fork(self) -> None:
         """The fork server has gone, so nobody will say how its children end: end them, and count them as killed."""
-        for member in self.members.values():
-            if member.is_alive:
-                member.kill()
-                self.drain(member)
-                member.code = -int(signal.SIGKILL)
+        for process in self.by_name.values():
+            if process.is_alive:
+                process.kill()
+                self.drain(process)
+                process.code = -int(signal.SIGKILL)
 
     def close(self) -> None:
         """Let go of every file."""
         self.loop.unwatch(self.listener)
         self.listener.close()
-        for member in self.members.values():
-            self.hang_up(member)
-            if member.pipe is not None:
-                self.loop.unwatch(member.pipe)
-                member.pipe.close()
-                member.pipe = None
-        for lines in self.strangers.values():
+        for process in self.by_name.values():
+            self.close_line(process)
+            self.close_pipe(process)
+        for lines in self.unclaimed.values():
             lines.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def find_marked(mark: str, name: str) -> list[psutil.Process]:
-    """Every process in whose first environment the variable `name` has this value, but for this one.
+def find_marked(mark: str) -> list[psutil.Process]:
+    """Every process in whose first environment MARK has this value, but for this one.
 
     A forked child keeps its parent's first environment, whatever it makes of its own.
     """
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.pid != psutil.Process().pid and process.environ().get(name) == mark:
+            if process.pid != psutil.Process().pid and process.environ().get(MARK) == mark:
                 found.append(process)
     return found
 
 
-def reap(mark: str, name: str, patience_s: float = 10.0) -> int:
+def reap(mark: str) -> int:
     """End every marked process and wait until they are gone; how many there were at first."""
-    leftovers = find_marked(mark, name)
+    leftovers = find_marked(mark)
     count = len(leftovers)
-    until_s = time.monotonic() + patience_s
+    until_s = time.monotonic() + REAP_S
     while leftovers and time.monotonic() < until_s:
         for process in leftovers:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         time.sleep(0.02)
-        leftovers = find_marked(mark, name)
+        leftovers = find_marked(mark)
     return count

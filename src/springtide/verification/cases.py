@@ -3,9 +3,7 @@
 A mapping is the number of logical workers in each process, in order. Nothing here runs anything.
 """
 
-import random
 from dataclasses import dataclass
-from itertools import pairwise
 
 from springtide.errors import JobError
 from springtide.training.group.rosters import parse_size, spread
@@ -75,19 +73,3 @@ def plan_kills(kills: int, workers: int, steps: int) -> Case:
         raise JobError(f"{kills} kills do not fit in {steps} steps; there must be fewer kills than steps")
     at = tuple((index + 1) * steps // (kills + 1) for index in range(kills))
     return Case(f"kill {kills}", ((0, spread(workers, min(2, workers))),), at)
-
-
-def draw_case(seed: int, workers: int, steps: int, events: int = 4) -> Case:
-    """A seeded random schedule of rescales to uneven mappings and of kills."""
-    draw = random.Random(seed)
-    at = sorted(draw.sample(range(1, steps), events))
-    killed = sorted(draw.sample(at, draw.randint(0, events // 2)))
-    starts = [0, *(step for step in at if step not in killed)]
-    return Case(f"random {seed}", tuple((start, draw_mapping(draw, workers)) for start in starts), tuple(killed))
-
-
-def draw_mapping(draw: random.Random, workers: int, processes: int | None = None) -> Mapping:
-    """A random mapping of the workers, on any number of processes unless one is given."""
-    count = processes or draw.randint(1, workers)
-    cuts = [0, *sorted(draw.sample(range(1, workers), count - 1)), workers]
-    return tuple(after - before for before, after in pairwise(cuts))

@@ -1,16 +1,58 @@
-"""What a job's processes have said in one attempt: step, goal, speed, and how they meant to end.
+"""How far a job is in one attempt, by what its processes have said: step, goal, speed, and how they meant to end.
 
-State without effects; the words themselves are those of `training.channels`.
+State without effects; the clock is an argument. The messages are those of `training.group.control_channel`. Time
+outside steps (evaluation, checkpoints, the user's code between epochs) is measured by the training runtime and taken
+off the time between two steps.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from springtide.executors.local.jobs.speedometer import Speedometer
+
+@dataclass
+class Speedometer:
+    """Steps since the processes started."""
+
+    step: int = 0
+    stepped_s: float | None = None
+    #: Longest time between two steps, whatever lay between them.
+    longest_gap_s: float = 0.0
+    outside_s: float = 0.0
+    #: Of that, since the last step.
+    outside_now_s: float = 0.0
+    #: Since the last report: steps, and the seconds they took.
+    steps: int = 0
+    inside_s: float = 0.0
+
+    def add_step(self, step: int, now_s: float) -> None:
+        """Count a step; several may have passed since the last."""
+        if self.stepped_s is not None and step > self.step:
+            gap_s = now_s - self.stepped_s
+            inside_s = max(0.0, gap_s - self.outside_now_s)
+            self.longest_gap_s = max(self.longest_gap_s, gap_s)
+            self.steps += step - self.step
+            self.inside_s += inside_s
+        self.step, self.stepped_s, self.outside_now_s = step, now_s, 0.0
+
+    def add_outside(self, seconds: float) -> None:
+        """Count time outside steps."""
+        self.outside_s += seconds
+        self.outside_now_s += seconds
+
+    def pause(self) -> None:
+        """Forget the speed so far, as after a change of devices; the next interval does not count."""
+        self.stepped_s = None
+        self.steps, self.inside_s = 0, 0.0
+
+    def report(self) -> float | None:
+        """Steps per second since the last report; None if there were no steps."""
+        speed = self.steps / self.inside_s if self.inside_s > 0 else None
+        self.steps, self.inside_s = 0, 0.0
+        return speed
 
 
 class ReportedStep(TypedDict):
-    """The fields of a `Progressed` event that the words tell."""
+    """The fields of a `Progressed` event that are known here."""
 
     step: int
     total_steps: int | None
@@ -21,7 +63,7 @@ class ReportedStep(TypedDict):
 
 @dataclass
 class AttemptProgress:
-    """What was heard since the attempt began at `began_s`."""
+    """What was said since the attempt began at `began_s`."""
 
     began_s: float
     step: int = 0
@@ -31,7 +73,7 @@ class AttemptProgress:
     total_steps: int | None = None
     steps_per_epoch: int | None = None
     startup_s: float = 0.0
-    #: When the last step of this attempt was heard of.
+    #: When the last step of this attempt was reported.
     stepped_s: float | None = None
     reported_step: int = -1
     finished: bool = False
@@ -40,8 +82,8 @@ class AttemptProgress:
     #: Why the last checkpoint, which is the result, could not be written; empty if that has not been said.
     result_failure: str = ""
 
-    def note(self, message: dict[str, Any], now_s: float) -> None:
-        """Keep what a word tells."""
+    def update(self, message: dict[str, Any], now_s: float) -> None:
+        """Keep what a message says."""
         self.step = int(message.get("step", self.step))
         match message.get("event"):
             case "planned":
@@ -52,9 +94,9 @@ class AttemptProgress:
             case "progressed":
                 self.stepped_s = now_s
                 self.epoch = int(message["epoch"])
-                self.speed.note(self.step, now_s)
+                self.speed.add_step(self.step, now_s)
             case "epoch":
-                self.speed.note_outside(float(message["outside_s"]))
+                self.speed.add_outside(float(message["outside_s"]))
             case "finished":
                 self.finished = True
                 self.finish_reason = message.get("reason")

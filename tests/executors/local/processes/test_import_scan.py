@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from springtide.training.forking.import_scan import find_imports
+from springtide.executors.local.processes.import_scan import find_imports
 
 
 def test_installed_packages_of_the_script_and_its_neighbours_are_found(tmp_path: Path) -> None:

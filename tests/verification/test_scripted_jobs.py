@@ -1,4 +1,4 @@
-"""A job's processes from outside: signals, damage, failures, torchrun, and the supervisor as a process."""
+"""A job's processes from outside: signals, damage, failures, and torchrun."""
 
 import json
 import os
@@ -15,9 +15,8 @@ from tests.training.equality import SCRIPTS, WORKLOAD, EqualityRuns
 from springtide.errors import InputError, TrainingError
 from springtide.training.settings import Settings
 from springtide.training.state.checkpoints import MANIFEST, REST
-from springtide.training.verification.digest_compare import find_difference, read_records
-from springtide.training.verification.scripted_runs import follow
-from springtide.training.verification.supervision import ScriptedJob, Supervisor
+from springtide.verification.digest_compare import find_difference, read_records
+from springtide.verification.scripted_jobs import UNHURRIED, ScriptedJob, ScriptedRun, follow
 
 ASKED = {"model": "cnn"}
 EPOCHS = SCRIPTS / "epochs.py"
@@ -28,20 +27,19 @@ def test_sigterm_saves_and_ends_and_the_next_run_goes_on(laboratory: EqualityRun
     folder = laboratory.new_folder()
     options = {"trace_dir": folder / "trace", "checkpoint_dir": folder / "saved", "max_steps": 10}
     job = laboratory.job(ASKED, hold_at="3,5", **options)
-    with Supervisor(job, fork_socket=laboratory.fork_socket) as supervisor:
-        supervisor.start((2, 2))
-        supervisor.wait_for_hold()
-        supervisor.kill(rank, signal.SIGTERM)
-        supervisor.go()
-        if supervisor.wait_for_hold() is not None:
-            supervisor.go()
-        supervisor.wait()
-        assert set(supervisor.codes.values()) == {143}
-        stopped = supervisor.step()
-    with Supervisor(laboratory.job(ASKED, **options), fork_socket=laboratory.fork_socket) as supervisor:
-        supervisor.start((3, 1))
-        supervisor.wait()
-        assert [event["step"] for event in supervisor.events if event["event"] == "resumed"] == [stopped]
+    with ScriptedRun(job, laboratory.host, (2, 2), replace(UNHURRIED, settle_s=60.0)) as run:
+        run.wait_for_hold()
+        run.kill(rank, signal.SIGTERM)
+        run.go()
+        run.wait_for(lambda: run.held is not None or len(run.codes) == 2)
+        if run.held is not None:
+            run.go()
+        run.wait_for(lambda: len(run.codes) == 2)
+        assert set(run.codes) == {143}
+        stopped = run.progress.step
+    with ScriptedRun(laboratory.job(ASKED, **options), laboratory.host, (3, 1)) as run:
+        run.wait()
+        assert [event["step"] for event in run.events if event["event"] == "resumed"] == [stopped]
     assert find_difference(laboratory.reference(ASKED), read_records(folder / "trace")) is None
 
 
@@ -51,8 +49,8 @@ def test_a_damaged_checkpoint_costs_steps_but_no_bits(laboratory: EqualityRuns) 
     laboratory.run(ASKED, [(0, "1")], steps=6, **options)
     newest = max((folder / "saved").glob("step-*"))
     (newest / REST).write_bytes((newest / REST).read_bytes()[:-1])
-    records, supervisor = laboratory.run(ASKED, [(0, "2")], steps=10, **options)
-    resumed = next(event for event in supervisor.events if event["event"] == "resumed")
+    records, run = laboratory.run(ASKED, [(0, "2")], steps=10, **options)
+    resumed = next(event for event in run.events if event["event"] == "resumed")
     assert resumed["step"] < 6
     assert newest.name in resumed["passed_over"][0]
     reference = laboratory.reference(ASKED)
@@ -61,10 +59,10 @@ def test_a_damaged_checkpoint_costs_steps_but_no_bits(laboratory: EqualityRuns) 
 
 def test_a_checkpoint_is_told_of_when_it_is_on_disk(laboratory: EqualityRuns) -> None:
     folder = laboratory.new_folder()
-    _, supervisor = laboratory.run(
+    _, run = laboratory.run(
         ASKED, [(0, "2"), (5, "4")], steps=8, checkpoint_dir=folder, checkpoint_every_steps=3, checkpoint_keep=9
     )
-    told = [event["step"] for event in supervisor.events if event["event"] == "checkpointed"]
+    told = [event["step"] for event in run.events if event["event"] == "checkpointed"]
     assert told == [int(path.name.removeprefix("step-")) for path in sorted(folder.iterdir())]
     assert told[-1] == 8
 
@@ -72,8 +70,8 @@ def test_a_checkpoint_is_told_of_when_it_is_on_disk(laboratory: EqualityRuns) ->
 def test_a_script_can_ask_for_a_checkpoint(laboratory: EqualityRuns) -> None:
     folder = laboratory.new_folder()
     asked = ASKED | {"save_in_step": 3}
-    _, supervisor = laboratory.run(asked, [(0, "2")], steps=6, checkpoint_dir=folder, checkpoint_keep=9)
-    assert [event["step"] for event in supervisor.events if event["event"] == "checkpointed"] == [4, 6]
+    _, run = laboratory.run(asked, [(0, "2")], steps=6, checkpoint_dir=folder, checkpoint_keep=9)
+    assert [event["step"] for event in run.events if event["event"] == "checkpointed"] == [4, 6]
 
 
 def test_checkpoints_of_another_run_are_refused(laboratory: EqualityRuns) -> None:
@@ -88,18 +86,18 @@ def test_checkpoints_of_other_code_are_refused_unless_that_is_allowed(laboratory
     script = folder / "train.py"
     script.write_text(WORKLOAD.read_text())
     job = ScriptedJob(script, settings=Settings(checkpoint_dir=folder / "saved", max_steps=2))
-    follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+    follow(job, [(0, (4,))], host=laboratory.host)
     script.write_text(WORKLOAD.read_text() + "# changed\n")
     job = replace(job, settings=replace(job.settings, max_steps=4))
     with pytest.raises(TrainingError, match=r"written by other code \([0-9a-f]{12}\) .* --allow-code-change"):
-        follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+        follow(job, [(0, (4,))], host=laboratory.host)
     job = replace(job, settings=replace(job.settings, allow_code_change=True))
-    supervisor = follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
-    assert [event["step"] for event in supervisor.events if event["event"] == "resumed"] == [2]
+    run = follow(job, [(0, (4,))], host=laboratory.host)
+    assert [event["step"] for event in run.events if event["event"] == "resumed"] == [2]
     build = "    optimizer = build_optimizer("
     script.write_text(WORKLOAD.read_text().replace(build, f"    model[0].bias.requires_grad_(False)\n{build}"))
     with pytest.raises(TrainingError, match="this run has 7 trained parameters, the saved one 8"):
-        follow(job, [(0, (4,))], fork_socket=laboratory.fork_socket)
+        follow(job, [(0, (4,))], host=laboratory.host)
 
 
 def test_a_checkpoint_of_another_torch_is_taken_with_a_warning(laboratory: EqualityRuns) -> None:
@@ -107,8 +105,8 @@ def test_a_checkpoint_of_another_torch_is_taken_with_a_warning(laboratory: Equal
     laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
     manifest = folder / "step-000000002" / MANIFEST
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"torch": "2.12.0"}))
-    _, supervisor = laboratory.run(ASKED, [(0, "2")], steps=4, checkpoint_dir=folder)
-    (warned,) = [event["text"] for event in supervisor.events if event["event"] == "warned"]
+    _, run = laboratory.run(ASKED, [(0, "2")], steps=4, checkpoint_dir=folder)
+    (warned,) = [event["text"] for event in run.events if event["event"] == "warned"]
     assert "that torch 2.12.0 wrote" in warned
 
 
@@ -127,12 +125,11 @@ def test_what_cannot_work_ends_with_a_sentence(
     laboratory: EqualityRuns, asked: dict[str, object], settings: dict[str, object], reason: str
 ) -> None:
     with (
-        Supervisor(laboratory.job(asked, **settings), fork_socket=laboratory.fork_socket) as supervisor,
+        ScriptedRun(laboratory.job(asked, **settings), laboratory.host, (4,)) as run,
         pytest.raises(TrainingError, match=reason),
     ):
-        supervisor.start((4,))
-        supervisor.wait()
-    assert list(supervisor.codes.values()) == [InputError.exit_code], "starting again could not help"
+        run.wait()
+    assert run.codes == [InputError.exit_code], "starting again could not help"
 
 
 def test_torchrun_shares_the_logical_workers(laboratory: EqualityRuns) -> None:
@@ -162,7 +159,7 @@ def test_a_forked_script_ends_as_one_by_hand_does(laboratory: EqualityRuns) -> N
     late = "threading.Thread(target=lambda: (time.sleep(0.5), open('thread', 'w').close())).start()"
     end = "atexit.register(lambda: open('end', 'w').close())"
     script.write_text(f"import atexit, threading, time\n{end}\n{EPOCHS.read_text()}\n{late}\n")
-    follow(ScriptedJob(script, (), folder), [(0, (3, 1))], fork_socket=laboratory.fork_socket)
+    follow(ScriptedJob(script, (), folder), [(0, (3, 1))], host=laboratory.host)
     assert {"thread", "end"} <= {path.name for path in folder.iterdir()}
 
 
@@ -171,19 +168,17 @@ def test_the_fork_server_does_not_wake_cuda(laboratory: EqualityRuns, tmp_path: 
     script.write_text(
         "import springtide.training.determinism.cuda as d, threading\nprint(d.is_awake(), threading.active_count())"
     )
-    with Supervisor(ScriptedJob(script, (), tmp_path), fork_socket=laboratory.fork_socket) as supervisor:
-        supervisor.start((1,))
-        with pytest.raises(TrainingError, match=r"ended without a call of springtide\.init"):
-            supervisor.wait()
-        assert (supervisor.work_dir / "p0.out").read_text() == "False 1\n"
+    with ScriptedRun(ScriptedJob(script, (), tmp_path), laboratory.host, (1,)) as run:
+        with pytest.raises(TrainingError, match=r"did not call springtide\.init before it ended"):
+            run.wait()
+        assert run.logs.path_of(0).read_text() == "False 1\n"
 
 
 def test_ending_early_without_saying_so_is_a_failure(laboratory: EqualityRuns, tmp_path: Path) -> None:
     script = tmp_path / "quitter.py"
     script.write_text("import springtide, sys\nspringtide.init(logical_workers=2)\nsys.exit(0)\n")
     with (
-        Supervisor(ScriptedJob(script, (), tmp_path), fork_socket=laboratory.fork_socket) as supervisor,
-        pytest.raises(TrainingError, match=r"before the last step.*run\.stop"),
+        ScriptedRun(ScriptedJob(script, (), tmp_path), laboratory.host, (2,)) as run,
+        pytest.raises(TrainingError, match=r"ended with code 0 after step 0.*run\.stop"),
     ):
-        supervisor.start((2,))
-        supervisor.wait()
+        run.wait()

@@ -1,6 +1,6 @@
 """Proof by bits: a script under stock DDP and under other sizes, rescales and kills, compared at every step.
 
-Ties `cases` (which runs), `schedules` (running them) and `records` (comparing them) together, and holds the verdict.
+Ties `cases` (which runs), `scripted_jobs` (running them) and `digest_compare` together, and holds the verdict.
 """
 
 import contextlib
@@ -13,17 +13,16 @@ from typing import Any
 
 from springtide.errors import JobError, TrainingError
 from springtide.training.settings import Settings
-from springtide.training.verification import renumber
-from springtide.training.verification.cases import Case, plan_reference
-from springtide.training.verification.digest_compare import (
+from springtide.verification import renumber
+from springtide.verification.cases import Case, plan_reference
+from springtide.verification.digest_compare import (
     Difference,
     Records,
     check_reference,
     find_difference,
     read_records,
 )
-from springtide.training.verification.scripted_runs import follow
-from springtide.training.verification.supervision import ScriptedJob, connect_server, start_server
+from springtide.verification.scripted_jobs import Host, ScriptedJob, follow
 
 Tell = Callable[[str], None]
 #: From a number of steps to the cases of a run that long.
@@ -95,22 +94,18 @@ class VerifiedScript:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A subject with what all its runs share: a folder, and a warm server that forks their processes."""
+    """A subject with what all its runs share: a folder, and a host with warm servers that fork their processes."""
 
     subject: VerifiedScript
     folder: Path
-    fork_socket: Path
+    host: Host
 
 
 @contextlib.contextmanager
 def open_bench(subject: VerifiedScript) -> Iterator[Bench]:
     """A bench for as long as it is used."""
-    with tempfile.TemporaryDirectory(prefix="springtide-verify-") as name:
-        bench = Bench(subject, Path(name), Path(name) / "fork")
-        # The server ends with its last requester; leaving the inner block hangs up.
-        server = start_server(bench.fork_socket, script=subject.script)
-        with server as process, connect_server(bench.fork_socket, process):
-            yield bench
+    with tempfile.TemporaryDirectory(prefix="springtide-verify-") as name, Host() as host:
+        yield Bench(subject, Path(name), host)
 
 
 def verify(subject: VerifiedScript, against: str, plan: Plan, tell: Tell) -> Proof:
@@ -167,7 +162,7 @@ def run_case(bench: Bench, case: Case, traces: Path) -> None:
         checkpoint_dir=traces / "checkpoints" if case.kills else None,
         checkpoint_every_steps=max(1, subject.steps // CHECKPOINTS),
     )
-    follow(make_job(subject, settings), case.mappings, case.kills, PATIENCE_S, bench.fork_socket)
+    follow(make_job(subject, settings), case.mappings, case.kills, PATIENCE_S, bench.host)
 
 
 def make_job(subject: VerifiedScript, settings: Settings) -> ScriptedJob:

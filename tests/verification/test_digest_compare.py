@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from springtide.errors import TrainingError
-from springtide.training.verification.digest_compare import Difference, check_reference, find_difference, read_records
-from springtide.training.verification.digests import DigestTrace, name_tensors
+from springtide.training.state.digests import DigestTrace, name_tensors
+from springtide.verification.digest_compare import Difference, check_reference, find_difference, read_records
 
 
 def train_one_step(folder: Path, process: str, worker: int, roster: str) -> None:

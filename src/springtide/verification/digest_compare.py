@@ -1,7 +1,7 @@
 """Traces of a run read back, and the first place where two runs part.
 
-`traces` writes one file per process, a line per step; here the files of all processes of a run are merged and
-compared. Nothing here runs or loads a tensor.
+`training.state.digests` writes one file per process and start, a line per step; here the files of all processes of a
+run are merged and compared. Nothing here runs or loads a tensor.
 """
 
 import json
@@ -31,7 +31,7 @@ class Difference:
 def read_records(folder: Path) -> Records:
     """Digests per step and tensor, merged over the processes of a run."""
     steps: Records = {}
-    for file in sorted(folder.glob("*.jsonl")):
+    for file in sorted(folder.rglob("*.jsonl")):
         for row in read_rows(file):
             merged = steps.setdefault(row["step"], {})
             for name, digest in name_digests(row):

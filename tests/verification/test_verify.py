@@ -7,9 +7,9 @@ import pytest
 
 from springtide.cli.app import main
 from springtide.errors import JobError
-from springtide.training.verification.digest_compare import Difference
-from springtide.training.verification.renumber import find_workers
-from springtide.training.verification.verify import CaseResult, Proof
+from springtide.verification.digest_compare import Difference
+from springtide.verification.renumber import find_workers
+from springtide.verification.verify import CaseResult, Proof
 
 HONEST = """
 import torch, springtide

@@ -1,11 +1,12 @@
 """What the options of `springtide verify` ask for."""
 
 import pytest
+from benchmarks.training_equality import draw_case
 from hypothesis import given
 from hypothesis import strategies as st
 
 from springtide.errors import JobError
-from springtide.training.verification.cases import Case, choose_rescale, choose_sizes, draw_case, plan_cases
+from springtide.verification.cases import Case, choose_rescale, choose_sizes, plan_cases
 
 
 def test_the_options_of_the_issue_make_seven_cases() -> None:

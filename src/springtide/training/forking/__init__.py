@@ -1,1 +1,0 @@
-"""A warm process that forks training processes, and what it imports ahead."""

@@ -1,1 +1,0 @@
-"""Proof by bits: the runs that springtide verify makes, and how their digests are compared."""
