@@ -9,9 +9,10 @@ best effort, come faster and faster until the idle GPUs are used up. EasyScale r
 import argparse
 from dataclasses import replace
 
+from experiments.colocation import Borrowing, Serving, borrow
+
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
 from springtide.core.devices import parse_cluster
-from springtide.simulator.colocation import Borrowing, Serving, borrow
 
 CLUSTER = "64x8:a100"
 FASTER = (1.0, 2.0, 4.0, 6.0)  # how much faster jobs come than in the trace

@@ -1,35 +1,23 @@
 """`springtide figures`: redraw the figures of the three papers, by `experiments/` of the repository."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import springtide
-from springtide.errors import InputError
+from springtide.cli.checkout import IS_CHECKOUT, import_experiment
 
-CHECKOUT = Path(springtide.__file__).resolve().parents[2]
-IS_CHECKOUT = (CHECKOUT / "experiments" / "command.py").is_file()
 #: Outside a checkout every option leads to the refusal.
 CONTEXT: dict[str, Any] = {} if IS_CHECKOUT else {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
+def find_command() -> Any:
+    """The command of the checkout that this package runs from."""
+    command = "make figures, or make figures DATA=DIR with the public data"
+    return import_experiment("command", "the figures are drawn", command).run
+
+
 def refuse() -> None:
     """Redraw the figures of the three papers; needs a checkout of the repository."""
-    raise InputError(
-        "the figures are drawn by experiments/ of the repository, which the installed package does not contain; "
-        "clone it and run there: make figures, or make figures DATA=DIR with the public data"
-    )
+    find_command()
 
 
-def find_command() -> Callable[..., None]:
-    """The command of the checkout that this package runs from, or one that says where to get it."""
-    if not IS_CHECKOUT:
-        return refuse
-    sys.path.append(str(CHECKOUT))
-    from experiments.command import run as draw_figures
-
-    return draw_figures
-
-
-run = find_command()
+run: Callable[..., None] = find_command() if IS_CHECKOUT else refuse

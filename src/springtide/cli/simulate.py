@@ -1,7 +1,7 @@
 """`springtide simulate`: replay traces under policies, and compare them in a table, as JSON and as a picture.
 
 Three modes: the comparison, on a cluster of its own (here); on what a serving system leaves idle (`--colocation`:
-`simulate_colocation`); and one job on rented machines instead (`--cloud`: `simulate_cloud`).
+`experiments/colocation.py` of the repository); and one job on rented machines instead (`--cloud`: `simulate_cloud`).
 """
 
 import sys
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from springtide.cli.checkout import import_experiment
 from springtide.cli.option_groups import flatten, option
 from springtide.cli.outputs import OutputForm, check_picture
 from springtide.cli.simulate_cloud import RentalOptions, simulate_rental
@@ -105,9 +106,11 @@ def run(
     if colocation is None:
         compare_policies(compared, wanted, sources.skip_bad_rows, form)
     else:
-        from springtide.cli.simulate_colocation import simulate_colocation
-
-        simulate_colocation(colocation, compared, form)
+        command = "springtide simulate --colocation KEYS"
+        study = import_experiment("colocation", "clusters that lend their idle devices are studied", command)
+        runs = study.compare(colocation, compared.traces, names, machines)
+        if not form.write({"schema": 1, "runs": [entry.to_json() for entry in runs]}):
+            study.print_borrowings(runs)
 
 
 def compare_policies(compared: PolicyComparison, wanted: CompareOptions, tell_skipped: bool, form: OutputForm) -> None:

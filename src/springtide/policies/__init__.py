@@ -4,7 +4,7 @@
 nothing else.
 """
 
-from springtide.policies.decisions import decide
+from springtide.policies.deciding import decide
 from springtide.policies.registry import POLICIES, Policy, PolicyEntry, find_policy
 
 __all__ = ["POLICIES", "Policy", "PolicyEntry", "decide", "find_policy"]

@@ -1,6 +1,7 @@
-from tests.policies.replays import JobSketch, run
+from tests.policies.replays import JobSketch, build_jobs, run
 
-from springtide.core.decisions import Status
+from springtide.core.decisions import JobView, Progress, Snapshot, Status
+from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Overhead
 from springtide.policies.chronus.chronus import chronus, count_leases
 
@@ -47,3 +48,12 @@ def test_leases_stretch_with_the_pause() -> None:
         chronus, [JobSketch(40_000, 7, requested=4, overhead=cost), JobSketch(40_000, 9, requested=4, overhead=cost)]
     )
     assert len(replay.finishes) == 2
+
+
+def test_an_accepted_job_that_has_lost_its_deadline_claims_no_leases() -> None:
+    """As a server makes it of a job whose promise cannot be kept any more."""
+    (job,) = build_jobs([JobSketch(400, requested=2)])
+    view = JobView(job, Progress(400.0), Status.ADMITTED)
+    snapshot = Snapshot(parse_cluster("1x4:cpu"), {job.id: view}, (0b1111,), memory={"accepted": [job.id]})
+    decision = chronus(7.0, snapshot)
+    assert (decision.shares, decision.memory) == ({job.id: 2}, {"accepted": []})

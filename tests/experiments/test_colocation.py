@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from experiments.colocation import Serving, borrow, draw_demand, lend_idle, parse_serving
 from tests.policies.replays import Replay
 
 from springtide.core.curves import Curve
@@ -11,7 +12,6 @@ from springtide.core.jobs import Job, JobId, Overhead
 from springtide.errors import InputError, PolicyError
 from springtide.policies import decide
 from springtide.policies.fifo import fifo
-from springtide.simulator.colocation import Serving, borrow, draw_demand, lend_idle, parse_serving
 from springtide.simulator.engine import EventLoop, Lending
 from springtide.simulator.traces import Trace
 

@@ -13,6 +13,7 @@ from math import inf, pi, sin
 from random import Random
 from time import process_time
 
+from springtide.cli.outputs import print_rich
 from springtide.core.decisions import JobView
 from springtide.core.devices import Cluster, Devices
 from springtide.core.jobs import Job
@@ -208,3 +209,33 @@ def borrow(trace: Trace, policy: str, cluster: Cluster, serving: Serving) -> Bor
         rescales=meter.rescales,
         cpu_s=process_time() - cpu_s,
     )
+
+
+def compare(text: str, traces: Sequence[Trace], policies: Sequence[str], cluster: Cluster) -> list[Borrowing]:
+    """Every trace under every policy on what the serving demand that `text` names leaves idle."""
+    serving = parse_serving(text)
+    return [borrow(trace, policy, cluster, serving) for trace in traces for policy in policies]
+
+
+def print_borrowings(outcomes: list[Borrowing]) -> None:
+    """One line per run."""
+    from rich.table import Table
+
+    table = Table("trace", "policy", box=None, header_style="bold", pad_edge=False)
+    for heading in ("jobs", "finished", "idle GPU-h", "lent", "reclaims", "latest", "late", "promises", "used"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for outcome in outcomes:
+        table.add_row(
+            outcome.trace,
+            outcome.policy,
+            str(outcome.jobs),
+            str(outcome.finished),
+            f"{outcome.idle_gpu_hours:.0f}",
+            f"{outcome.lent_share:.1%}",
+            str(outcome.reclaims),
+            f"{outcome.latest_reclaim_s:.0f} of {outcome.grace_s:g} s",
+            str(outcome.late_reclaims),
+            str(outcome.promises_on_borrowed),
+            f"{outcome.utilization_without:.1%} to {outcome.utilization_with:.1%}",
+        )
+    print_rich(table, 140)

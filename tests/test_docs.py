@@ -1,0 +1,64 @@
+"""What the docs point at is there: links, files named by their path, decisions; and CONTRIBUTING works as written."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+FILE = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)`")
+BASES = ("", "src/", "src/springtide/")
+TO_BE_WRITTEN = {"src/springtide/policies/mine.py", "tests/policies/test_mine.py", "src/springtide/cli/greet.py"}
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    missing = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = set(FILE.findall(page.read_text(encoding="utf-8"))) - TO_BE_WRITTEN
+    assert {path for path in named if not any((ROOT / base / path).exists() for base in BASES)} == set()
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "index.md").read_text(encoding="utf-8")
+    pages = {path.name for path in folder.glob("[0-9]*.md")}
+    assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def read_blocks() -> list[str]:
+    """The Python of CONTRIBUTING: a policy, then a verb."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return [dedent(block) for block in re.findall(r" *```python\n(.*?)```", text, re.S)]
+
+
+def test_the_policy_of_contributing_runs_from_outside_the_package(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(read_blocks()[0], encoding="utf-8")
+    workload = ["--synthetic", "jobs=20,gap=300,seed=0", "--cluster", "2x8:a100"]
+    springtide = str(Path(sys.executable).with_name("springtide"))
+    command = [springtide, "simulate", *workload, "--policy", "mine:mine,fifo"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "mine" in done.stdout and "fifo" in done.stdout
+
+
+def test_the_verb_of_contributing_says_hello(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scope: dict[str, object] = {}
+    exec(read_blocks()[1], scope)
+    run = scope["run"]
+    assert callable(run)
+    run("ann")
+    assert capsys.readouterr().out == "hello ann\n"

@@ -1,0 +1,41 @@
+"""The house rules that a reader relies on: one meaning per name, rooms of a size that can be overlooked."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import springtide
+
+ROOT = Path(springtide.__file__).parent
+# every example is a folder to be copied, with files of the same names
+MODULES = [path for path in sorted(ROOT.rglob("*.py")) if "examples" not in path.relative_to(ROOT).parts]
+MOST_ENTRIES = 22
+
+
+def describe(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_name_stands_in_two_folders() -> None:
+    found = defaultdict(list)
+    for path in MODULES:
+        if path.name not in ("__init__.py", "__main__.py") and path.parent.name != "cli":
+            found[path.name].append(describe(path))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_no_class_name_has_two_meanings() -> None:
+    found = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(describe(path))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_a_folder_can_be_overlooked() -> None:
+    folders = {path.parent for path in MODULES} - {ROOT / "cli"}
+    sizes = {
+        describe(folder): len([one for one in folder.iterdir() if one.name != "__pycache__"]) for folder in folders
+    }
+    assert {folder: size for folder, size in sizes.items() if size > MOST_ENTRIES} == {}
