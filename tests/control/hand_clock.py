@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from springtide.client.packing import pack
-from springtide.control.clock import HandClocks
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import join_inventories, make_inventory
 from springtide.control.scheduling.operations import Operations
@@ -19,6 +18,32 @@ from springtide.executors.fake import FakeExecutor, FakeJob
 from springtide.executors.protocol import Probe, Start
 
 POLICY = "springtide"
+
+
+@dataclass(slots=True)
+class HandClocks:
+    """Clocks moved by hand: `pass_s` lets time pass, setting `wall` alone is a jump of the wall clock."""
+
+    wall: float = 1_800_000_000.0
+    steady: float = 0.0
+    boot: str = "hand"
+
+    def wall_s(self) -> float:
+        """Seconds since 1970 as set."""
+        return self.wall
+
+    def steady_s(self) -> float:
+        """Seconds let pass."""
+        return self.steady
+
+    def origin(self) -> str:
+        """A name that stays until it is set."""
+        return self.boot
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time pass on both clocks."""
+        self.wall += seconds
+        self.steady += seconds
 
 
 class ScriptedExecutor(FakeExecutor):

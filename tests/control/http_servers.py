@@ -9,12 +9,12 @@ from pathlib import Path
 from tests.control.hand_clock import POLICY
 
 from springtide.client.client import Client
-from springtide.control.executor_factory import ExecutorHandle, RealTimeFake
+from springtide.control.executor_factory import ExecutorHandle
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import make_inventory
 from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir
-from springtide.executors.fake import FakeJob
+from springtide.executors.fake import FakeJob, RealTimeFake
 
 QUICK = FakeJob(speeds={1: 100.0}, startup_s=0.1)
 OPTIONS = ServerOptions(policy=POLICY, rate_per_s=10_000.0, burst=100_000)

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.control.hand_clock import HandClocks
 
-from springtide.control.clock import Clock, HandClocks, SystemClocks
+from springtide.control.clock import Clock, SystemClocks
 
 
 @given(st.lists(st.tuples(st.sampled_from(["pass", "jump"]), st.floats(0, 1e5)), max_size=20))

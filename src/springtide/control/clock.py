@@ -44,32 +44,6 @@ class SystemClocks:
         return BOOT_ID.read_text().strip() if BOOT_ID.exists() else "boot"
 
 
-@dataclass(slots=True)
-class HandClocks:
-    """Clocks moved by hand, for tests: `pass_s` lets time pass, setting `wall` alone is a jump of the wall clock."""
-
-    wall: float = 1_800_000_000.0
-    steady: float = 0.0
-    boot: str = "hand"
-
-    def wall_s(self) -> float:
-        """Seconds since 1970 as set."""
-        return self.wall
-
-    def steady_s(self) -> float:
-        """Seconds let pass."""
-        return self.steady
-
-    def origin(self) -> str:
-        """A name that stays until it is set."""
-        return self.boot
-
-    def pass_s(self, seconds: float) -> None:
-        """Let time pass on both clocks."""
-        self.wall += seconds
-        self.steady += seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """A moment on both clocks: time was `at_s` when the counter of `origin` stood at `steady_s`."""

@@ -1,15 +1,14 @@
 """Where jobs run: this machine's processes, or nothing at all (`fake`), behind the one protocol of `executors`."""
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory
 from springtide.control.storage.state_dir import StateDir
 from springtide.errors import InputError
-from springtide.executors.fake import FakeExecutor, FakeJob, FakeRun
+from springtide.executors.fake import RealTimeFake
 from springtide.executors.local.discovery import Device, make_cpu_slots, parse_slots
-from springtide.executors.protocol import Event, Executor, Probe, Start
+from springtide.executors.protocol import Executor
 
 NAMES = ("local", "fake")
 
@@ -21,27 +20,6 @@ class ExecutorHandle:
     executor: Executor
     inventory: Inventory
     close: Callable[[], None]
-
-
-class RealTimeFake(FakeExecutor):
-    """The fake executor on real time: its clock moves as the wall's does, whenever it is asked for events."""
-
-    def __init__(self, usual: FakeJob | None = None, devices: Collection[str] | None = None) -> None:
-        super().__init__(now_s=time.time(), devices=devices)
-        self.usual = usual or FakeJob()
-        self.last_s = time.monotonic()
-
-    def begin(self, order: Start | Probe) -> FakeRun:
-        """A job that behaves as usual."""
-        self.behaviours.setdefault(order.job, self.usual)
-        return super().begin(order)
-
-    def events(self, after: int) -> tuple[Event, ...]:
-        """What happened up to now."""
-        now_s = time.monotonic()
-        self.advance(now_s - self.last_s)
-        self.last_s = now_s
-        return super().events(after)
 
 
 def open_executor(name: str, state_dir: StateDir, devices: str | None, nodes: int = 1) -> ExecutorHandle:

@@ -4,6 +4,7 @@ Shipped, and used wherever a control plane is tested. It keeps the whole contrac
 acknowledged, probes, restarts from the last checkpoint) and is deterministic: the same calls give the same events.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -362,3 +363,24 @@ class FakeClockStep:
     def emit(self, at_s: float, event: Event) -> None:
         """Add an event and its instant."""
         self.emitted.append((at_s, event))
+
+
+class RealTimeFake(FakeExecutor):
+    """The fake executor on real time: its clock moves as the wall's does, whenever it is asked for events."""
+
+    def __init__(self, usual: FakeJob | None = None, devices: Collection[str] | None = None) -> None:
+        super().__init__(now_s=time.time(), devices=devices)
+        self.usual = usual or FakeJob()
+        self.last_s = time.monotonic()
+
+    def begin(self, order: Start | Probe) -> FakeRun:
+        """A job that behaves as usual."""
+        self.behaviours.setdefault(order.job, self.usual)
+        return super().begin(order)
+
+    def events(self, after: int) -> tuple[Event, ...]:
+        """What happened up to now."""
+        now_s = time.monotonic()
+        self.advance(now_s - self.last_s)
+        self.last_s = now_s
+        return super().events(after)

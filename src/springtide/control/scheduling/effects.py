@@ -17,6 +17,7 @@ from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Decision, JobView, Status
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
+from springtide.core.timelines import leave_free
 
 NO_DEVICE = "no_device_for_probe"
 PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing down
@@ -99,10 +100,8 @@ def find_answer_by_s(deadline_s: float, free_s: float, now_s: float) -> float:
 
 def find_free_s(views: Iterable[JobView], total: int, now_s: float) -> float:
     """When the plans of the promised jobs leave one of so many devices over; infinite if no plan says."""
-    plans = [view.promise.plan for view in views if view.promise is not None]
-    changes_s = [at_s for plan in plans for at_s in (*(one.start_s for one in plan.segments), plan.held_until_s)]
-    times_s = sorted({now_s, *(at_s for at_s in changes_s if at_s > now_s)})
-    return next((at_s for at_s in times_s if sum(plan.share_at(at_s) for plan in plans) < total), inf)
+    left = leave_free((view.promise.plan for view in views if view.promise is not None), total, now_s)
+    return next((stretch.start_s for stretch in left.walk() if stretch.devices > 0), inf)
 
 
 def is_waiting_for_probe(record: JobRecord) -> bool:

@@ -14,9 +14,10 @@ from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.speeds import expect_curve, learn_point, name_key, plan_curve
 from springtide.control.storage.records import JobRecord, SpeedRecord
 from springtide.core.curves import Curve
-from springtide.core.decisions import JobView, Plan, Segment
+from springtide.core.decisions import JobView, Plan
 from springtide.core.job_file import JobFile
 from springtide.core.jobs import Job, JobId, Overhead, Purpose
+from springtide.core.timelines import list_stretches
 from springtide.core.typed_curves import Mix, TypedCurves
 from springtide.throughput.heterogeneous import LogicalWorkers, fit_workers
 
@@ -331,16 +332,10 @@ def predict_finish(view: JobView, held: float, rates: Mapping[int, float], now_s
 
 def _follow(plan: Plan, rates: Mapping[int, float], left: float, now_s: float) -> float:
     """When so much work ends if the plan is followed; its last share is kept for as long as it takes."""
-    changes = [segment for segment in plan.segments if segment.start_s > now_s]
-    for start_s, share, end_s in _stretches(plan.share_at(now_s), changes, now_s):
-        rate = rates.get(share, 0.0)
-        if rate > 0 and left <= rate * (end_s - start_s):
+    stretches = list(list_stretches(plan, now_s))
+    for start_s, end_s, share in stretches:
+        rate, is_last = rates.get(share, 0.0), end_s == stretches[-1].end_s
+        if rate > 0 and (is_last or left <= rate * (end_s - start_s)):
             return start_s + left / rate
-        left -= rate * (end_s - start_s) if end_s < inf else 0.0
+        left -= rate * (end_s - start_s)
     return inf
-
-
-def _stretches(share: int, changes: list[Segment], now_s: float) -> Iterable[tuple[float, int, float]]:
-    starts = [now_s, *(segment.start_s for segment in changes)]
-    shares = [share, *(segment.share for segment in changes)]
-    return zip(starts, shares, [*starts[1:], inf], strict=True)

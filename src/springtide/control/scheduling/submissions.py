@@ -115,7 +115,7 @@ def refuse_early(record: JobRecord, inventory: Inventory) -> Refusal | None:
     job, workers, total = record.spec, record.logical_workers or UNCOUNTED, inventory.cluster.total
     if not job.shares(workers, total):
         return Refusal("exceeds_cluster", f"it asks for {job.devices} devices; there are {total}")
-    allowed = list_device_types(record, inventory)
+    allowed = inventory.device_types if job.device_types is None else list_device_types(record, inventory)
     if not allowed:
         wanted, here = " or ".join(job.device_types or ()), " and ".join(inventory.device_types)
         return Refusal("no_such_device", f"it asks for {wanted}; the devices here are {here}")
