@@ -412,3 +412,22 @@ def test_two_jobs_do_not_share_a_checkpoint_folder(stage: HandClockServer) -> No
     stage.pass_s(60)
     assert stage.job(first.id).state is JobState.SUCCEEDED
     assert stage.submit(checkpoint=shared).active
+
+
+def test_after_a_step_that_failed_the_loop_begins_again_from_what_is_stored(
+    stage: HandClockServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = stage.submit(run="python train.py long", devices=1).id
+    stage.pass_s(3)
+    write = stage.store.write
+    monkeypatch.setattr(stage.store, "write", lambda batch: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        stage.submit(run="python train.py short")
+    monkeypatch.setattr(stage.store, "write", write)
+    stage.reconciler.rebuild()
+    assert [record.id for record in stage.store.list_jobs()] == [running], "who got an error has no job"
+    assert [*stage.reconciler.context.world.jobs] == [running]
+    check_consistency(stage)
+    stage.pass_s(60)
+    assert stage.job(running).state is JobState.SUCCEEDED
+    assert stage.event_kinds(running).count("started") == 1

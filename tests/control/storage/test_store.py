@@ -164,3 +164,16 @@ def test_a_backup_is_a_whole_database(store: Store, tmp_path: Path) -> None:
     assert Store(f"sqlite:///{tmp_path / 'copy.db'}").job("id1") == make_job(1)
     with sqlite3.connect(tmp_path / "copy.db") as copy:
         assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_jobs_that_were_listed_to_be_measured_only_say_so_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    store = Store(f"sqlite:///{path}")
+    store.write(Batch(jobs={f"id{n}": make_job(n) for n in (1, 2)}, facts={"plans": ["id2", "gone"]}))
+    with store.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN measure_only"))
+        connection.execute(text("UPDATE schema_version SET version = 3"))
+    store.close()
+    store = Store(f"sqlite:///{path}")
+    assert [job.measure_only for job in store.list_jobs()] == [True, False]
+    assert store.fact("plans") is None
