@@ -92,8 +92,15 @@ def list_notes(job: "JobInfo") -> list[str]:
     """What is worth knowing at a glance."""
     notes = [str(condition.kind) for condition in job.conditions]
     notes += ["late"] if job.missed else ["in time"] if job.met else []
+    notes += ["not promised"] if is_unpromised(job) else []
     notes += [f"{job.faults} fault{'s' if job.faults != 1 else ''}"] if job.faults else []
     return notes + ([job.reason] if job.state in ("declined", "offered", "failed", "paused") else [])
+
+
+def is_unpromised(job: "JobInfo") -> bool:
+    """Whether a job was admitted with a deadline that nobody promised it."""
+    admitted = job.state in ("admitted", "running", "succeeded", "failed")
+    return admitted and not job.best_effort and not job.promised
 
 
 def status(job: str = JOB, output: OutputOption = OUTPUT) -> None:
@@ -113,10 +120,11 @@ def print_job(job: "JobInfo") -> None:
     """A job as a list of facts."""
     print(f"{job.name} ({job.id}) of {job.user}: {job.state}")
     print(f"  {job.sentence}")
+    unpromised = " (not promised)" if is_unpromised(job) else ""
     facts = {
         "progress": f"step {job.step}" + (f" of {job.total_steps}" if job.total_steps else ""),
         "devices": ", ".join(job.devices) or "none now",
-        "deadline": "none: best effort" if job.best_effort else show_time(job.deadline),
+        "deadline": "none: best effort" if job.best_effort else show_time(job.deadline) + unpromised,
         "expected": show_time(job.predicted_finish),
         "slack": show_slack(job),
         "finished": show_time(job.finished_at),

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.api.documents import write_event
+from springtide.cli.job_views import list_notes
+from springtide.client.replies import JobInfo
+from springtide.control.api.documents import write_event, write_job
 from springtide.control.api.explanations import explain
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.scheduling.context import ServerOptions
@@ -61,6 +63,8 @@ def test_where_nothing_is_promised_nobody_says_so(tmp_path: Path, policy: str) -
     for record in jobs:
         assert (record.promised, record.reason) == (False, "no_promise")
         assert record.sentence.startswith("admitted without a promise")
+        shown = JobInfo.read(write_job(record, record.submitted_s))
+        assert "not promised" in list_notes(shown) and shown.promised_finish is None
     waiting = next(record for record in jobs if not stage.job(record.id).devices)
     told = explain(stage.job(waiting.id), [], stage.store.events(waiting.id), [], stage.source.wall)
     assert told.sentence.startswith("nothing is promised to it") and "deadline" not in told.remedy
