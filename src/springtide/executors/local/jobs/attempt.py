@@ -180,7 +180,7 @@ class Attempt:
         """Whether any process has called `springtide.init`."""
         return any(process.connected for process in self.ranked)
 
-    def draft_job(self, store: str, devices: Sequence[str], workers: Workers | None) -> None:
+    def meet(self, store: str, devices: Sequence[str], workers: Workers | None) -> None:
         """The store serves: start the processes that meet there.
 
         Without a number of logical workers there is one process, which holds them all; a gang shares them itself.
