@@ -23,7 +23,7 @@ from springtide.core.decisions import Decision, Progress, Snapshot
 from springtide.core.devices import Cluster, NodeGroup
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.policies import decide, find_policy
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 from springtide.simulator.reports import MetricsObserver, meets
 
 DEVICES = 2
@@ -138,7 +138,7 @@ def replay_recording(recording: Recording) -> frozenset[str]:
     usual = find_usual(recording)
     real = [realise(job, believed[JobId(job.id)], usual) for job in recording.jobs]
     seen, cluster = MetricsObserver(), Cluster((NodeGroup(1, DEVICES, "cpu"),))
-    engine = EventLoop(cluster, partial(decide_on_beliefs, believed, recording.memory), seen)
+    engine = Simulation(cluster, partial(decide_on_beliefs, believed, recording.memory), seen)
     engine.world = LiveWorld(cluster)
     engine.run(real)
     finishes_s = seen.finishes_s

@@ -11,11 +11,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.elasticflow_data import add_data_option, require_data
-from springtide.throughput.evaluation import (
+from experiments.form_evaluation import (
     CONFIDENCES,
     DEFAULT_CONFIDENCE,
     Trial,
@@ -25,6 +21,10 @@ from springtide.throughput.evaluation import (
     score_models,
     score_trials,
 )
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.elasticflow_data import add_data_option, require_data
 from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
 from springtide.throughput.tables.formats import TableFormat, import_points
 from springtide.throughput.tables.points import Point

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
 
+from experiments.optimum import Bound, upper_bound
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +23,6 @@ from springtide.core.devices import Cluster, NodeGroup, parse_cluster
 from springtide.core.jobs import Job
 from springtide.simulator.front import simulate
 from springtide.simulator.mute_stdout import mute_solvers
-from springtide.simulator.optimum import Bound, upper_bound
 from springtide.simulator.traces import Trace
 from springtide.throughput.overheads import parse_overhead
 

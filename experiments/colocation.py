@@ -19,7 +19,7 @@ from springtide.core.devices import Cluster, Devices
 from springtide.core.jobs import Job
 from springtide.errors import InputError, PolicyError
 from springtide.policies import POLICIES, decide, find_policy
-from springtide.simulator.engine import EventLoop, Lending, Observer
+from springtide.simulator.engine import Lending, Observer, Simulation
 from springtide.simulator.traces import Trace
 from springtide.simulator.workloads import parse_options
 
@@ -182,7 +182,7 @@ def borrow(trace: Trace, policy: str, cluster: Cluster, serving: Serving) -> Bor
     demand = draw_demand(serving, cluster.total)
     lendings = lend_idle(cluster, demand)
     meter = Meter(lendings)
-    engine = EventLoop(cluster, partial(decide, find_policy(policy)), meter, lendings, serving.grace_s)
+    engine = Simulation(cluster, partial(decide, find_policy(policy)), meter, lendings, serving.grace_s)
     cpu_s = process_time()
     engine.run(jobs, serving.end_s)
     for view in engine.world.jobs.values():

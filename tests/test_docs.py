@@ -62,3 +62,9 @@ def test_the_verb_of_contributing_says_hello(tmp_path: Path, capsys: pytest.Capt
     assert callable(run)
     run("ann")
     assert capsys.readouterr().out == "hello ann\n"
+
+
+def test_the_simulation_of_the_python_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+    exec(re.findall(r"```python\n(.*?)```", text, re.S)[1], {})
+    assert "springtide" in capsys.readouterr().out

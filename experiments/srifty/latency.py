@@ -8,10 +8,10 @@ import numpy as np
 
 from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
+from experiments.form_evaluation import SPLITS, Trial, run_trials, score_trials
 from experiments.srifty.points import Measured, load_a100, load_t4
 from experiments.styles import BLACK, CYCLE, Sheet, set_log_ticks
 from experiments.tables import make_table
-from springtide.throughput.evaluation import SPLITS, Trial, run_trials, score_trials
 from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
 
 SRIFTY = 0.08

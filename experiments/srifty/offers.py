@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.caches import digest_files
+from experiments.form_evaluation import nine_probes
 from springtide.cloud.catalog import DATA, Catalog, Machine, normalise, read_catalog
 from springtide.cloud.estimates import read_peaks
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import HOUR_S, Limits, RentalPart, RentalPlan, Work
 from springtide.cloud.splitting import Pair, cut_alone, cut_mix
 from springtide.cloud.step_times import Speed, Speeds, find_speed, measure_speeds
-from springtide.throughput.evaluation import nine_probes
 from springtide.throughput.tables.points import Point, group_points
 
 CLOUD, REGION = "aws", "us-east-1"

@@ -7,10 +7,10 @@ from typing import Any
 
 from experiments.figure_context import FigureContext
 from experiments.findings import Findings, Line
+from experiments.form_evaluation import Rule, Split, run_trials, score_trials
 from experiments.srifty.points import Measured, load_a100, load_t4
 from experiments.styles import CYCLE, MARKERS, Sheet
 from experiments.tables import make_table
-from springtide.throughput.evaluation import Rule, Split, run_trials, score_trials
 from springtide.throughput.model.forms import DEFAULT_FORM
 from springtide.throughput.tables.points import Point
 

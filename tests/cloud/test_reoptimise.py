@@ -4,15 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from experiments.spot_simulation import SpotOutcome, SpotScenario, simulate_job
+from experiments.spot_traces import Market as SpotMarket
+from experiments.spot_traces import draw_spot_trace, lies_in, read_spot_trace
 from tests.cloud.made_up_cloud import make_catalog, make_machine, make_speeds
 
 from springtide.cloud.catalog import Catalog
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import Limits, RentalPlan, Work
 from springtide.cloud.reoptimise import RentalProgress, decide_move, needs_replanning
-from springtide.cloud.spot_simulation import SpotOutcome, SpotScenario, simulate_job
-from springtide.cloud.spot_traces import Market as SpotMarket
-from springtide.cloud.spot_traces import draw_spot_trace, lies_in, read_spot_trace
 from springtide.cloud.step_times import Speed
 from springtide.errors import TraceError
 

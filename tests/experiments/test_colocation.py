@@ -12,7 +12,7 @@ from springtide.core.jobs import Job, JobId, Overhead
 from springtide.errors import InputError, PolicyError
 from springtide.policies import decide
 from springtide.policies.fifo import fifo
-from springtide.simulator.engine import EventLoop, Lending
+from springtide.simulator.engine import Lending, Simulation
 from springtide.simulator.traces import Trace
 
 CLUSTER = parse_cluster("8x4:a100")
@@ -51,7 +51,7 @@ def test_who_does_not_leave_in_time_is_put_off() -> None:
     job = Job(JobId("a"), 0, 0.0, 1000.0, CURVE, requested=2)
     replay = Replay()
     lendings = [Lending(0.0, (3, 0)), Lending(10.0, (0, 3))]
-    EventLoop(parse_cluster("2x2:a100"), partial(decide, fifo), replay, lendings, 60.0).run([job])
+    Simulation(parse_cluster("2x2:a100"), partial(decide, fifo), replay, lendings, 60.0).run([job])
     # fifo does not look at what is claimed: it loses its devices at the end of the grace and starts again
     assert replay.changes["a"] == [(0.0, 2), (70.0, 0), (70.0, 2)]
     with pytest.raises(

@@ -10,7 +10,7 @@ from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.placement.buddy import place
 from springtide.policies import Policy
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 
 LINEAR = {1: 1.0, 2: 2.0, 4: 4.0}
 
@@ -80,7 +80,7 @@ def run(policy: Policy, sketches: Sequence[JobSketch], cluster: str = "1x4:cpu",
         assert replay.calls <= calls, f"still not done at {now_s} s"
         return check(policy, now_s, snapshot)
 
-    EventLoop(parse_cluster(cluster), decide, replay).run(build_jobs(sketches))
+    Simulation(parse_cluster(cluster), decide, replay).run(build_jobs(sketches))
     return replay
 
 

@@ -11,7 +11,7 @@ from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import decide
 from springtide.policies.springtide import springtide
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 
 PAUSE = Overhead(base_s=2.0)
 STEEP = {1: 1.0, 2: 1.3, 4: 1.5}
@@ -148,7 +148,7 @@ def accept_all_offers(jobs: list[Job], cluster: str) -> list[tuple[Offer, Answer
                     taken.append((offer, told))
         return decision
 
-    EventLoop(parse_cluster(cluster), decide_and_accept, Replay()).run(jobs)
+    Simulation(parse_cluster(cluster), decide_and_accept, Replay()).run(jobs)
     return taken
 
 

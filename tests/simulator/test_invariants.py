@@ -5,6 +5,7 @@ from functools import partial
 from math import inf
 
 import pytest
+from experiments.optimum import upper_bound
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from springtide.core.jobs import Job, JobId, Overhead
 from springtide.policies import POLICIES, decide, find_policy
 from springtide.simulator.engine import Decide
 from springtide.simulator.front import replay
-from springtide.simulator.optimum import upper_bound
 from springtide.simulator.reports import ReplayRun, SimulationReport
 
 CURVES = (

@@ -21,9 +21,10 @@ from springtide.cli.simulate_cloud import RentalOptions, simulate_rental
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
+    from experiments.optimum import Bound
+
     from springtide.core.devices import Cluster
     from springtide.simulator.batches import TaskResult, Tell
-    from springtide.simulator.optimum import Bound
     from springtide.simulator.reports import SimulationReport
     from springtide.simulator.traces import Trace
 
@@ -206,12 +207,14 @@ def find_bounds(
     compared: PolicyComparison, outcomes: Sequence["TaskResult"], time_limit_s: float
 ) -> dict[str, "Bound"]:
     """What any scheduler could reach on each trace: at least what the best of the runs did."""
-    from springtide.simulator.optimum import upper_bound
-
     cluster = compared.cluster
     if len(cluster.device_types) > 1:
         raise InputError(f"--optimum needs a cluster of one device type; {cluster.describe()} has several")
-    bounds = {trace.name: upper_bound(trace.jobs, cluster, time_limit_s) for trace in compared.traces}
+    what = "the bound on all schedulers is found"
+    study = import_experiment("optimum", what, "springtide simulate TRACE --optimum")
+    bounds: dict[str, Bound] = {
+        trace.name: study.upper_bound(trace.jobs, cluster, time_limit_s) for trace in compared.traces
+    }
     for report in (outcome.report for outcome in outcomes):
         bound = bounds[report.trace]
         bounds[report.trace] = replace(bound, lower=max(bound.lower, report.met + report.met_unpromised))

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from springtide.cli.checkout import import_experiment
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OUTPUT, OutputForm, OutputOption, check_picture, print_table, tell, write_text
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
-    from springtide.throughput.evaluation import Score, Split, Trial
     from springtide.throughput.predictions import Prediction
-    from springtide.throughput.tables.points import Point, Query
+    from springtide.throughput.tables.points import Query
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -93,33 +93,16 @@ def evaluate(
 
       springtide throughput evaluate a100.csv --split sparse --plot a100.png
     """
-    from springtide.throughput.evaluation import draw_trials, find_split, score_trials
-    from springtide.throughput.tables.points import read_points
-
     if plot is not None:
         check_picture(plot)
-    chosen, points = find_split(split), read_points(data)
-    trials = _run_forms(points, chosen, forms, prior)
-    scores = {name: score_trials(found, confidence) for name, found in trials.items()}
+    command = "springtide throughput evaluate DATA.csv"
+    study = import_experiment("form_evaluation", "forms are judged", command)
+    judged = study.judge(data, study.find_split(split), forms, prior, confidence)
     if plot is not None:
-        draw_trials(next(iter(trials.values())), plot)
-    if not result.write(_describe_scores(chosen, scores, trials)):
-        _print_scores(chosen, scores)
-
-
-def _run_forms(points: Sequence["Point"], split: "Split", names: str, prior: bool) -> dict[str, list["Trial"]]:
-    from springtide.throughput.evaluation import run_trials
-    from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
-
-    wanted = list(FORMS) if names == "all" else [name.strip() for name in names.split(",")]
-    trials: dict[str, list[Trial]] = {}
-    if prior and DEFAULT_FORM in wanted:
-        trials[f"{DEFAULT_FORM} + prior"] = run_trials(points, split, DEFAULT_FORM, prior=True)
-    for name in wanted:
-        trials[name] = run_trials(points, split, name, prior=False)
-    if not all(trials.values()):
-        raise InputError(f"split {split.name!r} ({split.what}) leaves nothing to predict in this table; choose another")
-    return trials
+        judged.draw(plot)
+    if not result.write(judged.describe()):
+        headings, rows = judged.tabulate()
+        print_table(headings, rows, title=judged.title)
 
 
 def _describe(query: "Query", made: "Prediction") -> dict[str, Any]:
@@ -141,21 +124,6 @@ def _read_cell(text: str) -> str | float | int | None:
     return int(value) if value.is_integer() and text.lstrip("-").isdecimal() else value
 
 
-def _describe_scores(split: "Split", scores: dict[str, "Score"], trials: dict[str, list["Trial"]]) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from springtide.throughput.evaluation import score_models
-
-    return {
-        "schema": 1,
-        "split": {"name": split.name, "what": split.what},
-        "forms": [
-            {"form": name, **asdict(score), "models": {m: asdict(s) for m, s in score_models(trials[name]).items()}}
-            for name, score in scores.items()
-        ],
-    }
-
-
 def _print_predictions(predictions: Sequence["Prediction"]) -> None:
     headings = ("model", "type", "nodes", "devices", "batch", "step s", "90 % interval", "note")
     print_table(headings, map(_show_prediction, predictions))
@@ -166,14 +134,3 @@ def _show_prediction(made: "Prediction") -> tuple[str, ...]:
     interval = f"{made.low_s:.4g} - {made.high_s:.4g}"
     counts = (f"{at.nodes}", f"{at.devices}", f"{at.local_batch:g}")
     return (at.model, at.device_type, *counts, f"{made.step_s:.4g}", interval, made.note)
-
-
-def _print_scores(split: "Split", scores: dict[str, "Score"]) -> None:
-    headings = ("form", "rows", "MAPE", "median", "90 % covers", "median width", "regret", "deadlines met")
-    rows = ((name, str(score.rows), *_show_shares(score)) for name, score in scores.items())
-    print_table(headings, rows, title=f"{split.name}: {split.what}")
-
-
-def _show_shares(score: "Score") -> list[str]:
-    shares = (score.mape, score.median, score.coverage, score.width, score.regret, score.met)
-    return [f"{share:.1%}" for share in shares]

@@ -47,7 +47,7 @@ class Lending(NamedTuple):
 
 
 @dataclass(slots=True)
-class EventLoop:
+class Simulation:
     """One run: a world, the jobs still to come in order of submission, and the finishes to expect.
 
     `lendings`, ascending, say which devices there are; jobs get `grace_s` to leave those that are claimed.

@@ -17,7 +17,7 @@ from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.errors import TraceError
 from springtide.policies import POLICIES, Policy, PolicyEntry, decide, find_policy
-from springtide.simulator.engine import Decide, EventLoop, Observer
+from springtide.simulator.engine import Decide, Observer, Simulation
 from springtide.simulator.reports import MetricsObserver, ReplayRun, SimulationReport, Timing, sum_up
 from springtide.simulator.scenarios import Scenario, load_scenario
 from springtide.simulator.traces import Trace, order_jobs, read_trace
@@ -82,7 +82,7 @@ def replay(run: ReplayRun, chosen: Decide, watchers: Sequence[Observer] = ()) ->
     """The report of jobs under any decide function."""
     metrics = MetricsObserver()
     observer: Observer = Watchers((metrics, *watchers)) if watchers else metrics
-    engine = EventLoop(run.cluster, chosen, observer)
+    engine = Simulation(run.cluster, chosen, observer)
     # What was read before stays for the whole run: keep the collector from walking it again and again.
     gc.freeze()
     wall_s, cpu_s = perf_counter(), process_time()

@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.executors.conformance.checks import CHECKS, Check, run_check
+from tests.executors.conformance.trials import WORKERS, Behaviour, Harness, make_spec
 
-from springtide.executors.conformance.checks import CHECKS, Check, run_check
-from springtide.executors.conformance.trials import WORKERS, Behaviour, Harness, make_spec
 from springtide.executors.fake import FakeExecutor, FakeJob
 from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.protocol import JobSpec

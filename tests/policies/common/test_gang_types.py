@@ -12,7 +12,7 @@ from springtide.policies import Policy, decide
 from springtide.policies.fifo import fifo
 from springtide.policies.fifo_backfill import fifo_backfill
 from springtide.policies.srtf import srtf
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 
 FAST, SLOW = Curve((1, 2, 4), (2.0, 4.0, 8.0)), Curve((1, 2, 4), (1.0, 2.0, 4.0))
 
@@ -25,7 +25,7 @@ def build_job(index: int, work: float, requested: int, preferred: str = "", subm
 
 def run(policy: Policy, *jobs: Job) -> Replay:
     replay = Replay()
-    EventLoop(parse_cluster("1x4:fast,1x4:slow"), partial(decide, policy), replay).run(jobs)
+    Simulation(parse_cluster("1x4:fast,1x4:slow"), partial(decide, policy), replay).run(jobs)
     return replay
 
 

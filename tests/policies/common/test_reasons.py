@@ -15,7 +15,7 @@ from springtide.core.decisions import Cause, Decision, JobView, Progress, Reason
 from springtide.core.devices import Cluster, NodeSlice, count_devices, parse_cluster
 from springtide.core.jobs import Job, JobId
 from springtide.policies import POLICIES, PolicyEntry, decide, find_policy
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 from springtide.simulator.reports import MetricsObserver
 
 FOR_ANOTHER = (Cause.YIELDS, Cause.MOVED)
@@ -50,7 +50,7 @@ class ReasonLog:
 def tell(policy: str, jobs: list[Job], cluster: Cluster) -> dict[str, list[tuple[float, Cause, str | None]]]:
     """Replay jobs; returns (time, cause, other job) of every change."""
     log = ReasonLog(find_policy(policy))
-    EventLoop(cluster, log.decide, MetricsObserver()).run(jobs)
+    Simulation(cluster, log.decide, MetricsObserver()).run(jobs)
     return log.told
 
 

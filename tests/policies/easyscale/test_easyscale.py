@@ -16,7 +16,7 @@ from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import Policy, decide
 from springtide.policies.easyscale.easyscale import GROWN, LIMITS, easyscale_heter, easyscale_homo
-from springtide.simulator.engine import EventLoop, Lending
+from springtide.simulator.engine import Lending, Simulation
 from springtide.throughput.blends import mix_curves
 from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers
 
@@ -34,7 +34,7 @@ def build_job(index: int, steps: float, workers: int, level: Level, submit_s: fl
 
 def run(policy: Policy, *jobs: Job) -> Replay:
     replay = Replay()
-    EventLoop(CLUSTER, partial(decide, policy), replay).run(jobs)
+    Simulation(CLUSTER, partial(decide, policy), replay).run(jobs)
     return replay
 
 
@@ -124,7 +124,7 @@ def test_claimed_devices_are_left_at_once_and_replaced_where_others_are_free() -
     job = Job(JobId("a"), 0, 0.0, 100.0, typed.curves["fast"], requested=2, typed=typed)
     replay = Replay()
     lendings = [Lending(0.0, (3, 0)), Lending(10.0, (0, 3)), Lending(20.0, (0, 1)), Lending(30.0, (0, 0))]
-    EventLoop(cluster, partial(decide, easyscale_homo), replay, [*lendings, Lending(40.0, (3, 3))], 60.0).run([job])
+    Simulation(cluster, partial(decide, easyscale_homo), replay, [*lendings, Lending(40.0, (3, 3))], 60.0).run([job])
     assert replay.changes["a"] == [(0.0, 2), (10.0, 2), (20.0, 1), (30.0, 0), (40.0, 2)]
     # 20 s at full speed, 10 at half, none for 10: 75 steps are left at 40
     assert replay.finishes["a"] == pytest.approx(115.0)
@@ -156,7 +156,7 @@ def test_every_job_ends_and_holds_no_more_than_there_is(
         for index, (submit, steps, workers, level) in enumerate(drawn)
     ]
     replay = Replay()
-    EventLoop(CLUSTER, partial(check, policy, CLUSTER), replay).run(jobs)
+    Simulation(CLUSTER, partial(check, policy, CLUSTER), replay).run(jobs)
     assert len(replay.finishes) == len(jobs)
 
 
@@ -166,6 +166,6 @@ def test_a_job_left_with_a_share_it_cannot_use_gives_back_the_rest() -> None:
     job = Job(JobId("a"), 0, 0.0, 100.0, curve, requested=4, typed=typed)
     replay = Replay()
     lendings = [Lending(0.0, (15, 0)), Lending(10.0, (7, 0))]
-    EventLoop(CLUSTER, partial(decide, easyscale_heter), replay, lendings, 60.0).run([job])
+    Simulation(CLUSTER, partial(decide, easyscale_heter), replay, lendings, 60.0).run([job])
     assert replay.changes["a"] == [(0.0, 4), (10.0, 2)]
     assert replay.finishes["a"] == 40.0

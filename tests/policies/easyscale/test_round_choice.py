@@ -16,7 +16,7 @@ from springtide.policies.easyscale.easyscale import place
 from springtide.policies.easyscale.proposals import DraftAllocation, draft_job
 from springtide.policies.easyscale.rounds import LATER, USUAL, Bias, choose_round, hold_round, list_biases, play_out
 from springtide.policies.elasticflow import BEST_EFFORT
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 from springtide.throughput.heterogeneous import DeviceSpeed, Level, LogicalWorkers
 
 CLUSTER = parse_cluster("1x4:fast,1x4:slow")
@@ -78,7 +78,7 @@ jobs_drawn = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 12), st.bool
 @given(jobs_drawn)
 def test_what_is_foreseen_is_what_the_simulator_sees(jobs: list[Job]) -> None:
     replay = Replay()
-    EventLoop(CLUSTER, partial(decide, PolicyEntry("follow", typed=True, function=follow)), replay).run(jobs)
+    Simulation(CLUSTER, partial(decide, PolicyEntry("follow", typed=True, function=follow)), replay).run(jobs)
     foreseen_s = measure(make_draft(*(make_view(job, {}) for job in jobs)), LATER)
     assert foreseen_s == pytest.approx(sum(replay.finishes.values()))
 

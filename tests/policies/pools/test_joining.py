@@ -14,7 +14,7 @@ from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import decide
 from springtide.policies.springtide import springtide
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 from springtide.throughput.blends import mix_curves
 
 CLUSTER = parse_cluster("1x4:a100,1x4:t4")
@@ -85,7 +85,7 @@ def decide_twice(now_s: float, snapshot: Snapshot) -> Decision:
 def run(*jobs: Job, cluster: Cluster = CLUSTER, check: bool = True) -> Diary:
     """Replay jobs; the engine's World refuses devices that are taken, and mixes that a level forbids."""
     diary = Diary(cluster)
-    EventLoop(cluster, decide_twice if check else partial(decide, springtide), diary).run(jobs)
+    Simulation(cluster, decide_twice if check else partial(decide, springtide), diary).run(jobs)
     return diary
 
 

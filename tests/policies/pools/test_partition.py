@@ -14,7 +14,7 @@ from springtide.core.decisions import Answer, Decision, JobView, Progress, Snaps
 from springtide.core.devices import Cluster, NodeSlice, parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import POLICIES, PolicyEntry, decide, find_policy
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 from springtide.throughput.blends import mix_curves
 
 TWO = parse_cluster("1x4:a100,1x4:t4")
@@ -87,7 +87,7 @@ def decide_twice(entry: PolicyEntry, now_s: float, snapshot: Snapshot) -> Decisi
 def run(policy: str, jobs: list[Job], cluster: Cluster = TWO, twice: bool = False) -> Log:
     """Replay jobs; the World refuses devices that are taken, and mixes that a level forbids."""
     log = Log(cluster)
-    loop = EventLoop(cluster, partial(decide_twice if twice else decide, find_policy(policy)), log)
+    loop = Simulation(cluster, partial(decide_twice if twice else decide, find_policy(policy)), log)
     loop.run(jobs)
     return log
 

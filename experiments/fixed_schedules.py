@@ -8,7 +8,7 @@ from typing import NamedTuple
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import Cluster, Devices, NodeSlice
 from springtide.core.jobs import FREE, Job, JobId
-from springtide.simulator.engine import EventLoop
+from springtide.simulator.engine import Simulation
 from springtide.simulator.recordings import Recording
 
 ROUNDING = 1e-6  # share of a job's work that a replay forgives: what solvers leave undone by their tolerances
@@ -45,7 +45,7 @@ def follow(jobs: Sequence[Job], cluster: Cluster, schedule: Schedule) -> int:
     """
     recording = Recording()
     free = [replace(job, overhead=FREE, work=job.work * (1.0 - ROUNDING)) for job in jobs]
-    EventLoop(cluster, _Follower(schedule).decide, recording).run(free)
+    Simulation(cluster, _Follower(schedule).decide, recording).run(free)
     return recording.met[-1][1] if recording.met else 0
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csc_array, hstack
 
+from experiments.fixed_schedules import ScheduledShare
 from springtide.core.jobs import Job
-from springtide.simulator.fixed_schedules import ScheduledShare
 
 LEAST_S = 1e-9  # seconds that are not worth a piece of their own
 PRICE_TOLERANCE = 1e-9

@@ -3,16 +3,16 @@
 from itertools import combinations
 
 import pytest
+from experiments.fixed_schedules import follow, merge
+from experiments.optimum import hull, upper_bound
+from experiments.optimum_packing import ENOUGH, pack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from springtide.core.curves import Curve
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
-from springtide.simulator.fixed_schedules import follow, merge
 from springtide.simulator.front import simulate
-from springtide.simulator.optimum import hull, upper_bound
-from springtide.simulator.optimum_packing import ENOUGH, pack
 from springtide.simulator.traces import Trace
 
 LINEAR = Curve((1, 2, 4), (1.0, 2.0, 4.0))
@@ -110,8 +110,8 @@ def test_no_policy_exceeds_the_bound(rows: list[tuple[int, int, int, Curve]], po
 
 
 def test_a_large_instance_gets_the_relaxation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("springtide.simulator.optimum.MILP_COLUMNS", 10)
-    monkeypatch.setattr("springtide.simulator.optimum.LP_COLUMNS", (20, 40))
+    monkeypatch.setattr("experiments.optimum.MILP_COLUMNS", 10)
+    monkeypatch.setattr("experiments.optimum.LP_COLUMNS", (20, 40))
     jobs = [build_job(index, 3.0 * index, 100.0, 3.0 * index + 50.0) for index in range(8)]
     bound = upper_bound(jobs, parse_cluster("1x4:a100"))
     monkeypatch.undo()

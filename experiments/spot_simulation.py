@@ -11,11 +11,11 @@ from math import exp
 
 import numpy as np
 
+from experiments.spot_traces import Market, SpotTrace
 from springtide.cloud.catalog import Catalog, Machine
 from springtide.cloud.planner import search_plans
 from springtide.cloud.plans import HOUR_S, Limits, Range, RentalPlan, Work
 from springtide.cloud.reoptimise import Move, RentalProgress, correct_speeds, decide_move
-from springtide.cloud.spot_traces import Market, SpotTrace
 from springtide.cloud.step_times import Speeds
 from springtide.errors import CatalogError
 

@@ -3,10 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.throughput.made_up_points import make_points
-
-from springtide.errors import ProfileError
-from springtide.throughput.evaluation import (
+from experiments.form_evaluation import (
     SPLITS,
     Trial,
     decide,
@@ -17,6 +14,9 @@ from springtide.throughput.evaluation import (
     score_models,
     score_trials,
 )
+from tests.throughput.made_up_points import make_points
+
+from springtide.errors import ProfileError
 from springtide.throughput.predictions import Prediction
 from springtide.throughput.tables.points import Point, make_layout
 

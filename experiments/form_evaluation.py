@@ -6,14 +6,16 @@ split (with a prior from the other models if asked) and predicts the rest. matpl
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from springtide.errors import ProfileError
+from springtide.errors import InputError, ProfileError
+from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
 from springtide.throughput.predictions import Prediction, Predictor
-from springtide.throughput.tables.points import Point, group_points
+from springtide.throughput.tables.points import Point, group_points, read_points
 
 # Of the true peak throughput: the deadlines of the decision test.
 DEADLINES = (0.3, 0.5, 0.7, 0.9)
@@ -238,3 +240,57 @@ def draw_trials(trials: Sequence[Trial], target: Path) -> None:
     axes.set_title(f"{len(trials)} rows not used in the fit, mean error {error:.1%}; band: ±10 %", fontsize=10)
     axes.legend(frameon=False, fontsize=9)
     figure.savefig(target, dpi=150)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What `springtide throughput evaluate` shows: the trials of each form on one split, and their scores."""
+
+    split: Split
+    trials: dict[str, list[Trial]]
+    scores: dict[str, Score]
+
+    @property
+    def title(self) -> str:
+        """The split in words."""
+        return f"{self.split.name}: {self.split.what}"
+
+    def draw(self, path: Path) -> None:
+        """Draw predicted against measured, of the first form."""
+        draw_trials(next(iter(self.trials.values())), path)
+
+    def describe(self) -> dict[str, Any]:
+        """The document."""
+        forms = [
+            {
+                "form": name,
+                **asdict(score),
+                "models": {m: asdict(s) for m, s in score_models(self.trials[name]).items()},
+            }
+            for name, score in self.scores.items()
+        ]
+        return {"schema": 1, "split": {"name": self.split.name, "what": self.split.what}, "forms": forms}
+
+    def tabulate(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """The headings and rows of the table."""
+        headings = ("form", "rows", "MAPE", "median", "90 % covers", "median width", "regret", "deadlines met")
+        return headings, [(name, str(score.rows), *show_shares(score)) for name, score in self.scores.items()]
+
+
+def judge(data: Path, split: Split, names: str, prior: bool, confidence: float) -> Judgement:
+    """Forms, joined by commas or all, on a table of points."""
+    points, wanted = read_points(data), list(FORMS) if names == "all" else [name.strip() for name in names.split(",")]
+    trials: dict[str, list[Trial]] = {}
+    if prior and DEFAULT_FORM in wanted:
+        trials[f"{DEFAULT_FORM} + prior"] = run_trials(points, split, DEFAULT_FORM, prior=True)
+    for name in wanted:
+        trials[name] = run_trials(points, split, name, prior=False)
+    if not all(trials.values()):
+        raise InputError(f"split {split.name!r} ({split.what}) leaves nothing to predict in this table; choose another")
+    return Judgement(split, trials, {name: score_trials(found, confidence) for name, found in trials.items()})
+
+
+def show_shares(score: Score) -> tuple[str, ...]:
+    """The figures of a score in per cent."""
+    shares = (score.mape, score.median, score.coverage, score.width, score.regret, score.met)
+    return tuple(f"{share:.1%}" for share in shares)

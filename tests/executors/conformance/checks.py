@@ -6,7 +6,8 @@ about how fast anything is, nor about what only one executor can do (logs, gangs
 
 from collections.abc import Callable
 
-from springtide.executors.conformance.trials import ENDLESS, WORKERS, Behaviour, Harness, Trial, require
+from tests.executors.conformance.trials import ENDLESS, WORKERS, Behaviour, Harness, Trial, require
+
 from springtide.executors.protocol import (
     FINAL,
     Cancel,

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 from scipy.sparse import csr_array
 
+from experiments.fixed_schedules import Schedule, ScheduledShare, follow, merge
+from experiments.optimum_packing import ENOUGH, pack
 from springtide.core.curves import Curve
 from springtide.core.devices import Cluster
 from springtide.core.jobs import Job
-from springtide.simulator.fixed_schedules import Schedule, ScheduledShare, follow, merge
-from springtide.simulator.optimum_packing import ENOUGH, pack
 from springtide.simulator.reports import TOLERANCE_S
 
 MILP_COLUMNS = 30_000  # above this only the relaxation is tried; forty jobs on 32 devices stay well below

@@ -1,1 +1,0 @@
-"""What every executor must do, as checks that any of them can run."""
