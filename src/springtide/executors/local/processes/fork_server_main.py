@@ -216,7 +216,8 @@ def main() -> None:
         sys.path[0] = rest[0]
     if not import_ahead(rest[1:]):
         print("springtide: importing ahead started threads or CUDA; processes import for themselves", file=sys.stderr)
-        raise SystemExit(UNFIT)
+        sys.stderr.flush()
+        os._exit(UNFIT)  # a usual end would wait for the threads that make it unfit
     gc.collect()
     gc.freeze()
     ForkServer(Path(path)).serve()
