@@ -61,5 +61,5 @@ def test_a_jump_between_two_reports_teaches_no_speed(stage: HandClockServer) -> 
                 steady_s=BOOTED_S + 4.0 * number,
             )
         )
-    speed = staging.list_speeds(record.speed_key)["cpu"]
+    speed = staging.speeds[record.speed_key]["cpu"]
     assert speed.points[2][1] > 1.0

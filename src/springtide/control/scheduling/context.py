@@ -60,11 +60,11 @@ class Context:
 
     def find_facts(self, record: JobRecord) -> JobFacts:
         """What is known of a job's speed, work and logical workers."""
-        return look_up(record, self.staging.list_speeds(record.speed_key), self.inventory)
+        return look_up(record, self.staging.speeds[record.speed_key], self.inventory)
 
     def find_held_speed(self, record: JobRecord) -> SpeedRecord:
         """What is known of a job's speed on the devices it holds."""
-        return find_held(record, self.staging.list_speeds(record.speed_key), self.inventory)
+        return find_held(record, self.staging.speeds[record.speed_key], self.inventory)
 
     def build_job(self, record: JobRecord) -> Job:
         """The job as policies see it, with what is known now."""

@@ -116,7 +116,7 @@ def update_predictions(context: Context, views: Mapping[JobId, JobView], decisio
         if view.status is Status.OFFERED or (not view.share and view.job.id not in decision.promises):
             continue
         record = staging.jobs[view.job.id]
-        facts = look_up(record, staging.list_speeds(record.speed_key), context.inventory)
+        facts = look_up(record, staging.speeds[record.speed_key], context.inventory)
         predicted_s = predict(record, view, facts, context.now_s)
         if predicted_s is None:
             continue

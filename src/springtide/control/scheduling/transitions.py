@@ -89,7 +89,7 @@ def write_plan(promise: Promise) -> PlanRecord:
 
 def tell_admitted(context: Context, record: JobRecord, answer: Answer, plan: Plan | None) -> str:
     """The sentence of an admitted job; only of a promise it matters how sure its speed is."""
-    facts = look_up(record, context.staging.list_speeds(record.speed_key), context.inventory)
+    facts = look_up(record, context.staging.speeds[record.speed_key], context.inventory)
     margin = answer.promised and facts.has_margin
     return sentences.tell_admitted(record, answer, plan, margin, context.now_s)
 
@@ -166,7 +166,7 @@ def deal_anew(context: Context, record: JobRecord, before: TypedCurves | None) -
 
 def arrive(context: Context, record: JobRecord) -> None:
     """Put a job before the policy: itself if its speed is known or nothing is promised, else a probe."""
-    facts = look_up(record, context.staging.list_speeds(record.speed_key), context.inventory)
+    facts = look_up(record, context.staging.speeds[record.speed_key], context.inventory)
     elastic, measured = record.spec.elastic, facts.steps is not None and bool(facts.measured)
     if record.deadline_s is not None and elastic and not measured:
         arrive_probe(context, record, list_device_types(record, context.inventory))

@@ -29,14 +29,26 @@ class Effects:
     offers: tuple[OfferRecord, ...] = ()
 
 
+class KnownSpeeds(dict[str, dict[str, SpeedRecord]]):
+    """What is known of the speed of some code, by its key and by device type; read from the store when first asked."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+
+    def __missing__(self, speed_key: str) -> dict[str, SpeedRecord]:
+        known = self[speed_key] = {speed.device_type: speed for speed in self.store.speeds(speed_key)}
+        return known
+
+
 class Staging:
-    """Active jobs by id in arrival order, speeds as they are asked for, and one batch of changes."""
+    """Active jobs by id in arrival order, what is known of speeds, and one batch of changes."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.jobs: dict[str, JobRecord] = {record.id: record for record in store.active_jobs()}
         self.batch = Batch()
-        self._speeds: dict[str, dict[str, SpeedRecord]] = {}
+        self.speeds = KnownSpeeds(store)
         self.next_seq = store.next_seq()
 
     def list_active(self) -> list[JobRecord]:
@@ -86,18 +98,10 @@ class Staging:
         staged = {offer.id: offer for offer in self.batch.offers.values() if offer.job == job_id}
         return [offer for _, offer in sorted({**stored, **staged}.items()) if offer.state == "open"]
 
-    def list_speeds(self, speed_key: str) -> dict[str, SpeedRecord]:
-        """What is known of the speed of some code, by device type."""
-        known = self._speeds.get(speed_key)
-        if known is None:
-            known = {speed.device_type: speed for speed in self.store.speeds(speed_key)}
-            self._speeds[speed_key] = known
-        return known
-
     def put_speed(self, speed: SpeedRecord) -> None:
         """Stage what is known of a speed."""
         self.batch.speeds[speed.key] = speed
-        self.list_speeds(speed.key.rpartition("@")[0])[speed.device_type] = speed
+        self.speeds[speed.key.rpartition("@")[0]][speed.device_type] = speed
 
     def commit(self) -> list[InstructionRecord]:
         """Write everything staged in one transaction; returns the instructions that may now be carried out."""
