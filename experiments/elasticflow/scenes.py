@@ -5,10 +5,7 @@ from experiments.simulations import Scene
 from springtide.simulator.workloads import parse_workload
 
 # What stands in for a trace that is not at hand: as many jobs over the same span.
-STAND_INS = {
-    "195job": "jobs=195,gap=4340,seed=0",
-    "elasticVpollux_e": "jobs=195,gap=4500,seed=0",
-}
+STAND_INS = {"195job": "jobs=195,gap=4340,seed=0", "elasticVpollux_e": "jobs=195,gap=4500,seed=0"}
 
 
 def find_scene(

@@ -73,10 +73,4 @@ def test_ignore_rules_may_hold_spaces_classes_and_escapes_and_the_innermost_wins
     )
     (tmp_path / "#notes").write_text("")
     (tmp_path / "two words").write_text("")
-    assert set(list_files(tmp_path)) == {
-        ".gitignore",
-        "runx.txt",
-        "build/keep",
-        "sub/.gitignore",
-        "sub/weights.bin",
-    }
+    assert set(list_files(tmp_path)) == {".gitignore", "runx.txt", "build/keep", "sub/.gitignore", "sub/weights.bin"}

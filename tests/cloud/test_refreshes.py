@@ -23,8 +23,7 @@ p4d.24xlarge,us-east-1,7.5,96,1152,8,A100,40,True
 
 
 @pytest.mark.parametrize(
-    ("source", "text", "prices"),
-    [("skypilot", SKYPILOT, (21.9, 8.8)), ("gpuhunt", GPUHUNT, (22.5, 7.5))],
+    ("source", "text", "prices"), [("skypilot", SKYPILOT, (21.9, 8.8)), ("gpuhunt", GPUHUNT, (22.5, 7.5))]
 )
 def test_prices_are_taken_from_the_answer(source: str, text: str, prices: tuple[float, float]) -> None:
     def fetch(address: str) -> str:

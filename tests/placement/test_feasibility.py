@@ -48,11 +48,7 @@ def test_a_start_that_needs_a_move_no_one_has_reserved_fails() -> None:
 
 def test_a_reserve_pays_for_the_move() -> None:
     yard, first, second, new = crowded()
-    plans = {
-        first: plan_of((0.0, 1)),
-        second: plan_of((0.0, 1), reserve_s=PAUSE_S),
-        new: plan_of((50.0, 2)),
-    }
+    plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1), reserve_s=PAUSE_S), new: plan_of((50.0, 2))}
     assert check_on(yard, plans).ok
 
 
@@ -79,11 +75,7 @@ def test_a_reserve_pays_only_once() -> None:
 
 def test_a_move_in_the_decision_itself_spends_the_reserve() -> None:
     yard, first, second, new = crowded()
-    plans = {
-        first: plan_of((0.0, 1), reserve_s=PAUSE_S),
-        second: plan_of((0.0, 1)),
-        new: plan_of((0.0, 2)),
-    }
+    plans = {first: plan_of((0.0, 1), reserve_s=PAUSE_S), second: plan_of((0.0, 1)), new: plan_of((0.0, 2))}
     assert check_on(yard, plans, {new: 2}).ok
     plans[first] = plan_of((0.0, 1))
     assert check_on(yard, plans, {new: 2}) == Feasibility(False, new, 0.0)  # in time, but beyond its reserve

@@ -39,13 +39,7 @@ def test_a_timeline_is_cut_where_plans_change() -> None:
     timeline = Timeline([0.0], [8])
     timeline.take(Plan((Segment(0.0, 2), Segment(5.0, 4)), 9.0, 9.0))
     timeline.take(Plan((Segment(5.0, 0), Segment(7.0, 1)), 12.0, 12.0))
-    assert list(zip(timeline.times, timeline.free, strict=True)) == [
-        (0.0, 6),
-        (5.0, 4),
-        (7.0, 3),
-        (9.0, 7),
-        (12.0, 8),
-    ]
+    assert list(zip(timeline.times, timeline.free, strict=True)) == [(0.0, 6), (5.0, 4), (7.0, 3), (9.0, 7), (12.0, 8)]
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,11 +14,7 @@ from springtide.simulator.scenarios import Scenario, load_scenario
 from springtide.simulator.traces import Trace, read_trace
 
 HEADER = "name,time,application,max_parallelism,batch_size,epochs,enable_heterogeneous_deterministic,preferred_gpu,"
-ROWS = (
-    "a,0,bert,4,8,10,1,fast,0.5",
-    "b,10,bert,4,8,10,0,slow,0.5",
-    "a,30,bert,2,8,5,40,fast",
-)
+ROWS = ("a,0,bert,4,8,10,1,fast,0.5", "b,10,bert,4,8,10,0,slow,0.5", "a,30,bert,2,8,5,40,fast")
 SECONDS = "application,batch_per_worker,device_type,seconds_per_minibatch\nbert,8,fast,0.5\nbert,8,slow,1.0\n"
 MIXED = "1x4:fast,1x4:slow"
 

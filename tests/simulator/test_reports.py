@@ -28,11 +28,7 @@ def build_job(name: JobId, index: int, submit_s: float, work: float, deadline_s:
     return Job(name, index, submit_s, work, CURVE, deadline_s, overhead=PAUSE)
 
 
-JOBS = (
-    build_job(A, 0, 100.0, 246.0, 300.0),
-    build_job(B, 1, 120.0, 50.0, 171.0),
-    build_job(C, 2, 120.0, 20.0, inf),
-)
+JOBS = (build_job(A, 0, 100.0, 246.0, 300.0), build_job(B, 1, 120.0, 50.0, 171.0), build_job(C, 2, 120.0, 20.0, inf))
 
 
 def run_script(script: dict[float, Decision], jobs: tuple[Job, ...] = JOBS) -> SimulationReport:

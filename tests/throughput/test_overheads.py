@@ -10,8 +10,7 @@ from springtide.throughput.overheads import parse_overhead
 
 
 @pytest.mark.parametrize(
-    ("devices", "share", "pause_s"),
-    [(255, 1, 4.0), (255, 2, 6.0), (255, 8, 10.0), (256, 1, 9.0), (1024, 64, 21.0)],
+    ("devices", "share", "pause_s"), [(255, 1, 4.0), (255, 2, 6.0), (255, 8, 10.0), (256, 1, 9.0), (1024, 64, 21.0)]
 )
 def test_elasticflow_pause(devices: int, share: int, pause_s: float) -> None:
     assert parse_overhead("elasticflow", devices).pause_s(share) == pytest.approx(pause_s)

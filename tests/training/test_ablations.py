@@ -25,13 +25,7 @@ from springtide.training.reduction import gloo_order
 from springtide.training.workers.contexts import Contexts
 from springtide.training.workers.global_step import Turns
 from springtide.training.workers.sampling import Seeded
-from springtide.verification.digest_compare import (
-    Difference,
-    Records,
-    check_reference,
-    find_difference,
-    read_records,
-)
+from springtide.verification.digest_compare import Difference, Records, check_reference, find_difference, read_records
 
 STEPS = 3
 EXAMPLE = folder("cnn")

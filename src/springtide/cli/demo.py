@@ -19,22 +19,13 @@ if TYPE_CHECKING:
 
     from springtide.cli.demo_scenario import DemoResult, DemoRun, Show, Tell
     from springtide.client.replies import DeviceInfo, JobInfo
-    from springtide.simulator.reports import SimulationReport
 
 SHOWN = ("name", "state", "promised", "promised_finish", "finished_at", "met", "rescales", "faults")
 LINES = 12  # of what happened, shown under the live table
-# What `--simulated` compares: one synthetic day, without torch or a server.
-SIMULATED_CLUSTER = "4x8:a100"
-SIMULATED_WORKLOAD = "jobs=150,gap=500,seed=7,best_effort=0.1"
-POLICIES = ("fifo", "edf", "tiresias", "elasticflow", "springtide")
-PROMISING = frozenset({"elasticflow", "springtide"})
 
 
 @flatten
-def run(
-    form: OutputForm,
-    simulated: bool = typer.Option(False, "--simulated", help="Only compare policies in a simulated cluster."),
-) -> None:
+def run(form: OutputForm) -> None:
     """Start the platform, submit real training jobs with deadlines, kill a worker, and prove the bits.
 
     A best-effort job has the machine to itself, then makes room for four jobs with deadlines, one of them impossible:
@@ -44,16 +35,14 @@ def run(
     Examples:
 
       springtide demo
-
-      springtide demo --simulated
     """
-    if simulated:
-        show_simulation(form)
-        return
     from springtide.control.scheduling.speeds import find_torch_version
 
     if not find_torch_version():
-        raise JobError("torch is not installed; pip install 'springtide[train]', or try: springtide demo --simulated")
+        raise JobError(
+            "torch is not installed; pip install 'springtide[train]', or see the scheduler alone: "
+            "springtide simulate --synthetic jobs=200,gap=600 --policy fifo,edf,elasticflow,springtide"
+        )
     started_s = time.monotonic()
     with open_demo() as demo:
         results = demo.run()
@@ -79,35 +68,6 @@ def tell_outcome(results: list["DemoResult"], demo: "DemoRun") -> str:
 def count_times(count: int) -> str:
     """So often, in words."""
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
-
-
-def show_simulation(form: OutputForm) -> None:
-    """The same policies on a virtual clock."""
-    reports = simulate_demo()
-    if not form.write({"schema": 1, "runs": [report.to_json() for report in reports]}):
-        print_reports(reports)
-
-
-def simulate_demo() -> list["SimulationReport"]:
-    """The reports of the built-in workload under every policy of the comparison."""
-    from springtide.simulator.front import simulate
-
-    return [simulate(SIMULATED_WORKLOAD, policy, SIMULATED_CLUSTER) for policy in POLICIES]
-
-
-def print_reports(reports: list["SimulationReport"]) -> None:
-    """One line per policy: deadlines met, promises broken, mean completion time, rescales."""
-    from rich.table import Table
-
-    table = Table("policy", title=f"the same {reports[0].jobs} jobs on {reports[0].gpus} simulated devices")
-    for heading in ("deadlines met", "promises broken", "declined", "mean hours", "rescales"):
-        table.add_column(heading, justify="right")
-    for report in reports:
-        broken = str(report.late_admitted) if report.policy in PROMISING else "promises nothing"
-        hours = "-" if report.avg_jct_s is None else f"{report.avg_jct_s / 3600:.1f}"
-        met = f"{report.met + report.met_unpromised} of {report.jobs - report.best_effort_jobs}"
-        table.add_row(report.policy, met, broken, str(report.declined), hours, str(report.rescales))
-    print_rich(table, 110)
 
 
 @contextmanager
@@ -207,11 +167,7 @@ def show_finish(job: "JobInfo") -> str:
 def write_document(results: list["DemoResult"], good: bool, demo: "DemoRun") -> dict[str, Any]:
     """The result as JSON."""
     listed = [
-        {
-            **{name: result.job.document[name] for name in SHOWN},
-            "bits_equal": result.equal,
-            "sha256": result.digest,
-        }
+        {**{name: result.job.document[name] for name in SHOWN}, "bits_equal": result.equal, "sha256": result.digest}
         for result in results
     ]
     return {

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 def backup(
-    file: Path = typer.Argument(metavar="FILE", help="Where to write the copy."),
-    output: OutputOption = OUTPUT,
+    file: Path = typer.Argument(metavar="FILE", help="Where to write the copy."), output: OutputOption = OUTPUT
 ) -> None:
     """Copy the database by SQLite's online backup; a server may run meanwhile.
 
@@ -85,8 +84,7 @@ def check_backup(file: Path) -> None:
 
 
 def gc(
-    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would go."),
-    output: OutputOption = OUTPUT,
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would go."), output: OutputOption = OUTPUT
 ) -> None:
     """Remove old checkpoints, probes, code without jobs, and jobs that ended 90 days ago, as a server does every hour.
 
@@ -124,10 +122,7 @@ def remove_garbage(dry_run: bool) -> "list[Removable]":
         store.close()
 
 
-def du(
-    limit: int = typer.Option(20, min=1, help="At most so many lines."),
-    output: OutputOption = OUTPUT,
-) -> None:
+def du(limit: int = typer.Option(20, min=1, help="At most so many lines."), output: OutputOption = OUTPUT) -> None:
     """Show what takes space in the state directory, largest first.
 
     Example:

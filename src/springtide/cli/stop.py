@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 150.0
 
 
-def run(
-    output: OutputOption = OUTPUT,
-) -> None:
+def run(output: OutputOption = OUTPUT) -> None:
     """End the server, its agent and all jobs' processes; jobs go on from their checkpoints at the next start.
 
     Example:

@@ -80,7 +80,5 @@ class Curve:
     def scaled(self, factor: float) -> "Curve":
         """This curve on devices that are `factor` times as fast."""
         return Curve(
-            self.shares,
-            tuple(rate * factor for rate in self.rates),
-            tuple(rate * factor for rate in self.low),
+            self.shares, tuple(rate * factor for rate in self.rates), tuple(rate * factor for rate in self.low)
         )

@@ -10,15 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from springtide.core.devices import Cluster, Devices, NodeSlice, join_slices
-from springtide.placement.blocks import (
-    NO_FIT,
-    find_block,
-    is_power_of_two,
-    list_parts,
-    pick,
-    ranks_for,
-    split_blocks,
-)
+from springtide.placement.blocks import NO_FIT, find_block, is_power_of_two, list_parts, pick, ranks_for, split_blocks
 
 
 @dataclass(frozen=True, slots=True)

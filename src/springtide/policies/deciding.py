@@ -6,8 +6,8 @@ On clusters of several device types a policy that knows none decides for the dev
 from dataclasses import replace
 from functools import partial
 
-from springtide.core.checks import check_decision
 from springtide.core.decisions import Decision, Snapshot
+from springtide.core.world import check_decision
 from springtide.placement.buddy import place
 from springtide.placement.type_pools import place_mixes
 from springtide.policies.common.reasons import complete_reasons
@@ -17,7 +17,7 @@ from springtide.policies.registry import Policy, PolicyEntry, find_policy
 
 def decide(policy: Policy | PolicyEntry, now_s: float, snapshot: Snapshot) -> Decision:
     """What a policy decides, with devices and reasons; raises PolicyError where it cannot be carried out."""
-    entry = find_policy(policy)
+    entry = policy if isinstance(policy, PolicyEntry) else find_policy(policy)
     if entry.typed or not is_partitioned(snapshot):
         return decide_whole(entry, now_s, snapshot)
     return complete(entry, now_s, snapshot, decide_apart(partial(decide_whole, entry), now_s, snapshot))

@@ -48,12 +48,7 @@ class PolicyEntry:
 
 
 def _entry(
-    name: str,
-    module: str,
-    typed: bool = False,
-    promises: bool = False,
-    borrows: bool = False,
-    compiled: bool = False,
+    name: str, module: str, typed: bool = False, promises: bool = False, borrows: bool = False, compiled: bool = False
 ) -> PolicyEntry:
     """A policy of ours: the function is named as the policy is."""
     target = f"springtide.policies.{module}:{name.replace('-', '_')}"

@@ -171,9 +171,7 @@ def _read_request(layout: CsvHeader, cells: Sequence[str], line: int) -> Request
     if request.speeds:
         return request
     return replace(
-        request,
-        model=read_text(*layout.cell(cells, "model")),
-        batch=read_count(*layout.cell(cells, "batch")),
+        request, model=read_text(*layout.cell(cells, "model")), batch=read_count(*layout.cell(cells, "batch"))
     )
 
 

@@ -98,26 +98,6 @@ class Deal:
         """The overload factor f = max over used types of A_i / C_i: the seconds of a step without communication."""
         return max(self.speeds[device_type].busy_s(workers) for device_type, workers in self.workers.items())
 
-    @property
-    def waste(self) -> float:
-        """Mini-batches per second that are paid for but not run: sum_i N_i (C_i - A_i / f) + (capacity - maxP) / f."""
-        f = self.overload_s
-        idle = sum(
-            n * (self.speeds[device_type].capacity - self.workers[device_type] / f)
-            for device_type, n in self.mix.items()
-        )
-        return idle + (self.capacity - self.count) / f
-
-    @property
-    def waste_share(self) -> float:
-        """Waste as a share of all that the devices could run."""
-        return self.waste / sum(n * self.speeds[device_type].capacity for device_type, n in self.mix.items())
-
-    @property
-    def perf(self) -> float:
-        """Mini-batches per second: sum_i N_i C_i - waste, which is maxP / f."""
-        return self.count / self.overload_s
-
     def spread(self) -> dict[str, tuple[int, ...]]:
         """Workers of every device, maxP in all: A_i each, fewer on the last ones of the type with the most to spare."""
         left = self.capacity - self.count

@@ -15,13 +15,7 @@ from springtide.errors import JobError, TrainingError
 from springtide.training.settings import Settings
 from springtide.verification import renumber
 from springtide.verification.cases import Case, plan_reference
-from springtide.verification.digest_compare import (
-    Difference,
-    Records,
-    check_reference,
-    find_difference,
-    read_records,
-)
+from springtide.verification.digest_compare import Difference, Records, check_reference, find_difference, read_records
 from springtide.verification.scripted_jobs import Host, ScriptedJob, follow
 
 Tell = Callable[[str], None]

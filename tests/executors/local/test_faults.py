@@ -90,10 +90,7 @@ def test_a_lost_fork_server_costs_no_bits(stage: RecordedAgent, number: int) -> 
 
 @pytest.mark.parametrize(
     "with_fork_server",
-    [
-        pytest.param(False, id="agent", marks=pytest.mark.slow),
-        pytest.param(True, id="agent-and-fork-server"),
-    ],
+    [pytest.param(False, id="agent", marks=pytest.mark.slow), pytest.param(True, id="agent-and-fork-server")],
 )
 def test_a_lost_agent_costs_no_bits_and_nothing_runs_twice(stage: RecordedAgent, with_fork_server: bool) -> None:
     job = start_pair(stage)

@@ -28,10 +28,7 @@ def test_a_deadline_that_cannot_be_reserved_is_refused_but_runs_on_what_is_left(
 
 
 def test_accepted_jobs_wait_while_a_refused_one_can_be_in_time() -> None:
-    jobs = [
-        JobSketch(2000, 0, requested=4, deadline_s=5000),
-        JobSketch(100, 10, requested=4, deadline_s=270),
-    ]
+    jobs = [JobSketch(2000, 0, requested=4, deadline_s=5000), JobSketch(100, 10, requested=4, deadline_s=270)]
     replay = run(chronus, jobs)
     # b cannot be reserved (its one lease would begin at 240 and end at 265: it can, and takes it from a)
     assert replay.finishes["b"] == 265.0

@@ -137,8 +137,7 @@ def test_starting_costs_more_than_changing_and_a_share_that_stays_costs_nothing(
 
 
 @pytest.mark.parametrize(
-    ("deadline_s", "plan", "finish_s"),
-    [(21.0, [(0.0, 1), (10.0, 2)], 20.0), (17.5, [(0.0, 1), (10.0, 4)], 15.0)],
+    ("deadline_s", "plan", "finish_s"), [(21.0, [(0.0, 1), (10.0, 2)], 20.0), (17.5, [(0.0, 1), (10.0, 4)], 15.0)]
 )
 def test_a_plan_takes_what_others_leave(deadline_s: float, plan: list[tuple[float, int]], finish_s: float) -> None:
     capacity = filling.empty_capacity(2, 0.0, 4)

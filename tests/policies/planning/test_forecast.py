@@ -19,8 +19,7 @@ def build_job(work: float, deadline_s: float, overhead: Overhead | None = None) 
 
 
 @pytest.mark.parametrize(
-    ("deadline_s", "cost"),
-    [(120.0, 120.0), (60.0, 120.0), (59.0, 4 * 40.0), (40.0, 4 * 40.0), (39.0, inf)],
+    ("deadline_s", "cost"), [(120.0, 120.0), (60.0, 120.0), (59.0, 4 * 40.0), (40.0, 4 * 40.0), (39.0, inf)]
 )
 def test_the_cost_is_that_of_the_smallest_share_in_time(deadline_s: float, cost: float) -> None:
     assert alone_cost(build_job(120, deadline_s), 0.0) == cost

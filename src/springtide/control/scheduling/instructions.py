@@ -32,11 +32,7 @@ def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratc
 
 
 def make_change(
-    record: JobRecord,
-    devices: tuple[str, ...],
-    workers: tuple[int, ...],
-    state_dir: StateDir,
-    run_as: str | None,
+    record: JobRecord, devices: tuple[str, ...], workers: tuple[int, ...], state_dir: StateDir, run_as: str | None
 ) -> Instruction:
     """The instruction that takes a job from the devices in its record to others; its generation is the next.
 

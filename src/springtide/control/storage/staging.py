@@ -6,13 +6,7 @@ Whoever decides something stages it here as `Effects`; `commit` makes it durable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide.control.storage.records import (
-    EventRecord,
-    InstructionRecord,
-    JobRecord,
-    OfferRecord,
-    SpeedRecord,
-)
+from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, OfferRecord, SpeedRecord
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_states import ENDED
 from springtide.executors.protocol import Instruction

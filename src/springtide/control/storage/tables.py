@@ -4,12 +4,7 @@ from sqlalchemy import JSON, Boolean, Column, Float, Index, Integer, MetaData, S
 
 METADATA = MetaData()
 
-FACTS = Table(
-    "facts",
-    METADATA,
-    Column("name", String, primary_key=True),
-    Column("value", JSON, nullable=False),
-)
+FACTS = Table("facts", METADATA, Column("name", String, primary_key=True), Column("value", JSON, nullable=False))
 
 JOBS = Table(
     "jobs",

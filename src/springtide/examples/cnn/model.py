@@ -41,12 +41,7 @@ class Cnn(nn.Module):
     def __init__(self, dropout: float = 0.2) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            *convolve(1, 32),
-            *convolve(32, 64),
-            nn.MaxPool2d(2),
-            *convolve(64, 64),
-            nn.Dropout(dropout),
-            nn.Flatten(),
+            *convolve(1, 32), *convolve(32, 64), nn.MaxPool2d(2), *convolve(64, 64), nn.Dropout(dropout), nn.Flatten()
         )
         self.classify = nn.Linear(64 * 4 * 4, 10)
 

@@ -215,10 +215,7 @@ def _compose(table: PlanTable, draft: Draft, needed: filling.JobColumns, names: 
             [name for name, share, floor in zip(names, wanted, least, strict=True) if share > floor and name in shares]
         )
     return Decision(
-        answers=draft.answers,
-        promises=_changed_promises(table, names, rows),
-        shares=shares,
-        optional=optional,
+        answers=draft.answers, promises=_changed_promises(table, names, rows), shares=shares, optional=optional
     )
 
 

@@ -87,6 +87,5 @@ def _pool(fits: Sequence[PhysicalFit]) -> Prior:
     believed = SPREAD_WEIGHT * (SPREAD_SHRINK * POOLING_PRIOR.spread) ** 2
     variance = (((values - mean) ** 2 + open_).sum(axis=0) + believed) / (len(fits) + SPREAD_WEIGHT)
     return Prior(
-        np.where(_LEARNED, mean, DEFAULT_PRIOR.mean),
-        np.where(_LEARNED, np.sqrt(variance), DEFAULT_PRIOR.spread),
+        np.where(_LEARNED, mean, DEFAULT_PRIOR.mean), np.where(_LEARNED, np.sqrt(variance), DEFAULT_PRIOR.spread)
     )
