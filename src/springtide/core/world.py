@@ -6,7 +6,7 @@ may come from outside: `check_decision` compares what it says with the Snapshot 
 job, the value and the rule. `World.apply` is all or nothing by itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -195,7 +195,8 @@ def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = 
 
 def check_decision(now_s: float, snapshot: Snapshot, decision: Decision) -> None:
     """Refuse a decision that names unknown jobs, revokes answers, or hands out devices that cannot be had."""
-    named: tuple[Iterable[JobId], ...] = (
+    known = snapshot.jobs.keys()
+    parts = (
         decision.answers,
         decision.promises,
         decision.shares,
@@ -203,15 +204,17 @@ def check_decision(now_s: float, snapshot: Snapshot, decision: Decision) -> None
         decision.allocations,
         decision.reasons,
     )
-    for job_id in (job_id for part in named for job_id in part):
-        if job_id not in snapshot.jobs:
-            raise PolicyError(f"a decision names job {job_id}, which is not among the {len(snapshot.jobs)} unfinished")
+    for part in parts:
+        if part and not part.keys() <= known:
+            stranger = next(job_id for job_id in part if job_id not in known)
+            raise PolicyError(f"a decision names job {stranger}, which is not among the {len(known)} unfinished")
     for job_id, answer in decision.answers.items():
         check_answer(snapshot.jobs[job_id], answer, decision)
     unanswered = [job_id for job_id in snapshot.changes.arrived if job_id not in decision.answers]
     if unanswered:
         raise PolicyError(f"job {unanswered[0]} has just arrived and gets no answer; every newcomer must get one")
-    check_devices(snapshot, decision)
+    if decision.allocations:
+        check_devices(snapshot, decision)
     if decision.wake_at_s <= now_s:
         raise PolicyError(f"a policy asks to be woken at {decision.wake_at_s} s, which is not after {now_s} s")
 
@@ -232,8 +235,9 @@ def check_answer(view: JobView, answer: Answer, decision: Decision) -> None:
 def check_devices(snapshot: Snapshot, decision: Decision) -> None:
     """Refuse allocations that overlap, lie outside the cluster, or that a job cannot run on."""
     free, leaving = list(snapshot.free_masks), list(snapshot.leaving)
+    lent = [~mask for mask in leaving] if leaving else None  # what is given back of claimed devices goes to their owner
     for job_id in decision.allocations:
-        give_back(free, leaving, snapshot.jobs[job_id].devices)
+        release(free, leaving, lent, snapshot.jobs[job_id].devices)
     for job_id, devices in decision.allocations.items():
         view, share = snapshot.jobs[job_id], count_devices(devices)
         if any(not 0 <= node < len(free) for node, _ in devices):
@@ -242,9 +246,3 @@ def check_devices(snapshot: Snapshot, decision: Decision) -> None:
             permitted = ", ".join(map(str, view.job.curve.shares))
             raise PolicyError(f"job {job_id} is given {share} devices; it runs on {permitted}")
         take(free, devices)
-
-
-def give_back(free: list[int], leaving: list[int], devices: Devices) -> None:
-    """Devices that a job lets go, as far as their owner does not claim them."""
-    lent = [~mask for mask in leaving] if leaving else None
-    release(free, leaving, lent, devices)

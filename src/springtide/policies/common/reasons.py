@@ -30,7 +30,9 @@ def complete_reasons(now_s: float, snapshot: Snapshot, decision: Decision, promi
     ]
     if all(change.view.job.id in decision.reasons for change in changes):
         return decision
-    gainers = sorted([change for change in changes if change.gain > 0], key=lambda change: rank_gain(decision, change))
+    gainers = [change for change in changes if change.gain > 0]
+    if len(gainers) < len(changes):  # somebody loses: for whom?
+        gainers.sort(key=lambda change: rank_gain(decision, change))
     reasons = {}
     for change in changes:
         job_id = change.view.job.id
