@@ -100,6 +100,19 @@ def test_the_wheel_holds_what_a_user_needs_and_no_more(visitor: Visitor) -> None
         refused = visitor.run("springtide", "figures", *words)
         assert refused.returncode == 2, refused
         assert "clone it and run there: make figures" in refused.stderr
+    drawn = ["simulate", "--synthetic", "jobs=5,gap=600", "--cluster", "1x8:a100"]
+    points = visitor.folder / "points.csv"
+    points.write_text("model,device_type,nodes,devices,local_batch,step_s\nnet,a100,1,1,32,0.1\n")
+    for study in (
+        [*drawn, "--optimum"],
+        [*drawn, "--colocation", "days=1"],
+        ["simulate", "--cloud", "aws"],
+        ["throughput", "evaluate", str(points)],
+    ):
+        refused = visitor.run("springtide", *study)
+        assert refused.returncode == 2, refused
+        assert "clone it and run there: springtide " in refused.stderr
+    assert visitor.run("springtide", *drawn).returncode == 0
 
 
 @pytest.mark.slow

@@ -88,17 +88,17 @@ def is_compact(devices: Devices, width: int) -> bool:
     return len(devices) == 1 and len(split_blocks(devices[0].mask)) == 1
 
 
-def check_books(yard: SmallCluster) -> None:
+def check_books(small: SmallCluster) -> None:
     """Assert that free devices and those held are disjoint and make up the cluster."""
-    left = list(yard.world.free_masks)
-    for view in yard.world.jobs.values():
+    left = list(small.world.free_masks)
+    for view in small.world.jobs.values():
         assert count_devices(view.devices) == view.share
         assert [piece.node for piece in view.devices] == sorted({piece.node for piece in view.devices})
         for node, mask in view.devices:
             assert mask
             assert not left[node] & mask
             left[node] |= mask
-    assert tuple(left) == yard.cluster.full_masks
+    assert tuple(left) == small.cluster.full_masks
 
 
 def reserve_for(job: Job, shares: Iterable[int]) -> float:

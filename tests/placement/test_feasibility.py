@@ -20,168 +20,170 @@ def plan_of(*segments: tuple[float, int], finish_s: float = 1000.0, reserve_s: f
     return Plan(tuple(Segment(start_s, share) for start_s, share in segments), finish_s, finish_s + reserve_s)
 
 
-def check_on(yard: SmallCluster, plans: Mapping[JobId, Plan], shares: Mapping[JobId, int] | None = None) -> Feasibility:
+def check_on(
+    small: SmallCluster, plans: Mapping[JobId, Plan], shares: Mapping[JobId, int] | None = None
+) -> Feasibility:
     promises = {job_id: Promise(1e9, plan) for job_id, plan in plans.items()}
     decision = Decision(shares=shares or {}, promises=promises)
-    return check_plans(yard.now_s, yard.world.snapshot(), decision, plans)
+    return check_plans(small.now_s, small.world.snapshot(), decision, plans)
 
 
 def crowded(second_finish_s: float = 1000.0) -> tuple[SmallCluster, JobId, JobId, JobId]:
     """Two nodes of two devices, one job on each since 100 s ago, and a new job."""
-    yard = SmallCluster(build_cluster("2x2:a100"), now_s=-100.0)
-    jobs = yard.hold(0, (0, 0b01), work=1090.0), yard.hold(1, (1, 0b01), work=90.0 + second_finish_s)
-    yard.now_s = 0.0
-    return yard, *jobs, yard.arrive(2)
+    small = SmallCluster(build_cluster("2x2:a100"), now_s=-100.0)
+    jobs = small.hold(0, (0, 0b01), work=1090.0), small.hold(1, (1, 0b01), work=90.0 + second_finish_s)
+    small.now_s = 0.0
+    return small, *jobs, small.arrive(2)
 
 
 def test_plans_without_a_start_or_growth_to_come_are_fine() -> None:
-    yard, first, second, _ = crowded()
+    small, first, second, _ = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1))}
-    assert check_on(yard, plans) == Feasibility(True)
+    assert check_on(small, plans) == Feasibility(True)
 
 
 def test_a_start_that_needs_a_move_no_one_has_reserved_fails() -> None:
-    yard, first, second, new = crowded()
+    small, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1)), new: plan_of((50.0, 2))}
-    assert check_on(yard, plans) == Feasibility(False, new, 50.0)
+    assert check_on(small, plans) == Feasibility(False, new, 50.0)
 
 
 def test_a_reserve_pays_for_the_move() -> None:
-    yard, first, second, new = crowded()
+    small, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1), reserve_s=PAUSE_S), new: plan_of((50.0, 2))}
-    assert check_on(yard, plans).ok
+    assert check_on(small, plans).ok
 
 
 def test_a_reserve_pays_only_once() -> None:
-    yard, mover, stayer, pair = crowded(second_finish_s=190.0)
-    other, later = yard.arrive(3), yard.arrive(4)
+    small, mover, stayer, pair = crowded(second_finish_s=190.0)
+    other, later = small.arrive(3), small.arrive(4)
     plans = {
         mover: plan_of((0.0, 1), reserve_s=PAUSE_S),
         stayer: plan_of((0.0, 1), finish_s=190.0),
         pair: plan_of((50.0, 2), finish_s=100.0),
         other: plan_of((150.0, 2), finish_s=180.0),  # the mover and the stayer still sit together: fits
     }
-    assert check_on(yard, plans).ok
+    assert check_on(small, plans).ok
     # two singles then fill the free node, the stayer and one of them end, and a pair needs the mover once more
-    singles = [yard.arrive(5), yard.arrive(6)]
+    singles = [small.arrive(5), small.arrive(6)]
     plans |= {
         single: plan_of((185.0, 1), finish_s=finish_s) for single, finish_s in zip(singles, (190.0, 900.0), strict=True)
     }
     plans[later] = plan_of((200.0, 2))
-    assert check_on(yard, plans) == Feasibility(False, later, 200.0)
+    assert check_on(small, plans) == Feasibility(False, later, 200.0)
     plans[mover] = plan_of((0.0, 1), reserve_s=2 * PAUSE_S)
-    assert check_on(yard, plans).ok
+    assert check_on(small, plans).ok
 
 
 def test_a_move_in_the_decision_itself_spends_the_reserve() -> None:
-    yard, first, second, new = crowded()
+    small, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1), reserve_s=PAUSE_S), second: plan_of((0.0, 1)), new: plan_of((0.0, 2))}
-    assert check_on(yard, plans, {new: 2}).ok
+    assert check_on(small, plans, {new: 2}).ok
     plans[first] = plan_of((0.0, 1))
-    assert check_on(yard, plans, {new: 2}) == Feasibility(False, new, 0.0)  # in time, but beyond its reserve
+    assert check_on(small, plans, {new: 2}) == Feasibility(False, new, 0.0)  # in time, but beyond its reserve
     promises = {first: Promise(1000.0, plans[first]), second: Promise(1000.0, plans[second])}
     decision = Decision(shares={new: 2}, promises=promises)
-    assert check_plans(0.0, yard.world.snapshot(), decision, plans) == Feasibility(False, new, 0.0)
+    assert check_plans(0.0, small.world.snapshot(), decision, plans) == Feasibility(False, new, 0.0)
 
 
 def test_jobs_without_a_plan_make_way() -> None:
-    yard, first, _, new = crowded()
-    assert check_on(yard, {first: plan_of((0.0, 1)), new: plan_of((50.0, 2))}).ok
+    small, first, _, new = crowded()
+    assert check_on(small, {first: plan_of((0.0, 1)), new: plan_of((50.0, 2))}).ok
 
 
 def test_a_move_costs_nothing_where_pauses_are_free() -> None:
-    yard = SmallCluster(build_cluster("2x2:a100"))
+    small = SmallCluster(build_cluster("2x2:a100"))
     plans = {}
     for index in range(2):
         job = build_job(index, work=100.0, overhead=FREE)
-        yard.world.arrive(job, 0.0)
+        small.world.arrive(job, 0.0)
         plans[job.id] = plan_of((0.0, 1))
-    new = yard.arrive(2)
+    new = small.arrive(2)
     ids = list(plans)
-    yard.place({ids[0]: 2, ids[1]: 1})
-    yard.place({ids[0]: 1})  # one on each node
-    assert check_on(yard, plans | {new: plan_of((50.0, 2))}).ok
+    small.place({ids[0]: 2, ids[1]: 1})
+    small.place({ids[0]: 1})  # one on each node
+    assert check_on(small, plans | {new: plan_of((50.0, 2))}).ok
 
 
 def test_devices_are_held_for_the_reserve() -> None:
-    yard = SmallCluster(build_cluster("1x2:a100"))
-    job, new = yard.hold(0, (0, 0b11), work=100.0), yard.arrive(1)
+    small = SmallCluster(build_cluster("1x2:a100"))
+    job, new = small.hold(0, (0, 0b11), work=100.0), small.arrive(1)
     plans = {job: plan_of((0.0, 2), finish_s=50.0, reserve_s=PAUSE_S), new: plan_of((55.0, 2))}
-    assert check_on(yard, plans) == Feasibility(False, new, 55.0)
-    assert check_on(yard, plans | {new: plan_of((60.0, 2))}).ok
+    assert check_on(small, plans) == Feasibility(False, new, 55.0)
+    assert check_on(small, plans | {new: plan_of((60.0, 2))}).ok
 
 
 def test_a_job_grown_into_spare_devices_goes_back_to_its_planned_share() -> None:
-    yard = SmallCluster(build_cluster("1x4:a100"))
-    job, new = yard.hold(0, (0, 0xF), work=100.0), yard.arrive(1)
-    assert check_on(yard, {job: plan_of((0.0, 2)), new: plan_of((50.0, 2))}).ok
+    small = SmallCluster(build_cluster("1x4:a100"))
+    job, new = small.hold(0, (0, 0xF), work=100.0), small.arrive(1)
+    assert check_on(small, {job: plan_of((0.0, 2)), new: plan_of((50.0, 2))}).ok
 
 
 # --- certificates ---------------------------------------------------------------------------------------------------
 
 
-def certify(yard: SmallCluster, plans: Mapping[JobId, Plan]) -> Certificate:
-    certificate = check_on(yard, plans).certificate
+def certify(small: SmallCluster, plans: Mapping[JobId, Plan]) -> Certificate:
+    certificate = check_on(small, plans).certificate
     assert certificate is not None
     return certificate
 
 
 def covers(
-    certificate: Certificate, yard: SmallCluster, plans: Mapping[JobId, Plan], shares: Mapping[JobId, int]
+    certificate: Certificate, small: SmallCluster, plans: Mapping[JobId, Plan], shares: Mapping[JobId, int]
 ) -> bool:
-    allocations = yard.arrange(shares).allocations
-    return certificate.covers(yard.now_s, yard.world.snapshot(), allocations, plans)
+    allocations = small.arrange(shares).allocations
+    return certificate.covers(small.now_s, small.world.snapshot(), allocations, plans)
 
 
 def test_a_certificate_covers_what_follows_it_to_the_letter() -> None:
-    yard, first, second, new = crowded()
+    small, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1)), new: plan_of((50.0, 1), (70.0, 2))}
     plans[second] = plan_of((0.0, 1), reserve_s=PAUSE_S)
-    certificate = certify(yard, plans)
-    assert covers(certificate, yard, plans, {})
-    yard.now_s = 49.0
-    assert covers(certificate, yard, plans, {})
-    yard.now_s = 50.0
-    assert covers(certificate, yard, plans, {new: 1})
-    assert not covers(certificate, yard, plans, {})
+    certificate = certify(small, plans)
+    assert covers(certificate, small, plans, {})
+    small.now_s = 49.0
+    assert covers(certificate, small, plans, {})
+    small.now_s = 50.0
+    assert covers(certificate, small, plans, {new: 1})
+    assert not covers(certificate, small, plans, {})
 
 
 def test_a_certificate_does_not_cover_another_plan_or_place() -> None:
-    yard, first, second, new = crowded()
+    small, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1), reserve_s=PAUSE_S), new: plan_of((50.0, 2))}
-    certificate = certify(yard, plans)
-    assert not covers(certificate, yard, plans | {new: plan_of((50.0, 1))}, {})
-    assert not covers(certificate, yard, plans | {yard.arrive(3): plan_of((60.0, 1))}, {})
-    yard.finish(second)
-    assert not covers(certificate, yard, {first: plans[first], new: plans[new]}, {})
-    yard, first, second, new = crowded()
-    yard.world.apply(Decision(allocations={first: (NodeSlice(0, 0b10),)}), 0.0)
-    assert not covers(certificate, yard, plans, {})
+    certificate = certify(small, plans)
+    assert not covers(certificate, small, plans | {new: plan_of((50.0, 1))}, {})
+    assert not covers(certificate, small, plans | {small.arrive(3): plan_of((60.0, 1))}, {})
+    small.finish(second)
+    assert not covers(certificate, small, {first: plans[first], new: plans[new]}, {})
+    small, first, second, new = crowded()
+    small.world.apply(Decision(allocations={first: (NodeSlice(0, 0b10),)}), 0.0)
+    assert not covers(certificate, small, plans, {})
 
 
 def test_a_certificate_does_not_cover_a_job_whose_progress_was_corrected() -> None:
-    yard, first, second, new = crowded()
+    small, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1), reserve_s=PAUSE_S), new: plan_of((50.0, 2))}
-    certificate = certify(yard, plans)
-    view = yard.world.jobs[first]
-    yard.now_s = 10.0
-    yard.world.observe(first, replace(view.progress, work_left=2000.0, since_s=10.0), yard.now_s)
-    assert not covers(certificate, yard, plans, {})
+    certificate = certify(small, plans)
+    view = small.world.jobs[first]
+    small.now_s = 10.0
+    small.world.observe(first, replace(view.progress, work_left=2000.0, since_s=10.0), small.now_s)
+    assert not covers(certificate, small, plans, {})
 
 
 def test_nothing_is_certified_while_a_promised_job_is_moved() -> None:
-    yard, first, second, new = crowded()
+    small, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1), reserve_s=PAUSE_S), second: plan_of((0.0, 1)), new: plan_of((0.0, 2))}
-    plans[yard.arrive(3)] = plan_of((1100.0, 2), finish_s=2000.0)
-    found = check_on(yard, plans, {new: 2})
+    plans[small.arrive(3)] = plan_of((1100.0, 2), finish_s=2000.0)
+    found = check_on(small, plans, {new: 2})
     assert (found.ok, found.certificate) == (True, None)
 
 
 def test_nothing_is_certified_where_nothing_starts_or_fails() -> None:
-    yard, first, second, new = crowded()
+    small, first, second, new = crowded()
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1))}
-    assert check_on(yard, plans).certificate is None
-    assert check_on(yard, plans | {new: plan_of((50.0, 2))}).certificate is None
+    assert check_on(small, plans).certificate is None
+    assert check_on(small, plans | {new: plan_of((50.0, 2))}).certificate is None
 
 
 # --- plans that passed can be followed --------------------------------------------------------------------------
@@ -214,33 +216,33 @@ def fits(plans: list[Plan], plan: Plan, total: int) -> bool:
     return all(sum(other.share_at(start_s) for other in everyone) <= total for start_s in starts_s)
 
 
-def draft_all(courses: list[tuple[int, list[Leg]]], yard: SmallCluster, reserve_s: float | None) -> dict[JobId, Plan]:
+def draft_all(courses: list[tuple[int, list[Leg]]], small: SmallCluster, reserve_s: float | None) -> dict[JobId, Plan]:
     """As many plans as the devices allow, each promised to a job in the yard."""
     plans: dict[JobId, Plan] = {}
     for index, (start, course) in enumerate(courses):
         plan, work = draft(start, course, reserve_s)
-        if fits(list(plans.values()), plan, yard.cluster.total):
+        if fits(list(plans.values()), plan, small.cluster.total):
             job = build_job(index, work, plan.held_until_s, Overhead(base_s=PAUSE_S))
-            yard.world.arrive(job, 0.0)
+            small.world.arrive(job, 0.0)
             plans[job.id] = plan
     return plans
 
 
-def follow(yard: SmallCluster, plans: Mapping[JobId, Plan], certificate: Certificate | None) -> None:
+def follow(small: SmallCluster, plans: Mapping[JobId, Plan], certificate: Certificate | None) -> None:
     """Carry out the plans to the letter: at each instant its ends, then the decision that the plans imply.
 
     As long as the certificate covers the state, the plans pass another check.
     """
     promises = {job_id: Promise(plan.held_until_s, plan) for job_id, plan in plans.items()}
-    yard.world.apply(Decision(promises=promises), 0.0)
+    small.world.apply(Decision(promises=promises), 0.0)
     changes_s = {segment.start_s for plan in plans.values() for segment in plan.segments}
     for now_s in sorted(changes_s | {plan.held_until_s for plan in plans.values()}):
-        yard.now_s = now_s
+        small.now_s = now_s
         for job_id, plan in plans.items():
             if plan.held_until_s == now_s:
-                assert yard.world.jobs[job_id].progress.finish_s <= now_s + 1e-6
-                yard.finish(job_id)
-        snapshot = yard.world.snapshot()
+                assert small.world.jobs[job_id].progress.finish_s <= now_s + 1e-6
+                small.finish(job_id)
+        snapshot = small.world.snapshot()
         shares = {job_id: plans[job_id].share_at(now_s) for job_id in snapshot.jobs}
         decision = Decision(shares={id_: share for id_, share in shares.items() if share != snapshot.jobs[id_].share})
         placement = arrange(now_s, snapshot, decision)
@@ -249,8 +251,8 @@ def follow(yard: SmallCluster, plans: Mapping[JobId, Plan], certificate: Certifi
         if certificate and certificate.covers(now_s, snapshot, placement.allocations, left):
             event("covered")
             assert check_plans(now_s, snapshot, decision, left).ok
-        yard.world.apply(Decision(allocations=placement.allocations), now_s)
-        check_books(yard)
+        small.world.apply(Decision(allocations=placement.allocations), now_s)
+        check_books(small)
 
 
 @settings(max_examples=200, deadline=None)
@@ -258,19 +260,19 @@ def follow(yard: SmallCluster, plans: Mapping[JobId, Plan], certificate: Certifi
 def test_plans_that_passed_are_kept_when_followed(
     cluster: str, courses: list[tuple[int, list[Leg]]], reserve_s: float | None
 ) -> None:
-    yard = SmallCluster(build_cluster(cluster))
-    plans = draft_all(courses, yard, reserve_s)
+    small = SmallCluster(build_cluster(cluster))
+    plans = draft_all(courses, small, reserve_s)
     assume(len(plans) > 1)
-    found = check_plans(-1.0, yard.world.snapshot(), Decision(), plans)
+    found = check_plans(-1.0, small.world.snapshot(), Decision(), plans)
     event(f"passed: {found.ok}")
     if found.ok:
-        follow(yard, plans, found.certificate)
+        follow(small, plans, found.certificate)
 
 
 @settings(deadline=None)
 @given(st.sampled_from(["2x4:a100", "3x8:a100"]), itineraries)
 def test_with_ample_reserves_every_feasible_plan_passes(cluster: str, courses: list[tuple[int, list[Leg]]]) -> None:
-    yard = SmallCluster(build_cluster(cluster))
-    plans = draft_all(courses, yard, reserve_s=100 * PAUSE_S)
+    small = SmallCluster(build_cluster(cluster))
+    plans = draft_all(courses, small, reserve_s=100 * PAUSE_S)
     promises = {job_id: Promise(1e9, plan) for job_id, plan in plans.items()}
-    assert check_plans(-1.0, yard.world.snapshot(), Decision(promises=promises), plans).ok
+    assert check_plans(-1.0, small.world.snapshot(), Decision(promises=promises), plans).ok

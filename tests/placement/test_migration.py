@@ -26,23 +26,23 @@ def test_costs_add_up() -> None:
     assert MoveCost(1.0, 1, 2, 0.5).plus(MoveCost(2.0, 0, 1, 0.25)) == MoveCost(3.0, 1, 3, 0.75)
 
 
-def count_fewest_moves(yard: SmallCluster, share: int) -> int:
+def count_fewest_moves(small: SmallCluster, share: int) -> int:
     """How few jobs must move so that a share fits, by trying every set of them."""
-    held = {job_id: view for job_id, view in yard.world.jobs.items() if view.share}
+    held = {job_id: view for job_id, view in small.world.jobs.items() if view.share}
     for count in range(len(held) + 1):
-        if any(fits_without(yard, moved, share) for moved in combinations(held, count)):
+        if any(fits_without(small, moved, share) for moved in combinations(held, count)):
             return count
     raise AssertionError("moving everyone always makes room")
 
 
-def fits_without(yard: SmallCluster, moved: tuple[JobId, ...], share: int) -> bool:
+def fits_without(small: SmallCluster, moved: tuple[JobId, ...], share: int) -> bool:
     """Whether a share and these jobs fit around the others; largest first is exact for blocks."""
-    free = list(yard.world.free_masks)
+    free = list(small.world.free_masks)
     for job_id in moved:
-        for node, mask in yard.devices(job_id):
+        for node, mask in small.devices(job_id):
             free[node] |= mask
-    for wanted in sorted([share, *(yard.world.jobs[job_id].share for job_id in moved)], reverse=True):
-        fit = find_fit(topology_of(yard.cluster), free, wanted)
+    for wanted in sorted([share, *(small.world.jobs[job_id].share for job_id in moved)], reverse=True):
+        fit = find_fit(topology_of(small.cluster), free, wanted)
         if fit is None:
             return False
         for node, mask in fit:
@@ -57,19 +57,19 @@ def fits_without(yard: SmallCluster, moved: tuple[JobId, ...], share: int) -> bo
     st.integers(1, 3),
 )
 def test_hardly_more_jobs_move_than_must(cluster: str, jobs: list[tuple[int, bool]], power: int) -> None:
-    yard = SmallCluster(build_cluster(cluster))
+    small = SmallCluster(build_cluster(cluster))
     ending = []
     for index, (size, ends) in enumerate(jobs):
-        if 1 << size <= yard.free():
-            job_id = yard.arrive(index)
-            yard.place({job_id: 1 << size})
+        if 1 << size <= small.free():
+            job_id = small.arrive(index)
+            small.place({job_id: 1 << size})
             if ends:
                 ending.append(job_id)
     for job_id in ending:
-        yard.finish(job_id)
-    if 1 << power > yard.free():
+        small.finish(job_id)
+    if 1 << power > small.free():
         return
-    fewest = count_fewest_moves(yard, 1 << power)
-    moves = len(yard.place({yard.arrive(100): 1 << power}).moved)
+    fewest = count_fewest_moves(small, 1 << power)
+    moves = len(small.place({small.arrive(100): 1 << power}).moved)
     event(f"{moves - fewest} more than the fewest")
     assert fewest <= moves <= fewest + 1

@@ -1,5 +1,5 @@
 """The fixtures of training tests, for those of verification too."""
 
-from tests.verification.conftest import host, laboratory
+from tests.verification.conftest import equality, host
 
-__all__ = ["host", "laboratory"]
+__all__ = ["equality", "host"]

@@ -12,27 +12,27 @@ STEPS_PER_EPOCH = 5
 
 @pytest.mark.parametrize("sizes", [("1", "4"), ("3+1", "1")])
 def test_a_rescale_after_the_last_step_of_an_epoch_takes_place_in_the_next(
-    laboratory: EqualityRuns, sizes: tuple[str, str]
+    equality: EqualityRuns, sizes: tuple[str, str]
 ) -> None:
-    still = laboratory.run_script(EPOCHS, [(0, "1")])
-    changed = laboratory.run_script(EPOCHS, [(0, sizes[0]), (STEPS_PER_EPOCH, sizes[1])])
+    still = equality.run_script(EPOCHS, [(0, "1")])
+    changed = equality.run_script(EPOCHS, [(0, sizes[0]), (STEPS_PER_EPOCH, sizes[1])])
     assert len(still) == 3 * STEPS_PER_EPOCH
     assert find_difference(still, changed) is None
 
 
-def test_a_checkpoint_after_the_last_step_of_an_epoch_resumes_in_the_next(laboratory: EqualityRuns) -> None:
-    still = laboratory.run_script(EPOCHS, [(0, "2")])
-    saved = {"checkpoint_dir": laboratory.new_folder(), "checkpoint_every_steps": STEPS_PER_EPOCH}
-    killed = laboratory.run_script(EPOCHS, [(0, "2")], [STEPS_PER_EPOCH + 2], **saved)
+def test_a_checkpoint_after_the_last_step_of_an_epoch_resumes_in_the_next(equality: EqualityRuns) -> None:
+    still = equality.run_script(EPOCHS, [(0, "2")])
+    saved = {"checkpoint_dir": equality.new_folder(), "checkpoint_every_steps": STEPS_PER_EPOCH}
+    killed = equality.run_script(EPOCHS, [(0, "2")], [STEPS_PER_EPOCH + 2], **saved)
     assert find_difference(still, killed) is None
 
 
-def test_a_checkpoint_that_cannot_be_written_is_said_and_training_goes_on(laboratory: EqualityRuns) -> None:
-    saved = laboratory.new_folder() / "saved"
+def test_a_checkpoint_that_cannot_be_written_is_said_and_training_goes_on(equality: EqualityRuns) -> None:
+    saved = equality.new_folder() / "saved"
     asked = {"model": "cnn"}
-    folder = laboratory.new_folder()
+    folder = equality.new_folder()
     options = {"trace_dir": folder / "trace", "checkpoint_dir": saved, "checkpoint_every_steps": 2, "max_steps": 10}
-    with ScriptedRun(laboratory.job(asked, hold_at="1,7", **options), laboratory.host, (4,)) as run:
+    with ScriptedRun(equality.job(asked, hold_at="1,7", **options), equality.host, (4,)) as run:
         run.wait_for_hold()
         for path in saved.iterdir():
             path.rmdir()
@@ -47,5 +47,5 @@ def test_a_checkpoint_that_cannot_be_written_is_said_and_training_goes_on(labora
         failing = [event for event in run.events if event["event"] == "checkpoint_failing"]
     assert failing
     assert "could not be written" in failing[0]["reason"]
-    assert find_difference(laboratory.reference(asked), read_records(folder / "trace")) is None
+    assert find_difference(equality.reference(asked), read_records(folder / "trace")) is None
     assert list(saved.glob("step-*"))

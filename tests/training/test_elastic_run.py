@@ -12,21 +12,21 @@ CNN: dict[str, Any] = {"model": "cnn", "evaluate": True, "clip": 1.0}
 
 
 @pytest.mark.parametrize("size", ["1", "2", "4", "2+1+1", "3+1", "1+2+1"])
-def test_placements_have_the_bits_of_ddp(laboratory: EqualityRuns, size: str) -> None:
-    laboratory.compare(CNN, (0, size))
+def test_placements_have_the_bits_of_ddp(equality: EqualityRuns, size: str) -> None:
+    equality.compare(CNN, (0, size))
 
 
-def test_rescale_in_place_keeps_the_bits(laboratory: EqualityRuns) -> None:
-    laboratory.compare(CNN, (0, "4"), (2, "1"), (4, "3"), (9, "2"))
+def test_rescale_in_place_keeps_the_bits(equality: EqualityRuns) -> None:
+    equality.compare(CNN, (0, "4"), (2, "1"), (4, "3"), (9, "2"))
 
 
-def test_killed_processes_resume_from_the_checkpoint_with_the_same_bits(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
-    laboratory.compare(CNN, (0, "2"), kills=(4, 9), checkpoint_dir=folder, checkpoint_every_steps=3)
+def test_killed_processes_resume_from_the_checkpoint_with_the_same_bits(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
+    equality.compare(CNN, (0, "2"), kills=(4, 9), checkpoint_dir=folder, checkpoint_every_steps=3)
 
 
-def test_kill_before_the_first_checkpoint_starts_again(laboratory: EqualityRuns) -> None:
-    laboratory.compare(CNN, (0, "2+1+1"), kills=(2,), checkpoint_dir=laboratory.new_folder())
+def test_kill_before_the_first_checkpoint_starts_again(equality: EqualityRuns) -> None:
+    equality.compare(CNN, (0, "2+1+1"), kills=(2,), checkpoint_dir=equality.new_folder())
 
 
 # The first steps overflow and are skipped; then the scale changes every other step.
@@ -57,50 +57,50 @@ HABITS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("habit", HABITS)
-def test_habits_have_the_bits_of_ddp(laboratory: EqualityRuns, habit: str) -> None:
-    laboratory.compare(HABITS[habit], (0, "1"), (3, "2"), steps=6)
+def test_habits_have_the_bits_of_ddp(equality: EqualityRuns, habit: str) -> None:
+    equality.compare(HABITS[habit], (0, "1"), (3, "2"), steps=6)
 
 
-def test_a_gradient_scaler_survives_kills(laboratory: EqualityRuns) -> None:
+def test_a_gradient_scaler_survives_kills(equality: EqualityRuns) -> None:
     asked = {"model": "cnn", "scaler": OVERFLOWING}
-    laboratory.compare(asked, (0, "2"), kills=(4, 8), checkpoint_dir=laboratory.new_folder(), checkpoint_every_steps=3)
+    equality.compare(asked, (0, "2"), kills=(4, 8), checkpoint_dir=equality.new_folder(), checkpoint_every_steps=3)
 
 
-def test_two_optimizers_have_the_bits_of_ddp(laboratory: EqualityRuns) -> None:
-    stock = laboratory.run_script(SCRIPTS / "pair.py", [(0, "4")], mode="reference")
-    saved = {"checkpoint_dir": laboratory.new_folder(), "checkpoint_every_steps": 3}
-    ours = laboratory.run_script(SCRIPTS / "pair.py", [(0, "1"), (3, "3")], [7], **saved)
+def test_two_optimizers_have_the_bits_of_ddp(equality: EqualityRuns) -> None:
+    stock = equality.run_script(SCRIPTS / "pair.py", [(0, "4")], mode="reference")
+    saved = {"checkpoint_dir": equality.new_folder(), "checkpoint_every_steps": 3}
+    ours = equality.run_script(SCRIPTS / "pair.py", [(0, "1"), (3, "3")], [7], **saved)
     assert len(stock) == 10
     assert find_difference(stock, ours) is None
 
 
-def test_an_iterable_dataset_gives_the_same_bits_under_rescales_and_kills(laboratory: EqualityRuns) -> None:
-    still = laboratory.run_script(SCRIPTS / "stream.py", [(0, "1")])
-    saved = {"checkpoint_dir": laboratory.new_folder(), "checkpoint_every_steps": 3}
-    changed = laboratory.run_script(SCRIPTS / "stream.py", [(0, "3+1"), (3, "4"), (6, "2")], [8], **saved)
+def test_an_iterable_dataset_gives_the_same_bits_under_rescales_and_kills(equality: EqualityRuns) -> None:
+    still = equality.run_script(SCRIPTS / "stream.py", [(0, "1")])
+    saved = {"checkpoint_dir": equality.new_folder(), "checkpoint_every_steps": 3}
+    changed = equality.run_script(SCRIPTS / "stream.py", [(0, "3+1"), (3, "4"), (6, "2")], [8], **saved)
     assert len(still) == 10
     assert find_difference(still, changed) is None
 
 
-def test_the_users_own_state_survives_a_kill(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
-    laboratory.run(CNN, [(0, "1")], kills=(4,), checkpoint_dir=folder, checkpoint_every_steps=3)
+def test_the_users_own_state_survives_a_kill(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
+    equality.run(CNN, [(0, "1")], kills=(4,), checkpoint_dir=folder, checkpoint_every_steps=3)
     assert read_state(max(folder.glob("step-*")))["user"] == {"seen": 10 * 4}
 
 
-def test_data_loader_workers_do_not_matter(laboratory: EqualityRuns) -> None:
+def test_data_loader_workers_do_not_matter(equality: EqualityRuns) -> None:
     asked = {"model": "cnn", "data": "noisy"}
     pooled = asked | {"prepare": {"num_workers": 2}}
-    records, _ = laboratory.run(pooled, [(0, "2"), (4, "1")], steps=6)
-    assert records == laboratory.reference(asked, 6)
+    records, _ = equality.run(pooled, [(0, "2"), (4, "1")], steps=6)
+    assert records == equality.reference(asked, 6)
 
 
 @pytest.mark.slow
-def test_several_large_buckets_have_the_bits_of_ddp(laboratory: EqualityRuns) -> None:
-    laboratory.compare({"model": "huge", "optimizer": "adam"}, (0, "1"), (2, "2+1+1"), (3, "4"), steps=5)
+def test_several_large_buckets_have_the_bits_of_ddp(equality: EqualityRuns) -> None:
+    equality.compare({"model": "huge", "optimizer": "adam"}, (0, "1"), (2, "2+1+1"), (3, "4"), steps=5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [str(count) for count in range(1, 9)])
-def test_eight_workers_have_the_bits_of_ddp(laboratory: EqualityRuns, size: str) -> None:
-    laboratory.compare(CNN | {"workers": 8, "samples": 400}, (0, size))
+def test_eight_workers_have_the_bits_of_ddp(equality: EqualityRuns, size: str) -> None:
+    equality.compare(CNN | {"workers": 8, "samples": 400}, (0, size))

@@ -23,14 +23,14 @@ CHANGES = (3, 6)
 
 
 def run_mapped(
-    laboratory: EqualityRuns, level: str, devices: tuple[dict[str, str], ...]
+    equality: EqualityRuns, level: str, devices: tuple[dict[str, str], ...]
 ) -> tuple[Records, list[int | None]]:
     """The records of a run through all mappings on two devices, and the ends of the processes it had."""
-    folder = laboratory.new_folder()
+    folder = equality.new_folder()
     held = ",".join(map(str, CHANGES))
-    job = laboratory.job(CNN, trace_dir=folder, max_steps=9, level=level, hold_at=held)
+    job = equality.job(CNN, trace_dir=folder, max_steps=9, level=level, hold_at=held)
     typed = replace(job, devices=dict(zip(name_slots(2), devices, strict=False)))
-    with ScriptedRun(typed, laboratory.host, MAPPINGS[0]) as run:
+    with ScriptedRun(typed, equality.host, MAPPINGS[0]) as run:
         for before, after in pairwise(MAPPINGS):
             assert run.wait_for_hold() in CHANGES
             assert run.counts == before
@@ -42,19 +42,19 @@ def run_mapped(
         return read_records(folder), run.codes
 
 
-def test_single_workers_migrate_between_live_processes_with_the_bits_of_ddp(laboratory: EqualityRuns) -> None:
-    records, processes = run_mapped(laboratory, "D1", ())
+def test_single_workers_migrate_between_live_processes_with_the_bits_of_ddp(equality: EqualityRuns) -> None:
+    records, processes = run_mapped(equality, "D1", ())
     assert len(processes) == 2, "no process is started or restarted for a migration"
-    assert find_difference(laboratory.reference(CNN, 9), records) is None
+    assert find_difference(equality.reference(CNN, 9), records) is None
 
 
-def test_d2_on_two_device_types_has_the_bits_of_ddp_at_d2(laboratory: EqualityRuns) -> None:
-    reference, _ = laboratory.run(CNN, [(0, "4")], steps=9, mode="reference", level="D2")
-    records, processes = run_mapped(laboratory, "D2", (FAST, OLDEST))
+def test_d2_on_two_device_types_has_the_bits_of_ddp_at_d2(equality: EqualityRuns) -> None:
+    reference, _ = equality.run(CNN, [(0, "4")], steps=9, mode="reference", level="D2")
+    records, processes = run_mapped(equality, "D2", (FAST, OLDEST))
     assert len(processes) == 2
     assert find_difference(reference, records) is None
 
 
-def test_d1_on_two_device_types_does_not(laboratory: EqualityRuns) -> None:
-    records, _ = run_mapped(laboratory, "D1", (FAST, SLOW))
-    assert find_difference(laboratory.reference(CNN, 9), records) is not None
+def test_d1_on_two_device_types_does_not(equality: EqualityRuns) -> None:
+    records, _ = run_mapped(equality, "D1", (FAST, SLOW))
+    assert find_difference(equality.reference(CNN, 9), records) is not None

@@ -1,4 +1,4 @@
-"""One host with a warm fork server and one laboratory for all tests of a session."""
+"""One host with a warm fork server and one runner of compared scripts for all tests of a session."""
 
 from collections.abc import Iterator
 
@@ -16,6 +16,6 @@ def host() -> Iterator[Host]:
 
 
 @pytest.fixture(scope="session")
-def laboratory(tmp_path_factory: pytest.TempPathFactory, host: Host) -> EqualityRuns:
-    """A laboratory for all tests of a session."""
-    return EqualityRuns(tmp_path_factory.mktemp("laboratory"), host)
+def equality(tmp_path_factory: pytest.TempPathFactory, host: Host) -> EqualityRuns:
+    """The runs that are compared with stock DDP, for all tests of a session."""
+    return EqualityRuns(tmp_path_factory.mktemp("equality"), host)

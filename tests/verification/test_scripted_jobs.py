@@ -23,11 +23,11 @@ EPOCHS = SCRIPTS / "epochs.py"
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_sigterm_saves_and_ends_and_the_next_run_goes_on(laboratory: EqualityRuns, rank: int) -> None:
-    folder = laboratory.new_folder()
+def test_sigterm_saves_and_ends_and_the_next_run_goes_on(equality: EqualityRuns, rank: int) -> None:
+    folder = equality.new_folder()
     options = {"trace_dir": folder / "trace", "checkpoint_dir": folder / "saved", "max_steps": 10}
-    job = laboratory.job(ASKED, hold_at="3,5", **options)
-    with ScriptedRun(job, laboratory.host, (2, 2), replace(UNHURRIED, settle_s=60.0)) as run:
+    job = equality.job(ASKED, hold_at="3,5", **options)
+    with ScriptedRun(job, equality.host, (2, 2), replace(UNHURRIED, settle_s=60.0)) as run:
         run.wait_for_hold()
         run.kill(rank, signal.SIGTERM)
         run.go()
@@ -37,29 +37,29 @@ def test_sigterm_saves_and_ends_and_the_next_run_goes_on(laboratory: EqualityRun
         run.wait_for(lambda: len(run.codes) == 2)
         assert set(run.codes) == {143}
         stopped = run.progress.step
-    with ScriptedRun(laboratory.job(ASKED, **options), laboratory.host, (3, 1)) as run:
+    with ScriptedRun(equality.job(ASKED, **options), equality.host, (3, 1)) as run:
         run.wait()
         assert [event["step"] for event in run.events if event["event"] == "resumed"] == [stopped]
-    assert find_difference(laboratory.reference(ASKED), read_records(folder / "trace")) is None
+    assert find_difference(equality.reference(ASKED), read_records(folder / "trace")) is None
 
 
-def test_a_damaged_checkpoint_costs_steps_but_no_bits(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
+def test_a_damaged_checkpoint_costs_steps_but_no_bits(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
     options: dict[str, Any] = {"checkpoint_dir": folder / "saved", "checkpoint_every_steps": 2, "checkpoint_keep": 3}
-    laboratory.run(ASKED, [(0, "1")], steps=6, **options)
+    equality.run(ASKED, [(0, "1")], steps=6, **options)
     newest = max((folder / "saved").glob("step-*"))
     (newest / REST).write_bytes((newest / REST).read_bytes()[:-1])
-    records, run = laboratory.run(ASKED, [(0, "2")], steps=10, **options)
+    records, run = equality.run(ASKED, [(0, "2")], steps=10, **options)
     resumed = next(event for event in run.events if event["event"] == "resumed")
     assert resumed["step"] < 6
     assert newest.name in resumed["passed_over"][0]
-    reference = laboratory.reference(ASKED)
+    reference = equality.reference(ASKED)
     assert find_difference({step: reference[step] for step in range(resumed["step"] + 1, 11)}, records) is None
 
 
-def test_a_checkpoint_is_told_of_when_it_is_on_disk(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
-    _, run = laboratory.run(
+def test_a_checkpoint_is_told_of_when_it_is_on_disk(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
+    _, run = equality.run(
         ASKED, [(0, "2"), (5, "4")], steps=8, checkpoint_dir=folder, checkpoint_every_steps=3, checkpoint_keep=9
     )
     told = [event["step"] for event in run.events if event["event"] == "checkpointed"]
@@ -67,45 +67,45 @@ def test_a_checkpoint_is_told_of_when_it_is_on_disk(laboratory: EqualityRuns) ->
     assert told[-1] == 8
 
 
-def test_a_script_can_ask_for_a_checkpoint(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
+def test_a_script_can_ask_for_a_checkpoint(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
     asked = ASKED | {"save_in_step": 3}
-    _, run = laboratory.run(asked, [(0, "2")], steps=6, checkpoint_dir=folder, checkpoint_keep=9)
+    _, run = equality.run(asked, [(0, "2")], steps=6, checkpoint_dir=folder, checkpoint_keep=9)
     assert [event["step"] for event in run.events if event["event"] == "checkpointed"] == [4, 6]
 
 
-def test_checkpoints_of_another_run_are_refused(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
-    laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
+def test_checkpoints_of_another_run_are_refused(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
+    equality.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
     with pytest.raises(TrainingError, match="logical_workers 4, this run has 3"):
-        laboratory.run(ASKED | {"workers": 3}, [(0, "2")], steps=4, checkpoint_dir=folder)
+        equality.run(ASKED | {"workers": 3}, [(0, "2")], steps=4, checkpoint_dir=folder)
 
 
-def test_checkpoints_of_other_code_are_refused_unless_that_is_allowed(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
+def test_checkpoints_of_other_code_are_refused_unless_that_is_allowed(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
     script = folder / "train.py"
     script.write_text(WORKLOAD.read_text())
     job = ScriptedJob(script, settings=Settings(checkpoint_dir=folder / "saved", max_steps=2))
-    follow(job, [(0, (4,))], host=laboratory.host)
+    follow(job, [(0, (4,))], host=equality.host)
     script.write_text(WORKLOAD.read_text() + "# changed\n")
     job = replace(job, settings=replace(job.settings, max_steps=4))
     with pytest.raises(TrainingError, match=r"written by other code \([0-9a-f]{12}\) .* --allow-code-change"):
-        follow(job, [(0, (4,))], host=laboratory.host)
+        follow(job, [(0, (4,))], host=equality.host)
     job = replace(job, settings=replace(job.settings, allow_code_change=True))
-    run = follow(job, [(0, (4,))], host=laboratory.host)
+    run = follow(job, [(0, (4,))], host=equality.host)
     assert [event["step"] for event in run.events if event["event"] == "resumed"] == [2]
     build = "    optimizer = build_optimizer("
     script.write_text(WORKLOAD.read_text().replace(build, f"    model[0].bias.requires_grad_(False)\n{build}"))
     with pytest.raises(TrainingError, match="this run has 7 trained parameters, the saved one 8"):
-        follow(job, [(0, (4,))], host=laboratory.host)
+        follow(job, [(0, (4,))], host=equality.host)
 
 
-def test_a_checkpoint_of_another_torch_is_taken_with_a_warning(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
-    laboratory.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
+def test_a_checkpoint_of_another_torch_is_taken_with_a_warning(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
+    equality.run(ASKED, [(0, "1")], steps=2, checkpoint_dir=folder)
     manifest = folder / "step-000000002" / MANIFEST
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"torch": "2.12.0"}))
-    _, run = laboratory.run(ASKED, [(0, "2")], steps=4, checkpoint_dir=folder)
+    _, run = equality.run(ASKED, [(0, "2")], steps=4, checkpoint_dir=folder)
     (warned,) = [event["text"] for event in run.events if event["event"] == "warned"]
     assert "that torch 2.12.0 wrote" in warned
 
@@ -122,63 +122,63 @@ def test_a_checkpoint_of_another_torch_is_taken_with_a_warning(laboratory: Equal
     ],
 )
 def test_what_cannot_work_ends_with_a_sentence(
-    laboratory: EqualityRuns, asked: dict[str, object], settings: dict[str, object], reason: str
+    equality: EqualityRuns, asked: dict[str, object], settings: dict[str, object], reason: str
 ) -> None:
     with (
-        ScriptedRun(laboratory.job(asked, **settings), laboratory.host, (4,)) as run,
+        ScriptedRun(equality.job(asked, **settings), equality.host, (4,)) as run,
         pytest.raises(TrainingError, match=reason),
     ):
         run.wait()
     assert run.codes == [InputError.exit_code], "starting again could not help"
 
 
-def test_torchrun_shares_the_logical_workers(laboratory: EqualityRuns) -> None:
-    trace = laboratory.new_folder()
+def test_torchrun_shares_the_logical_workers(equality: EqualityRuns) -> None:
+    trace = equality.new_folder()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
     settings = {"SPRINGTIDE_TRACE_DIR": str(trace), "SPRINGTIDE_MAX_STEPS": "10", "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **settings}
     done = subprocess.run([*command, str(WORKLOAD), json.dumps(ASKED)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert find_difference(laboratory.reference(ASKED), read_records(trace)) is None
+    assert find_difference(equality.reference(ASKED), read_records(trace)) is None
 
 
-def test_alone_the_script_is_a_plain_script(laboratory: EqualityRuns) -> None:
-    trace = laboratory.new_folder()
+def test_alone_the_script_is_a_plain_script(equality: EqualityRuns) -> None:
+    trace = equality.new_folder()
     settings = {"SPRINGTIDE_TRACE_DIR": str(trace), "SPRINGTIDE_MAX_STEPS": "10"}
     command = [sys.executable, str(WORKLOAD), json.dumps(ASKED | {"done": "trained"})]
     done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "trained"
     assert done.stdout.startswith("step 1  loss ")
-    assert find_difference(laboratory.reference(ASKED), read_records(trace)) is None
+    assert find_difference(equality.reference(ASKED), read_records(trace)) is None
 
 
-def test_a_forked_script_ends_as_one_by_hand_does(laboratory: EqualityRuns) -> None:
-    folder = laboratory.new_folder()
+def test_a_forked_script_ends_as_one_by_hand_does(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
     script = folder / "train.py"
     late = "threading.Thread(target=lambda: (time.sleep(0.5), open('thread', 'w').close())).start()"
     end = "atexit.register(lambda: open('end', 'w').close())"
     script.write_text(f"import atexit, threading, time\n{end}\n{EPOCHS.read_text()}\n{late}\n")
-    follow(ScriptedJob(script, (), folder), [(0, (3, 1))], host=laboratory.host)
+    follow(ScriptedJob(script, (), folder), [(0, (3, 1))], host=equality.host)
     assert {"thread", "end"} <= {path.name for path in folder.iterdir()}
 
 
-def test_the_fork_server_does_not_wake_cuda(laboratory: EqualityRuns, tmp_path: Path) -> None:
+def test_the_fork_server_does_not_wake_cuda(equality: EqualityRuns, tmp_path: Path) -> None:
     script = tmp_path / "awake.py"
     script.write_text(
         "import springtide.training.determinism.cuda as d, threading\nprint(d.is_awake(), threading.active_count())"
     )
-    with ScriptedRun(ScriptedJob(script, (), tmp_path), laboratory.host, (1,)) as run:
+    with ScriptedRun(ScriptedJob(script, (), tmp_path), equality.host, (1,)) as run:
         with pytest.raises(TrainingError, match=r"did not call springtide\.init before it ended"):
             run.wait()
         assert run.logs.path_of(0).read_text() == "False 1\n"
 
 
-def test_ending_early_without_saying_so_is_a_failure(laboratory: EqualityRuns, tmp_path: Path) -> None:
+def test_ending_early_without_saying_so_is_a_failure(equality: EqualityRuns, tmp_path: Path) -> None:
     script = tmp_path / "quitter.py"
     script.write_text("import springtide, sys\nspringtide.init(logical_workers=2)\nsys.exit(0)\n")
     with (
-        ScriptedRun(ScriptedJob(script, (), tmp_path), laboratory.host, (2,)) as run,
+        ScriptedRun(ScriptedJob(script, (), tmp_path), equality.host, (2,)) as run,
         pytest.raises(TrainingError, match=r"ended with code 0 after step 0.*run\.stop"),
     ):
         run.wait()

@@ -11,7 +11,7 @@ BOOTED_S = 5000.0
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> HandClockServer:
+def hand_server(tmp_path: Path) -> HandClockServer:
     made = HandClockServer(tmp_path)
     made.source.steady = BOOTED_S
     made.restart()
@@ -19,31 +19,35 @@ def stage(tmp_path: Path) -> HandClockServer:
 
 
 @pytest.mark.parametrize("jump_s", [-3600.0, 0.0, 3600.0])
-def test_a_wall_clock_that_was_set_makes_no_event_old(stage: HandClockServer, jump_s: float) -> None:
-    job = stage.submit()
-    clock = stage.reconciler.context.clock
-    finished = Finished(job=job.id, generation=1, step=1, at_s=stage.source.wall, steady_s=stage.source.steady)
-    stage.source.wall += jump_s
-    stage.source.pass_s(2.0)
-    stage.reconciler.read_clock()
-    assert stage.reconciler.event_handler.find_moment(finished) == clock.now_s()
+def test_a_wall_clock_that_was_set_makes_no_event_old(hand_server: HandClockServer, jump_s: float) -> None:
+    job = hand_server.submit()
+    clock = hand_server.reconciler.context.clock
+    finished = Finished(
+        job=job.id, generation=1, step=1, at_s=hand_server.source.wall, steady_s=hand_server.source.steady
+    )
+    hand_server.source.wall += jump_s
+    hand_server.source.pass_s(2.0)
+    hand_server.reconciler.read_clock()
+    assert hand_server.reconciler.event_handler.find_moment(finished) == clock.now_s()
 
 
 @pytest.mark.parametrize("steady_s", [BOOTED_S, BOOTED_S + 1e6, None], ids=["same boot", "earlier boot", "no counter"])
-def test_an_event_that_waited_counts_from_when_it_happened(stage: HandClockServer, steady_s: float | None) -> None:
-    job = stage.submit()
-    happened_s = stage.reconciler.context.clock.now_s()
-    finished = Finished(job=job.id, generation=1, step=1, at_s=stage.source.wall, steady_s=steady_s)
-    stage.source.pass_s(60.0)
-    stage.reconciler.read_clock()
-    assert stage.reconciler.event_handler.find_moment(finished) == pytest.approx(happened_s)
+def test_an_event_that_waited_counts_from_when_it_happened(
+    hand_server: HandClockServer, steady_s: float | None
+) -> None:
+    job = hand_server.submit()
+    happened_s = hand_server.reconciler.context.clock.now_s()
+    finished = Finished(job=job.id, generation=1, step=1, at_s=hand_server.source.wall, steady_s=steady_s)
+    hand_server.source.pass_s(60.0)
+    hand_server.reconciler.read_clock()
+    assert hand_server.reconciler.event_handler.find_moment(finished) == pytest.approx(happened_s)
 
 
-def test_a_jump_between_two_reports_teaches_no_speed(stage: HandClockServer) -> None:
-    job = stage.submit()
-    stage.pass_s(10.0)
-    staging = stage.reconciler.context.staging
-    handler = stage.reconciler.event_handler
+def test_a_jump_between_two_reports_teaches_no_speed(hand_server: HandClockServer) -> None:
+    job = hand_server.submit()
+    hand_server.pass_s(10.0)
+    staging = hand_server.reconciler.context.staging
+    handler = hand_server.reconciler.event_handler
     record = staging.jobs[job.id]
     for number, wall_s in enumerate((0.0, 3600.0 + 4.0)):
         step = record.step + 1 + 40 * number

@@ -41,84 +41,84 @@ def faults() -> Iterator[None]:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> HandClockServer:
+def hand_server(tmp_path: Path) -> HandClockServer:
     return HandClockServer(tmp_path, scripts=SCRIPTS, options=ServerOptions(policy=f"{__name__}:faulty"))
 
 
 @pytest.mark.parametrize("fault", ["raises", "refused"])
-def test_a_newcomer_waits_and_is_answered_soon(stage: HandClockServer, fault: str) -> None:
-    running = stage.submit(run="python train.py long").id
-    stage.pass_s(5)
-    before, jobs = stage.job(running).devices, dict(stage.reconciler.context.world.jobs)
+def test_a_newcomer_waits_and_is_answered_soon(hand_server: HandClockServer, fault: str) -> None:
+    running = hand_server.submit(run="python train.py long").id
+    hand_server.pass_s(5)
+    before, jobs = hand_server.job(running).devices, dict(hand_server.reconciler.context.world.jobs)
     FAULTS.append(fault)
-    record = stage.submit(run="python train.py long")
+    record = hand_server.submit(run="python train.py long")
     assert (record.state, record.reason, record.answered_s) == (JobState.WAITLISTED, "policy_failed", None)
     assert "nothing was decided, and it is asked again" in record.sentence
-    assert stage.job(running).devices == before
-    assert {job: stage.reconciler.context.world.jobs[job].devices for job in jobs} == {
+    assert hand_server.job(running).devices == before
+    assert {job: hand_server.reconciler.context.world.jobs[job].devices for job in jobs} == {
         job: view.devices for job, view in jobs.items()
     }
-    check_consistency(stage)
-    stage.pass_s(2 * RETRY_S)
-    assert stage.job(record.id).state in (JobState.ADMITTED, JobState.RUNNING)
-    stage.pass_s(100)
-    assert [stage.job(job).state for job in (running, record.id)] == [JobState.SUCCEEDED, JobState.SUCCEEDED]
+    check_consistency(hand_server)
+    hand_server.pass_s(2 * RETRY_S)
+    assert hand_server.job(record.id).state in (JobState.ADMITTED, JobState.RUNNING)
+    hand_server.pass_s(100)
+    assert [hand_server.job(job).state for job in (running, record.id)] == [JobState.SUCCEEDED, JobState.SUCCEEDED]
 
 
 def test_it_is_told_in_why_an_event_the_log_and_a_metric(
-    stage: HandClockServer, caplog: pytest.LogCaptureFixture
+    hand_server: HandClockServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     FAULTS.extend(["raises"] * 3)
-    record = stage.submit(run="python train.py long")
-    stage.pass_s(0.5)
-    told = explain(stage.job(record.id), [], stage.store.events(record.id), [], stage.source.wall)
+    record = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(0.5)
+    told = explain(hand_server.job(record.id), [], hand_server.store.events(record.id), [], hand_server.source.wall)
     assert told.reason == "policy_failed" and "ZeroDivisionError: no devices at all" in told.sentence
-    kinds = [event.kind for event in stage.store.events(None)]
-    assert kinds.count("policy_failed") == stage.store.fact(FAILURES) == 1
+    kinds = [event.kind for event in hand_server.store.events(None)]
+    assert kinds.count("policy_failed") == hand_server.store.fact(FAILURES) == 1
     assert "ZeroDivisionError" in caplog.text
-    page = write_metrics(stage.store, stage.reconciler.context.inventory, stage.source.wall)
+    page = write_metrics(hand_server.store, hand_server.reconciler.context.inventory, hand_server.source.wall)
     assert "springtide_policy_failures_total 1.0" in page
-    stage.pass_s(30)
-    assert stage.store.fact(FAILURES) == 3
-    assert stage.event_kinds(record.id).count("waitlisted") == 1, "it is told once"
+    hand_server.pass_s(30)
+    assert hand_server.store.fact(FAILURES) == 3
+    assert hand_server.event_kinds(record.id).count("waitlisted") == 1, "it is told once"
 
 
-def test_a_change_asks_again_at_once(stage: HandClockServer) -> None:
+def test_a_change_asks_again_at_once(hand_server: HandClockServer) -> None:
     FAULTS.append("raises")
-    first = stage.submit(run="python train.py long")
-    second = stage.submit(run="python train.py long")
-    assert [stage.job(one.id).state for one in (first, second)] == [JobState.ADMITTED, JobState.ADMITTED]
+    first = hand_server.submit(run="python train.py long")
+    second = hand_server.submit(run="python train.py long")
+    assert [hand_server.job(one.id).state for one in (first, second)] == [JobState.ADMITTED, JobState.ADMITTED]
 
 
-def test_a_server_that_starts_anew_asks_again(stage: HandClockServer) -> None:
+def test_a_server_that_starts_anew_asks_again(hand_server: HandClockServer) -> None:
     FAULTS.append("raises")
-    record = stage.submit(run="python train.py long")
-    stage.restart()
-    stage.reconciler.step()
-    assert stage.job(record.id).state is JobState.ADMITTED
+    record = hand_server.submit(run="python train.py long")
+    hand_server.restart()
+    hand_server.reconciler.step()
+    assert hand_server.job(record.id).state is JobState.ADMITTED
 
 
 def test_a_drain_goes_on_when_the_policy_fails(tmp_path: Path) -> None:
     options = ServerOptions(policy=f"{__name__}:faulty")
-    stage = HandClockServer(tmp_path, devices=4, nodes=2, scripts=SCRIPTS, options=options)
-    job = stage.submit(run="python train.py long", deadline="10m").id
-    stage.pass_s(10)
-    assert stage.job(job).promised
+    hand_server = HandClockServer(tmp_path, devices=4, nodes=2, scripts=SCRIPTS, options=options)
+    job = hand_server.submit(run="python train.py long", deadline="10m").id
+    hand_server.pass_s(10)
+    assert hand_server.job(job).promised
     FAULTS.extend(["raises"] * 2)
-    future = stage.reconciler.call(lambda: stage.operations.drain("node-1", 5.0))
-    stage.pass_s(10)
+    future = hand_server.reconciler.call(lambda: hand_server.operations.drain("node-1", 5.0))
+    hand_server.pass_s(10)
     future.result(timeout=0)
-    assert not {"cpu:2", "cpu:3"} & {name for one in stage.executor.running() for name in one.devices}
-    stage.pass_s(120)
-    assert (stage.job(job).state, stage.job(job).missed) == (JobState.SUCCEEDED, "")
+    assert not {"cpu:2", "cpu:3"} & {name for one in hand_server.executor.running() for name in one.devices}
+    hand_server.pass_s(120)
+    assert (hand_server.job(job).state, hand_server.job(job).missed) == (JobState.SUCCEEDED, "")
 
 
-def test_a_plan_says_that_the_policy_fails(stage: HandClockServer) -> None:
-    stage.submit(run="python train.py long", deadline="10m")
-    stage.pass_s(100)
+def test_a_plan_says_that_the_policy_fails(hand_server: HandClockServer) -> None:
+    hand_server.submit(run="python train.py long", deadline="10m")
+    hand_server.pass_s(100)
     FAULTS.append("raises")
     job = check_job({"run": "python train.py long", "deadline": "10m"}, "test")
-    told = stage.operations.plan(Submission(job, stage.code(), "ann"))
+    told = hand_server.operations.plan(Submission(job, hand_server.code(), "ann"))
     assert (told.state, told.reason, told.promised) == ("waitlisted", "policy_failed", False)
 
 

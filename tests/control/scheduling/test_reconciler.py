@@ -19,30 +19,30 @@ FAST = {"long": FakeJob(total_steps=400, speeds={1: 10.0, 2: 18.0}), "short": Fa
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> HandClockServer:
+def hand_server(tmp_path: Path) -> HandClockServer:
     return HandClockServer(tmp_path, scripts=FAST)
 
 
-def run_known(stage: HandClockServer, script: str = "short") -> None:
+def run_known(hand_server: HandClockServer, script: str = "short") -> None:
     """Let one job run to its end, so that its speed is known afterwards."""
-    record = stage.submit(run=f"python train.py {script}", deadline="10m")
-    stage.pass_s(60)
-    assert stage.job(record.id).state is JobState.SUCCEEDED
+    record = hand_server.submit(run=f"python train.py {script}", deadline="10m")
+    hand_server.pass_s(60)
+    assert hand_server.job(record.id).state is JobState.SUCCEEDED
 
 
-def test_an_unknown_job_is_probed_then_promised_then_kept(stage: HandClockServer) -> None:
-    record = stage.submit(run="python train.py short", deadline="5m")
+def test_an_unknown_job_is_probed_then_promised_then_kept(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run="python train.py short", deadline="5m")
     assert (record.state, record.reason) == (JobState.PROBING, "unknown_speed")
-    stage.pass_s(5)
-    record = stage.job(record.id)
+    hand_server.pass_s(5)
+    record = hand_server.job(record.id)
     assert (record.state, record.promised, record.reason) == (JobState.RUNNING, True, "promised")
     assert "25 % more time" in record.sentence
-    stage.pass_s(30)
-    record = stage.job(record.id)
+    hand_server.pass_s(30)
+    record = hand_server.job(record.id)
     assert (record.state, record.step, record.missed) == (JobState.SUCCEEDED, 100, "")
     assert record.finished_s is not None and record.deadline_s is not None
     assert record.finished_s < record.deadline_s
-    assert stage.event_kinds(record.id) == [
+    assert hand_server.event_kinds(record.id) == [
         "submitted",
         "probing",
         "probed",
@@ -51,145 +51,150 @@ def test_an_unknown_job_is_probed_then_promised_then_kept(stage: HandClockServer
         "started",
         "succeeded",
     ]
-    assert stage.executor.running() == ()
+    assert hand_server.executor.running() == ()
 
 
-def test_a_known_job_is_answered_at_once_also_with_other_total_steps(stage: HandClockServer) -> None:
-    run_known(stage)
-    record = stage.submit(run="python train.py short", deadline="5m", steps=50)
+def test_a_known_job_is_answered_at_once_also_with_other_total_steps(hand_server: HandClockServer) -> None:
+    run_known(hand_server)
+    record = hand_server.submit(run="python train.py short", deadline="5m", steps=50)
     assert (record.state, record.total_steps) == (JobState.ADMITTED, 50)
-    assert stage.submit(run="python train.py other", deadline="5m").reason in ("unknown_speed", "no_device_for_probe")
+    assert hand_server.submit(run="python train.py other", deadline="5m").reason in (
+        "unknown_speed",
+        "no_device_for_probe",
+    )
 
 
-def test_a_best_effort_job_is_admitted_without_a_probe_or_a_promise(stage: HandClockServer) -> None:
-    record = stage.submit(run="python train.py short")
+def test_a_best_effort_job_is_admitted_without_a_probe_or_a_promise(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run="python train.py short")
     assert (record.state, record.promised, record.deadline_s) == (JobState.ADMITTED, False, None)
-    stage.pass_s(30)
-    assert stage.job(record.id).state is JobState.SUCCEEDED
+    hand_server.pass_s(30)
+    assert hand_server.job(record.id).state is JobState.SUCCEEDED
 
 
-def test_an_impossible_deadline_is_declined_with_offers_and_the_first_can_be_taken(stage: HandClockServer) -> None:
-    run_known(stage)
-    record = stage.submit(run="python train.py short", deadline="2s")
+def test_an_impossible_deadline_is_declined_with_offers_and_the_first_can_be_taken(
+    hand_server: HandClockServer,
+) -> None:
+    run_known(hand_server)
+    record = hand_server.submit(run="python train.py short", deadline="2s")
     assert (record.state, record.reason) == (JobState.OFFERED, "deadline_too_tight")
-    offers = stage.store.offers(record.id, "open")
+    offers = hand_server.store.offers(record.id, "open")
     assert offers[0].kind == "deadline"
-    stage.pass_s(5)
-    stage.reconciler.call(lambda: stage.operations.accept(record.id, None))
-    stage.reconciler.step()
-    record = stage.job(record.id)
+    hand_server.pass_s(5)
+    hand_server.reconciler.call(lambda: hand_server.operations.accept(record.id, None))
+    hand_server.reconciler.step()
+    record = hand_server.job(record.id)
     assert (record.state, record.promised, record.deadline_s) == (JobState.ADMITTED, True, offers[0].deadline_s)
-    stage.pass_s(60)
-    assert stage.job(record.id).missed == ""
-    assert stage.store.offers(record.id)[0].state == "accepted"
+    hand_server.pass_s(60)
+    assert hand_server.job(record.id).missed == ""
+    assert hand_server.store.offers(record.id)[0].state == "accepted"
 
 
-def test_accept_offer_takes_the_nearest_offer_in_the_same_breath(stage: HandClockServer) -> None:
-    run_known(stage)
-    record = stage.submit(run="python train.py short", deadline="2s", accept_offer=True)
+def test_accept_offer_takes_the_nearest_offer_in_the_same_breath(hand_server: HandClockServer) -> None:
+    run_known(hand_server)
+    record = hand_server.submit(run="python train.py short", deadline="2s", accept_offer=True)
     assert (record.state, record.promised) == (JobState.ADMITTED, True)
 
 
-def test_accept_offer_also_counts_after_a_probe(stage: HandClockServer) -> None:
-    record = stage.submit(run="python train.py short", deadline="2s", accept_offer=True)
+def test_accept_offer_also_counts_after_a_probe(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run="python train.py short", deadline="2s", accept_offer=True)
     assert record.state is JobState.PROBING
-    stage.pass_s(60)
-    record = stage.job(record.id)
+    hand_server.pass_s(60)
+    record = hand_server.job(record.id)
     assert (record.state, record.promised, record.missed) == (JobState.SUCCEEDED, True, "")
 
 
-def test_offers_expire_and_the_job_is_then_declined(stage: HandClockServer) -> None:
-    run_known(stage)
-    record = stage.submit(run="python train.py short", deadline="2s")
-    stage.pass_s(20)
-    assert stage.job(record.id).state is JobState.DECLINED
-    assert {offer.state for offer in stage.store.offers(record.id)} == {"expired"}
-    assert "offer_expired" in stage.event_kinds(record.id)
+def test_offers_expire_and_the_job_is_then_declined(hand_server: HandClockServer) -> None:
+    run_known(hand_server)
+    record = hand_server.submit(run="python train.py short", deadline="2s")
+    hand_server.pass_s(20)
+    assert hand_server.job(record.id).state is JobState.DECLINED
+    assert {offer.state for offer in hand_server.store.offers(record.id)} == {"expired"}
+    assert "offer_expired" in hand_server.event_kinds(record.id)
 
 
-def test_a_user_has_at_most_two_jobs_with_open_offers(stage: HandClockServer) -> None:
-    run_known(stage)
-    states = [stage.submit(run="python train.py short", deadline="2s").state for _ in range(3)]
+def test_a_user_has_at_most_two_jobs_with_open_offers(hand_server: HandClockServer) -> None:
+    run_known(hand_server)
+    states = [hand_server.submit(run="python train.py short", deadline="2s").state for _ in range(3)]
     assert states == [JobState.OFFERED, JobState.OFFERED, JobState.DECLINED]
-    assert stage.submit(user="bob", run="python train.py short", deadline="2s").state is JobState.OFFERED
+    assert hand_server.submit(user="bob", run="python train.py short", deadline="2s").state is JobState.OFFERED
 
 
-def test_jobs_share_devices_and_grow_again(stage: HandClockServer) -> None:
-    run_known(stage, "long")
-    first = stage.submit(run="python train.py long")
-    stage.pass_s(3)
-    assert len(stage.job(first.id).devices) == 2
-    second = stage.submit(run="python train.py long", deadline="80s", devices=1)
-    stage.pass_s(3)
-    assert len(stage.job(second.id).devices) == 1
-    assert len(stage.job(first.id).devices) == 1
-    stage.pass_s(90)
-    assert stage.job(second.id).missed == ""
-    assert {"grows", "shrinks"} & set(stage.event_kinds(first.id))
+def test_jobs_share_devices_and_grow_again(hand_server: HandClockServer) -> None:
+    run_known(hand_server, "long")
+    first = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(3)
+    assert len(hand_server.job(first.id).devices) == 2
+    second = hand_server.submit(run="python train.py long", deadline="80s", devices=1)
+    hand_server.pass_s(3)
+    assert len(hand_server.job(second.id).devices) == 1
+    assert len(hand_server.job(first.id).devices) == 1
+    hand_server.pass_s(90)
+    assert hand_server.job(second.id).missed == ""
+    assert {"grows", "shrinks"} & set(hand_server.event_kinds(first.id))
 
 
-def test_a_killed_worker_recovers_and_loses_only_what_was_not_saved(stage: HandClockServer) -> None:
-    record = stage.submit(run="python train.py long")
-    stage.pass_s(5.5)
-    stage.executor.kill(record.id)
-    stage.pass_s(0.5)
-    record = stage.job(record.id)
+def test_a_killed_worker_recovers_and_loses_only_what_was_not_saved(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(5.5)
+    hand_server.executor.kill(record.id)
+    hand_server.pass_s(0.5)
+    record = hand_server.job(record.id)
     assert record.faults == 1
-    stage.pass_s(60)
-    record = stage.job(record.id)
+    hand_server.pass_s(60)
+    record = hand_server.job(record.id)
     assert (record.state, record.step) == (JobState.SUCCEEDED, 400)
     assert 0 <= record.lost_steps <= 10
 
 
 def test_a_crashing_script_fails_after_its_retries_with_its_reason(tmp_path: Path) -> None:
-    stage = HandClockServer(tmp_path, scripts={"bad": FakeJob(crashes_at=5)})
-    record = stage.submit(run="python train.py bad", retry={"max": 2})
-    stage.pass_s(30)
-    record = stage.job(record.id)
+    hand_server = HandClockServer(tmp_path, scripts={"bad": FakeJob(crashes_at=5)})
+    record = hand_server.submit(run="python train.py bad", retry={"max": 2})
+    hand_server.pass_s(30)
+    record = hand_server.job(record.id)
     assert (record.state, record.reason, record.faults, record.exit_code) == (JobState.FAILED, "crashed", 2, 1)
-    assert stage.executor.running() == ()
+    assert hand_server.executor.running() == ()
 
 
 def test_a_probe_that_crashes_fails_the_job(tmp_path: Path) -> None:
-    stage = HandClockServer(tmp_path, scripts={"bad": FakeJob(crashes_at=5)})
-    record = stage.submit(run="python train.py bad", deadline="5m", retry={"max": 0})
-    stage.pass_s(10)
-    assert stage.job(record.id).state is JobState.FAILED
-    assert sum(mask.bit_count() for mask in stage.reconciler.context.world.free_masks) == 2
+    hand_server = HandClockServer(tmp_path, scripts={"bad": FakeJob(crashes_at=5)})
+    record = hand_server.submit(run="python train.py bad", deadline="5m", retry={"max": 0})
+    hand_server.pass_s(10)
+    assert hand_server.job(record.id).state is JobState.FAILED
+    assert sum(mask.bit_count() for mask in hand_server.reconciler.context.world.free_masks) == 2
 
 
-def test_a_cancelled_job_gives_its_devices_back_and_can_be_resumed(stage: HandClockServer) -> None:
-    record = stage.submit(run="python train.py long")
-    stage.pass_s(5)
-    stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
-    stage.reconciler.step()
-    assert stage.job(record.id).state is JobState.CANCELLED
-    stage.pass_s(1)
-    assert stage.executor.running() == ()
-    stage.reconciler.call(lambda: stage.operations.resume(record.id))
-    stage.pass_s(60)
-    resumed = stage.job(record.id)
+def test_a_cancelled_job_gives_its_devices_back_and_can_be_resumed(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(5)
+    hand_server.reconciler.call(lambda: hand_server.operations.cancel(record.id, "ann"))
+    hand_server.reconciler.step()
+    assert hand_server.job(record.id).state is JobState.CANCELLED
+    hand_server.pass_s(1)
+    assert hand_server.executor.running() == ()
+    hand_server.reconciler.call(lambda: hand_server.operations.resume(record.id))
+    hand_server.pass_s(60)
+    resumed = hand_server.job(record.id)
     assert (resumed.state, resumed.step) == (JobState.SUCCEEDED, 400)
-    starts = [event for event in stage.store.events(record.id) if event.kind == "started"]
+    starts = [event for event in hand_server.store.events(record.id) if event.kind == "started"]
     assert starts[-1].data["step"] > 0
 
 
 def test_a_job_slower_than_measured_is_at_risk_early_and_missed_at_its_deadline(tmp_path: Path) -> None:
     scripts = {"short": FakeJob(speeds={1: 10.0}, total_steps=200)}
-    stage = HandClockServer(tmp_path, scripts=scripts)
-    run_known(stage)
+    hand_server = HandClockServer(tmp_path, scripts=scripts)
+    run_known(hand_server)
     scripts["short"] = FakeJob(speeds={1: 2.0}, total_steps=200)
-    record = stage.submit(run="python train.py short", deadline="40s", devices=1)
+    record = hand_server.submit(run="python train.py short", deadline="40s", devices=1)
     assert record.promised
-    stage.pass_s(20)
-    risk = stage.job(record.id).condition("at_risk")
+    hand_server.pass_s(20)
+    risk = hand_server.job(record.id).condition("at_risk")
     assert risk is not None and risk.reason == "slower_than_measured"
-    assert "at_risk" in stage.event_kinds(record.id)
-    stage.pass_s(25)
-    record = stage.job(record.id)
+    assert "at_risk" in hand_server.event_kinds(record.id)
+    hand_server.pass_s(25)
+    record = hand_server.job(record.id)
     assert (record.missed, record.state) == ("slower_than_measured", JobState.RUNNING)
-    stage.pass_s(120)
-    record = stage.job(record.id)
+    hand_server.pass_s(120)
+    record = hand_server.job(record.id)
     assert (record.state, record.missed) == (JobState.SUCCEEDED, "slower_than_measured")
 
 
@@ -198,17 +203,19 @@ def test_a_spent_budget_pauses_the_job_and_says_so(tmp_path: Path) -> None:
 
     from springtide.control.scheduling.context import ServerOptions
 
-    stage = HandClockServer(tmp_path, scripts=FAST, options=ServerOptions(policy=POLICY, price_per_device_hour=3600.0))
-    record = stage.submit(run="python train.py long", budget="10 USD", devices=1)
-    stage.pass_s(20)
-    record = stage.job(record.id)
+    hand_server = HandClockServer(
+        tmp_path, scripts=FAST, options=ServerOptions(policy=POLICY, price_per_device_hour=3600.0)
+    )
+    record = hand_server.submit(run="python train.py long", budget="10 USD", devices=1)
+    hand_server.pass_s(20)
+    record = hand_server.job(record.id)
     assert (record.state, record.reason, record.devices) == (JobState.PAUSED, "budget", ())
-    assert stage.executor.running() == ()
+    assert hand_server.executor.running() == ()
 
 
-def test_a_budget_without_a_price_is_refused(stage: HandClockServer) -> None:
+def test_a_budget_without_a_price_is_refused(hand_server: HandClockServer) -> None:
     with pytest.raises(JobError, match="price_per_device_hour"):
-        stage.submit(budget="10 USD")
+        hand_server.submit(budget="10 USD")
 
 
 @pytest.mark.parametrize(
@@ -220,9 +227,9 @@ def test_a_budget_without_a_price_is_refused(stage: HandClockServer) -> None:
     ],
 )
 def test_what_no_policy_could_grant_is_declined_with_its_reason(
-    stage: HandClockServer, keys: dict[str, Any], reason: str
+    hand_server: HandClockServer, keys: dict[str, Any], reason: str
 ) -> None:
-    record = stage.submit(**keys)
+    record = hand_server.submit(**keys)
     assert (record.state, record.reason) == (JobState.DECLINED, reason)
     assert record.sentence
 
@@ -237,101 +244,101 @@ def test_what_no_policy_could_grant_is_declined_with_its_reason(
     ],
 )
 def test_what_cannot_be_run_is_an_error_and_leaves_nothing(
-    stage: HandClockServer, keys: dict[str, Any], message: str
+    hand_server: HandClockServer, keys: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(JobError, match=message):
-        stage.submit(**keys)
-    assert stage.store.list_jobs() == []
+        hand_server.submit(**keys)
+    assert hand_server.store.list_jobs() == []
 
 
-def test_a_jump_of_the_wall_clock_breaks_no_promise(stage: HandClockServer) -> None:
-    run_known(stage, "long")
-    record = stage.submit(run="python train.py long", deadline="2m")
-    stage.pass_s(5)
-    stage.source.wall += 3600
-    stage.pass_s(5)
-    stage.source.wall -= 7200
-    stage.restart()
-    stage.pass_s(60)
-    record = stage.job(record.id)
+def test_a_jump_of_the_wall_clock_breaks_no_promise(hand_server: HandClockServer) -> None:
+    run_known(hand_server, "long")
+    record = hand_server.submit(run="python train.py long", deadline="2m")
+    hand_server.pass_s(5)
+    hand_server.source.wall += 3600
+    hand_server.pass_s(5)
+    hand_server.source.wall -= 7200
+    hand_server.restart()
+    hand_server.pass_s(60)
+    record = hand_server.job(record.id)
     assert (record.state, record.missed) == (JobState.SUCCEEDED, "")
 
 
-def test_a_restarted_server_adopts_what_runs_and_starts_nothing_twice(stage: HandClockServer) -> None:
-    record = stage.submit(run="python train.py long")
-    stage.pass_s(5)
-    before = stage.job(record.id)
-    stage.restart()
-    stage.reconciler.step()
-    assert stage.job(record.id).generation == before.generation
-    stage.pass_s(60)
-    assert stage.job(record.id).state is JobState.SUCCEEDED
-    assert stage.event_kinds(record.id).count("started") == 1
+def test_a_restarted_server_adopts_what_runs_and_starts_nothing_twice(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(5)
+    before = hand_server.job(record.id)
+    hand_server.restart()
+    hand_server.reconciler.step()
+    assert hand_server.job(record.id).generation == before.generation
+    hand_server.pass_s(60)
+    assert hand_server.job(record.id).state is JobState.SUCCEEDED
+    assert hand_server.event_kinds(record.id).count("started") == 1
 
 
-def test_an_end_during_the_servers_absence_counts_from_when_it_happened(stage: HandClockServer) -> None:
-    run_known(stage, "long")
-    record = stage.submit(run="python train.py long", deadline="80s")
-    stage.pass_s(5)
+def test_an_end_during_the_servers_absence_counts_from_when_it_happened(hand_server: HandClockServer) -> None:
+    run_known(hand_server, "long")
+    record = hand_server.submit(run="python train.py long", deadline="80s")
+    hand_server.pass_s(5)
     for _ in range(200):
-        stage.source.pass_s(0.5)
-        stage.executor.advance(0.5)
-    stage.restart()
-    stage.pass_s(3)
-    record = stage.job(record.id)
+        hand_server.source.pass_s(0.5)
+        hand_server.executor.advance(0.5)
+    hand_server.restart()
+    hand_server.pass_s(3)
+    record = hand_server.job(record.id)
     assert (record.state, record.missed) == (JobState.SUCCEEDED, "")
 
 
-def test_orders_that_were_stored_but_not_sent_are_sent_after_a_restart(stage: HandClockServer) -> None:
-    apply = stage.executor.apply
-    stage.executor.apply = lambda instructions: (_ for _ in ()).throw(OSError("gone"))  # type: ignore[method-assign]
-    record = stage.submit(run="python train.py short")
-    assert stage.executor.running() == ()
-    assert len(stage.store.list_instructions()) == 1
-    stage.executor.apply = apply  # type: ignore[method-assign]
-    stage.restart()
-    stage.pass_s(30)
-    assert stage.job(record.id).state is JobState.SUCCEEDED
-    assert stage.store.list_instructions() == []
+def test_orders_that_were_stored_but_not_sent_are_sent_after_a_restart(hand_server: HandClockServer) -> None:
+    apply = hand_server.executor.apply
+    hand_server.executor.apply = lambda instructions: (_ for _ in ()).throw(OSError("gone"))  # type: ignore[method-assign]
+    record = hand_server.submit(run="python train.py short")
+    assert hand_server.executor.running() == ()
+    assert len(hand_server.store.list_instructions()) == 1
+    hand_server.executor.apply = apply  # type: ignore[method-assign]
+    hand_server.restart()
+    hand_server.pass_s(30)
+    assert hand_server.job(record.id).state is JobState.SUCCEEDED
+    assert hand_server.store.list_instructions() == []
 
 
-def test_an_order_that_is_refused_for_ever_fails_its_job_and_keeps_no_other_back(stage: HandClockServer) -> None:
-    apply = stage.executor.apply
+def test_an_order_that_is_refused_for_ever_fails_its_job_and_keeps_no_other_back(hand_server: HandClockServer) -> None:
+    apply = hand_server.executor.apply
 
     def refuse(instructions: Sequence[Instruction]) -> None:
         if any(isinstance(one, Start) and one.spec.argv[-1] == "cursed" for one in instructions):
             raise ExecutorError("no such interpreter")
         apply(instructions)
 
-    stage.executor.apply = refuse  # type: ignore[method-assign]
-    cursed = stage.submit(run="python train.py cursed")
-    other = stage.submit(run="python train.py short")
-    stage.pass_s(40)
-    ended = stage.job(cursed.id)
+    hand_server.executor.apply = refuse  # type: ignore[method-assign]
+    cursed = hand_server.submit(run="python train.py cursed")
+    other = hand_server.submit(run="python train.py short")
+    hand_server.pass_s(40)
+    ended = hand_server.job(cursed.id)
     assert (ended.state, ended.reason, ended.devices) == (JobState.FAILED, "refused_by_executor", ())
     assert "no such interpreter" in ended.sentence
-    assert "order_refused" in stage.event_kinds(cursed.id)
-    assert stage.job(other.id).state is JobState.SUCCEEDED
-    assert stage.store.list_instructions() == []
+    assert "order_refused" in hand_server.event_kinds(cursed.id)
+    assert hand_server.job(other.id).state is JobState.SUCCEEDED
+    assert hand_server.store.list_instructions() == []
 
 
-def test_a_job_that_the_executor_forgot_is_started_again(stage: HandClockServer) -> None:
-    record = stage.submit(run="python train.py long")
-    stage.pass_s(5)
-    stage.executor.runs.clear()
-    stage.pass_s(60)
-    record = stage.job(record.id)
+def test_a_job_that_the_executor_forgot_is_started_again(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(5)
+    hand_server.executor.runs.clear()
+    hand_server.pass_s(60)
+    record = hand_server.job(record.id)
     assert (record.state, record.faults) == (JobState.SUCCEEDED, 1)
-    assert "lost" in stage.event_kinds(record.id)
+    assert "lost" in hand_server.event_kinds(record.id)
 
 
-def test_a_stranger_on_the_devices_is_cancelled(stage: HandClockServer) -> None:
-    record = stage.submit(run="python train.py long")
-    stage.pass_s(3)
-    order = next(iter(stage.executor.runs.values())).order
-    stage.executor.apply([Start(job="stranger", generation=1, key="s", spec=order.spec, devices=("cpu:1",))])
-    stage.pass_s(6)
-    assert [one.job for one in stage.executor.running()] == [record.id]
+def test_a_stranger_on_the_devices_is_cancelled(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(3)
+    order = next(iter(hand_server.executor.runs.values())).order
+    hand_server.executor.apply([Start(job="stranger", generation=1, key="s", spec=order.spec, devices=("cpu:1",))])
+    hand_server.pass_s(6)
+    assert [one.job for one in hand_server.executor.running()] == [record.id]
 
 
 MOVES = st.lists(
@@ -346,88 +353,90 @@ MOVES = st.lists(
 def test_whatever_happens_no_job_is_lost_or_runs_twice(
     tmp_path_factory: pytest.TempPathFactory, moves: list[str]
 ) -> None:
-    stage = HandClockServer(tmp_path_factory.mktemp("stage"), scripts=dict(FAST))
+    hand_server = HandClockServer(tmp_path_factory.mktemp("stage"), scripts=dict(FAST))
     submitted = []
     for move in moves:
         if move == "submit":
-            submitted.append(stage.submit(run="python train.py short").id)
+            submitted.append(hand_server.submit(run="python train.py short").id)
         elif move == "urgent":
-            submitted.append(stage.submit(run="python train.py long", deadline="10m").id)
+            submitted.append(hand_server.submit(run="python train.py long", deadline="10m").id)
         elif move == "impossible":
-            submitted.append(stage.submit(run="python train.py short", deadline="1s").id)
-        elif move == "kill" and stage.executor.runs:
-            stage.executor.kill(sorted(stage.executor.runs)[0])
+            submitted.append(hand_server.submit(run="python train.py short", deadline="1s").id)
+        elif move == "kill" and hand_server.executor.runs:
+            hand_server.executor.kill(sorted(hand_server.executor.runs)[0])
         elif move == "restart":
-            stage.restart()
+            hand_server.restart()
         elif move == "cancel" and submitted:
-            stage.reconciler.call(lambda: stage.operations.cancel(submitted[0], "ann"))
-        stage.pass_s(4)
-        check_consistency(stage)
-    stage.pass_s(60 + 80 * len(submitted), by_s=1.0)
-    check_consistency(stage)
+            hand_server.reconciler.call(lambda: hand_server.operations.cancel(submitted[0], "ann"))
+        hand_server.pass_s(4)
+        check_consistency(hand_server)
+    hand_server.pass_s(60 + 80 * len(submitted), by_s=1.0)
+    check_consistency(hand_server)
     for job_id in submitted:
-        record = stage.job(job_id)
+        record = hand_server.job(job_id)
         assert record.state in (JobState.SUCCEEDED, JobState.CANCELLED, JobState.DECLINED), (
             record,
-            stage.event_kinds(job_id),
+            hand_server.event_kinds(job_id),
         )
         if record.state is JobState.SUCCEEDED:
             assert record.step == record.total_steps
             assert record.missed == ""
-    assert stage.executor.running() == ()
+    assert hand_server.executor.running() == ()
 
 
-def check_consistency(stage: HandClockServer) -> None:
+def check_consistency(hand_server: HandClockServer) -> None:
     """Store, world and executor agree on who holds what, and nobody shares a device."""
-    held = {record.id: record.devices for record in stage.store.active_jobs() if record.devices}
-    running = {one.job: one.devices for one in stage.executor.running()}
+    held = {record.id: record.devices for record in hand_server.store.active_jobs() if record.devices}
+    running = {one.job: one.devices for one in hand_server.executor.running()}
     assert held == running
     names = [name for devices in held.values() for name in devices]
     assert len(names) == len(set(names))
-    free = sum(mask.bit_count() for mask in stage.reconciler.context.world.free_masks)
-    assert free == stage.devices - len(names)
+    free = sum(mask.bit_count() for mask in hand_server.reconciler.context.world.free_masks)
+    assert free == hand_server.devices - len(names)
 
 
-def test_the_loop_rests_no_longer_than_the_policy_asked_for(stage: HandClockServer) -> None:
-    now_s = stage.reconciler.context.clock.now_s()
-    assert stage.reconciler.rest_s() == IDLE_POLL_S
+def test_the_loop_rests_no_longer_than_the_policy_asked_for(hand_server: HandClockServer) -> None:
+    now_s = hand_server.reconciler.context.clock.now_s()
+    assert hand_server.reconciler.rest_s() == IDLE_POLL_S
     for asked_s, rest_s in ((0.2, 0.2), (-1.0, 0.0)):
-        stage.reconciler.wake_at_s = now_s + asked_s
-        assert stage.reconciler.rest_s() == pytest.approx(rest_s)
+        hand_server.reconciler.wake_at_s = now_s + asked_s
+        assert hand_server.reconciler.rest_s() == pytest.approx(rest_s)
 
 
-def test_the_policy_is_asked_shortly_before_the_instant_it_asked_for_and_then_at_it(stage: HandClockServer) -> None:
-    reconciler = stage.reconciler
+def test_the_policy_is_asked_shortly_before_the_instant_it_asked_for_and_then_at_it(
+    hand_server: HandClockServer,
+) -> None:
+    reconciler = hand_server.reconciler
     reconciler.set_alarm(100.0, now_s=50.0)
     assert reconciler.wake_at_s == 100.0 - LEAD_S
     reconciler.set_alarm(100.0, now_s=100.0 - LEAD_S)
     assert reconciler.wake_at_s == 100.0
 
 
-def test_two_jobs_do_not_share_a_checkpoint_folder(stage: HandClockServer) -> None:
-    shared = {"dir": str(stage.folder / "shared")}
-    first = stage.submit(checkpoint=shared)
+def test_two_jobs_do_not_share_a_checkpoint_folder(hand_server: HandClockServer) -> None:
+    shared = {"dir": str(hand_server.folder / "shared")}
+    first = hand_server.submit(checkpoint=shared)
     with pytest.raises(JobError, match=f"in use by job {first.name}"):
-        stage.submit(checkpoint={"dir": str(stage.folder / "shared") + "/"})
-    stage.pass_s(60)
-    assert stage.job(first.id).state is JobState.SUCCEEDED
-    assert stage.submit(checkpoint=shared).active
+        hand_server.submit(checkpoint={"dir": str(hand_server.folder / "shared") + "/"})
+    hand_server.pass_s(60)
+    assert hand_server.job(first.id).state is JobState.SUCCEEDED
+    assert hand_server.submit(checkpoint=shared).active
 
 
 def test_after_a_step_that_failed_the_loop_begins_again_from_what_is_stored(
-    stage: HandClockServer, monkeypatch: pytest.MonkeyPatch
+    hand_server: HandClockServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = stage.submit(run="python train.py long", devices=1).id
-    stage.pass_s(3)
-    write = stage.store.write
-    monkeypatch.setattr(stage.store, "write", lambda batch: (_ for _ in ()).throw(OSError("disk full")))
+    running = hand_server.submit(run="python train.py long", devices=1).id
+    hand_server.pass_s(3)
+    write = hand_server.store.write
+    monkeypatch.setattr(hand_server.store, "write", lambda batch: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        stage.submit(run="python train.py short")
-    monkeypatch.setattr(stage.store, "write", write)
-    stage.reconciler.rebuild()
-    assert [record.id for record in stage.store.list_jobs()] == [running], "who got an error has no job"
-    assert [*stage.reconciler.context.world.jobs] == [running]
-    check_consistency(stage)
-    stage.pass_s(60)
-    assert stage.job(running).state is JobState.SUCCEEDED
-    assert stage.event_kinds(running).count("started") == 1
+        hand_server.submit(run="python train.py short")
+    monkeypatch.setattr(hand_server.store, "write", write)
+    hand_server.reconciler.rebuild()
+    assert [record.id for record in hand_server.store.list_jobs()] == [running], "who got an error has no job"
+    assert [*hand_server.reconciler.context.world.jobs] == [running]
+    check_consistency(hand_server)
+    hand_server.pass_s(60)
+    assert hand_server.job(running).state is JobState.SUCCEEDED
+    assert hand_server.event_kinds(running).count("started") == 1

@@ -18,73 +18,75 @@ RUN = "python train.py short"
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> HandClockServer:
+def hand_server(tmp_path: Path) -> HandClockServer:
     return HandClockServer(tmp_path, scripts={"short": FakeJob(total_steps=400, speeds={1: 10.0, 2: 18.0})})
 
 
-def limit(stage: HandClockServer, device_s: float | None = None, most_active: int | None = None) -> None:
-    stage.store.put_user(UserRecord("ann", "hash", quota_device_s=device_s, most_active=most_active))
+def limit(hand_server: HandClockServer, device_s: float | None = None, most_active: int | None = None) -> None:
+    hand_server.store.put_user(UserRecord("ann", "hash", quota_device_s=device_s, most_active=most_active))
 
 
-def make_known(stage: HandClockServer) -> None:
-    stage.submit(run=RUN, deadline="1h", user="bob", devices=1)
-    stage.pass_s(120)
+def make_known(hand_server: HandClockServer) -> None:
+    hand_server.submit(run=RUN, deadline="1h", user="bob", devices=1)
+    hand_server.pass_s(120)
 
 
-def test_a_job_that_was_unknown_is_measured_and_then_declined(stage: HandClockServer) -> None:
-    limit(stage, 10.0)
-    record = stage.submit(run=RUN, deadline="1h")
+def test_a_job_that_was_unknown_is_measured_and_then_declined(hand_server: HandClockServer) -> None:
+    limit(hand_server, 10.0)
+    record = hand_server.submit(run=RUN, deadline="1h")
     assert record.state is JobState.PROBING
-    stage.pass_s(20)
-    record = stage.job(record.id)
+    hand_server.pass_s(20)
+    record = hand_server.job(record.id)
     assert (record.state, record.reason) == (JobState.DECLINED, "quota_exceeded")
     assert "of the quota of 10, 10 are left for user ann, which is enough for" in record.sentence
-    assert stage.executor.running() == ()
-    assert stage.submit(run=RUN, deadline="1h", user="bob").state is JobState.ADMITTED
+    assert hand_server.executor.running() == ()
+    assert hand_server.submit(run=RUN, deadline="1h", user="bob").state is JobState.ADMITTED
 
 
-def test_jobs_that_come_together_count_together(stage: HandClockServer) -> None:
-    make_known(stage)
-    limit(stage, 70.0)
-    code = stage.code()
+def test_jobs_that_come_together_count_together(hand_server: HandClockServer) -> None:
+    make_known(hand_server)
+    limit(hand_server, 70.0)
+    code = hand_server.code()
     asked = [
-        stage.reconciler.call(
-            lambda: stage.operations.submit(Submission(check_job({"run": RUN, "deadline": "1h"}, "test"), code, "ann"))
+        hand_server.reconciler.call(
+            lambda: hand_server.operations.submit(
+                Submission(check_job({"run": RUN, "deadline": "1h"}, "test"), code, "ann")
+            )
         )
         for _ in range(4)
     ]
-    stage.reconciler.step()
-    states = [stage.job(future.result(timeout=0)).state for future in asked]
+    hand_server.reconciler.step()
+    states = [hand_server.job(future.result(timeout=0)).state for future in asked]
     assert states == [JobState.ADMITTED, JobState.DECLINED, JobState.DECLINED, JobState.DECLINED]
 
 
-def test_a_plan_says_what_a_submission_would_be_told(stage: HandClockServer) -> None:
-    make_known(stage)
-    limit(stage, 10.0)
+def test_a_plan_says_what_a_submission_would_be_told(hand_server: HandClockServer) -> None:
+    make_known(hand_server)
+    limit(hand_server, 10.0)
     job = check_job({"run": RUN, "deadline": "1h"}, "test")
-    told = stage.operations.plan(Submission(job, stage.code(), "ann"))
+    told = hand_server.operations.plan(Submission(job, hand_server.code(), "ann"))
     assert (told.state, told.reason) == ("declined", "quota_exceeded")
-    assert stage.operations.plan(Submission(job, stage.code(), "bob")).state == "admitted"
+    assert hand_server.operations.plan(Submission(job, hand_server.code(), "bob")).state == "admitted"
 
 
-def test_a_job_goes_on_only_within_the_limits(stage: HandClockServer) -> None:
-    make_known(stage)
-    record = stage.submit(run=RUN, deadline="1h", devices=1)
-    cancel(stage, record)
-    limit(stage, 10.0)
+def test_a_job_goes_on_only_within_the_limits(hand_server: HandClockServer) -> None:
+    make_known(hand_server)
+    record = hand_server.submit(run=RUN, deadline="1h", devices=1)
+    cancel(hand_server, record)
+    limit(hand_server, 10.0)
     with pytest.raises(LimitError, match="of the quota of 10"):
-        stage.operations.resume(record.id)
-    limit(stage, most_active=0)
+        hand_server.operations.resume(record.id)
+    limit(hand_server, most_active=0)
     with pytest.raises(LimitError, match="the limit is 0"):
-        stage.operations.resume(record.id)
-    assert stage.job(record.id).state is JobState.CANCELLED
-    limit(stage)
-    stage.operations.resume(record.id)
+        hand_server.operations.resume(record.id)
+    assert hand_server.job(record.id).state is JobState.CANCELLED
+    limit(hand_server)
+    hand_server.operations.resume(record.id)
 
 
-def cancel(stage: HandClockServer, record: JobRecord) -> None:
-    stage.reconciler.call(lambda: stage.operations.cancel(record.id, "ann"))
-    stage.reconciler.step()
+def cancel(hand_server: HandClockServer, record: JobRecord) -> None:
+    hand_server.reconciler.call(lambda: hand_server.operations.cancel(record.id, "ann"))
+    hand_server.reconciler.step()
 
 
 def test_the_work_that_fits_takes_what_is_left() -> None:

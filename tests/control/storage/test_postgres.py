@@ -57,19 +57,21 @@ def database() -> Iterator[str]:
 
 def test_a_platform_lives_and_restarts_on_postgresql(database: str, tmp_path: Path) -> None:
     scripts = {"short": FakeJob(speeds={1: 10.0, 2: 18.0})}
-    stage = HandClockServer(tmp_path, scripts=scripts, database=database)
-    first = stage.submit(run="python train.py short", deadline="5m")
-    stage.pass_s(5)
-    stage.restart()
-    stage.pass_s(60)
-    assert (stage.job(first.id).state, stage.job(first.id).missed) == (JobState.SUCCEEDED, "")
-    assert [event.seq for event in stage.store.events()] == sorted(event.seq for event in stage.store.events())
-    declined = stage.submit(run="python train.py short", deadline="1s")
-    assert stage.store.offers(declined.id, "open")[0].reserved
-    assert [record.id for record in stage.store.find_jobs(first.id[:5])] == [first.id]
-    assert stage.store.list_jobs()[0].id == declined.id
-    assert stage.store.prune(stage.source.wall + 1e6)[0] == [first.id]
-    stage.store.close()
+    hand_server = HandClockServer(tmp_path, scripts=scripts, database=database)
+    first = hand_server.submit(run="python train.py short", deadline="5m")
+    hand_server.pass_s(5)
+    hand_server.restart()
+    hand_server.pass_s(60)
+    assert (hand_server.job(first.id).state, hand_server.job(first.id).missed) == (JobState.SUCCEEDED, "")
+    assert [event.seq for event in hand_server.store.events()] == sorted(
+        event.seq for event in hand_server.store.events()
+    )
+    declined = hand_server.submit(run="python train.py short", deadline="1s")
+    assert hand_server.store.offers(declined.id, "open")[0].reserved
+    assert [record.id for record in hand_server.store.find_jobs(first.id[:5])] == [first.id]
+    assert hand_server.store.list_jobs()[0].id == declined.id
+    assert hand_server.store.prune(hand_server.source.wall + 1e6)[0] == [first.id]
+    hand_server.store.close()
 
 
 def test_users_and_the_version_are_kept(database: str) -> None:

@@ -1,4 +1,4 @@
-"""A stage to play jobs on: an executor with two CPU slots, and everything that was heard of it."""
+"""An agent to play jobs on: an executor with two CPU slots, and everything that was heard of it."""
 
 import hashlib
 import json
@@ -151,10 +151,10 @@ class RecordedAgent:
         return self.hashes[key]
 
     def marked(self) -> list[psutil.Process]:
-        """The processes of this stage's agents, the agent itself left out."""
+        """The processes of this agent, the agent itself left out."""
         return find_marked(make_mark(self.executor.state_dir))
 
 
 def start_agent(folder: Path, **given: Any) -> RecordedAgent:
-    """A stage with an agent of its own, not yet started."""
+    """An agent of its own, not yet started."""
     return RecordedAgent(LocalExecutor(folder / "state", cpu_slots="2", **given), folder)

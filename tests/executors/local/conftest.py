@@ -7,7 +7,7 @@ from tests.executors.local.agents import RecordedAgent, start_agent
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedAgent]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedAgent]:
     """The stage for all tests that do not end the agent for good."""
     made = start_agent(tmp_path_factory.mktemp("stage"))
     yield made

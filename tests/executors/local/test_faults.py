@@ -33,23 +33,23 @@ STEPS = ("--steps", "60")
 SLOW_STEPS = SCRIPT.parent
 
 
-def check_bits(stage: RecordedAgent, job: str) -> None:
+def check_bits(recorded: RecordedAgent, job: str) -> None:
     """The job ends, once, with the weights of an undisturbed run."""
-    assert stage.wait_for_end(job, Finished).step == 60
-    assert len(stage.of(job, Finished)) == 1
-    assert stage.hash_weights(job) == stage.undisturbed(*STEPS)
+    assert recorded.wait_for_end(job, Finished).step == 60
+    assert len(recorded.of(job, Finished)) == 1
+    assert recorded.hash_weights(job) == recorded.undisturbed(*STEPS)
 
 
-def start_pair(stage: RecordedAgent) -> str:
+def start_pair(recorded: RecordedAgent) -> str:
     """A job on both slots that has taken some steps and has a checkpoint."""
-    job = stage.tiny(*STEPS, devices=BOTH, logical_workers=4)
-    stage.wait_for_step(job, 8)
+    job = recorded.tiny(*STEPS, devices=BOTH, logical_workers=4)
+    recorded.wait_for_step(job, 8)
     return job
 
 
-def find_fork_servers(stage: RecordedAgent) -> list[psutil.Process]:
-    """The fork servers of the stage's agent."""
-    agent = psutil.Process(stage.executor.hello()["pid"])
+def find_fork_servers(recorded: RecordedAgent) -> list[psutil.Process]:
+    """The fork servers of the agent."""
+    agent = psutil.Process(recorded.executor.hello()["pid"])
     return [
         child
         for child in agent.children()
@@ -65,52 +65,52 @@ def find_fork_servers(stage: RecordedAgent) -> list[psutil.Process]:
         pytest.param(signal.SIGTERM, "killed", id="SIGTERM", marks=pytest.mark.slow),
     ],
 )
-def test_a_lost_worker_costs_no_bits(stage: RecordedAgent, number: int, cause: str) -> None:
-    job = start_pair(stage)
-    os.kill(stage.pids(job)[-1], number)
-    fault = stage.wait_for_kind(job, Faulted)
+def test_a_lost_worker_costs_no_bits(recorded: RecordedAgent, number: int, cause: str) -> None:
+    job = start_pair(recorded)
+    os.kill(recorded.pids(job)[-1], number)
+    fault = recorded.wait_for_kind(job, Faulted)
     assert (fault.cause, fault.user_fault) == (cause, False)
-    assert stage.wait_for_kind(job, Started, 2).step > 0
-    check_bits(stage, job)
+    assert recorded.wait_for_kind(job, Started, 2).step > 0
+    check_bits(recorded, job)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_lost_fork_server_costs_no_bits(stage: RecordedAgent, number: int) -> None:
-    job = start_pair(stage)
-    before = stage.pids(job)
-    for server in find_fork_servers(stage):
+def test_a_lost_fork_server_costs_no_bits(recorded: RecordedAgent, number: int) -> None:
+    job = start_pair(recorded)
+    before = recorded.pids(job)
+    for server in find_fork_servers(recorded):
         server.send_signal(number)
-    assert stage.wait_for_kind(job, Faulted).cause == "fork_server_lost"
-    stage.wait_for_kind(job, Started, 2)
-    assert not set(before) & set(stage.pids(job))
+    assert recorded.wait_for_kind(job, Faulted).cause == "fork_server_lost"
+    recorded.wait_for_kind(job, Started, 2)
+    assert not set(before) & set(recorded.pids(job))
     assert not any(psutil.pid_exists(pid) for pid in before)
-    check_bits(stage, job)
+    check_bits(recorded, job)
 
 
 @pytest.mark.parametrize(
     "with_fork_server",
     [pytest.param(False, id="agent", marks=pytest.mark.slow), pytest.param(True, id="agent-and-fork-server")],
 )
-def test_a_lost_agent_costs_no_bits_and_nothing_runs_twice(stage: RecordedAgent, with_fork_server: bool) -> None:
-    job = start_pair(stage)
-    before = stage.pids(job)
-    agent = psutil.Process(stage.executor.hello()["pid"])
-    victims = [agent, *find_fork_servers(stage)] if with_fork_server else [agent]
+def test_a_lost_agent_costs_no_bits_and_nothing_runs_twice(recorded: RecordedAgent, with_fork_server: bool) -> None:
+    job = start_pair(recorded)
+    before = recorded.pids(job)
+    agent = psutil.Process(recorded.executor.hello()["pid"])
+    victims = [agent, *find_fork_servers(recorded)] if with_fork_server else [agent]
     for victim in victims:
         victim.suspend()
     for victim in victims:
         victim.kill()
-    assert stage.wait_for_kind(job, Faulted).cause == "agent_lost"
-    assert stage.wait_for_kind(job, Started, 2).step > 0
+    assert recorded.wait_for_kind(job, Faulted).cause == "agent_lost"
+    assert recorded.wait_for_kind(job, Started, 2).step > 0
     assert not any(psutil.pid_exists(pid) for pid in before)
-    assert len(stage.pids(job)) == 2
-    check_bits(stage, job)
+    assert len(recorded.pids(job)) == 2
+    check_bits(recorded, job)
 
 
 @pytest.fixture
 def own_stage(tmp_path: Path) -> Iterator[RecordedAgent]:
-    """A stage with an agent of its own, which ends early and gives up soon."""
+    """An agent of its own, which ends early and gives up soon."""
     made = start_agent(tmp_path, lease_s=3.0, options=AttemptOptions(init_s=5.0, futile=2))
     yield made
     made.executor.shutdown()
@@ -132,29 +132,29 @@ def test_work_stops_after_the_lease_and_goes_on_later(own_stage: RecordedAgent) 
     own_stage.executor.lease_s = 600.0
 
 
-def test_a_device_is_free_again_although_its_process_was_stopped(stage: RecordedAgent) -> None:
-    stuck = stage.tiny("--steps", "1000", devices=BOTH, logical_workers=4)
-    stage.wait_for_step(stuck, 3)
-    pids = stage.pids(stuck)
+def test_a_device_is_free_again_although_its_process_was_stopped(recorded: RecordedAgent) -> None:
+    stuck = recorded.tiny("--steps", "1000", devices=BOTH, logical_workers=4)
+    recorded.wait_for_step(stuck, 3)
+    pids = recorded.pids(stuck)
     os.kill(pids[-1], signal.SIGSTOP)
-    stage.apply(Stop(job=stuck, generation=2, key="stop", grace_s=600.0))
-    job = stage.tiny("--steps", "3", devices=BOTH[1:])
-    assert not stage.wait_for_end(stuck, Stopped).clean
-    stage.wait_for_end(job, Finished)
+    recorded.apply(Stop(job=stuck, generation=2, key="stop", grace_s=600.0))
+    job = recorded.tiny("--steps", "3", devices=BOTH[1:])
+    assert not recorded.wait_for_end(stuck, Stopped).clean
+    recorded.wait_for_end(job, Finished)
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_a_full_disk_stops_no_training_and_fails_no_job(stage: RecordedAgent, tmp_path: Path) -> None:
+def test_a_full_disk_stops_no_training_and_fails_no_job(recorded: RecordedAgent, tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.touch()
     words = ("train.py", "20", "--sleep", "0.05", "--full-while", str(full))
-    job = stage.start(stage.spec(stage.new_job(), *words, folder=SLOW_STEPS, retries=0))
-    assert "No space left on device" in stage.wait_for_kind(job, CheckpointFailing).reason
-    unsaved = stage.wait_for_kind(job, Faulted)
+    job = recorded.start(recorded.spec(recorded.new_job(), *words, folder=SLOW_STEPS, retries=0))
+    assert "No space left on device" in recorded.wait_for_kind(job, CheckpointFailing).reason
+    unsaved = recorded.wait_for_kind(job, Faulted)
     assert (unsaved.cause, unsaved.step, unsaved.user_fault) == ("unsaved", 20, False)
     full.unlink()
-    assert stage.wait_for_end(job, Finished).step == 20
-    assert stage.hash_weights(job)
+    assert recorded.wait_for_end(job, Finished).step == 20
+    assert recorded.hash_weights(job)
 
 
 @pytest.mark.slow
@@ -198,82 +198,84 @@ def test_a_blocked_collective_is_ended_and_costs_no_bits(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_package_that_starts_threads_is_not_imported_ahead(stage: RecordedAgent, tmp_path: Path) -> None:
+def test_a_package_that_starts_threads_is_not_imported_ahead(recorded: RecordedAgent, tmp_path: Path) -> None:
     (tmp_path / "restless.py").write_text("import threading\nthreading.Timer(1000, print).start()\n")
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "train.py").write_text("import os\nimport restless\nos._exit(7)\n")
-    spec = stage.spec(
-        stage.new_job(), "train.py", folder=tmp_path / "job", env={"PYTHONPATH": str(tmp_path)}, retries=0
+    spec = recorded.spec(
+        recorded.new_job(), "train.py", folder=tmp_path / "job", env={"PYTHONPATH": str(tmp_path)}, retries=0
     )
-    job = stage.start(spec)
-    assert stage.wait_for_end(job, Failed).exit_code == 7
-    assert "import for themselves" in (stage.folder / job / "logs" / "imports.log").read_text()
+    job = recorded.start(spec)
+    assert recorded.wait_for_end(job, Failed).exit_code == 7
+    assert "import for themselves" in (recorded.folder / job / "logs" / "imports.log").read_text()
 
 
 @pytest.mark.slow
-def test_gigabytes_of_output_do_not_fill_the_disk(stage: RecordedAgent) -> None:
-    job = stage.start(stage.spec(stage.new_job(), "loud.py", "1024", elastic=False))
-    stage.wait_for_end(job, Finished)
-    sizes = [file.stat().st_size for file in (stage.folder / job / "logs").iterdir()]
+def test_gigabytes_of_output_do_not_fill_the_disk(recorded: RecordedAgent) -> None:
+    job = recorded.start(recorded.spec(recorded.new_job(), "loud.py", "1024", elastic=False))
+    recorded.wait_for_end(job, Finished)
+    sizes = [file.stat().st_size for file in (recorded.folder / job / "logs").iterdir()]
     assert len(sizes) == 5 and sum(sizes) <= 5 * (10 << 20)
 
 
 @pytest.mark.slow
-def test_many_faults_in_a_row_lose_nothing(stage: RecordedAgent) -> None:
+def test_many_faults_in_a_row_lose_nothing(recorded: RecordedAgent) -> None:
     dice = random.Random(4)
-    jobs = [stage.tiny("--steps", "150", devices=BOTH[k : k + 1], logical_workers=4) for k in (0, 1)]
+    jobs = [recorded.tiny("--steps", "150", devices=BOTH[k : k + 1], logical_workers=4) for k in (0, 1)]
     generations = dict.fromkeys(jobs, 1)
     for _ in range(30):
         time.sleep(dice.uniform(0.1, 1.0))
-        stage.listen()
+        recorded.listen()
         job = dice.choice(jobs)
-        if stage.ends(job):
+        if recorded.ends(job):
             continue
-        shake(stage, job, dice, generations)
+        shake(recorded, job, dice, generations)
     for job in jobs:
-        assert stage.wait_for_end(job, Finished).step == 150
-        ends: list[Event] = list(stage.of(job, Finished))
+        assert recorded.wait_for_end(job, Finished).step == 150
+        ends: list[Event] = list(recorded.of(job, Finished))
         assert len(ends) == 1
-        assert stage.hash_weights(job) == stage.undisturbed("--steps", "150")
+        assert recorded.hash_weights(job) == recorded.undisturbed("--steps", "150")
 
 
-def shake(stage: RecordedAgent, job: str, dice: random.Random, generations: dict[str, int]) -> None:
+def shake(recorded: RecordedAgent, job: str, dice: random.Random, generations: dict[str, int]) -> None:
     """Do one bad thing, or resize."""
     kind = dice.choice(["kill", "stop", "term", "fork", "agent", "resize", "resize"])
-    pids = stage.pids(job) if stage.find(job) is not None else ()
+    pids = recorded.pids(job) if recorded.find(job) is not None else ()
     if kind == "resize":
         generations[job] += 1
-        stage.resize(job, generations[job], *dice.sample(BOTH, dice.choice([1, 2])))
+        recorded.resize(job, generations[job], *dice.sample(BOTH, dice.choice([1, 2])))
     elif kind == "agent":
-        psutil.Process(stage.executor.hello()["pid"]).kill()
+        psutil.Process(recorded.executor.hello()["pid"]).kill()
     elif kind == "fork":
-        for server in find_fork_servers(stage):
+        for server in find_fork_servers(recorded):
             server.kill()
     elif pids:
         number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}[kind]
         os.kill(dice.choice(pids), number)
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_said(stage: RecordedAgent) -> None:
-    job = stage.new_job()
-    spec = stage.spec(job, "tiny.py", "--steps", "1000")
-    stage.start(spec)
-    stage.wait_for_kind(job, Checkpointed, 3)
-    stage.apply(Stop(job=job, generation=2, key="stop"))
-    saved = stage.wait_for_end(job, Stopped).step
+def test_a_damaged_checkpoint_is_passed_over_and_said(recorded: RecordedAgent) -> None:
+    job = recorded.new_job()
+    spec = recorded.spec(job, "tiny.py", "--steps", "1000")
+    recorded.start(spec)
+    recorded.wait_for_kind(job, Checkpointed, 3)
+    recorded.apply(Stop(job=job, generation=2, key="stop"))
+    saved = recorded.wait_for_end(job, Stopped).step
     newest = max(Path(spec.checkpoint.dir).glob("step-*"))
     weights = newest / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    stage.apply(Start(job=job, generation=3, key="again", spec=spec, devices=BOTH[:1]))
-    assert newest.name in stage.wait_for_kind(job, Warned).reason
-    assert stage.of(job, Started)[-1].step < saved
-    stage.apply(Stop(job=job, generation=4, key="end"))
-    stage.wait_for_end(job, Stopped)
+    recorded.apply(Start(job=job, generation=3, key="again", spec=spec, devices=BOTH[:1]))
+    assert newest.name in recorded.wait_for_kind(job, Warned).reason
+    assert recorded.of(job, Started)[-1].step < saved
+    recorded.apply(Stop(job=job, generation=4, key="end"))
+    recorded.wait_for_end(job, Stopped)
 
 
-def test_a_checkpoint_folder_that_cannot_be_made_is_the_users_to_change(stage: RecordedAgent, tmp_path: Path) -> None:
+def test_a_checkpoint_folder_that_cannot_be_made_is_the_users_to_change(
+    recorded: RecordedAgent, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
-    job = stage.tiny("--steps", "3", checkpoint=CheckpointPolicy(str(tmp_path / "file" / "below"), 0.1, 2))
-    failed = stage.wait_for_end(job, Failed)
+    job = recorded.tiny("--steps", "3", checkpoint=CheckpointPolicy(str(tmp_path / "file" / "below"), 0.1, 2))
+    failed = recorded.wait_for_end(job, Failed)
     assert (failed.code, failed.user_fault) == ("no_folder", True)
     assert "checkpoint.dir" in failed.reason

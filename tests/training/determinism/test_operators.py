@@ -53,9 +53,9 @@ def test_unknown_operators_are_named() -> None:
     assert not EXACT & ORDERED
 
 
-def test_d2_trains_and_refuses_what_was_not_tested(laboratory: EqualityRuns) -> None:
-    one, _ = laboratory.run({"model": "cnn"}, [(0, "1")], steps=4, level="D2")
-    two, _ = laboratory.run({"model": "cnn"}, [(0, "3+1")], steps=4, level="D2")
+def test_d2_trains_and_refuses_what_was_not_tested(equality: EqualityRuns) -> None:
+    one, _ = equality.run({"model": "cnn"}, [(0, "1")], steps=4, level="D2")
+    two, _ = equality.run({"model": "cnn"}, [(0, "3+1")], steps=4, level="D2")
     assert one == two
     with pytest.raises(TrainingError, match="level D2 was not tested with"):
-        laboratory.run({"model": "exotic"}, [(0, "1")], steps=4, level="D2")
+        equality.run({"model": "exotic"}, [(0, "1")], steps=4, level="D2")
