@@ -17,8 +17,8 @@ from rich.console import Console
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
 from springtide.core.devices import parse_cluster
+from springtide.simulator.batches import mute_solvers
 from springtide.simulator.front import simulate
-from springtide.simulator.mute_stdout import mute_solvers
 from springtide.simulator.reports import SimulationReport
 from springtide.simulator.scenarios import Scenario
 from springtide.simulator.workloads import draw_trace, parse_workload

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data, shrink
 from springtide.core.devices import parse_cluster
+from springtide.simulator.batches import mute_solvers
 from springtide.simulator.front import simulate
-from springtide.simulator.mute_stdout import mute_solvers
 from springtide.simulator.reports import SimulationReport
 
 POLICIES = ("elasticflow", "springtide")

@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.elasticflow_data import add_data_option, require_data
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Overhead
+from springtide.simulator.batches import mute_solvers
 from springtide.simulator.front import simulate
-from springtide.simulator.mute_stdout import mute_solvers
 from springtide.simulator.reports import SimulationReport
 from springtide.simulator.scenarios import load_scenario
 from springtide.simulator.traces import read_trace

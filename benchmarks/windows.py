@@ -21,8 +21,8 @@ from rich.table import Table
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data
 from springtide.core.devices import Cluster, NodeGroup, parse_cluster
 from springtide.core.jobs import Job
+from springtide.simulator.batches import mute_solvers
 from springtide.simulator.front import simulate
-from springtide.simulator.mute_stdout import mute_solvers
 from springtide.simulator.traces import Trace
 from springtide.throughput.overheads import parse_overhead
 

@@ -22,8 +22,8 @@ from springtide.core.decisions import Answer, Status
 from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import JobId
 from springtide.policies import POLICIES
+from springtide.simulator.batches import mute_solvers
 from springtide.simulator.front import simulate
-from springtide.simulator.mute_stdout import mute_solvers
 from springtide.simulator.recordings import Recording, Steps
 from springtide.simulator.scenarios import load_scenario
 from springtide.simulator.traces import Trace, read_trace

@@ -21,8 +21,8 @@ from experiments.tables import make_table
 from experiments import figure_files
 from springtide.cli.app import main
 from springtide.errors import InputError
+from springtide.simulator.batches import mute_solvers
 from springtide.simulator.front import simulate
-from springtide.simulator.mute_stdout import mute_solvers
 
 
 def run(*words: str) -> int:

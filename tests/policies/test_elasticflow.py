@@ -31,7 +31,7 @@ def test_a_newcomer_never_displaces_a_promise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sketch", "reason", "sentence"),
+    ("outline", "reason", "sentence"),
     [
         (JobOutline(40, 0, deadline_s=9), "deadline_too_tight", "needs 10 s even alone"),
         (JobOutline(40, 0, deadline_s=19), "no_room", "beside the promises already made"),

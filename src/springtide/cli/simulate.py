@@ -116,7 +116,7 @@ def run(
 
 def compare_policies(compared: PolicyComparison, wanted: CompareOptions, tell_skipped: bool, form: OutputForm) -> None:
     """Run every trace under every policy, then write, draw or print what came of it."""
-    from springtide.simulator.mute_stdout import mute_solvers
+    from springtide.simulator.batches import mute_solvers
     from springtide.simulator.run_plots import draw_outcomes
 
     with mute_solvers():
@@ -249,7 +249,7 @@ def print_reports(reports: Sequence["SimulationReport"], bounds: dict[str, "Boun
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console = Console(width=None if sys.stdout.isatty() else 2 * WIDE)
     columns = COLUMNS if console.width >= WIDE else dict(list(COLUMNS.items())[:ESSENTIAL])
     for trace in dict.fromkeys(report.trace for report in reports):
         runs = [report for report in reports if report.trace == trace]
@@ -307,4 +307,4 @@ COLUMNS: dict[str, Callable[["SimulationReport"], str]] = {
     "moves": lambda report: str(report.migrations),
 }
 ESSENTIAL = 8  # columns that fit into 80 characters
-WIDE = 140  # characters that all columns need; also the width where the output is no terminal
+WIDE = 140  # characters that all columns need; where the output is no terminal nothing is cut

@@ -49,7 +49,7 @@ def plan_offline(
         with open_reconciler(scratch, idle, options or ServerOptions()) as reconciler:
             copy_speeds(state_dir, reconciler)
             told = Operations(reconciler).plan(submission)
-            if told.reason == "unknown_speed" and probe:
+            if told.unmeasured and probe:
                 tell("measuring its speed (at most 15 s after the first step)")
                 measure(reconciler, scratch, submission)
                 reconciler.read_clock()

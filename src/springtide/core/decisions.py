@@ -83,7 +83,7 @@ class Plan:
 class Promise:
     """A finish that was promised, and the plan that certifies it.
 
-    On a cluster of several device types `device_type` is the one it rests on, or several joined by `+`.
+    On a cluster of several device types `device_type` is the one it rests on.
     """
 
     deadline_s: float
@@ -179,9 +179,10 @@ class Snapshot:
     """The world as a policy sees it: unfinished, undeclined jobs in arrival order, and the devices.
 
     `free_masks` holds for each node the devices no job holds. `memory` and `cache` are what the policy's last decision
-    left; a cache is None after anything but arrivals, finishes and decisions has changed the world, so a policy may
-    trust it to know all else. `leaving` holds for each node the devices that their owner wants back from jobs; empty
-    where there are none, as on a cluster of our own.
+    left. A cache is never changed once it is returned (it may be shown again, to a decision that is only tried), and is
+    None after anything but arrivals, finishes, decisions and progress that was seen has changed the world. `leaving`
+    holds for each node the devices that their owner wants back from jobs; empty where there are none, as on a cluster
+    of our own.
     """
 
     cluster: Cluster

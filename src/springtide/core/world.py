@@ -84,6 +84,7 @@ class World:
         leaving = self._leaving or [0] * len(usable)
         held = [(mask | gone) & ~free for mask, gone, free in zip(usable, leaving, self._free, strict=True)]
         self._lent = lent
+        self._cache = None
         self._leaving = [taken & ~mask for taken, mask in zip(held, lent, strict=True)]
         self._free = [mask & ~taken for mask, taken in zip(lent, held, strict=True)]
 

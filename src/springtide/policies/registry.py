@@ -1,6 +1,6 @@
 """Every policy by name, with the facts that others ask of it; policies from outside the package join by entry point.
 
-A new policy costs one file, one test file and one line in `POLICIES`. Outside the package it costs an entry point in
+A new policy costs one file, one test file and one line in `OURS`. Outside the package it costs an entry point in
 the group `springtide.policies`, or nothing: wherever a name is taken, `module:function` is taken too.
 """
 
@@ -43,8 +43,7 @@ class PolicyEntry:
     def compile(self) -> None:
         """Compile what is compiled on first use."""
         if self.warm_up:
-            prepare = getattr(import_module(self.target.partition(":")[0]), self.warm_up)
-            prepare()
+            getattr(import_module(self.target.partition(":")[0]), self.warm_up)()
 
 
 def _entry(

@@ -1,7 +1,10 @@
 """Runs many (trace, policy) pairs, one after the other or in several processes, always reported in the same order."""
 
+import ctypes
+import os
 import pickle
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -120,3 +123,23 @@ class _Ticker(Observer):
         if self.seen % 32 == 0 and perf_counter() >= self.next_s:
             self.tell(self.name, (self.run + self.seen / self.jobs) / self.runs)
             self.next_s = perf_counter() + REFRESH_S
+
+
+@contextmanager
+def mute_solvers() -> Iterator[None]:
+    """Drop what compiled code of this process, and of processes it starts, writes to stdout meanwhile.
+
+    HiGHS 1.12, as scipy calls it with its display off, was seen to print a line of its own.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        ctypes.CDLL(None).fflush(None)  # the C library's own buffer, filled while muted
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

@@ -94,8 +94,9 @@ def explain_waiting(record: JobRecord, others: list[JobRecord], now_s: float) ->
     if record.deadline_s is not None:
         sentence = "nothing is promised to it, and every device serves an earlier or more urgent job now"
         return Explanation("no_spare_device", sentence, "", facts)
-    sentence = "it is best effort, and every device serves a promise or an earlier job now"
-    return Explanation("no_spare_device", sentence, "give it a deadline to get a promise", facts)
+    yields = any(other.promised for other in holders)
+    sentence = f"it is best effort, and every device serves {'a promise or ' if yields else ''}an earlier job now"
+    return Explanation("no_spare_device", sentence, "give it a deadline to get a promise" if yields else "", facts)
 
 
 def explain_running(record: JobRecord, events: list[EventRecord], now_s: float) -> Explanation:

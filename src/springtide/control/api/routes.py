@@ -239,7 +239,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         """
         submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
         forecast = await api.call(lambda: api.operations.plan(submission))
-        unknown = body.probe and forecast.reason == "unknown_speed"
+        unknown = body.probe and forecast.unmeasured
         measuring = await api.call(lambda: api.operations.measure(submission)) if unknown else None
         return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring}
 

@@ -19,7 +19,7 @@ from springtide.core.world import World, reallocate, take
 
 
 class LiveWorld(World):
-    """A World that can be corrected by observation, rebuilt from records, and copied for a rehearsal."""
+    """A World that can be corrected by observation, rebuilt from records, and copied to try a decision."""
 
     def restore(self, view: JobView) -> None:
         """Add a job as it stood when the last server ended; call in arrival order."""
@@ -98,6 +98,7 @@ class LiveWorld(World):
 
     def put_back(self, changes: Changes) -> None:
         """Tell what happened once more, because nobody has acted on it."""
+        self._cache = None  # whoever failed may have left it half changed
         self._finished[:0] = changes.finished
         self._arrived[:0] = [job_id for job_id in changes.arrived if job_id in self._jobs]
 

@@ -46,6 +46,8 @@ class Forecast:
     plan: tuple[tuple[float, int], ...] = ()
     cost_usd: float | None = None
     promised: bool = False
+    #: Whether nothing can be said before its speed is measured.
+    unmeasured: bool = False
 
 
 @dataclass(slots=True)
@@ -163,7 +165,7 @@ class Operations:
             return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
         facts = context.find_facts(record)
         if record.spec.elastic and not (facts.measured and facts.steps):
-            return Forecast("unknown", transitions.UNMEASURED, UNKNOWN, record.deadline_s)
+            return Forecast("unknown", transitions.UNMEASURED, UNKNOWN, record.deadline_s, unmeasured=True)
         return self.forecast(record, make_job(record, facts, context.inventory), facts)
 
     def forecast(self, record: JobRecord, job: Job, facts: JobFacts) -> Forecast:

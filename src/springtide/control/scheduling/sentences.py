@@ -29,7 +29,7 @@ REASONS = {"late": "deadline_too_tight", "makes_others_late": "would_break_promi
 def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: bool, now_s: float) -> str:
     """The sentence of an admitted job."""
     if record.deadline_s is None:
-        return "admitted as best effort: it runs on devices that no promise needs"
+        return f"admitted as best effort: {answer.sentence or 'it runs when devices are free for it'}"
     if not answer.promised:
         return f"admitted without a promise: {answer.sentence or 'the policy makes none'}"
     sentence = f"promised to finish by {show_both(record.deadline_s, now_s)}"
@@ -42,12 +42,12 @@ def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: 
 
 CAUSES = {
     Cause.PLANNED: "its plan holds this share from now on",
-    Cause.SPARE: "nobody needs these devices now",
+    Cause.SPARE: "of the devices that no promise needs now it makes the best use",
     Cause.TURN: "it is its turn",
     Cause.NEEDLESS: "it ends as soon with fewer",
     Cause.DROPPED: "it can no longer end in time",
     Cause.CLAIMED: "their owner wants them back",
-    Cause.YIELDS: "they are needed by",
+    Cause.YIELDS: "they go to",
     Cause.MOVED: "it makes room on neighbouring devices for",
 }
 
@@ -59,6 +59,8 @@ def tell_reason(reason: Reason, other: JobRecord | None, user: str, now_s: float
         return text
     if other is None or other.user != user:
         return f"{text} another job" if other is None else f"{text} another user's job"
+    if other.state is JobState.PROBING:
+        return f"{text} the probe of {other.name}, which measures its speed"
     by = "" if other.deadline_s is None else f", due in {show_span(max(0.0, other.deadline_s - now_s))}"
     return f"{text} {other.name}{by}"
 
@@ -96,7 +98,7 @@ def tell_unmeasured(free_s: float, answer_by_s: float, now_s: float) -> str:
     """The sentence of a job that waits for a device on which to be measured; `free_s` is when one is expected."""
     soon = "" if free_s == inf else f" (expected in {show_span(max(0.0, free_s - now_s))})"
     return (
-        f"every device serves a promise; its speed is measured as soon as one is free{soon}; "
+        f"no device is free for a probe; its speed is measured as soon as one is free{soon}; "
         f"the answer comes by {show_both(answer_by_s, now_s)}"
     )
 

@@ -47,9 +47,9 @@ def check_promise(context: Context, record: JobRecord) -> bool:
         context.staging.stage(Effects(record.without_condition("at_risk"), (event,)))
         return False
     sentence = sentences.tell_at_risk(predicted_s, record.deadline_s)
-    endangered = record.with_condition("at_risk", transitions.find_cause(record), sentence, context.now_s)
+    changed = record.with_condition("at_risk", transitions.find_cause(record), sentence, context.now_s)
     event = EventRecord(context.now_s, "at_risk", sentence, record.id, {"predicted_s": predicted_s})
-    context.staging.stage(Effects(endangered, (event,) if at_risk is None else ()))
+    context.staging.stage(Effects(changed, (event,) if at_risk is None else ()))
     if at_risk is None:
         offers.release(context, f"the promise of {record.name} is in danger")
     return at_risk is None

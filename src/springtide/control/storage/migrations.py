@@ -35,6 +35,7 @@ def name_danger(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE jobs RENAME COLUMN home TO first_device_type"))
     if "endangered" not in columns:
         connection.execute(text("ALTER TABLE jobs ADD COLUMN endangered BOOLEAN NOT NULL DEFAULT false"))
+        # 0.1 said it by the absence of a plan; policies that promise without plans failed live there and left no rows
         unplanned = "promised AND missed = '' AND (plan IS NULL OR CAST(plan AS VARCHAR) = 'null')"
         connection.execute(text(f"UPDATE jobs SET endangered = true WHERE {unplanned}"))
 

@@ -25,7 +25,7 @@ class Condition:
 class PlanRecord:
     """The plan that certifies a promise: (start, share) pairs, the finish, and how long devices stay planned.
 
-    On a platform of several device types `device_type` is the one it rests on, or several joined by `+`.
+    On a platform of several device types `device_type` is the one it rests on; 0.1 also stored several, joined by `+`.
     """
 
     segments: tuple[tuple[float, int], ...]

@@ -65,7 +65,7 @@ def remember(pooled: PoolDecisions) -> dict[str, Any] | None:
 
 
 def forget(cache: PoolCache, snapshot: Snapshot) -> PoolCache:
-    """The books without jobs that have ended."""
+    """The cache without jobs that have ended."""
     if any(job_id not in snapshot.jobs for _, job_id in cache.seen):
         cache.seen = {key: known for key, known in cache.seen.items() if key[1] in snapshot.jobs}
     return cache
