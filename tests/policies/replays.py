@@ -16,7 +16,7 @@ LINEAR = {1: 1.0, 2: 2.0, 4: 4.0}
 
 
 @dataclass(frozen=True, slots=True)
-class JobOutline:
+class JobSketch:
     """A job in a few words; `speeds` maps shares to steps per second."""
 
     work: float
@@ -27,20 +27,20 @@ class JobOutline:
     overhead: Overhead = FREE
 
 
-def build_jobs(outlines: Sequence[JobOutline]) -> list[Job]:
+def build_jobs(sketches: Sequence[JobSketch]) -> list[Job]:
     """Jobs a, b, c, ... in the order given, which is that of their submission."""
     return [
         Job(
             JobId(chr(ord("a") + index)),
             index,
-            outline.submit_s,
-            outline.work,
-            Curve(tuple(outline.speeds), tuple(outline.speeds.values())),
-            outline.deadline_s,
-            outline.requested,
-            outline.overhead,
+            sketch.submit_s,
+            sketch.work,
+            Curve(tuple(sketch.speeds), tuple(sketch.speeds.values())),
+            sketch.deadline_s,
+            sketch.requested,
+            sketch.overhead,
         )
-        for index, outline in enumerate(outlines)
+        for index, sketch in enumerate(sketches)
     ]
 
 
@@ -71,7 +71,7 @@ class Replay:
         return self.changes[job_id][0][0]
 
 
-def run(policy: Policy, outlines: Sequence[JobOutline], cluster: str = "1x4:cpu", calls: int = 20_000) -> Replay:
+def run(policy: Policy, sketches: Sequence[JobSketch], cluster: str = "1x4:cpu", calls: int = 20_000) -> Replay:
     """Replay jobs under a policy, every decision checked; fails if it is called more than `calls` times."""
     replay = Replay()
 
@@ -80,7 +80,7 @@ def run(policy: Policy, outlines: Sequence[JobOutline], cluster: str = "1x4:cpu"
         assert replay.calls <= calls, f"still not done at {now_s} s"
         return check(policy, now_s, snapshot)
 
-    Simulation(parse_cluster(cluster), decide, replay).run(build_jobs(outlines))
+    Simulation(parse_cluster(cluster), decide, replay).run(build_jobs(sketches))
     return replay
 
 

@@ -3,38 +3,38 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.policies.replays import JobOutline, run
+from tests.policies.replays import JobSketch, run
 
 from springtide.core.jobs import Overhead
 from springtide.policies.pollux import Choice, distribute, pollux
 
 
 def test_jobs_grow_by_doubling_every_minute() -> None:
-    replay = run(pollux, [JobOutline(1000, 0)])
+    replay = run(pollux, [JobSketch(1000, 0)])
     assert replay.changes["a"] == [(0.0, 1), (60.0, 2), (120.0, 4)]
 
 
 def test_equal_jobs_end_up_with_equal_shares() -> None:
-    replay = run(pollux, [JobOutline(1000, 0), JobOutline(1000, 0)])
+    replay = run(pollux, [JobSketch(1000, 0), JobSketch(1000, 0)])
     assert replay.changes["a"][:2] == replay.changes["b"][:2] == [(0.0, 1), (60.0, 2)]
 
 
 def test_a_job_that_scales_gets_more_than_one_that_does_not() -> None:
     flat = {1: 1.0, 2: 1.05, 4: 1.1}
-    replay = run(pollux, [JobOutline(1000, 0, speeds=flat), JobOutline(1000, 0), JobOutline(1000, 0)])
+    replay = run(pollux, [JobSketch(1000, 0, speeds=flat), JobSketch(1000, 0), JobSketch(1000, 0)])
     assert replay.changes["b"][1] == (60.0, 2)
     assert replay.changes["a"][0] == (0.0, 1)
 
 
 def test_a_newcomer_gets_a_free_device_at_once() -> None:
     speeds = {1: 1.0, 2: 2.0}
-    replay = run(pollux, [JobOutline(1000, 0, speeds=speeds), JobOutline(100, 70)])
+    replay = run(pollux, [JobSketch(1000, 0, speeds=speeds), JobSketch(100, 70)])
     assert replay.changes["b"][0] == (70.0, 1)
 
 
 def test_costly_restarts_are_rare() -> None:
     cost = Overhead(base_s=30.0)
-    jobs = [JobOutline(3000, 30 * index, overhead=cost) for index in range(8)]
+    jobs = [JobSketch(3000, 30 * index, overhead=cost) for index in range(8)]
     replay = run(pollux, jobs)
     assert len(replay.finishes) == 8
     assert sum(len(changes) for changes in replay.changes.values()) < 60

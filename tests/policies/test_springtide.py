@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.policies.replays import JobOutline, Replay, build_jobs, run
+from tests.policies.replays import JobSketch, Replay, build_jobs, run
 
 from springtide.control.scheduling.live_world import LiveWorld
 from springtide.core.decisions import Answer, Decision, Offer, Snapshot, Status
@@ -18,7 +18,7 @@ STEEP = {1: 1.0, 2: 1.3, 4: 1.5}
 
 
 def test_a_job_without_room_waits_holds_nothing_and_is_declined_with_offers() -> None:
-    replay = run(springtide, [JobOutline(40, 0, deadline_s=10), JobOutline(20, 1, deadline_s=14)])
+    replay = run(springtide, [JobSketch(40, 0, deadline_s=10), JobSketch(20, 1, deadline_s=14)])
     (asked_s, waiting), (answered_s, refusal) = replay.told["b"]
     assert (asked_s, waiting.status, waiting.reason) == (1.0, Status.WAITLISTED, "no_room_yet")
     assert waiting.answer_by_s == 9.0  # 5 s alone before the deadline
@@ -31,12 +31,12 @@ def test_a_job_without_room_waits_holds_nothing_and_is_declined_with_offers() ->
 
 def test_the_time_of_the_answer_counts_the_cost_of_starting() -> None:
     overhead = Overhead(base_s=1.0, start_s=2.0)
-    replay = run(springtide, [JobOutline(40, 0, deadline_s=10), JobOutline(20, 1, deadline_s=15, overhead=overhead)])
+    replay = run(springtide, [JobSketch(40, 0, deadline_s=10), JobSketch(20, 1, deadline_s=15, overhead=overhead)])
     assert replay.told["b"][0][1].answer_by_s == 15 - (1 + 2 + 5)
 
 
 def test_a_waiting_job_is_admitted_as_soon_as_there_is_room() -> None:
-    jobs = [JobOutline(40, 0, deadline_s=14, overhead=PAUSE), JobOutline(20, 1, deadline_s=20, overhead=PAUSE)]
+    jobs = [JobSketch(40, 0, deadline_s=14, overhead=PAUSE), JobSketch(20, 1, deadline_s=20, overhead=PAUSE)]
     replay = run(springtide, jobs)  # the first is planned up to 14, but ends at 12 without using its reserve
     assert [(at_s, answer.status) for at_s, answer in replay.told["b"]] == [
         (1.0, Status.WAITLISTED),
@@ -48,9 +48,9 @@ def test_a_waiting_job_is_admitted_as_soon_as_there_is_room() -> None:
 
 
 def test_the_cheapest_waiting_job_is_tried_first() -> None:
-    busy = JobOutline(40, 0, deadline_s=14, overhead=PAUSE)
-    costly = JobOutline(20, 1, deadline_s=20, overhead=PAUSE)
-    cheap = JobOutline(16, 2, deadline_s=19, overhead=PAUSE)
+    busy = JobSketch(40, 0, deadline_s=14, overhead=PAUSE)
+    costly = JobSketch(20, 1, deadline_s=20, overhead=PAUSE)
+    cheap = JobSketch(16, 2, deadline_s=19, overhead=PAUSE)
     replay = run(springtide, [busy, costly, cheap])
     assert replay.answers["c"].status is Status.ADMITTED
     assert replay.answers["b"].status is Status.DECLINED
@@ -59,9 +59,9 @@ def test_the_cheapest_waiting_job_is_tried_first() -> None:
 
 def test_on_a_busy_cluster_a_job_is_promised_when_a_device_is_free_for_it() -> None:
     busy, costly, cheap = (
-        JobOutline(40, 0, deadline_s=10),
-        JobOutline(40, 1, deadline_s=25),
-        JobOutline(20, 5, deadline_s=17),
+        JobSketch(40, 0, deadline_s=10),
+        JobSketch(40, 1, deadline_s=25),
+        JobSketch(20, 5, deadline_s=17),
     )
     replay = run(springtide, [busy, costly])
     assert [(at_s, answer.reason) for at_s, answer in replay.told["b"]] == [(1.0, "no_device_yet"), (10.0, "promised")]
@@ -71,13 +71,13 @@ def test_on_a_busy_cluster_a_job_is_promised_when_a_device_is_free_for_it() -> N
 
 
 def test_while_little_is_promised_a_job_is_promised_at_once() -> None:
-    replay = run(springtide, [JobOutline(40, 0, deadline_s=10), JobOutline(10, 1, deadline_s=400)])
+    replay = run(springtide, [JobSketch(40, 0, deadline_s=10), JobSketch(10, 1, deadline_s=400)])
     assert [(at_s, answer.status) for at_s, answer in replay.told["b"]] == [(1.0, Status.ADMITTED)]
     assert replay.changes["b"][0][0] == 10.0
 
 
 def test_a_job_that_cannot_be_in_time_is_declined_at_once() -> None:
-    replay = run(springtide, [JobOutline(40, 0, deadline_s=8)])
+    replay = run(springtide, [JobSketch(40, 0, deadline_s=8)])
     [(at_s, answer)] = replay.told["a"]
     assert (at_s, answer.status, answer.reason) == (0.0, Status.DECLINED, "deadline_too_tight")
     later, less = answer.offers
@@ -86,31 +86,31 @@ def test_a_job_that_cannot_be_in_time_is_declined_at_once() -> None:
 
 
 def test_a_job_larger_than_the_cluster_is_declined_without_offers() -> None:
-    replay = run(springtide, [JobOutline(4, 0, deadline_s=99, speeds={8: 1.0})])
+    replay = run(springtide, [JobSketch(4, 0, deadline_s=99, speeds={8: 1.0})])
     assert replay.answers["a"].reason == "exceeds_cluster"
     assert replay.answers["a"].offers == ()
 
 
 def test_no_job_is_rescaled_for_less_than_its_cost() -> None:
-    job = JobOutline(40, 0, deadline_s=400, speeds=STEEP, overhead=Overhead(base_s=9.0))
-    other = JobOutline(30, 0, deadline_s=40, speeds={1: 1.0}, overhead=Overhead(base_s=9.0))
+    job = JobSketch(40, 0, deadline_s=400, speeds=STEEP, overhead=Overhead(base_s=9.0))
+    other = JobSketch(30, 0, deadline_s=40, speeds={1: 1.0}, overhead=Overhead(base_s=9.0))
     replay = run(springtide, [other, other, other, job])
     # alone at 39 s with 10 steps left on 1 device; growing would save less than the pause
     assert replay.changes["d"] == [(0.0, 1)]
 
 
 def test_best_effort_jobs_make_way_for_a_promise_and_come_back() -> None:
-    replay = run(springtide, [JobOutline(40, 0), JobOutline(40, 0), JobOutline(40, 5, deadline_s=15)])
+    replay = run(springtide, [JobSketch(40, 0), JobSketch(40, 0), JobSketch(40, 5, deadline_s=15)])
     assert replay.changes["a"] == [(0.0, 2), (5.0, 0), (15.0, 2)]
     assert replay.finishes["c"] == 15.0
 
 
 def test_a_promised_job_that_grew_leaves_a_device_to_best_effort_work_but_not_what_it_needs() -> None:
-    replay = run(springtide, [JobOutline(40, 0, deadline_s=50), JobOutline(40, 5)])
+    replay = run(springtide, [JobSketch(40, 0, deadline_s=50), JobSketch(40, 5)])
     assert replay.changes["a"][0] == (0.0, 4)
     assert replay.changes["b"][0][0] == 5.0
     assert replay.finishes["a"] <= 50.0
-    pressed = run(springtide, [JobOutline(40, 0, deadline_s=10), JobOutline(40, 5)])
+    pressed = run(springtide, [JobSketch(40, 0, deadline_s=10), JobSketch(40, 5)])
     assert pressed.changes["b"][0][0] == 10.0
 
 
@@ -160,10 +160,10 @@ def has_room(answer: Answer) -> bool:
 @pytest.mark.parametrize("overhead", [FREE, PAUSE, Overhead(2.0, 2.0)])
 def test_what_is_offered_has_room(overhead: Overhead) -> None:
     jobs = [
-        JobOutline(40, 0, deadline_s=30, overhead=overhead),
-        JobOutline(60, 1, deadline_s=35, overhead=overhead),
-        JobOutline(60, 2, deadline_s=33, overhead=overhead),
-        JobOutline(90, 2, deadline_s=12, overhead=overhead),
+        JobSketch(40, 0, deadline_s=30, overhead=overhead),
+        JobSketch(60, 1, deadline_s=35, overhead=overhead),
+        JobSketch(60, 2, deadline_s=33, overhead=overhead),
+        JobSketch(90, 2, deadline_s=12, overhead=overhead),
     ]
     taken = accept_all_offers(build_jobs(jobs), "1x4:cpu")
     assert taken
@@ -190,11 +190,11 @@ SPEEDS = ({1: 1.0, 2: 1.9, 4: 3.5}, {1: 1.0, 2: 1.3, 4: 1.4}, {1: 2.0, 2: 1.5, 4
 def test_every_offer_has_room_where_moves_cost_nothing(
     rows: list[tuple[float, int, float, dict[int, float]]], cluster: str
 ) -> None:
-    outlines, submit_s = [], 0.0
+    sketches, submit_s = [], 0.0
     for gap_s, work, stretch, speeds in rows:
         submit_s += gap_s
-        outlines.append(JobOutline(work, submit_s, 1, submit_s + stretch * work / speeds[1], speeds))
-    for offer, answer in accept_all_offers(build_jobs(outlines), cluster):
+        sketches.append(JobSketch(work, submit_s, 1, submit_s + stretch * work / speeds[1], speeds))
+    for offer, answer in accept_all_offers(build_jobs(sketches), cluster):
         assert has_room(answer), f"offered {offer}, told {answer}"
 
 
@@ -208,12 +208,12 @@ def test_every_offer_has_room_where_moves_cost_nothing(
 def test_every_waiting_job_is_answered_in_time_and_holds_nothing_before(
     rows: list[tuple[float, int, float]], overhead: Overhead
 ) -> None:
-    outlines, submit_s = [], 0.0
+    sketches, submit_s = [], 0.0
     for gap_s, work, stretch in rows:
         submit_s += gap_s
-        outlines.append(JobOutline(work, submit_s, deadline_s=submit_s + stretch * work, overhead=overhead))
-    replay = run(springtide, outlines)
-    for job in build_jobs(outlines):
+        sketches.append(JobSketch(work, submit_s, deadline_s=submit_s + stretch * work, overhead=overhead))
+    replay = run(springtide, sketches)
+    for job in build_jobs(sketches):
         last_s, answer = replay.told[job.id][-1]
         assert answer.status in (Status.ADMITTED, Status.DECLINED)
         assert last_s <= max(job.submit_s, job.deadline_s - job.alone_s())

@@ -3,7 +3,7 @@ from math import inf
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.policies.replays import JobOutline, Replay, build_jobs, run
+from tests.policies.replays import JobSketch, Replay, build_jobs, run
 
 from springtide.core.decisions import Status
 from springtide.core.devices import parse_cluster
@@ -22,7 +22,7 @@ def statuses(replay: Replay, job_id: str) -> list[Status]:
 
 
 def test_nothing_is_promised_and_what_is_met_is_counted_apart() -> None:
-    jobs = build_jobs([JobOutline(40, 0, deadline_s=12), JobOutline(8, 1, deadline_s=13)])
+    jobs = build_jobs([JobSketch(40, 0, deadline_s=12), JobSketch(8, 1, deadline_s=13)])
     report = report_run(
         ReplayRun("two", "springtide-flexible", tuple(jobs), parse_cluster("1x4:cpu")),
         partial(decide, springtide_flexible),
@@ -31,21 +31,21 @@ def test_nothing_is_promised_and_what_is_met_is_counted_apart() -> None:
 
 
 def test_the_dearest_is_dropped_where_not_all_can_be_in_time() -> None:
-    replay = run(springtide_flexible, [JobOutline(40, 0, deadline_s=10), JobOutline(16, 1, deadline_s=10)])
+    replay = run(springtide_flexible, [JobSketch(40, 0, deadline_s=10), JobSketch(16, 1, deadline_s=10)])
     assert replay.finishes == {"b": 5.0}
     assert replay.changes["a"] == [(0.0, 4), (1.0, 0)]
     assert statuses(replay, "a") == [Status.WAITLISTED, Status.DECLINED]
 
 
 def test_a_dropped_job_comes_back_with_its_progress_if_it_can_still_be_in_time() -> None:
-    urgent = JobOutline(16, 1, deadline_s=5, speeds={4: 4.0})
-    replay = run(springtide_flexible, [JobOutline(40, 0, deadline_s=14.5), urgent])
+    urgent = JobSketch(16, 1, deadline_s=5, speeds={4: 4.0})
+    replay = run(springtide_flexible, [JobSketch(40, 0, deadline_s=14.5), urgent])
     assert replay.changes["a"] == [(0.0, 4), (1.0, 0), (5.0, 4)]
     assert replay.finishes == {"b": 5.0, "a": 14.0}
 
 
 def test_best_effort_jobs_run_on_what_is_left() -> None:
-    replay = run(springtide_flexible, [JobOutline(40, 0), JobOutline(40, 5, deadline_s=15)])
+    replay = run(springtide_flexible, [JobSketch(40, 0), JobSketch(40, 5, deadline_s=15)])
     assert statuses(replay, "a") == [Status.ADMITTED]
     assert replay.changes["a"][:2] == [(0.0, 4), (5.0, 0)]
     assert replay.finishes["b"] == 15.0
@@ -53,15 +53,13 @@ def test_best_effort_jobs_run_on_what_is_left() -> None:
 
 
 def test_jobs_that_cannot_be_in_time_are_declined() -> None:
-    replay = run(
-        springtide_flexible, [JobOutline(40, 0, deadline_s=9), JobOutline(1, 0, deadline_s=99, speeds={8: 1.0})]
-    )
+    replay = run(springtide_flexible, [JobSketch(40, 0, deadline_s=9), JobSketch(1, 0, deadline_s=99, speeds={8: 1.0})])
     assert [replay.answers[job].reason for job in "ab"] == ["deadline_too_tight", "exceeds_cluster"]
 
 
 def test_a_job_that_a_move_made_late_leaves_its_devices() -> None:
-    short, long = JobOutline(10, 0, 1, 13, ONE, PAUSE), JobOutline(40, 0, 1, 41.5, ONE, PAUSE)
-    pair, whole = JobOutline(20, 12, 1, 30, {2: 2.0}, PAUSE), JobOutline(40, 50, 1, 70, {4: 4.0}, PAUSE)
+    short, long = JobSketch(10, 0, 1, 13, ONE, PAUSE), JobSketch(40, 0, 1, 41.5, ONE, PAUSE)
+    pair, whole = JobSketch(20, 12, 1, 30, {2: 2.0}, PAUSE), JobSketch(40, 50, 1, 70, {4: 4.0}, PAUSE)
     replay = run(springtide_flexible, [short, long, short, long, pair, whole])
     assert sorted(replay.finishes) == ["a", "c", "d", "e", "f"]
     assert statuses(replay, "b")[-1] is Status.DECLINED
@@ -84,12 +82,12 @@ def test_a_job_that_a_move_made_late_leaves_its_devices() -> None:
     cluster=st.sampled_from(("1x4:cpu", "3x2:cpu", "1x3:cpu")),
 )
 def test_every_deadline_job_ends_or_is_declined(rows: list[tuple[float, int, float, Overhead]], cluster: str) -> None:
-    outlines, submit_s = [], 0.0
+    sketches, submit_s = [], 0.0
     for gap_s, work, stretch, overhead in rows:
         submit_s += gap_s
-        outlines.append(JobOutline(work, submit_s, 1, submit_s + stretch * work, {1: 1.0, 2: 1.8}, overhead))
-    replay = run(springtide_flexible, outlines, cluster)
-    for job in build_jobs(outlines):
+        sketches.append(JobSketch(work, submit_s, 1, submit_s + stretch * work, {1: 1.0, 2: 1.8}, overhead))
+    replay = run(springtide_flexible, sketches, cluster)
+    for job in build_jobs(sketches):
         declined = statuses(replay, job.id)[-1] is Status.DECLINED
         assert declined != (job.id in replay.finishes)
         assert job.best_effort or Status.ADMITTED not in statuses(replay, job.id)

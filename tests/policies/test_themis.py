@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from tests.policies.replays import JobOutline, run
+from tests.policies.replays import JobSketch, run
 
 from springtide.policies.themis import Account, balance, themis
 
@@ -52,7 +52,7 @@ def test_isolated_time_counts_work_at_the_isolated_speed() -> None:
 
 
 def test_a_job_that_waited_takes_the_next_round() -> None:
-    replay = run(themis, [JobOutline(8000, 0, requested=4), JobOutline(400, 10, requested=4)])
+    replay = run(themis, [JobSketch(8000, 0, requested=4), JobSketch(400, 10, requested=4)])
     assert replay.changes["b"][0] == (360.0, 4)
     assert replay.finishes["b"] == 460.0
     assert replay.finishes["a"] == 2100.0

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.policies.replays import JobOutline, build_jobs
+from tests.policies.replays import JobSketch, build_jobs
 
 from springtide.core.decisions import Answer, Decision, Snapshot, Status
 from springtide.core.devices import parse_cluster
@@ -18,7 +18,7 @@ from springtide.simulator.batches import SimulationTask, run_tasks
 from springtide.simulator.front import choose_policies, simulate
 from springtide.simulator.reports import SimulationReport
 
-JOBS = build_jobs([JobOutline(40, deadline_s=30), JobOutline(10, 5, deadline_s=20)])
+JOBS = build_jobs([JobSketch(40, deadline_s=30), JobSketch(10, 5, deadline_s=20)])
 GOLDEN = Path(__file__).parent / "golden" / "trace.csv"
 
 

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.policies.pools.test_partition import draw_cases
-from tests.policies.replays import LINEAR, JobOutline, build_jobs
+from tests.policies.replays import LINEAR, JobSketch, build_jobs
 from tests.simulator.test_invariants import Case
 from tests.simulator.test_invariants import draw_cases as draw_one_type
 
@@ -71,7 +71,7 @@ def test_every_change_has_a_reason_on_several_types(policy: str, case: tuple[lis
 @pytest.mark.parametrize("policy", ["elasticflow", "springtide"])
 def test_a_job_grows_into_spare_devices_and_yields_them_to_a_promise(policy: str) -> None:
     """a needs one device, and grows to four; b needs three of them for its deadline; when it ends, a grows again."""
-    jobs = build_jobs([JobOutline(100, deadline_s=150), JobOutline(20, 5, deadline_s=16, speeds={1: 1.0, 2: 2.0})])
+    jobs = build_jobs([JobSketch(100, deadline_s=150), JobSketch(20, 5, deadline_s=16, speeds={1: 1.0, 2: 2.0})])
     told = tell(policy, jobs, parse_cluster("1x4:cpu"))
     assert told["a"][0] == (0.0, Cause.PLANNED, None)
     assert (5.0, Cause.YIELDS, "b") in told["a"]
@@ -81,14 +81,14 @@ def test_a_job_grows_into_spare_devices_and_yields_them_to_a_promise(policy: str
 
 @pytest.mark.parametrize("policy", ["elasticflow", "springtide"])
 def test_best_effort_runs_on_spare_devices_and_yields_to_the_most_urgent(policy: str) -> None:
-    jobs = build_jobs([JobOutline(100), JobOutline(40, 5, deadline_s=26), JobOutline(40, 5, deadline_s=25.5)])
+    jobs = build_jobs([JobSketch(100), JobSketch(40, 5, deadline_s=26), JobSketch(40, 5, deadline_s=25.5)])
     told = tell(policy, jobs, parse_cluster("1x4:cpu"))
     assert told["a"][:2] == [(0.0, Cause.SPARE, None), (5.0, Cause.YIELDS, "c")]
 
 
 def test_policies_without_promises_give_turns() -> None:
     told = tell(
-        "srtf", build_jobs([JobOutline(100, requested=4), JobOutline(10, 5, requested=4)]), parse_cluster("1x4:cpu")
+        "srtf", build_jobs([JobSketch(100, requested=4), JobSketch(10, 5, requested=4)]), parse_cluster("1x4:cpu")
     )
     assert told["b"] == [(5.0, Cause.TURN, None)]
     assert told["a"][1] == (5.0, Cause.YIELDS, "b")
@@ -105,7 +105,7 @@ def hold(job: Job, *devices: NodeSlice) -> JobView:
 
 
 def test_a_job_that_is_moved_knows_for_whom() -> None:
-    jobs = build_jobs([JobOutline(100), JobOutline(100), JobOutline(100)])
+    jobs = build_jobs([JobSketch(100), JobSketch(100), JobSketch(100)])
     views = [hold(jobs[0], NodeSlice(0, 1)), hold(jobs[1]), hold(jobs[2], NodeSlice(1, 1))]
     snapshot = Snapshot(parse_cluster("2x4:cpu"), {view.job.id: view for view in views}, (0b1110, 0b1110))
     reasons = decide(PolicyEntry("moves", function=move_away), 0.0, snapshot).reasons
@@ -114,7 +114,7 @@ def test_a_job_that_is_moved_knows_for_whom() -> None:
 
 
 def test_claimed_devices_are_their_owner_s() -> None:
-    (job,) = build_jobs([JobOutline(100, speeds=LINEAR)])
+    (job,) = build_jobs([JobSketch(100, speeds=LINEAR)])
     view = hold(job, NodeSlice(0, 0b11))
     snapshot = Snapshot(parse_cluster("1x4:cpu"), {job.id: view}, (0b0000,), leaving=(0b10,))
     decision = decide(find_policy("easyscale-homo"), 0.0, snapshot)
@@ -122,7 +122,7 @@ def test_claimed_devices_are_their_owner_s() -> None:
 
 
 def test_a_reason_that_a_policy_gives_stays() -> None:
-    (job,) = build_jobs([JobOutline(100, deadline_s=inf)])
+    (job,) = build_jobs([JobSketch(100, deadline_s=inf)])
 
     def start(now_s: float, snapshot: Snapshot) -> Decision:
         return Decision(shares={job.id: 1}, reasons={job.id: Reason(Cause.NEEDLESS)})

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.policies.replays import JobOutline, Replay
+from tests.policies.replays import JobSketch, Replay
 from tests.policies.replays import run as run_plain
 
 from springtide.control.scheduling.live_world import LiveWorld
@@ -113,7 +113,7 @@ def test_growth_that_helped_is_kept() -> None:
 
 def test_jobs_with_a_plain_curve_on_one_type() -> None:
     # equal shares first; what b leaves is of no use beyond a's own levels
-    replay = run_plain(easyscale_heter, [JobOutline(40, 0), JobOutline(4, 0)])
+    replay = run_plain(easyscale_heter, [JobSketch(40, 0), JobSketch(4, 0)])
     assert replay.changes["a"][0] == (0.0, 2) and replay.changes["b"] == [(0.0, 2)]
     assert replay.finishes["a"] == 2.0 + 36 / 4
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.policies.replays import JobOutline, build_jobs, run
+from tests.policies.replays import JobSketch, build_jobs, run
 
 from springtide.core.decisions import JobView, Plan, Progress, Promise, Segment, Status
 from springtide.core.devices import parse_cluster
@@ -43,23 +43,23 @@ def draw_rows(speeds: tuple[dict[int, float], ...] = SPEEDS) -> st.SearchStrateg
     return st.lists(row, min_size=1, max_size=14)
 
 
-def sketch_all(rows: list[Row]) -> list[JobOutline]:
+def sketch_all(rows: list[Row]) -> list[JobSketch]:
     """The drawn jobs, each with a deadline of so many times its duration on its least share."""
-    outlines, submit_s = [], 0.0
+    sketches, submit_s = [], 0.0
     for gap_s, work, stretch, speeds, overhead in rows:
         submit_s += gap_s
         duration_s = work / next(iter(speeds.values()))
-        outlines.append(JobOutline(work, submit_s, 1, submit_s + stretch * duration_s, speeds, overhead))
-    return outlines
+        sketches.append(JobSketch(work, submit_s, 1, submit_s + stretch * duration_s, speeds, overhead))
+    return sketches
 
 
 @pytest.mark.parametrize("policy", [elasticflow, springtide])
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=draw_rows(), cluster=st.sampled_from(CLUSTERS))
 def test_a_promise_is_kept_and_never_revoked(policy: Policy, rows: list[Row], cluster: str) -> None:
-    outlines = sketch_all(rows)
-    replay = run(policy, outlines, cluster)
-    for job in build_jobs(outlines):
+    sketches = sketch_all(rows)
+    replay = run(policy, sketches, cluster)
+    for job in build_jobs(sketches):
         statuses = [answer.status for _, answer in replay.told[job.id]]
         assert statuses[-1] in (Status.ADMITTED, Status.DECLINED)
         assert set(statuses[:-1]) <= {Status.WAITLISTED}
@@ -73,8 +73,8 @@ def open_empty(cluster: str) -> PlanTable:
     return new_table(0.0, World(parse_cluster(cluster)).snapshot())
 
 
-def view_of(outline: JobOutline, name: str) -> JobView:
-    [job] = build_jobs([outline])
+def view_of(sketch: JobSketch, name: str) -> JobView:
+    [job] = build_jobs([sketch])
     return JobView(
         type(job)(JobId(name), 0, 0.0, job.work, job.curve, job.deadline_s, overhead=job.overhead), Progress(job.work)
     )
@@ -82,9 +82,9 @@ def view_of(outline: JobOutline, name: str) -> JobView:
 
 def test_a_job_that_does_not_fit_leaves_no_trace() -> None:
     table = open_empty("1x4:cpu")
-    assert admit(table, view_of(JobOutline(40, deadline_s=10), "a"))
+    assert admit(table, view_of(JobSketch(40, deadline_s=10), "a"))
     before = [column.copy() for column in table.capacity]
-    assert not admit(table, view_of(JobOutline(40, deadline_s=10), "b"))
+    assert not admit(table, view_of(JobSketch(40, deadline_s=10), "b"))
     assert list(table.rows) == ["a"]
     for kept, now in zip(before, table.capacity, strict=True):
         np.testing.assert_array_equal(kept, now)
@@ -92,8 +92,8 @@ def test_a_job_that_does_not_fit_leaves_no_trace() -> None:
 
 def test_all_are_planned_again_where_the_rest_is_not_enough() -> None:
     table = open_empty("1x4:cpu")
-    assert admit(table, view_of(JobOutline(40, deadline_s=20), "a"))  # two devices up to 20
-    assert admit(table, view_of(JobOutline(16, deadline_s=4), "b"))  # all four up to 4, then the first on four
+    assert admit(table, view_of(JobSketch(40, deadline_s=20), "a"))  # two devices up to 20
+    assert admit(table, view_of(JobSketch(16, deadline_s=4), "b"))  # all four up to 4, then the first on four
     assert [table.plan(row).share_at(0.0) for row in table.rows.values()] == [0, 4]
     assert replan(table)
 
@@ -109,7 +109,7 @@ def test_a_plan_with_a_shifted_middle_is_another_plan() -> None:
 
 def test_a_promise_in_the_snapshot_is_the_certificate() -> None:
     table = open_empty("1x4:cpu")
-    view = view_of(JobOutline(40, deadline_s=20), "a")
+    view = view_of(JobSketch(40, deadline_s=20), "a")
     row = table.add(view)
     plan = Plan((Segment(0.0, 2),), 20.0, 20.0)
     table.see(JobView(view.job, view.progress, Status.ADMITTED, promise=Promise(20.0, plan)))

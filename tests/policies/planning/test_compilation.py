@@ -6,7 +6,7 @@ from math import inf
 from textwrap import dedent
 
 import pytest
-from tests.policies.replays import JobOutline, run
+from tests.policies.replays import JobSketch, run
 
 from springtide.core.jobs import Overhead
 from springtide.policies import elasticflow, springtide
@@ -65,7 +65,7 @@ def test_after_warming_up_nothing_is_left_to_compile() -> None:
     assert kernels and all(kernel.signatures for kernel in kernels)
     before = [list(kernel.signatures) for kernel in kernels]
     jobs = [
-        JobOutline(20.0, 3.0 * n, deadline_s=40.0 + 5.0 * n if n % 4 else inf, overhead=Overhead(1.0)) for n in range(9)
+        JobSketch(20.0, 3.0 * n, deadline_s=40.0 + 5.0 * n if n % 4 else inf, overhead=Overhead(1.0)) for n in range(9)
     ]
     run(springtide.springtide, jobs, "2x4:cpu")
     assert [list(kernel.signatures) for kernel in kernels] == before
