@@ -2,8 +2,11 @@
 
 Each family is a rule that some policies rely on, turned against them: cheap jobs that stop coming, deadlines with no
 time to spare, jobs that run on half of the cluster or not at all, everyone at the full hour, gangs of a fixed size.
+
+    python -m benchmarks.trap_workloads [--policies springtide,elasticflow] [--seeds 3] [--only giants]
 """
 
+import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -11,10 +14,12 @@ from typing import NamedTuple
 
 from springtide.core.curves import Curve
 from springtide.core.jobs import Job, JobId, Overhead
+from springtide.simulator.front import simulate
 from springtide.simulator.traces import Trace, order_jobs
 
 PAUSE = Overhead(base_s=2.0, per_doubling_s=2.0)  # as ElasticFlow charges on less than 256 devices
 HOUR_S = 3600.0
+POLICIES = ("springtide", "elasticflow", "edf-admission", "edf", "edf-elastic", "springtide-flexible")
 
 
 class Sketch(NamedTuple):
@@ -42,7 +47,7 @@ class Family:
 
 def build(name: str, sketches: list[Sketch]) -> Trace:
     """Sketches as jobs, in order of submission."""
-    jobs = []
+    jobs: list[Job] = []
     for sketch in sketches:
         rates = tuple(1.0 / (sketch.serial + (1.0 - sketch.serial) / share) for share in sketch.shares)
         curve = Curve(sketch.shares, rates)
@@ -165,3 +170,29 @@ FAMILIES: Mapping[str, Family] = {
     "loose": Family(draw_plain(1.0, 3.0, 250.0), "4x8:a100"),
     "loose_loaded": Family(draw_plain(1.0, 3.0, 150.0), "4x8:a100"),
 }
+
+
+def main() -> None:
+    """Print the deadlines met, with a promise or without, and the promises broken, for each family and policy."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--policies", default="springtide,elasticflow,edf-admission,edf,edf-elastic,springtide-flexible"
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help="families whose name contains this")
+    args = parser.parse_args()
+    for name, family in FAMILIES.items():
+        if args.only in name:
+            cells = [show(name, family, policy, args.seeds) for policy in args.policies.split(",")]
+            print(f"{name:14} {'  '.join(cells)}", flush=True)
+
+
+def show(name: str, family: Family, policy: str, seeds: int) -> str:
+    """A policy on a family: the mean over the seeds."""
+    runs = [simulate(family.make(name, seed), policy, family.cluster) for seed in range(seeds)]
+    met = sum((run.met + run.met_unpromised) / run.jobs for run in runs) / seeds
+    return f"{policy} {met:.3f} ({sum(run.late_admitted for run in runs)} late)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,19 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, Replay, build_jobs, run
 
 from springtide.control.scheduling.live_world import LiveWorld
-from springtide.core.decisions import Answer, Decision, Offer, Snapshot, Status
+from springtide.core.decisions import Answer, Decision, JobView, Offer, Progress, Snapshot, Status
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import decide
-from springtide.policies.springtide import springtide
+from springtide.policies.planning import filling
+from springtide.policies.planning.plan_table import new_table
+from springtide.policies.springtide import decline_with_offers, springtide
 from springtide.simulator.engine import Simulation
 
 PAUSE = Overhead(base_s=2.0)
@@ -133,6 +136,16 @@ def test_a_dear_job_that_runs_without_a_promise_makes_way_for_cheap_ones() -> No
     assert replay.answers["i"].status is Status.DECLINED
     assert replay.answers["j"].promised and replay.finishes["j"] <= 32.0
     assert replay.changes["i"][-1][1] == 0
+
+
+def test_a_declined_job_leaves_its_devices_even_if_it_could_grow() -> None:
+    [job] = build_jobs([JobSketch(40, 0, deadline_s=30)])
+    table = new_table(0.0, LiveWorld(parse_cluster("1x4:cpu")).snapshot())
+    row = table.add(JobView(job, Progress(10.0, 2.0), Status.WAITLISTED, share=2))
+    later, less = decline_with_offers(table, table.views[job.id]).offers
+    assert (later.work, less.deadline_s) == (40.0, 30.0)  # of the whole job: what it has done does not count
+    filling.grow(table.capacity, table.columns, np.array([row]), 4, 0.0, table.trial)
+    assert filling.share_now(table.columns, row, 0.0) == 0 and table.columns.share[row] == 2
 
 
 def resubmit(now_s: float, snapshot: Snapshot, decision: Decision, job: Job) -> Answer | None:

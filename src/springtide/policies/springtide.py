@@ -20,8 +20,8 @@ from springtide.core.jobs import JobId
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.planning import filling
 from springtide.policies.planning.admission import OPEN, Caution, Draft, decide_firmly
-from springtide.policies.planning.candidates import last_chance_s, plan_candidates, starts_now
 from springtide.policies.planning.forecast import HISTORY, Arrivals, Demand, alone_cost, remember, survey
+from springtide.policies.planning.open_answers import last_chance_s, plan_candidates, starts_now
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
 from springtide.policies.pools.joining import decide_pools
 from springtide.policies.pools.partition import is_mixed
@@ -168,5 +168,5 @@ def decline_with_offers(table: PlanTable, view: JobView) -> Answer:
     work = float(filling.largest_work(table.capacity, columns, row))
     if work > 0:
         offers.append(Offer(view.job.deadline_s, work))
-    columns.share[row] = view.share
+    columns.share[row], columns.level_count[row] = view.share, 0  # it leaves what it holds, and does not grow
     return replace(decline(view, table), offers=tuple(offers))

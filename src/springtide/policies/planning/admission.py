@@ -19,8 +19,8 @@ from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
 from springtide.placement.feasibility import check_plans
 from springtide.policies.planning import filling
-from springtide.policies.planning.candidates import THRIFT, next_change_s, replan
 from springtide.policies.planning.filling import Ints
+from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan
 from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table
 from springtide.policies.planning.reservations import reserve
 
@@ -200,19 +200,24 @@ def _compose(table: PlanTable, draft: Draft, needed: filling.JobColumns, names: 
 
 
 def _within(table: PlanTable, rows: Ints, shares: list[int]) -> list[int]:
-    """Shares that the cluster has: those with the most time to spare wait where a job still runs longer than planned.
+    """Shares that the cluster has, where a job still runs longer than planned: most time to spare, first cut.
 
-    That happens only after a move that no reserve covered.
+    Each is cut to the largest share that is left for it, and not below what it holds.
     """
     excess = sum(shares) - table.devices
     if excess <= 0:
         return shares
-    slack = table.columns.deadline[rows] - table.columns.finish[rows]
+    columns = table.columns
+    slack = columns.deadline[rows] - columns.finish[rows]
     for position in np.argsort(-slack, kind="stable").tolist():
-        held = int(table.columns.share[rows[position]])
+        row = rows[position]
+        held = int(columns.share[row])
         if excess > 0 and shares[position] > held:
-            excess -= shares[position] - held
-            shares[position] = held
+            levels = columns.shares[row, : columns.level_count[row]]
+            fitting = levels[levels <= shares[position] - excess]
+            left = max(held, int(fitting[-1]) if len(fitting) else 0)
+            excess -= shares[position] - left
+            shares[position] = left
     return shares
 
 
