@@ -174,7 +174,7 @@ def keep_secrets(context: Context, record: JobRecord, given: Mapping[str, str]) 
         raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit or resume from")
     if not missing:
         own = {name: given[name] for name in names}
-        write_secrets(context.state_dir, record.id, own, context.staging.store.find_run_as(record.user))
+        write_secrets(context.state_dir, record.id, own)
 
 
 def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:

@@ -5,8 +5,11 @@ folders go after ninety. Code goes with the last job that runs from it. A server
 has no job yet (code that was just uploaded) and what may still be written is left alone for as long.
 """
 
+import contextlib
 import logging
+import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ from springtide.control.storage.records import JobOutcome
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
 from springtide.core.job_states import JobState
+from springtide.executors.local.safe_files import hold
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -38,10 +42,19 @@ class Removable:
 
 
 def measure(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
-    if path.is_file():
-        return path.stat().st_size
-    return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file() and not entry.is_symlink())
+    """Bytes of a file, or of all files below a folder; what links lead to is not counted."""
+    if not path.is_dir() or path.is_symlink():
+        return path.stat(follow_symlinks=False).st_size
+    return sum(measure_files(files, folder) for _, _, files, folder in os.fwalk(path))
+
+
+def measure_files(names: list[str], folder: int) -> int:
+    """Bytes of files in a folder held open; one that has just gone has none."""
+    total = 0
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            total += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+    return total
 
 
 def list_usage(state_dir: StateDir) -> list[Removable]:
@@ -55,8 +68,10 @@ def list_usage(state_dir: StateDir) -> list[Removable]:
 
 
 def list_folders(path: Path) -> list[Path]:
-    """Folders in a folder."""
-    return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+    """Folders in a folder; a link, which a job's user may have made, is none."""
+    if path.is_symlink() or not path.is_dir():
+        return []
+    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
 
 
 def list_garbage(state_dir: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
@@ -111,11 +126,17 @@ def collect(state_dir: StateDir, store: Store, now_s: float, keep_days: float = 
     garbage = list_garbage(state_dir, store, now_s, keep_days)
     store.prune(now_s - keep_days * DAY_S)
     for one in garbage:
-        if one.path.is_file():
-            one.path.unlink()
-        else:
-            shutil.rmtree(one.path, ignore_errors=True)
+        remove(one.path)
     return garbage
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder from the folder that it lies in, entered without following a link of a job's user."""
+    with contextlib.suppress(OSError), hold(path.parent) as folder:
+        if stat.S_ISDIR(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
+            shutil.rmtree(path.name, ignore_errors=True, dir_fd=folder)
+        else:
+            os.unlink(path.name, dir_fd=folder)
 
 
 def keep_house(state_dir: StateDir, store: Store, now_s: Callable[[], float], keep_days: float, ended: Event) -> None:
