@@ -72,6 +72,10 @@ OURS = (
     _entry("themis", "research.themis"),
     _entry("chronus", "chronus.chronus", promises=True),
     _entry("pollux", "research.pollux"),
+    _entry("sia", "research.sia", typed=True),
+    _entry("gavel", "research.gavel", typed=True),
+    _entry("shockwave", "research.shockwave"),
+    _entry("rubick", "research.rubick"),
 )
 POLICIES: Mapping[str, PolicyEntry] = {entry.name: entry for entry in OURS}
 
