@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from math import inf, isfinite
 
 from springtide.errors import JobError
@@ -13,6 +14,7 @@ _SPAN = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}([Tt ]|$)", re.ASCII)
 
 
+@lru_cache
 def parse_span(text: str, what: str) -> float:
     """The seconds that a span such as `1h30m` names: positive, at most ten years."""
     match = _SPAN.fullmatch(text.strip())
@@ -24,6 +26,7 @@ def parse_span(text: str, what: str) -> float:
     return seconds
 
 
+@lru_cache
 def is_instant(text: str) -> bool:
     """Whether a text looks like a date, hence is to be read as an instant and not as a span."""
     return _INSTANT.match(text.strip()) is not None

@@ -106,9 +106,8 @@ def find_served(record: JobRecord, now_s: float) -> float:
 
 def write_plan(segments: Sequence[tuple[float, int]], now_s: float) -> list[dict[str, Any]]:
     """The plan behind a promise: shares from instants on."""
-    starts = show_instants(**{str(start_s): start_s for start_s, _ in segments})
     return [
-        {"from": starts[str(start_s)], "from_in_s": round_s(start_s - now_s), "share": share}
+        {"from": show_instant(start_s), "from_in_s": round_s(start_s - now_s), "share": share}
         for start_s, share in segments
     ]
 

@@ -63,8 +63,8 @@ class Api:
         self.context = reconciler.context
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
-        context = self.context
-        self.rents = RentQuotes(context.options.clouds, context.state_dir, context.inventory.device_types, self.store)
+        clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
+        self.rents = RentQuotes(clouds, self.context.state_dir, device_types, self.store)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
@@ -107,7 +107,7 @@ class Api:
 
     def describe_node(self, node: str) -> str:
         """Whether a node takes work."""
-        return nodes.describe_nodes(self.context.inventory, self.store.fact(nodes.FACT))[node]
+        return nodes.describe_nodes(self.reconciler.inventory, self.store.fact(nodes.FACT))[node]
 
     def reload(self, job_id: str) -> JobRecord:
         """A job as it is stored now."""
@@ -296,14 +296,14 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     def show_metrics() -> PlainTextResponse:
         """Metrics for Prometheus."""
-        return PlainTextResponse(write_metrics(api.store, api.context.inventory, api.now_s()), media_type="text/plain")
+        return PlainTextResponse(write_metrics(api.store, api.reconciler.inventory, api.now_s()))
 
     @app.get("/api/v1/nodes", tags=["server"])
     def list_nodes(request: Request) -> Document:
         """The devices, and who holds them; of other users' jobs only that they do."""
         active = [hide_name(record, request.state.user) for record in api.store.active_jobs()]
         holders = {name: record for record in active for name in record.devices}
-        inventory = api.context.inventory
+        inventory = api.reconciler.inventory
         states = nodes.describe_nodes(inventory, api.store.fact(nodes.FACT))
         devices = [
             {
@@ -353,8 +353,8 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             "policy": context.options.policy,
             "promises": api.reconciler.policy.promises,
             "archive_limit_bytes": context.options.archive_limit_bytes,
-            "devices": context.inventory.cluster.total,
-            "device_type": ",".join(context.inventory.device_types),
+            "devices": api.reconciler.inventory.cluster.total,
+            "device_type": ",".join(api.reconciler.inventory.device_types),
             "jobs": api.store.count_jobs(),
             "now": documents.show_time(api.now_s()),
         }

@@ -45,13 +45,11 @@ class Batch:
     offers: dict[str, OfferRecord] = field(default_factory=dict)
     speeds: dict[str, SpeedRecord] = field(default_factory=dict)
     instructions: list[InstructionRecord] = field(default_factory=list)
-    sent: list[InstructionRecord] = field(default_factory=list)  # instructions that the executor has
+    sent: list[tuple[str, int]] = field(default_factory=list)  # jobs and generations of instructions that have arrived
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.jobs or self.events or self.offers or self.speeds or self.instructions or self.sent or self.facts
-        )
+        return self != Batch()
 
 
 class Store:
@@ -87,7 +85,7 @@ class Store:
             if batch.instructions:
                 connection.execute(INSTRUCTIONS.insert(), [asdict(one) for one in batch.instructions])
             if batch.sent:
-                keys = [{"sent_job": one.job, "sent_generation": one.generation} for one in batch.sent]
+                keys = [{"sent_job": job_id, "sent_generation": generation} for job_id, generation in batch.sent]
                 connection.execute(FORGET_INSTRUCTION, keys)
             upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
         self._remember(batch.jobs)
