@@ -196,6 +196,11 @@ def test_users_see_and_cancel_their_own_jobs_only(server: Server, client: Client
     assert client.drop_user("bob").document == {"schema": 1, "removed": "bob"}
     with connect(server, token) as bob, pytest.raises(ServerError):
         bob.jobs()
+    with connect(server, client.put_user("bob").token) as another:
+        assert (another.jobs(all=True), another.events()) == ([], [])
+        with pytest.raises(InputError, match="there is no job"):
+            another.job(own.id)
+    client.drop_user("bob")
 
 
 def test_a_quota_counts_what_is_outstanding(server: Server, client: Client, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def ensure_owner(store: Store, state_dir: StateDir) -> UserRecord:
     owner = find_user(store, state_dir.token.read_text().strip())
     if owner is None:
         owner = UserRecord(find_login(), hash_token(state_dir.token.read_text().strip()), admin=True)
-        store.put_user(owner)
+        owner = store.put_user(owner)
     return owner
 
 

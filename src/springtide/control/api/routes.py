@@ -51,7 +51,7 @@ RECENT_EVENTS = 200  # of a job, to say why it is where it is
 
 def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
     """A job as a user may know of it: that it is there, but whose and what only of their own."""
-    return record if user.admin or record.user == user.name else replace(record, id="", name="another user's job")
+    return record if user.admin or record.owner == user.id else replace(record, id="", name="another user's job")
 
 
 class Api:
@@ -80,7 +80,7 @@ class Api:
         Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
         only if no other is active.
         """
-        found = self.store.find_jobs(text, None if user.admin else user.name)
+        found = self.store.find_jobs(text, None if user.admin else user.id)
         active = [record for record in found if record.active]
         if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
             return active[0] if active else found[0]
@@ -103,7 +103,7 @@ class Api:
 
     def show_events(self, events: Iterable[EventRecord], user: UserRecord) -> Iterable[Document]:
         """Events as a user may read them: other users' jobs, for which devices changed, are not named."""
-        return (documents.write_event(event, None if user.admin else user.name) for event in events)
+        return (documents.write_event(event, None if user.admin else user.id) for event in events)
 
     def describe_node(self, node: str) -> str:
         """Whether a node takes work."""
@@ -143,8 +143,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """Jobs, newest first; a user who is no admin sees their own."""
         asker: UserRecord = request.state.user
-        owner = user if asker.admin else asker.name
-        records = api.store.list_jobs(state or (), owner, limit, before)
+        owner = None if asker.admin else asker.id
+        records = api.store.list_jobs(state or (), owner, limit, before, user)
         now_s = api.now_s()
         following = records[-1].seq if len(records) == limit else None
         return documents.write_list("jobs", (documents.write_job(one, now_s) for one in records)) | {"next": following}
@@ -340,7 +340,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What happened to all jobs a user may see, oldest first."""
         user: UserRecord = request.state.user
-        events = api.store.events(None, after, limit, None if user.admin else user.name)
+        events = api.store.events(None, after, limit, None if user.admin else user.id)
         return documents.write_list("events", api.show_events(events, user))
 
     @app.get("/api/v1/server", tags=["server"])
@@ -394,7 +394,7 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         check_run_as(body.run_as)
         if body.run_as is not None:
             api.context.state_dir.let_through()
-        api.store.put_user(user)
+        user = api.store.put_user(user)
         return {"schema": 1, **documents.write_user(user), "token": token}
 
     @app.delete("/api/v1/users/{name}", tags=["users"])

@@ -74,7 +74,7 @@ def judge_measured(context: Context, job_id: str) -> None:
         now_s = context.now_s
         transitions.end_job(context, job_id, JobState.CANCELLED, "measured", sentences.MEASURED, now_s)
         return
-    refusal = check_quota(context, record, context.staging.store.find_user(record.user))
+    refusal = check_quota(context, record, context.staging.store.find_owner(record.owner))
     if refusal is not None:
         context.world.finish(JobId(job_id), context.now_s)
         context.staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, context.now_s))

@@ -216,7 +216,8 @@ class EventHandler:
             return True
         if isinstance(event, Finished):
             total = record.total_steps if event.reason is None else event.step
-            context.staging.change(record.id, step=event.step, total_steps=total or event.step)
+            done = {"step": event.step, "total_steps": total or event.step, "weights": event.weights}
+            context.staging.change(record.id, **done)
             sentence = sentences.tell_finish(event.step, event.reason)
             transitions.end_job(context, record.id, JobState.SUCCEEDED, "finished", sentence, at_s)
         else:

@@ -29,7 +29,7 @@ def propose(context: Context, view: JobView, answer: Answer, admits: Admits) -> 
     if record.deadline_s is None:
         return False
     open_jobs = [one for one in context.staging.jobs.values() if one.state is JobState.OFFERED]
-    count = sum(one.user == record.user for one in open_jobs)
+    count = sum(one.owner == record.owner for one in open_jobs)
     if count >= MOST_OPEN_OFFERS:
         sentence = f"{record.user} has {count} jobs with open offers already"
         context.staging.add_event(now_s, "no_offer", sentence, record.id)

@@ -103,9 +103,9 @@ class Operations:
         if record is None or record.state not in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
-        user = context.staging.store.find_user(record.user)
+        user = context.staging.store.find_owner(record.owner)
         if not record.active:
-            submissions.check_limits(context, record.user, user, record.spec)
+            submissions.check_limits(context, record.owner, user, record.spec)
         is_late = record.deadline_s is not None and record.deadline_s <= context.now_s
         step = submissions.find_checkpoint(record, context.state_dir)
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
@@ -126,6 +126,7 @@ class Operations:
             missed="",
             finished_s=None,
             exit_code=None,
+            weights="",
             measure_only=False,
         )
         late = "; its deadline has passed, so it is best effort now" if is_late else ""
@@ -159,8 +160,9 @@ class Operations:
     def plan(self, submission: Submission) -> Forecast:
         """What a submission would be told now; stores and reserves nothing."""
         context = self.reconciler.context
-        record = replace(submissions.make_record(context, submission), seq=context.staging.next_seq)
-        refusal = submissions.refuse(context, record, context.staging.store.find_user(record.user))
+        user = context.staging.store.find_user(submission.user)
+        record = replace(submissions.make_record(context, submission, user), seq=context.staging.next_seq)
+        refusal = submissions.refuse(context, record, user)
         if refusal is not None:
             return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
         facts = context.find_facts(record)

@@ -99,8 +99,8 @@ def tell_reason(context: Context, record: JobRecord, reason: Reason | None) -> t
     if reason is None:
         return "", {}
     other = None if reason.other is None else context.staging.jobs.get(str(reason.other))
-    why = sentences.tell_reason(reason, other, record.user, context.now_s)
-    named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.user}
+    why = sentences.tell_reason(reason, other, record.owner, context.now_s)
+    named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.owner}
     return why, {"cause": str(reason.cause), "why": why, **named}
 
 
@@ -108,7 +108,7 @@ def change_devices(context: Context, effects: Effects, view: JobView, why: str, 
     """What follows when a job is to have the devices of its view: the instruction, the record, the event."""
     record, inventory, now_s = effects.record, context.inventory, context.now_s
     given = inventory.name_devices(view.devices)
-    run_as = context.staging.store.find_run_as(record.user) if given and not record.devices else None
+    run_as = context.staging.store.find_run_as(record.owner) if given and not record.devices else None
     is_probe = view.job.purpose is Purpose.PROBE
     instruction: Instruction
     if is_probe and given and not record.devices:
@@ -240,7 +240,8 @@ def close(record: JobRecord, state: JobState, reason: str, sentence: str, at_s: 
         predicted_s=None,
     )
     told = sentence + sentences.tell_margin(record)
-    return Effects(record, (EventRecord(now_s, str(state), told, record.id, {"reason": reason}),))
+    data = {"reason": reason} | ({"weights_sha256": record.weights} if record.weights else {})
+    return Effects(record, (EventRecord(now_s, str(state), told, record.id, data),))
 
 
 def find_cause(record: JobRecord) -> str:
@@ -281,7 +282,7 @@ def pause(context: Context, job_id: str, reason: str, sentence: str) -> None:
 def start_again(context: Context, job_id: str) -> None:
     """Start what should be running under a new generation, from its last checkpoint, on the same devices."""
     record = context.staging.jobs[job_id]
-    run_as = context.staging.store.find_run_as(record.user)
+    run_as = context.staging.store.find_run_as(record.owner)
     instruction: Instruction
     if record.state is JobState.PROBING:
         instruction = make_probe(record, record.devices, context.state_dir, run_as)
