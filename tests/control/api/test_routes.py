@@ -1,5 +1,6 @@
 """The HTTP API of a real server, as its own client and as strangers see it."""
 
+import os
 import stat
 import threading
 from collections.abc import Iterator
@@ -304,13 +305,27 @@ def test_logs_are_paged_tailed_and_reopened_after_rotation(server: Server, clien
     log.write_text("".join(f"line {n}\n" for n in range(100)) + "no end")
     assert "".join(client.logs(job_id)) == log.read_text()
     assert "".join(client.logs(job_id, tail=2)) == "line 99\nno end"
-    assert read_log(folder, 0, 0).text == log.read_text().removesuffix("no end"), "its line may go on"
+    assert read_log(server.settings.state_dir, job_id, 0, 0).text == log.read_text().removesuffix("no end"), (
+        "its line may go on"
+    )
     (folder / "rank-1.log").write_text("a line without an end" * 20_000)
     assert "".join(client.logs(job_id, rank=1)) == (folder / "rank-1.log").read_text()
     page = client.ask("GET", f"/api/v1/jobs/{job_id}/logs", params={"offset": 10**6})
     assert page["offset"] == 0
     (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\nbroken\n{"step": 2, "loss": 1.0}\n')
     assert [entry.step for entry in client.metrics(job_id)] == [1, 2]
+
+
+def test_a_link_in_the_place_of_a_log_shows_nothing(server: Server, client: Client, tmp_path: Path) -> None:
+    job_id = client.wait(client.submit(write_project(tmp_path / "a")).id).id
+    home = server.settings.state_dir
+    home.logs(job_id).mkdir(parents=True, exist_ok=True)
+    (home.logs(job_id) / "rank-0.log").symlink_to(home.token)
+    (home.logs(job_id) / "metrics.jsonl").symlink_to(home.token)
+    assert ("".join(client.logs(job_id)), client.metrics(job_id)) == ("", [])
+    (home.logs(job_id) / "rank-0.log").unlink()
+    os.mkfifo(home.logs(job_id) / "rank-0.log")
+    assert "".join(client.logs(job_id)) == "", "nobody waits for a pipe"
 
 
 def test_a_hundred_submissions_at_once_are_all_stored_and_answered(

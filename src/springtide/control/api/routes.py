@@ -198,7 +198,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What a rank wrote, from an offset on, or its last lines."""
         record = api.find_job(job, request.state.user)
-        page = job_logs.read_log(api.context.state_dir.logs(record.id), rank, offset, tail, record.active)
+        page = job_logs.read_log(api.context.state_dir, record.id, rank, offset, tail, record.active)
         return {
             "schema": 1,
             "job": record.id,
@@ -214,7 +214,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     def read_metrics(request: Request, job: JobRef, after_step: Number = 0) -> Document:
         """What `run.log` recorded, one entry per step, across all resumes."""
         record = api.find_job(job, request.state.user)
-        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir.logs(record.id), after_step))
+        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir, record.id, after_step))
 
 
 def add_change_routes(app: FastAPI, api: Api) -> None:

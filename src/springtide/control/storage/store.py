@@ -5,7 +5,7 @@ done; any number of readers. Knows nothing of policies or executors.
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -64,6 +64,8 @@ class Store:
         if self.path is not None:
             self.path.touch(mode=0o600)  # what SQLite puts beside it gets the same mode
         self.engine = open_engine(address)
+        #: Hear of the jobs that were just written; they may not raise.
+        self.listeners: list[Callable[[Mapping[str, JobRecord]], None]] = []
         self._users: list[UserRecord] | None = None
         self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
         migrate(self.engine, self.path)
@@ -92,6 +94,8 @@ class Store:
                 connection.execute(FORGET_INSTRUCTION, keys)
             upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
         self._remember(batch.jobs)
+        for hear in tuple(self.listeners):
+            hear(batch.jobs)
 
     def _remember(self, jobs: dict[str, JobRecord]) -> None:
         """Keep the last written jobs at hand. Only this process writes, and records are never changed."""
@@ -247,13 +251,21 @@ class Store:
         self._users = None
         return True
 
-    def prune(self, before_s: float) -> tuple[list[str], int]:
-        """Forget jobs that ended before an instant, and events older than it; returns ids of jobs, count of events."""
+    def remember_owner(self, owner: str, name: str, run_as: str | None) -> None:
+        """Know as whom the jobs of somebody run who is no user here; one who is stays as they are."""
+        if self.find_owner(owner) is None:
+            with self.engine.begin() as connection:
+                upsert(connection, FORMER_USERS, "id", [{"id": owner, "name": name, "run_as": run_as}])
+
+    def prune(self, before_s: float, keep: Collection[str] = ()) -> tuple[list[str], int]:
+        """Forget jobs that ended before an instant, but for some, and events older than it; returns ids and a count."""
         self._recent = {}
         old = (JOBS.c.finished_s < before_s) & JOBS.c.state.not_in([str(state) for state in ACTIVE])
         with self.engine.begin() as connection:
-            gone = [str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()]
-            connection.execute(JOBS.delete().where(old))
+            found = {str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()}
+            gone = sorted(found.difference(keep))
+            if gone:
+                connection.execute(JOBS.delete().where(JOBS.c.id == bindparam("gone")), [{"gone": one} for one in gone])
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
         return gone, events
 
@@ -313,7 +325,11 @@ def write_job(record: JobRecord) -> dict[str, Any]:
 
 def read_job(row: Row[Any]) -> JobRecord:
     """A row as a job."""
-    fields = dict(row._mapping)
+    return load_job(dict(row._mapping))
+
+
+def load_job(fields: dict[str, Any]) -> JobRecord:
+    """The job of a row's fields."""
     plan = fields["plan"]
     if plan is not None:
         segments = tuple((float(start_s), int(share)) for start_s, share in plan["segments"])
