@@ -37,16 +37,16 @@ from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage import job_logs
-from springtide.control.storage.archives import check_archive, unpack
+from springtide.control.storage.archives import take_upload
 from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
 from springtide.core.durations import parse_span
 from springtide.core.job_file import build_schema
 from springtide.core.job_states import JobState
-from springtide.errors import InputError
 
 T = TypeVar("T")
 Document = dict[str, Any]
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
+UPLOADS_AT_ONCE = 8
 
 
 def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
@@ -63,6 +63,7 @@ class Api:
         self.context = reconciler.context
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
+        self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         context = self.context
         self.rents = RentQuotes(context.options.clouds, context.state_dir, context.inventory.device_types, self.store)
 
@@ -126,8 +127,8 @@ def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Calla
     add_user_routes(app, api)
     add_error_handlers(app)
     options = reconciler.context.options
-    limiter = Limiter(options.rate_per_s, options.burst)
-    return Guard(app, reconciler.store, hosts, limiter, 2 * options.archive_limit_bytes)
+    changes, reads = Limiter(options.rate_per_s, options.burst), Limiter(options.reads_per_s, options.read_burst)
+    return Guard(app, reconciler.store, hosts, changes, reads, 2 * options.archive_limit_bytes)
 
 
 def add_job_routes(app: FastAPI, api: Api) -> None:
@@ -276,12 +277,12 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     @app.put("/api/v1/archives/{code_hash}", tags=["archives"], status_code=201)
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
-        data = await request.body()
-        limit_bytes = api.context.options.archive_limit_bytes
-        found = check_archive(data, limit_bytes)
-        if found != code_hash:
-            raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
-        await asyncio.to_thread(unpack, data, api.context.state_dir.code / code_hash, limit_bytes)
+        code, limit_bytes = api.context.state_dir.code, api.context.options.archive_limit_bytes
+        async with api.uploads:
+            with take_upload(code) as upload:
+                async for data in request.stream():
+                    await asyncio.to_thread(upload.write, data)
+                await asyncio.to_thread(upload.unpack, code / code_hash, limit_bytes)
         return {"schema": 1, "archive": code_hash}
 
 

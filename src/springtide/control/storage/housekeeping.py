@@ -19,6 +19,7 @@ from threading import Event
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from springtide.control.storage.archives import UPLOADS
 from springtide.control.storage.orphans import Orphan, find_orphans
 from springtide.control.storage.private_paths import list_inside, remove
 from springtide.control.storage.records import JobOutcome
@@ -31,7 +32,6 @@ DAY_S = 24 * HOUR_S
 KEEP_DAYS = 90.0
 KEEP_CANCELLED_DAYS = 7.0
 FIRST_S = 60.0  # after its start a server has jobs to adopt
-UPLOADS = ".upload-"  # names of archives that are being taken in begin so
 logger = logging.getLogger("springtide.control")
 
 
