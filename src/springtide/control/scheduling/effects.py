@@ -76,7 +76,7 @@ def judge_measured(staging: Staging, world: PlatformWorld, job_id: str) -> None:
     if record.measure_only:
         transitions.end_job(staging, world, job_id, MEASURED)
         return
-    refusal = check_quota(staging, world, record, staging.store.find_user(record.user))
+    refusal = check_quota(staging, world, record, staging.store.find_owner(record.owner))
     if refusal is not None:
         world.finish(JobId(job_id), staging.now_s)
         staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, staging.now_s))

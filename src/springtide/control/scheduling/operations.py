@@ -105,9 +105,9 @@ class Operations:
         if record is None or record.state not in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
-        user = staging.store.find_user(record.user)
+        user = staging.store.find_owner(record.owner)
         if not record.active:
-            submissions.check_limits(staging, record.user, submissions.find_most(user, context.options), record.spec)
+            submissions.check_limits(staging, record.owner, user, context.options, record.spec)
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
         step = submissions.find_checkpoint(record, context.state_dir)
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
@@ -117,9 +117,10 @@ class Operations:
         if refusal is not None:
             raise LimitError(refusal.sentence)
         if record.spec.secrets:
-            submissions.keep_secrets(context.state_dir, record, secrets or {}, user.run_as if user else None)
+            run_as = staging.store.find_run_as(record.owner)
+            submissions.keep_secrets(context.state_dir, record, secrets or {}, run_as)
         record = replace(record, state=JobState.WAITLISTED, plan=None, missed="", finished_s=None, exit_code=None)
-        record = replace(record, promised=False, endangered=False, measure_only=False)
+        record = replace(record, promised=False, endangered=False, measure_only=False, weights="")
         staging.stage(Effects(record))
         late = "; its deadline has passed, so it is best effort now" if is_late else ""
         staging.add_event("resumed", f"goes on from step {step}{late}", job_id)
@@ -151,13 +152,11 @@ class Operations:
 
     def plan(self, submission: Submission) -> Forecast:
         """What a submission would be told now; stores and reserves nothing."""
-        context, staging, world = (
-            self.reconciler.context,
-            self.reconciler.context.staging,
-            self.reconciler.context.world,
-        )
-        record = replace(submissions.make_record(context, submission), seq=staging.next_seq)
-        refusal = submissions.refuse(staging, world, record, staging.store.find_user(record.user))
+        context = self.reconciler.context
+        staging, world = context.staging, context.world
+        user = staging.store.find_user(submission.user)
+        record = replace(submissions.make_record(context, submission, user), seq=staging.next_seq)
+        refusal = submissions.refuse(staging, world, record, user)
         if refusal is not None:
             return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
         facts = look_up(record, staging.speeds, world.inventory)
