@@ -26,6 +26,7 @@ from springtide.client.client import Client
 from springtide.client.replies import JobInfo
 from springtide.control.server import start_background
 from springtide.control.storage import housekeeping, job_logs
+from springtide.control.storage.private_paths import remove
 from springtide.control.storage.state_dir import StateDir, read_address, write_secrets
 from springtide.errors import SpringtideError
 from springtide.executors.local.as_user import do_as
@@ -239,11 +240,10 @@ def test_logs_are_not_written_through_a_users_link(prepared: Path) -> None:
 
 @ROOT_ONLY
 def test_logs_are_not_read_through_a_users_link(prepared: Path) -> None:
-    assert job_logs.read_log(prepared / "logs", 0, 0).text == ""
-    assert list(job_logs.read_metrics(prepared / "logs", -1)) == []
-    (prepared / "logs" / "rank-0.log").unlink()
-    os.link(prepared.parents[1] / "secret", prepared / "logs" / "rank-0.log")
-    assert job_logs.read_log(prepared / "logs", 0, 0).text == ""
+    home = StateDir(prepared.parents[1])
+    assert job_logs.read_log(home, "job", 0, 0).text == ""
+    assert job_logs.read_metrics(home, "job", -1) == []
+    assert read_tail(prepared / "logs" / "rank-0.log") == []
     (prepared / "logs").rename(prepared / "real")
     (prepared / "logs").symlink_to(prepared.parents[1])
     os.chown(prepared / "logs", uid_of(EVE), -1, follow_symlinks=False)
@@ -265,12 +265,13 @@ def test_links_of_root_are_followed(tmp_path: Path) -> None:
 @ROOT_ONLY
 def test_house_is_kept_without_following_a_users_link(prepared: Path) -> None:
     roots = prepared.parents[1] / "roots"
-    assert housekeeping.list_folders(prepared / "checkpoints") == []
-    housekeeping.remove(prepared / "checkpoints" / "step-1")
-    housekeeping.remove(prepared / "probe")
+    home = StateDir(prepared.parents[1])
+    assert housekeeping.list_folders(home, prepared / "checkpoints") == []
+    remove(home.root, prepared / "checkpoints" / "step-1")
+    remove(home.root, prepared / "probe")
     assert (roots / "step-1").is_dir() and not (prepared / "probe").is_symlink()
     assert housekeeping.measure(prepared) < 100_000
-    housekeeping.remove(prepared)
+    remove(home.root, prepared)
     assert not prepared.exists() and (roots / "step-1").is_dir()
 
 

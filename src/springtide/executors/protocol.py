@@ -270,8 +270,8 @@ class Finished(JobEvent):
     kind: Literal["finished"] = "finished"
     step: StepCount
     reason: str | None = None
-    #: SHA-256 of the file with the final weights, `model.safetensors` of the last checkpoint; None if it was not said.
-    weights: str | None = None
+    #: The SHA-256 of the file of weights in the last checkpoint, in hexadecimal; empty if there is none.
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

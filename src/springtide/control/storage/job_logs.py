@@ -1,18 +1,14 @@
-"""What jobs leave in files: the logs of their ranks, and the metrics that `run.log` recorded.
+"""What jobs leave in files: the logs of their ranks, and the metrics that `run.log` recorded."""
 
-Only files that the platform has written are read, and no link that a job's user has made is followed.
-"""
-
-import contextlib
-import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from itertools import islice
+from typing import Any, BinaryIO
 
-from springtide.executors.local.safe_files import open_to_read
+from springtide.control.storage.private_paths import open_plain
+from springtide.control.storage.state_dir import StateDir
 
 PAGE_BYTES = 256 * 1024
 MOST_METRICS = 10_000
@@ -27,20 +23,22 @@ class Page:
     next_offset: int
 
 
-def read_log(folder: Path, rank: int, offset: int, tail: int | None = None, active: bool = True) -> Page:
+def read_log(
+    state_dir: StateDir, job_id: str, rank: int, offset: int, tail: int | None = None, active: bool = True
+) -> Page:
     """A page of a rank's log from an offset on; an offset past the end begins anew.
 
     While the job is active it is cut at the last whole line. A log that was rotated is shorter than before: its reader
-    begins at its start again.
+    begins at its start again. What is no log but a link to something else reads as empty.
     """
     try:
-        with open_to_read(folder / f"rank-{rank}.log") as file:
-            return cut_page(file, offset, tail, active)
-    except OSError:  # there is none, or what is there is not the platform's
+        with open_plain(state_dir.root, state_dir.logs(job_id) / f"rank-{rank}.log") as file:
+            return read_page(file, offset, tail, active)
+    except OSError:
         return Page("", 0, 0)
 
 
-def cut_page(file: IO[bytes], offset: int, tail: int | None, active: bool) -> Page:
+def read_page(file: BinaryIO, offset: int, tail: int | None, active: bool) -> Page:
     """A page of an open log."""
     size = file.seek(0, os.SEEK_END)
     begin = find_tail(file, size, tail) if tail is not None else offset if offset <= size else 0
@@ -52,7 +50,7 @@ def cut_page(file: IO[bytes], offset: int, tail: int | None, active: bool) -> Pa
     return Page(whole.decode("utf-8", errors="replace"), begin, begin + len(whole))
 
 
-def find_tail(file: IO[bytes], size: int, lines: int) -> int:
+def find_tail(file: BinaryIO, size: int, lines: int) -> int:
     """The offset at which the last so many lines begin, within the last page."""
     begin = max(0, size - PAGE_BYTES)
     file.seek(begin)
@@ -65,17 +63,22 @@ def find_tail(file: IO[bytes], size: int, lines: int) -> int:
     return begin + position + 1
 
 
-def read_metrics(folder: Path, after_step: int) -> Iterator[dict[str, Any]]:
+def read_metrics(state_dir: StateDir, job_id: str, after_step: int) -> list[dict[str, Any]]:
     """Recorded metrics after a step, one entry per line, at most ten thousand."""
-    with contextlib.suppress(OSError), open_to_read(folder / "metrics.jsonl") as file:
-        newer = (entry for line in file if (entry := read_entry(line)) is not None and entry["step"] > after_step)
-        yield from itertools.islice(newer, MOST_METRICS)
-
-
-def read_entry(line: bytes) -> dict[str, Any] | None:
-    """The metrics of a step in a line; None if there are none."""
     try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("step"), int) else None
+        with open_plain(state_dir.root, state_dir.logs(job_id) / "metrics.jsonl") as lines:
+            return list(islice(pick_entries(lines, after_step), MOST_METRICS))
+    except OSError:
+        return []
+
+
+def pick_entries(lines: Iterable[bytes], after_step: int) -> Iterator[dict[str, Any]]:
+    """The entries after a step; lines that are none are passed over."""
+    for line in lines:
+        try:
+            entry = json.loads(line.decode("utf-8", errors="replace"))
+        except (ValueError, RecursionError):
+            continue
+        step = entry.get("step", 0) if isinstance(entry, dict) else None
+        if isinstance(step, int) and step > after_step:
+            yield entry

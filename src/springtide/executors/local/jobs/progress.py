@@ -88,8 +88,6 @@ class AttemptProgress:
     reported_step: int = -1
     finished: bool = False
     finish_reason: str | None = None
-    #: SHA-256 of the file with the final weights.
-    weights: str | None = None
     terminated: bool = False
     #: Why the last checkpoint, which is the result, could not be written; empty if that has not been said.
     result_failure: str = ""
@@ -111,7 +109,7 @@ class AttemptProgress:
             case EpochMessage():
                 self.speed.add_outside(message.outside_s)
             case FinishMessage():
-                self.finished, self.finish_reason, self.weights = True, message.reason, message.weights
+                self.finished, self.finish_reason = True, message.reason
             case FailingMessage(is_result=True):
                 self.result_failure = message.reason
             case NoteMessage(event="terminated"):

@@ -128,12 +128,11 @@ class MetricsMessage:
 
 @dataclass(frozen=True, slots=True)
 class FinishMessage:
-    """The last step is taken, and its checkpoint written; the SHA-256 of the weights in it, if there is one."""
+    """The last step is taken, and its checkpoint written."""
 
     event: Literal["finished"]
     step: StepCount
     reason: PlainText | None = None
-    weights: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
 @dataclass(frozen=True, slots=True)
