@@ -9,6 +9,7 @@ import typer
 
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OutputForm, print_rich, tell
+from springtide.cli.verify_receipt import ReceiptOptions, verify_receipt
 from springtide.cli.verify_stock import StockOptions, verify_stock
 from springtide.errors import InputError, JobError
 
@@ -32,8 +33,9 @@ class Against(StrEnum):
 def run(
     form: OutputForm,
     stock: StockOptions,
+    receipt: ReceiptOptions,
     script: Path = typer.Argument(
-        metavar="SCRIPT", help="A training script that calls springtide.init; with --stock a command."
+        None, metavar="[SCRIPT]", help="A training script that calls springtide.init; with --stock a command."
     ),
     arguments: list[str] = typer.Argument(None, metavar="[-- ARGUMENT...]", help="Arguments of the script."),
     against: str = typer.Option(
@@ -70,7 +72,13 @@ def run(
       springtide verify train.py --sizes 3,2+2 --rescale 4,1 --kill 1 --json verdict.json -- --epochs 2
 
       springtide verify --stock -- torchrun --nproc-per-node 4 train.py
+
+      springtide verify --receipt receipt.json --from 400
     """
+    if receipt.receipt is not None:
+        verify_receipt(receipt, sizes, form)
+    if script is None:
+        raise InputError("give a training script; after --stock -- a command, or a receipt with --receipt")
     if stock.stock:
         verify_stock([str(script), *(arguments or ())], stock, against, steps, form)
     from springtide.verification import cases

@@ -190,6 +190,14 @@ class Client:
         transfer = Transfer(self.http, find_error, on_bytes)
         return fetch_checkpoint(transfer, found.id, path_of(found, "checkpoints"), told, place, whole)
 
+    def receipt(self, job: JobRef) -> Document:
+        """The receipt of a job that has succeeded, as `springtide verify --receipt` reads it."""
+        return self.ask("GET", path_of(job, "receipt"))
+
+    def was_sealed_here(self, receipt: Document) -> bool:
+        """Whether this server has written exactly this receipt."""
+        return bool(self.ask("POST", "/api/v1/receipts/check", json={"receipt": receipt})["sealed_here"])
+
     def logs(
         self,
         job: JobRef,

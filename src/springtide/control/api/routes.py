@@ -19,6 +19,7 @@ from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
 from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.receipt_routes import add_receipt_routes
 from springtide.control.api.requests import (
     MOST_NUMBER,
     AcceptBody,
@@ -125,6 +126,7 @@ def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Calla
     add_job_routes(app, api)
     add_change_routes(app, api)
     add_checkpoint_routes(app, api)
+    add_receipt_routes(app, api)
     add_platform_routes(app, api)
     add_user_routes(app, api)
     add_error_handlers(app)
