@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 
 from springtide import errors
+from springtide.client.board_replies import BoardInfo, PredictionInfo
 from springtide.client.projects import JobSource, Project, load_job, read_secrets
 from springtide.client.replies import (
     DeviceInfo,
@@ -164,6 +165,18 @@ class Client:
         """What `run.log` recorded."""
         found = self.ask("GET", path_of(job, "metrics"), params={"after_step": after_step})
         return [MetricsInfo.read(one) for one in found["metrics"]]
+
+    def board(self, **choice: Any) -> BoardInfo:
+        """All jobs on one axis of time, with the devices; `choice` as the API takes it: group, find, owner, limit."""
+        return BoardInfo.read(self.ask("GET", "/api/v1/board", params=choice))
+
+    def predictions(self, job: JobRef) -> list[PredictionInfo]:
+        """When a job was expected to end, as seen at each instant at which that moved."""
+        return [PredictionInfo.read(one) for one in self.ask("GET", path_of(job, "predictions"))["predictions"]]
+
+    def make_link(self) -> str:
+        """An address that signs a browser in as this user, once, within ten minutes."""
+        return self.url + str(self.ask("POST", "/api/v1/links", json={})["path"])
 
     def logs(
         self,

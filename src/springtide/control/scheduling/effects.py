@@ -11,6 +11,7 @@ from springtide.control.scheduling import nodes, offers, sentences, transitions
 from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
 from springtide.control.scheduling.offer_search import Admits
+from springtide.control.scheduling.outlooks import note_outlook
 from springtide.control.scheduling.submissions import check_quota
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects
@@ -122,3 +123,4 @@ def update_predictions(context: Context, views: Mapping[JobId, JobView], decisio
             continue
         if record.predicted_s is None or abs(predicted_s - record.predicted_s) > PREDICTION_STEP_S:
             staging.change(record.id, predicted_s=predicted_s)
+        note_outlook(staging, view, predicted_s, context.now_s)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from springtide.control.storage.tables import METADATA
+from springtide.control.storage.tables import METADATA, PREDICTIONS
 from springtide.errors import StateError
 
 Step = Callable[[Connection], None]
@@ -50,12 +50,17 @@ def name_measuring(connection: Connection) -> None:
     connection.execute(text("DELETE FROM facts WHERE name = 'plans'"))
 
 
+def keep_predictions(connection: Connection) -> None:
+    """Step 5: what was predicted of each job, and when."""
+    PREDICTIONS.create(connection, checkfirst=True)
+
+
 def list_columns(connection: Connection) -> set[str]:
     """The columns of the table of jobs as it is."""
     return {column["name"] for column in inspect(connection).get_columns("jobs")}
 
 
-STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring)
+STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring, keep_predictions)
 VERSION = len(STEPS)
 
 

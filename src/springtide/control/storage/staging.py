@@ -6,7 +6,14 @@ Whoever decides something stages it here as `Effects`; `commit` makes it durable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, OfferRecord, SpeedRecord
+from springtide.control.storage.records import (
+    EventRecord,
+    InstructionRecord,
+    JobRecord,
+    OfferRecord,
+    PredictionRecord,
+    SpeedRecord,
+)
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_states import ENDED
 from springtide.executors.protocol import Instruction
@@ -44,6 +51,7 @@ class Staging:
         self.batch = Batch()
         self.speeds = KnownSpeeds(store)
         self.next_seq = store.next_seq()
+        self.predictions = store.last_predictions()
 
     def list_active(self) -> list[JobRecord]:
         """Jobs to which something is still to happen; one that ended stays in `jobs` until the commit."""
@@ -92,6 +100,11 @@ class Staging:
         staged = {offer.id: offer for offer in self.batch.offers.values() if offer.job == job_id}
         return [offer for _, offer in sorted({**stored, **staged}.items()) if offer.state == "open"]
 
+    def add_prediction(self, prediction: PredictionRecord) -> None:
+        """Stage a prediction, which is now the newest of its job."""
+        self.batch.predictions.append(prediction)
+        self.predictions[prediction.job] = prediction
+
     def put_speed(self, speed: SpeedRecord) -> None:
         """Stage what is known of a speed."""
         self.batch.speeds[speed.key] = speed
@@ -107,4 +120,5 @@ class Staging:
             raise
         for job_id in [job_id for job_id in batch.jobs if self.jobs[job_id].state in ENDED]:
             del self.jobs[job_id]
+            self.predictions.pop(job_id, None)
         return batch.instructions
