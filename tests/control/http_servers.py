@@ -21,10 +21,12 @@ OPTIONS = ServerOptions(policy=POLICY, rate_per_s=10_000.0, burst=100_000)
 
 
 @contextmanager
-def run_server(folder: Path, options: ServerOptions = OPTIONS, devices: int = 2) -> Iterator[Server]:
+def run_server(
+    folder: Path, options: ServerOptions = OPTIONS, devices: int = 2, keep_orphans: bool = False
+) -> Iterator[Server]:
     """A listening server; stopped with everything it started at the end of the block."""
     home = StateDir(folder / "home").make()
-    settings = ServerSettings(home, "fake", str(devices), Listening(port=0), options)
+    settings = ServerSettings(home, "fake", str(devices), Listening(port=0), options, keep_orphans=keep_orphans)
     site = make_inventory("fake", [f"fake:{number}" for number in range(devices)])
     server = Server(settings, ExecutorHandle(RealTimeFake(QUICK), site, lambda: None))
     thread = threading.Thread(target=server.run)

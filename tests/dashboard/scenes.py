@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
+from springtide.control.api.guard import LOCAL_NAMES, ensure_owner, hash_token
 from springtide.control.api.routes import build_app
 from springtide.control.api.sessions import Pulse, Sessions
 from springtide.control.server import Listening, bind
@@ -43,6 +43,8 @@ SCRIPTS = {
 def play(folder: Path) -> HandClockServer:
     """Four hours of sixteen devices: promises kept, a fault, an offer, a job that waits, a node that is drained."""
     scene = HandClockServer(folder, devices=16, nodes=2, scripts=SCRIPTS)
+    for name in ("ann", "bo", "cem"):
+        scene.store.put_user(UserRecord(name, hash_token(f"token-of-{name}")))
     cluster = _Afternoon(scene)
     cluster.submit("bert-squad", "bert", deadline="3h", user="ann")
     cluster.submit("night-sweep", "sweep", user="bo")

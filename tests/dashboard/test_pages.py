@@ -18,7 +18,6 @@ HTML = {"accept": "text/html"}
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     scene = play(tmp_path_factory.mktemp("scene"))
-    scene.store.put_user(UserRecord("ann", hash_token("token-of-ann")))
     with show(scene) as shown:
         yield shown
 

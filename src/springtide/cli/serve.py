@@ -27,6 +27,9 @@ def run(
         help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none",
     ),
     database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
+    keep_orphans: bool = typer.Option(
+        False, "--keep-orphans", help="Serve although the database knows none of the jobs whose folders are here."
+    ),
     output: OutputOption = OUTPUT,
 ) -> None:
     """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.
@@ -56,4 +59,5 @@ def run(
         tell(f"the board, signed in once within ten minutes: {url}{link} (later: springtide ui)")
 
     listening = Listening(host, port, tuple(name.lower() for name in host_name))
-    serve(ServerSettings(home, engine, devices, listening, options, database), announce, add_pages)
+    settings = ServerSettings(home, engine, devices, listening, options, database, keep_orphans)
+    serve(settings, announce, add_pages)

@@ -124,6 +124,8 @@ class JobInfo(Reply):
     code_hash: str
     #: The job file as it was submitted.
     spec: Document
+    #: The SHA-256 of the weights it ended with.
+    weights_sha256: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -242,6 +244,8 @@ class UserInfo(Reply):
     most_active: int | None
     run_as: str | None
     token: str | None = field(default=None, repr=False)
+    #: No later user of the same name has it.
+    id: str = ""
 
 
 @cache

@@ -275,7 +275,7 @@ def thin_range(low: int, high: int) -> set[int]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without aliases, repeated keys, dates and yes/no booleans: what you read is what you get."""
+    """YAML without aliases, repeated keys, dates, times, octals and yes/no booleans: what you read is what you get."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -293,11 +293,19 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_PREFIX = "tag:yaml.org,2002:"
+# YAML 1.1 reads 1:30 as 90, 010 as 8, yes as true: those stay texts here, which the model then takes or refuses.
+_PLAIN = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?(?:0|[1-9][0-9_]*)", "-+0123456789"),
+    "float": (r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?", "-+0123456789."),
+}
 _Loader.yaml_implicit_resolvers = {
-    letter: [(tag, rule) for tag, rule in rules if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:bool")]
+    letter: [(tag, rule) for tag, rule in rules if tag.removeprefix(_PREFIX) not in (*_PLAIN, "timestamp")]
     for letter, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF"))
+for _name, (_rule, _letters) in _PLAIN.items():
+    _Loader.add_implicit_resolver(_PREFIX + _name, re.compile(rf"(?:{_rule})$"), list(_letters))
 
 
 def read_job_file(path: Path) -> JobFile:
@@ -314,15 +322,19 @@ def read_job_file(path: Path) -> JobFile:
 
 def parse_job_text(text: str, origin: str) -> JobFile:
     """The job that YAML (or JSON) text describes."""
+    return check_job(parse_yaml(text, origin), origin)
+
+
+def parse_yaml(text: str, origin: str) -> Any:
+    """What YAML text holds, read strictly."""
     try:
-        document = yaml.load(text, _Loader)
+        return yaml.load(text, _Loader)
     except JobError as error:
         raise JobError(f"{origin}, {error}") from None
     except RecursionError:
-        raise JobError(f"{origin} is nested too deeply for a job file") from None
+        raise JobError(f"{origin} is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         raise JobError(f"{origin} is not YAML: {' '.join(str(error).split())}") from None
-    return check_job(document, origin)
 
 
 def check_job(document: Any, origin: str) -> JobFile:

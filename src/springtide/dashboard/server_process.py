@@ -7,6 +7,7 @@ from springtide.control.scheduling.context import ServerOptions
 from springtide.control.server import Listening, ServerSettings, serve
 from springtide.control.storage.state_dir import StateDir
 from springtide.dashboard.pages import add_pages
+from springtide.errors import SpringtideError
 from springtide.executors.local.daemon import detach
 
 
@@ -29,8 +30,12 @@ def main() -> None:
         given.devices,
         Listening(port=given.port),
         ServerOptions(policy=given.policy, nodes=given.nodes),
+        log=StateDir(given.home).log if given.detach else None,
     )
-    serve(settings, lambda url, link: None, add_pages)
+    try:
+        serve(settings, lambda url, link: None, add_pages)
+    except SpringtideError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 if __name__ == "__main__":

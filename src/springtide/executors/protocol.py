@@ -253,6 +253,8 @@ class Finished(JobEvent):
     kind: Literal["finished"] = "finished"
     step: int
     reason: str | None = None
+    #: The SHA-256 of the file of weights in the last checkpoint, in hexadecimal; empty if there is none.
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

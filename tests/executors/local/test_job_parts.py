@@ -261,3 +261,20 @@ def test_a_job_of_another_user_has_that_users_groups_and_home_only() -> None:
     assert set(identity["extra_groups"]) == set(os.getgrouplist(user.pw_name, user.pw_gid))
     assert choose_identity(None) == {}
     assert environment.find_home(spec("python", "t.py", run_as=user.pw_name)) == {"HOME": user.pw_dir}
+
+
+def test_the_hash_of_the_last_weights_is_read_from_a_plain_manifest_only(tmp_path: Path) -> None:
+    folder, weights = CheckpointFolder(tmp_path), "0f" * 32
+    assert folder.find_weights() == ""
+    for step, text in enumerate(("no json", "[]", '{"files": {"model.safetensors": {"sha256": "\x1b[2J"}}}')):
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "manifest.json").write_text(text)
+        assert folder.find_weights() == ""
+    (tmp_path / "step-8").mkdir()
+    (tmp_path / "step-8" / "manifest.json").write_text(
+        json.dumps({"files": {"model.safetensors": {"sha256": weights}}})
+    )
+    assert folder.find_weights() == weights
+    (tmp_path / "step-9").mkdir()
+    (tmp_path / "step-9" / "manifest.json").symlink_to(tmp_path / "step-8" / "manifest.json")
+    assert folder.find_weights() == ""

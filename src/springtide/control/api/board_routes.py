@@ -96,12 +96,12 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
 
 def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
     """All that the board of a user is made of, as it is now."""
-    now_s, store, inventory = api.now_s(), api.store, api.context.inventory
+    now_s, store, inventory = api.now_s(), api.store, api.reconciler.inventory
     since_s = now_s - past_s
     tracks = api.histories.read()
     active, ended = store.active_jobs(), store.ended_jobs(since_s, MOST_ENDED)
     seen = frozenset(record.id for record in (*active, *ended) if api.sees(record, user))
-    kept, missed = store.count_promises(None if user.admin else user.name)
+    kept, missed = store.count_promises(None if user.admin else user.id)
     return board.BoardSources(
         now_s,
         since_s,

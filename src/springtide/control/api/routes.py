@@ -40,21 +40,21 @@ from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage import job_logs
-from springtide.control.storage.archives import check_archive, unpack
+from springtide.control.storage.archives import take_upload
 from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
 from springtide.core.durations import parse_span
 from springtide.core.job_file import build_schema
 from springtide.core.job_states import JobState
-from springtide.errors import InputError
 
 T = TypeVar("T")
 Document = dict[str, Any]
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
+UPLOADS_AT_ONCE = 8
 
 
 def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
     """A job as a user may know of it: that it is there, but whose and what only of their own."""
-    return record if user.admin or record.user == user.name else replace(record, id="", name="another user's job")
+    return record if user.admin or record.owner == user.id else replace(record, id="", name="another user's job")
 
 
 class Api:
@@ -66,10 +66,11 @@ class Api:
         self.context = reconciler.context
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
-        context = self.context
         self.histories = Histories(self.store)
         self.sessions = Sessions(self.store, self.now_s)
-        self.rents = RentQuotes(context.options.clouds, context.state_dir, context.inventory.device_types, self.store)
+        self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
+        clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
+        self.rents = RentQuotes(clouds, self.context.state_dir, device_types, self.store)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
@@ -89,7 +90,7 @@ class Api:
         Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
         only if no other is active.
         """
-        found = self.store.find_jobs(text, None if user.admin else user.name)
+        found = self.store.find_jobs(text, None if user.admin else user.id)
         active = [record for record in found if record.active]
         if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
             return active[0] if active else found[0]
@@ -112,11 +113,11 @@ class Api:
 
     def show_events(self, events: Iterable[EventRecord], user: UserRecord) -> Iterable[Document]:
         """Events as a user may read them: other users' jobs, for which devices changed, are not named."""
-        return (documents.write_event(event, None if user.admin else user.name) for event in events)
+        return (documents.write_event(event, None if user.admin else user.id) for event in events)
 
     def describe_node(self, node: str) -> str:
         """Whether a node takes work."""
-        return nodes.describe_nodes(self.context.inventory, self.store.fact(nodes.FACT))[node]
+        return nodes.describe_nodes(self.reconciler.inventory, self.store.fact(nodes.FACT))[node]
 
     def reload(self, job_id: str) -> JobRecord:
         """A job as it is stored now."""
@@ -148,13 +149,13 @@ def build_app(
     if add_pages is not None:
         add_pages(app, api.sessions, pulse)
     options = reconciler.context.options
-    limiter = Limiter(options.rate_per_s, options.burst)
+    changes, reads = Limiter(options.rate_per_s, options.burst), Limiter(options.reads_per_s, options.read_burst)
 
     def find_session(cookie: str, host: str) -> UserRecord | None:
         secret = read_cookie(cookie, host)
         return api.sessions.find(secret) if secret else None
 
-    guard = Guard(app, reconciler.store, hosts, limiter, 2 * options.archive_limit_bytes, find_session)
+    guard = Guard(app, reconciler.store, hosts, changes, reads, 2 * options.archive_limit_bytes, find_session)
     return guard, api.sessions
 
 
@@ -171,8 +172,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """Jobs, newest first; a user who is no admin sees their own."""
         asker: UserRecord = request.state.user
-        owner = user if asker.admin else asker.name
-        records = api.store.list_jobs(state or (), owner, limit, before)
+        owner = None if asker.admin else asker.id
+        records = api.store.list_jobs(state or (), owner, limit, before, user)
         now_s = api.now_s()
         following = records[-1].seq if len(records) == limit else None
         return documents.write_list("jobs", (documents.write_job(one, now_s) for one in records)) | {"next": following}
@@ -226,7 +227,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What a rank wrote, from an offset on, or its last lines."""
         record = api.find_job(job, request.state.user)
-        page = job_logs.read_log(api.context.state_dir.logs(record.id), rank, offset, tail, record.active)
+        page = job_logs.read_log(api.context.state_dir, record.id, rank, offset, tail, record.active)
         return {
             "schema": 1,
             "job": record.id,
@@ -242,7 +243,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     def read_metrics(request: Request, job: JobRef, after_step: Number = 0) -> Document:
         """What `run.log` recorded, one entry per step, across all resumes."""
         record = api.find_job(job, request.state.user)
-        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir.logs(record.id), after_step))
+        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir, record.id, after_step))
 
 
 def add_change_routes(app: FastAPI, api: Api) -> None:
@@ -305,12 +306,12 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     @app.put("/api/v1/archives/{code_hash}", tags=["archives"], status_code=201)
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
-        data = await request.body()
-        limit_bytes = api.context.options.archive_limit_bytes
-        found = check_archive(data, limit_bytes)
-        if found != code_hash:
-            raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
-        await asyncio.to_thread(unpack, data, api.context.state_dir.code / code_hash, limit_bytes)
+        code, limit_bytes = api.context.state_dir.code, api.context.options.archive_limit_bytes
+        async with api.uploads:
+            with take_upload(code) as upload:
+                async for data in request.stream():
+                    await asyncio.to_thread(upload.write, data)
+                await asyncio.to_thread(upload.unpack, code / code_hash, limit_bytes)
         return {"schema": 1, "archive": code_hash}
 
 
@@ -325,14 +326,14 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     def show_metrics() -> PlainTextResponse:
         """Metrics for Prometheus."""
-        return PlainTextResponse(write_metrics(api.store, api.context.inventory, api.now_s()), media_type="text/plain")
+        return PlainTextResponse(write_metrics(api.store, api.reconciler.inventory, api.now_s()))
 
     @app.get("/api/v1/nodes", tags=["server"])
     def list_nodes(request: Request) -> Document:
         """The devices, and who holds them; of other users' jobs only that they do."""
         active = [hide_name(record, request.state.user) for record in api.store.active_jobs()]
         holders = {name: record for record in active for name in record.devices}
-        inventory = api.context.inventory
+        inventory = api.reconciler.inventory
         states = nodes.describe_nodes(inventory, api.store.fact(nodes.FACT))
         devices = [
             {
@@ -369,7 +370,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What happened to all jobs a user may see, oldest first."""
         user: UserRecord = request.state.user
-        events = api.store.events(None, after, limit, None if user.admin else user.name)
+        events = api.store.events(None, after, limit, None if user.admin else user.id)
         return documents.write_list("events", api.show_events(events, user))
 
     @app.get("/api/v1/server", tags=["server"])
@@ -382,8 +383,8 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             "policy": context.options.policy,
             "promises": api.reconciler.policy.promises,
             "archive_limit_bytes": context.options.archive_limit_bytes,
-            "devices": context.inventory.cluster.total,
-            "device_type": ",".join(context.inventory.device_types),
+            "devices": api.reconciler.inventory.cluster.total,
+            "device_type": ",".join(api.reconciler.inventory.device_types),
             "jobs": api.store.count_jobs(),
             "now": documents.show_time(api.now_s()),
         }
@@ -423,7 +424,7 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         check_run_as(body.run_as)
         if body.run_as is not None:
             api.context.state_dir.let_through()
-        api.store.put_user(user)
+        user = api.store.put_user(user)
         return {"schema": 1, **documents.write_user(user), "token": token}
 
     @app.delete("/api/v1/users/{name}", tags=["users"])

@@ -43,12 +43,17 @@ class KnownSpeeds(dict[str, dict[str, SpeedRecord]]):
 
 
 class Staging:
-    """Active jobs by id in arrival order, what is known of speeds, and one batch of changes."""
+    """Active jobs by id in arrival order, what is known of speeds, and one batch of changes.
 
-    def __init__(self, store: Store) -> None:
+    `now_s` is the platform time of the present step: the clock is read once for each.
+    """
+
+    def __init__(self, store: Store, now_s: float) -> None:
         self.store = store
+        self.now_s = now_s
         self.jobs: dict[str, JobRecord] = {record.id: record for record in store.active_jobs()}
         self.batch = Batch()
+        self.instructions: list[Instruction] = []  # those of the batch
         self.speeds = KnownSpeeds(store)
         self.next_seq = store.next_seq()
         self.predictions = store.last_predictions()
@@ -79,11 +84,12 @@ class Staging:
 
     def send(self, one: Instruction) -> None:
         """Stage an instruction."""
+        self.instructions.append(one)
         self.batch.instructions.append(InstructionRecord(one.job, one.generation, one.key, dump_instruction(one)))
 
-    def add_event(self, at_s: float, kind: str, sentence: str, job_id: str | None = None, **data: Any) -> None:
-        """Stage an event."""
-        self.batch.events.append(EventRecord(at_s, kind, sentence, job_id, data))
+    def add_event(self, kind: str, sentence: str, job_id: str | None = None, **data: Any) -> None:
+        """Stage an event of now."""
+        self.batch.events.append(EventRecord(self.now_s, kind, sentence, job_id, data))
 
     def put_fact(self, name: str, value: Any) -> None:
         """Stage a fact."""
@@ -110,15 +116,11 @@ class Staging:
         self.batch.speeds[speed.key] = speed
         self.speeds[speed.key.rpartition("@")[0]][speed.device_type] = speed
 
-    def commit(self) -> list[InstructionRecord]:
+    def commit(self) -> list[Instruction]:
         """Write everything staged in one transaction; returns the instructions that may now be carried out."""
-        batch, self.batch = self.batch, Batch()
-        try:
-            self.store.write(batch)
-        except BaseException:
-            self.batch = batch
-            raise
-        for job_id in [job_id for job_id in batch.jobs if self.jobs[job_id].state in ENDED]:
+        self.store.write(self.batch)
+        for job_id in [job_id for job_id in self.batch.jobs if self.jobs[job_id].state in ENDED]:
             del self.jobs[job_id]
             self.predictions.pop(job_id, None)
-        return batch.instructions
+        instructions, self.batch, self.instructions = self.instructions, Batch(), []
+        return instructions

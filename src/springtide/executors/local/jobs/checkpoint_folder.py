@@ -1,10 +1,18 @@
 """The folder of a job's checkpoints as the agent sees it: which is the newest, how large it is, whether it is new.
 
-Reads names and sizes only; what a checkpoint holds is the business of `training.checkpoints`.
+Reads names, sizes and the hash of the weights; what else a checkpoint holds is the business of `training.checkpoints`.
 """
 
 import contextlib
+import json
+import os
+import re
+import stat
 from pathlib import Path
+
+WEIGHTS = "model.safetensors"
+MOST_MANIFEST_BYTES = 1 << 20
+SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class CheckpointFolder:
@@ -31,6 +39,17 @@ class CheckpointFolder:
             return sum(file.stat().st_size for file in newest.iterdir()) if newest is not None else 0
         return 0
 
+    def find_weights(self) -> str:
+        """The hash of the weights in the newest checkpoint, as its manifest says; empty if there is none."""
+        newest = self.find_newest()
+        try:
+            told = (
+                "" if newest is None else json.loads(read_plain(newest / "manifest.json"))["files"][WEIGHTS]["sha256"]
+            )
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return ""
+        return told if isinstance(told, str) and SHA256.fullmatch(told) else ""
+
     def find_new(self) -> int | None:
         """The step of a checkpoint newer than any seen before."""
         step = self.find_step()
@@ -38,3 +57,12 @@ class CheckpointFolder:
             return None
         self.seen = step
         return step
+
+
+def read_plain(path: Path) -> bytes:
+    """The content of a small regular file that others may have put there: no link is followed, no pipe waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(f"{path} is no regular file")
+        return file.read(MOST_MANIFEST_BYTES)

@@ -278,7 +278,8 @@ class JobRunner:
         """The job is done."""
         self.report()
         self.report_checkpoint()
-        self.clear(Finished(**self.common, step=self.progress.step, reason=self.progress.finish_reason))
+        weights, reason = self.checkpoints.find_weights(), self.progress.finish_reason
+        self.clear(Finished(**self.common, step=self.progress.step, reason=reason, weights=weights))
 
     def crash(self, cause: ExitCause) -> None:
         """The user's code has failed: try again while retries are left. A result not saved is no fault of it."""
