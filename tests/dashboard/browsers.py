@@ -25,7 +25,7 @@ CHROMIUM = os.environ.get("SPRINGTIDE_CHROMIUM") or shutil.which("chromium") or 
 
 @contextmanager
 def open_browser(
-    folder: Path, theme: str = "light", width: int = 1440, height: int = 900
+    folder: Path, theme: str = "light", width: int = 1440, height: int = 900, scripts: bool = True
 ) -> Iterator["BrowserContext"]:
     """A browser with a profile of its own."""
     from playwright.sync_api import sync_playwright
@@ -39,6 +39,7 @@ def open_browser(
             viewport={"width": width, "height": height},
             timezone_id="UTC",
             locale="en-GB",
+            java_script_enabled=scripts,
         )
         try:
             yield context

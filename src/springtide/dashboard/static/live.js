@@ -198,6 +198,8 @@
         field.dispatchEvent(new Event("input", { bubbles: true }));
       });
     }
+    const go = document.querySelector("select[data-go]");
+    if (go) go.addEventListener("change", () => location.assign(go.dataset.go + encodeURIComponent(go.value)));
     document.addEventListener("click", (event) => {
       const button = event.target.closest("[data-set]");
       if (!button) return;
