@@ -174,6 +174,24 @@ class MetricsInfo(Reply):
 
 
 @dataclass(frozen=True, slots=True)
+class FileInfo(Reply):
+    """A file of a checkpoint."""
+
+    name: str
+    size: int = field(metadata={"key": "bytes"})
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo(Reply):
+    """A checkpoint that a server has, and the torch that wrote it."""
+
+    step: int
+    torch: str
+    files: tuple[FileInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShareInfo(Reply):
     """How a job would do on so many devices: as measured, as planned with, and how long it takes alone."""
 

@@ -16,7 +16,7 @@ import torch
 from springtide.errors import CheckpointError
 from springtide.training.group.groups import send_tree
 from springtide.training.settings import Settings
-from springtide.training.state import run_state
+from springtide.training.state import chaining, run_state
 from springtide.training.state.checkpoints import Checkpoints, Facts
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def save(run: "ElasticRun", wait: bool) -> None:
     run.agreement.saved_s = time.monotonic()
     if not run.is_main:
         return
+    chaining.link(run)
     run.checkpoints.save(run_state.capture(run, contexts), run.position.step, run.facts, urgent=wait)
     if wait:
         finish_writing(run)

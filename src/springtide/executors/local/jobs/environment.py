@@ -16,6 +16,8 @@ from springtide.executors.local.safe_files import make_given, make_kept, open_to
 from springtide.executors.protocol import JobSpec
 from springtide.training.settings import Settings
 
+#: In a job's output folder: the digests that its receipt is made of.
+CHAIN = "chain.jsonl"
 ALLOWED = ("PATH", "HOME", "LANG")
 #: In every process of an agent, so that what outlives it can be found: the agent's name, fixed by its state folder.
 MARK = "SPRINGTIDE_AGENT"
@@ -78,6 +80,7 @@ def make_settings(spec: JobSpec) -> Settings:
         checkpoint_keep=spec.checkpoint.keep,
         allow_code_change=spec.allow_code_change,
         output=Path(spec.output_dir),
+        chain=Path(spec.output_dir) / CHAIN,
     )
 
 
