@@ -20,7 +20,13 @@ import httpx
 import psutil
 
 from springtide.client.client import Client
+from springtide.control.executor_factory import ExecutorHandle
+from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir, read_address
+from springtide.dashboard.pages import add_pages
+from springtide.executors.fake import FakeJob, RealTimeFake
 
 JOBS, DEVICES, PAGES = 1000, 200, 50
 WATCH_S = 20.0
@@ -28,15 +34,21 @@ CHROMIUM_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-back
 
 
 def start(home: Path) -> "subprocess.Popen[bytes]":
-    """A server with the fake executor."""
-    words = ["--engine", "fake", "--devices", str(DEVICES), "--port", "0", "--home", str(home)]
-    (home / "server.yaml").write_text("rate_per_s: 100000\nburst: 100000\nreads_per_s: 100000\nread_burst: 100000\n")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "springtide.dashboard.server_process", *words], stderr=subprocess.DEVNULL
-    )
+    """A server in a process of its own."""
+    server = subprocess.Popen([sys.executable, "-m", "benchmarks.dashboard", str(home)], stderr=subprocess.DEVNULL)
     while read_address(StateDir(home)) is None:
+        assert server.poll() is None, "the server ended"
         time.sleep(0.1)
     return server
+
+
+def serve(home: Path) -> None:
+    """A server on which jobs take hours, and nothing really runs."""
+    options = ServerOptions(rate_per_s=1e5, burst=100_000, reads_per_s=1e5, read_burst=100_000, most_active=10_000)
+    settings = ServerSettings(StateDir(home).make(), "fake", str(DEVICES), Listening(port=0), options)
+    site = make_inventory("fake", [f"fake:{number}" for number in range(DEVICES)], nodes=25)
+    slow = FakeJob(100_000, {1: 10.0, 2: 18.0, 4: 30.0}, logical_workers=4)
+    Server(settings, ExecutorHandle(RealTimeFake(slow), site, lambda: None), add_pages).run()
 
 
 def submit_all(client: Client, folder: Path) -> None:
@@ -50,7 +62,7 @@ def submit_all(client: Client, folder: Path) -> None:
             "steps": 100,
         }
         if number % 5:
-            job["deadline"] = f"{2 + number % 60}h"
+            job["deadline"] = f"{20 + number % 200}h"
         client.submit(job, wait=False)
 
 
@@ -103,7 +115,7 @@ async def measure_delay(url: str, cookies: dict[str, str], client: Client, folde
     await asyncio.sleep(3.0)
     for number in range(5):
         name = f"new-{number}"
-        job = {"run": "python train.py", "workdir": str(folder), "name": name, "deadline": "1h", "steps": 100}
+        job = {"run": "python train.py", "workdir": str(folder), "name": name, "deadline": "100h"}
         sent.append((time.time(), name))
         await asyncio.to_thread(client.submit, job, False, False)
         await asyncio.sleep(2.0)
@@ -161,7 +173,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
+    if len(sys.argv) == 2:
+        serve(Path(sys.argv[1]))
+    elif len(sys.argv) == 3:
         asyncio.run(watch_many(sys.argv[1], json.loads(sys.argv[2]), PAGES, WATCH_S + 6))
     else:
         main()
