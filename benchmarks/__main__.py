@@ -50,6 +50,7 @@ BENCHMARKS = (
     Benchmark("training_rescale"),
     Benchmark("executor"),
     Benchmark("live_load"),
+    Benchmark("dashboard"),
     Benchmark("submit_walk"),
     Benchmark("live_workloads"),
     Benchmark("chaos"),
