@@ -71,7 +71,7 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
             keep_waiting(table, draft, candidate, waiting.get(candidate.view.job.id, NO_ROOM))
     early = [job_id for job_id, reason in waiting.items() if reason is EARLY]
     draft.wake_at_s = min(draft.wake_at_s, release(table, early))
-    refusals = sum(answer.reason == "no_room" for answer in draft.answers.values())
+    refusals = sum(answer.crowded for answer in draft.answers.values())
     if arrivals or refusals:
         draft.memory = past.write(snapshot.memory, refusals)
     return draft

@@ -29,7 +29,7 @@ from springtide.training.parts import Parts, find_strays
 from springtide.training.reduction import gloo_order
 from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
-from springtide.training.state import checkpointing, run_state
+from springtide.training.state import chaining, checkpointing, run_state
 from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
 from springtide.training.workers import sampling
@@ -77,6 +77,7 @@ class ElasticRun(Run):
         self.saved: dict[str, Any] | None = None
         self.step: Step | None = None
         self.trace = DigestTrace(settings.trace_dir, self.name) if settings.trace_dir else None
+        self.chain = chaining.open_chain(settings)
 
     @property
     def is_main(self) -> bool:
@@ -131,6 +132,7 @@ class ElasticRun(Run):
         if self.saved is None and self.group is not None:
             for tensor in run_state.name_weights(self.models).values():  # as DDP does when it is built
                 broadcast_tensor(self.group, tensor)
+        chaining.begin(self)
 
     def join_roster(self, roster: Roster, generation: int) -> None:
         """Become a process of this roster: open its group and plan the reduction over it."""
@@ -166,6 +168,7 @@ class ElasticRun(Run):
         if self.position.step_in_epoch == 0 and self.loader.feed.draws_seed:
             self.draw_seeds()
         self.loop_began_s = time.monotonic()
+        self.channel.send("inside")
 
     def draw_seeds(self) -> None:
         """At an epoch's very start each worker draws what iter(DataLoader) would draw."""
@@ -231,6 +234,7 @@ class ElasticRun(Run):
             self.emit(means)
         if self.trace is not None:
             self.trace.write(self.position.step, name_tensors(self.models, self.optimizers), str(self.roster))
+        chaining.note(self)
         if self.is_main and self.channel.is_open:
             self.report(at_once=bool(verdict.action & ~Action.COMPARE) or not self.wants_step(self.steps_per_epoch))
         if verdict.action and self.wants_step(self.steps_per_epoch):
@@ -318,6 +322,7 @@ class ElasticRun(Run):
     def leave_loop(self) -> None:
         """Stop walking the loader."""
         self.loop_s += time.monotonic() - self.loop_began_s
+        self.channel.send("outside")
 
     # What the script asks for.
 

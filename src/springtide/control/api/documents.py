@@ -65,6 +65,7 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
         "lost_steps": record.lost_steps,
         "device_s": round_s(find_served(record, now_s)),
         "exit_code": record.exit_code,
+        "weights_sha256": record.weights or None,
         "conditions": [
             {"kind": one.kind, "reason": one.reason, "sentence": one.sentence, "since": show_time(one.since_s)}
             for one in record.conditions
@@ -106,9 +107,8 @@ def find_served(record: JobRecord, now_s: float) -> float:
 
 def write_plan(segments: Sequence[tuple[float, int]], now_s: float) -> list[dict[str, Any]]:
     """The plan behind a promise: shares from instants on."""
-    starts = show_instants(**{str(start_s): start_s for start_s, _ in segments})
     return [
-        {"from": starts[str(start_s)], "from_in_s": round_s(start_s - now_s), "share": share}
+        {"from": show_instant(start_s), "from_in_s": round_s(start_s - now_s), "share": share}
         for start_s, share in segments
     ]
 
@@ -182,6 +182,7 @@ def write_forecast(forecast: Forecast, now_s: float) -> dict[str, Any]:
 def write_user(user: UserRecord) -> dict[str, Any]:
     """A user, without the token."""
     return {
+        "id": user.id,
         "name": user.name,
         "admin": user.admin,
         "quota_device_s": user.quota_device_s,

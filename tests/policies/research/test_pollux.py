@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, run
 
 from springtide.core.jobs import Overhead
-from springtide.policies.pollux import Choice, distribute, pollux
+from springtide.policies.research.configurations import Choice, distribute
+from springtide.policies.research.pollux import pollux
 
 
 def test_jobs_grow_by_doubling_every_minute() -> None:

@@ -1,6 +1,6 @@
 from tests.policies.replays import JobSketch, run
 
-from springtide.policies.tiresias import tiresias
+from springtide.policies.research.tiresias import tiresias
 
 
 def test_a_job_gives_way_when_it_passes_the_limit_of_its_queue() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from tests.policies.replays import JobSketch, run
 
-from springtide.policies.themis import Account, balance, themis
+from springtide.policies.research.themis import Account, balance, themis
 
 
 def test_equal_jobs_get_equal_fractions() -> None:

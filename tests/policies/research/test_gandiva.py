@@ -1,7 +1,7 @@
 from tests.policies.replays import JobSketch, run
 
 from springtide.core.jobs import Overhead
-from springtide.policies.gandiva import gandiva
+from springtide.policies.research.gandiva import gandiva
 
 
 def test_all_jobs_run_at_once_while_they_fit() -> None:

@@ -16,18 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 
-import numpy as np
-from numpy.typing import NDArray
-
 from springtide.core.decisions import Decision, JobView, Snapshot
 from springtide.core.jobs import JobId
 from springtide.policies.common.answers import answer_arrivals, count_free, remaining_views, smallest_share
 from springtide.policies.common.gangs import change_shares
+from springtide.policies.research.configurations import Choice, distribute
+from springtide.policies.research.restarts import remember, restart_factor
 
 ROUND_S = 60.0
 FLOOR = 1e-3  # keeps the power mean finite for a job without devices
-
-Choice = tuple[int, float]  # a share, and its part of the sum of inverse speed-ups to be made small
 
 
 def pollux(now_s: float, snapshot: Snapshot) -> Decision:
@@ -66,19 +63,6 @@ def may_change(views: list[JobView], chosen: dict[JobId, int]) -> bool:
     return any(chosen.get(view.job.id, 0) < view.job.curve.peak for view in views)
 
 
-def remember(views: list[JobView], shares: dict[JobId, int], before: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """For each job that ever ran [largest share held, times restarted], after the shares change."""
-    after: dict[str, list[int]] = {}
-    for view in views:
-        largest, restarts = before.get(view.job.id, (0, 0))
-        share = shares.get(view.job.id, 0)
-        if share:
-            after[view.job.id] = [max(largest, share), restarts + (largest > 0)]
-        elif largest:
-            after[view.job.id] = [largest, restarts]
-    return after
-
-
 @dataclass(frozen=True, slots=True)
 class Round:
     """What all jobs have in common when shares are searched for, and [largest share, restarts] of each."""
@@ -113,37 +97,3 @@ def list_choices(this: Round, view: JobView) -> list[Choice]:
                 speedup *= restart_factor(this.now_s, view, share, restarts)
             choices.append((share, 1.0 / (speedup + FLOOR)))
     return choices
-
-
-def restart_factor(now_s: float, view: JobView, share: int, restarts: int) -> float:
-    """What a change of share leaves of a job's speed-up; nothing is lost by the first start."""
-    if view.first_start_s == inf:
-        return 1.0
-    age_s = now_s - view.job.submit_s
-    pause_s = view.job.overhead.pause_s(share, starting=not view.share)
-    return max(age_s - restarts * pause_s, 0.0) / (age_s + pause_s) if age_s + pause_s > 0 else 1.0
-
-
-def distribute(choices: list[list[Choice]], devices: int) -> list[int]:
-    """One share per job with the least sum of values and at most `devices` in all, the exact optimum.
-
-    best[d] is the least sum for the jobs so far on at most d devices; ties go to the share listed first.
-    """
-    best: NDArray[np.float64] = np.zeros(devices + 1)
-    taken = np.zeros((len(choices), devices + 1), dtype=np.int64)
-    for row, options in enumerate(choices):
-        before = best
-        best = np.full(devices + 1, inf)
-        for share, value in options:
-            if share > devices:
-                continue
-            candidate = before[: devices + 1 - share] + value
-            better = candidate < best[share:]
-            best[share:][better] = candidate[better]
-            taken[row, share:][better] = share
-    shares = [0] * len(choices)
-    left = devices
-    for row in range(len(choices) - 1, -1, -1):
-        shares[row] = int(taken[row, left])
-        left -= shares[row]
-    return shares
