@@ -47,8 +47,9 @@ elif what == "lines":
             os._exit(0)
 epochs = sys.maxsize if what == "for-ever" else 2
 for _ in run.epochs(epochs):
-    for (x,) in loader:
-        model(x).sum().backward()
+    for step in loader:
+        for (x,) in step:
+            model(x).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         run.log(loss=float("nan"), most=float("inf"))
