@@ -48,6 +48,7 @@ BENCHMARKS = (
     Benchmark("training_rescale"),
     Benchmark("executor"),
     Benchmark("live_load"),
+    Benchmark("readers"),
     Benchmark("submit_walk"),
     Benchmark("live_workloads"),
     Benchmark("chaos"),
