@@ -45,10 +45,13 @@ def begin_post(server: Server, line: socket.socket) -> None:
     line.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
 
 
+def list_lines(server: Server) -> list[http_lines.BoundedLine]:
+    return [one for one in server.http.server_state.connections.copy() if isinstance(one, http_lines.BoundedLine)]
+
+
 def wait_for_lines(server: Server, count: int) -> None:
     """Wait until so many requests are being answered."""
-    state = server.http.server_state
-    while sum(not one.is_silent for one in state.connections if isinstance(one, http_lines.BoundedLine)) < count:
+    while sum(not one.is_silent for one in list_lines(server)) < count:
         time.sleep(0.01)
 
 
@@ -105,7 +108,7 @@ def test_an_answer_that_nobody_takes_is_not_kept_for_ever(server: Server, monkey
         request = f"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
         ours = line.getsockname()
         sent = 0
-        while any(one.client == ours for one in server.http.server_state.connections) or not sent:
+        while any(one.client == ours for one in list_lines(server)) or not sent:
             try:
                 sent += line.send(request)
             except BlockingIOError:
