@@ -12,6 +12,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
+from springtide.client import notebooks
 from springtide.core.job_states import ENDED, JobCondition, JobState
 from springtide.errors import ServerError
 
@@ -127,6 +128,9 @@ class JobInfo(Reply):
     #: The SHA-256 of the weights it ended with.
     weights_sha256: str | None = None
 
+    def _repr_html_(self) -> str:
+        return notebooks.show_job(self)
+
     @property
     def ended(self) -> bool:
         """Whether nothing more will happen to it by itself."""
@@ -218,6 +222,9 @@ class PlanInfo(Reply):
     offers: tuple[OfferInfo, ...]
     probe: str | None = None
 
+    def _repr_html_(self) -> str:
+        return notebooks.show_plan(self)
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo(Reply):
@@ -293,6 +300,8 @@ def convert(value: Any, wanted: Any) -> Any:
         return convert(value, first)
     if get_origin(wanted) is tuple:
         return tuple(convert(item, get_args(wanted)[0]) for item in value)
+    if wanted == dict[str, float]:
+        return {name: float(number) for name, number in value.items()}  # "nan" and "inf" come as texts
     if wanted is datetime:
         return datetime.fromisoformat(value)
     if isinstance(wanted, type) and issubclass(wanted, Reply):

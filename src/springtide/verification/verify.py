@@ -7,8 +7,8 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,8 @@ class VerifiedScript:
     steps: int
     #: Whether a script that ends before so many steps is compared up to its end, or refused.
     to_its_end: bool = False
+    #: Variables of devices that differ, by their names (`slot:0`, ...).
+    devices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ def run_case(bench: Bench, case: Case, traces: Path) -> tuple[int, ...]:
 def make_job(subject: VerifiedScript, settings: Settings, scratch: Scratch) -> ScriptedJob:
     """The script as a job in its scratch, through `renumber` unless its text says the number of workers wanted."""
     script = scratch.place(subject.script)
-    job = ScriptedJob(script, subject.arguments, scratch.folder, settings, variables=scratch.variables())
+    job = ScriptedJob(script, subject.arguments, scratch.folder, settings, subject.devices, scratch.variables())
     if renumber.read_numbers(script) == {subject.logical_workers}:
         return job
     words = (str(subject.logical_workers), str(script), *subject.arguments)
