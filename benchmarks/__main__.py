@@ -51,6 +51,7 @@ BENCHMARKS = (
     Benchmark("training_rescale"),
     Benchmark("executor"),
     Benchmark("live_load"),
+    Benchmark("readers"),
     Benchmark("dashboard"),
     Benchmark("submit_walk"),
     Benchmark("live_workloads"),

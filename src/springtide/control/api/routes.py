@@ -1,7 +1,7 @@
 """The HTTP API: routes that check who asks, hand the work to the operations, and answer with documents.
 
-Reading comes straight from the store; whatever changes something goes through the reconciler and is answered when it is
-stored. The guard in front has checked host, origin, body and token.
+Lists of jobs come from a snapshot in memory, what else is read straight from the store; whatever changes something goes
+through the reconciler and is answered when it is stored. The guard in front has checked host, origin, body and token.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from springtide import __version__
@@ -20,6 +20,7 @@ from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
 from springtide.control.api.histories import Histories
+from springtide.control.api.job_pages import JobPages
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.api.receipt_routes import add_receipt_routes
 from springtide.control.api.requests import (
@@ -43,10 +44,11 @@ from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage import job_logs
 from springtide.control.storage.archives import take_upload
+from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
 from springtide.core.durations import parse_span
 from springtide.core.job_file import build_schema
-from springtide.core.job_states import JobState
+from springtide.core.job_states import ACTIVE, JobState
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -68,6 +70,8 @@ class Api:
         self.context = reconciler.context
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
+        self.snapshot = JobSnapshot(self.store)
+        self.pages = JobPages(self.snapshot, self.now_s)
         self.histories = Histories(self.store)
         self.sessions = Sessions(self.store, self.now_s)
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
@@ -92,7 +96,7 @@ class Api:
         Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
         only if no other is active.
         """
-        found = self.store.find_jobs(text, None if user.admin else user.id)
+        found = self.snapshot.find_jobs(text, None if user.admin else user.id)
         active = [record for record in found if record.active]
         if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
             return active[0] if active else found[0]
@@ -167,20 +171,18 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     """Reading jobs."""
 
     @app.get("/api/v1/jobs", tags=["jobs"])
-    def list_jobs(
+    async def list_jobs(
         request: Request,
         state: Annotated[list[JobState] | None, Query()] = None,
         user: Annotated[str | None, Query(max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         before: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
-    ) -> Document:
+    ) -> Response:
         """Jobs, newest first; a user who is no admin sees their own."""
         asker: UserRecord = request.state.user
         owner = None if asker.admin else asker.id
-        records = api.store.list_jobs(state or (), owner, limit, before, user)
-        now_s = api.now_s()
-        following = records[-1].seq if len(records) == limit else None
-        return documents.write_list("jobs", (documents.write_job(one, now_s) for one in records)) | {"next": following}
+        page = await api.pages.read(JobQuery(frozenset(state or ()), owner, limit, before, user))
+        return Response(page, media_type="application/json")
 
     @app.get("/api/v1/jobs/{job}", tags=["jobs"])
     def show_job(request: Request, job: JobRef) -> Document:
@@ -196,7 +198,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             record,
             api.store.offers(record.id),
             api.store.last_events(RECENT_EVENTS, record.id)[::-1],
-            [hide_name(other, request.state.user) for other in api.store.active_jobs()],
+            [hide_name(other, request.state.user) for other in api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]],
             api.now_s(),
         )
         return {

@@ -81,6 +81,8 @@ class Store:
         self.version = self.happened = 0
         #: Hear of the jobs that were just written; they may not raise.
         self.listeners: list[Callable[[Mapping[str, JobRecord]], None]] = []
+        #: How often jobs were forgotten, of which the listeners do not hear.
+        self.prunes = 0
         self._users: list[UserRecord] | None = None
         self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
         migrate(self.engine, self.path)
@@ -316,6 +318,7 @@ class Store:
                 connection.execute(FORGET_PREDICTIONS, [{"gone": one} for one in gone])
                 connection.execute(JOBS.delete().where(JOBS.c.id == bindparam("gone")), [{"gone": one} for one in gone])
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
+        self.prunes += 1
         return gone, events
 
 
