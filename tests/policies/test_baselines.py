@@ -21,6 +21,10 @@ BASELINES = (
     "themis",
     "chronus",
     "pollux",
+    "sia",
+    "gavel",
+    "shockwave",
+    "rubick",
 )
 CURVES = (
     {1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0},

@@ -10,6 +10,7 @@ from importlib import import_module
 import typer
 
 from springtide import __version__
+from springtide.cli.outputs import tell
 from springtide.errors import SpringtideError
 
 # verb -> (module or module:function, one line for --help). A new verb costs a function and one line here.
@@ -22,12 +23,15 @@ VERBS: dict[str, tuple[str, str]] = {
     "status": ("springtide.cli.job_views:status", "Show all that is known of one job."),
     "why": ("springtide.cli.job_views:why", "Say why a job is where it is."),
     "logs": ("springtide.cli.logs", "Show what a job writes."),
+    "fetch": ("springtide.cli.fetch", "Bring the weights or a checkpoint of a job here."),
+    "receipt": ("springtide.cli.receipt", "Say by bits what a finished job has trained."),
     "events": ("springtide.cli.job_views:events", "Show decisions, rescales and faults."),
     "top": ("springtide.cli.job_views:top", "Watch jobs, devices and slack live."),
     "cancel": ("springtide.cli.job_changes:cancel", "End jobs for good."),
     "resume": ("springtide.cli.job_changes:resume", "Let a paused, cancelled or failed job go on."),
     "nodes": ("springtide.cli.nodes", "List devices and who holds them."),
     "serve": ("springtide.cli.serve", "Run the platform on this machine."),
+    "ui": ("springtide.cli.ui", "Open the board in a browser, signed in."),
     "stop": ("springtide.cli.stop", "End the server and everything it started."),
     "doctor": ("springtide.cli.doctor", "Check this machine and this installation."),
     "users": ("springtide.cli.users", "Say who may submit, and how much."),
@@ -53,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         build_app(find_verb(words))(args=words, prog_name="springtide")
     except SpringtideError as error:
-        print(f"error: {error}", file=sys.stderr)
+        tell(f"error: {error}")
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -33,6 +33,23 @@ class RentalOptions:
     region: str = option("", "Regions, joined by commas.", metavar="NAMES", rich_help_panel=PANEL)
     types: str = option("", "GPU or instance types.", "--type", metavar="NAMES", rich_help_panel=PANEL)
     catalog: Path | None = option(None, "Your own catalog (CSV).", metavar="FILE", rich_help_panel=PANEL)
+    spot_trace: Path | None = option(
+        None,
+        "Replay a recorded spot market (CSV time_s,zone,count,price, or SkyPilot's JSON) under every spot policy.",
+        metavar="FILE",
+        rich_help_panel=PANEL,
+    )
+    length: str | None = option(
+        None, "With --spot-trace: how long the job takes on all machines.", rich_help_panel=PANEL
+    )
+    machines: int = option(16, "With --spot-trace: machines it can use.", min=1, rich_help_panel=PANEL)
+    scaling: float = option(
+        1.0, "With --spot-trace: speed grows as machines to this power.", min=0.1, max=1.0, rich_help_panel=PANEL
+    )
+    on_demand_price: float = option(3.06, "With --spot-trace: USD per machine-hour.", min=0.001, rich_help_panel=PANEL)
+    spot_price: float | None = option(
+        None, "With --spot-trace: USD per machine-hour where the trace has no prices.", min=0.001, rich_help_panel=PANEL
+    )
     seeds: int = option(5, "Runs, each with a seed of its own.", min=1, rich_help_panel=PANEL)
 
     def check_unused(self) -> None:
@@ -40,9 +57,34 @@ class RentalOptions:
         if replace(self, seeds=RentalOptions().seeds) != RentalOptions():
             raise InputError("options of rented machines, such as --points and --deadline, need --cloud")
 
+    def check_market(self) -> None:
+        """Refuse options that a replay of a recorded market would ignore, and those of one where there is none."""
+        plain = RentalOptions()
+        of_market = ("length", "machines", "scaling", "on_demand_price", "spot_price")
+        of_rental = ("points", "prior", "model", "steps", "global_batch", "logical_workers", "budget", "catalog")
+        given = [name for name in of_market if getattr(self, name) != getattr(plain, name)]
+        if self.spot_trace is None and given:
+            raise InputError(f"{', '.join(map(name_option, given))} need --spot-trace FILE")
+        given = [name for name in of_rental if getattr(self, name) != getattr(plain, name)]
+        if self.spot_trace is not None and given:
+            raise InputError(
+                f"--spot-trace replays machines alike; it takes no {', '.join(map(name_option, given))}: "
+                "give --length, --deadline and --machines"
+            )
+
+
+def name_option(field: str) -> str:
+    """A field as it is spelt on the command line."""
+    return f"--{field.replace('_', '-')}"
+
 
 def simulate_rental(asked: RentalOptions, words: Sequence[Path], form: OutputForm) -> None:
     """Simulate the job on demand and with spot, once per seed, and print what it cost and whether it was on time."""
     command = "springtide simulate --cloud"
+    asked.check_market()
+    if asked.spot_trace is not None:
+        market = import_experiment("spot_replay", "recorded spot markets are replayed", command)
+        market.simulate_market(asked, form)
+        return
     study = import_experiment("rental_simulation", "jobs on rented machines are simulated", command)
     study.simulate_rental(asked, words, form)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.option_groups import flatten
-from springtide.cli.outputs import OutputForm, tell
+from springtide.cli.outputs import OutputForm, print_rich, tell
+from springtide.cli.verify_receipt import ReceiptOptions, verify_receipt
+from springtide.cli.verify_stock import StockOptions, verify_stock
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 
 STEPS = 50
+#: Said of an object that is alive in the script, but not part of what a resume or a joining process gets.
+UNGIVEN = "alive: run.prepare was not given it, so what it holds is lost at a resume and new in a process that joins"
 
 
 class Against(StrEnum):
@@ -28,9 +32,17 @@ class Against(StrEnum):
 @flatten
 def run(
     form: OutputForm,
-    script: Path = typer.Argument(metavar="SCRIPT", help="A training script that calls springtide.init."),
+    stock: StockOptions,
+    receipt: ReceiptOptions,
+    script: Path = typer.Argument(
+        None, metavar="[SCRIPT]", help="A training script that calls springtide.init; with --stock a command."
+    ),
     arguments: list[str] = typer.Argument(None, metavar="[-- ARGUMENT...]", help="Arguments of the script."),
-    against: Against = typer.Option(Against.DDP, help="Stock DDP on N ranks, or our own run in one process."),
+    against: str = typer.Option(
+        None,
+        metavar="ddp|self|FILE",
+        help="Stock DDP on N ranks, or our own run in one process; with --stock a recording. [dim]Default: ddp[/]",
+    ),
     logical_workers: int = typer.Option(None, min=1, metavar="N", help="Default: the script's own number."),
     sizes: str = typer.Option(
         None,
@@ -50,14 +62,25 @@ def run(
     """Compare a script's parameters, optimizer state, buffers and losses by bits at every step.
 
     The reference is stock DistributedDataParallel on N gloo ranks. Exit code 0 only if every case is identical; on a
-    difference the first step and tensor are named.
+    difference the first step and tensor are named. With --stock any command is compared with itself, with another one
+    or with a recording, and needs nothing of ours in it.
 
     Examples:
 
       springtide verify train.py --steps 20
 
       springtide verify train.py --sizes 3,2+2 --rescale 4,1 --kill 1 --json verdict.json -- --epochs 2
+
+      springtide verify --stock -- torchrun --nproc-per-node 4 train.py
+
+      springtide verify --receipt receipt.json --from 400
     """
+    if receipt.receipt is not None:
+        verify_receipt(receipt, sizes, form)
+    if script is None:
+        raise InputError("give a training script; after --stock -- a command, or a receipt with --receipt")
+    if stock.stock:
+        verify_stock([str(script), *(arguments or ())], stock, against, steps, form)
     from springtide.verification import cases
     from springtide.verification.renumber import find_workers
     from springtide.verification.verify import VerifiedScript, verify
@@ -65,6 +88,7 @@ def run(
     if not script.is_file():
         raise JobError(f"script {script} does not exist; give the path of a training script")
     check_place(form.json_file)
+    reference = choose_reference(against, stock)
     words = tuple(arguments or ())
     workers = logical_workers or find_workers(script, words)
 
@@ -79,10 +103,19 @@ def run(
 
     subject = VerifiedScript(script, words, workers, steps or STEPS, to_its_end=steps is None)
     plan(subject.steps)  # what cannot be planned is refused before anything runs
-    verdict = verify(subject, against.value, plan, tell)
+    verdict = verify(subject, reference.value, plan, tell)
     if not form.write(verdict.to_json()):
         print_table(verdict)
     raise typer.Exit(0 if verdict.identical else 1)
+
+
+def choose_reference(against: str | None, stock: StockOptions) -> Against:
+    """What a script of ours is compared with; options that need --stock are refused without it."""
+    if stock != StockOptions():
+        raise InputError("--against-command, --record, --times, --every and --in-place go with --stock")
+    if against is not None and against not in list(Against):
+        raise InputError(f"--against {against}: give ddp or self; a recording goes with --stock")
+    return Against(against or Against.DDP)
 
 
 def check_place(file: str | None) -> None:
@@ -96,17 +129,17 @@ def check_place(file: str | None) -> None:
 
 def print_table(verdict: "Proof") -> None:
     """Show every case, and one line that says it all."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("case", "steps", "bits", "first difference", title=f"reference: {verdict.reference}")
     for outcome in verdict.outcomes:
         mark = "[green]identical[/]" if outcome.identical else "[red]different[/]"
-        table.add_row(outcome.name, str(outcome.steps), mark, describe(outcome))
-    console = Console()
-    console.print(table)
+        table.add_row(name_case(outcome), str(outcome.steps), mark, describe(outcome))
+    print_rich(table)
+    if any(one.difference is not None and one.difference.tensor.startswith("alive") for one in verdict.outcomes):
+        print(UNGIVEN)
     same = sum(outcome.identical for outcome in verdict.outcomes)
-    console.print(f"{same} of {len(verdict.outcomes)} cases identical to the reference at every step")
+    print(f"{same} of {len(verdict.outcomes)} cases identical to the reference at every step")
 
 
 def describe(outcome: "CaseResult") -> str:
@@ -116,3 +149,11 @@ def describe(outcome: "CaseResult") -> str:
     if outcome.difference is None:
         return ""
     return f"step {outcome.difference.step}, {outcome.difference.tensor}"
+
+
+def name_case(outcome: "CaseResult") -> str:
+    """A case's name, and where it went on after being killed."""
+    if not outcome.resumed:
+        return outcome.name
+    steps = ", ".join(map(str, outcome.resumed))
+    return f"{outcome.name} (resumed from step{'s' if len(outcome.resumed) > 1 else ''} {steps})"

@@ -55,7 +55,7 @@ def plan_offline(
                 reconciler.read_clock()
                 told = Operations(reconciler).plan(submission)
                 keep_speeds(state_dir, reconciler)
-            return documents.write_forecast(told, reconciler.context.now_s)
+            return documents.write_forecast(told, reconciler.now_s)
 
 
 @contextmanager

@@ -103,7 +103,8 @@ class Offer:
 class Answer:
     """What a job is told: a status, a reason code and a sentence; for a waitlisted job when the answer comes.
 
-    `promised` says whether an admission is the promise that the job ends by its deadline.
+    `promised` says whether an admission is the promise that the job ends by its deadline, `crowded` whether a refusal
+    is for the promises of others: alone the job could end in time.
     """
 
     status: Status
@@ -112,6 +113,7 @@ class Answer:
     answer_by_s: float = inf
     offers: tuple[Offer, ...] = ()
     promised: bool = False
+    crowded: bool = False
 
 
 class Cause(StrEnum):
@@ -164,6 +166,10 @@ class JobView:
     def ran_at(self, now_s: float) -> float:
         """Seconds during which it held devices, up to an instant."""
         return self.ran_s + (now_s - self.progress.since_s if self.share else 0.0)
+
+    def used_at(self, now_s: float) -> tuple[float, float]:
+        """Both up to an instant: device-seconds, and seconds."""
+        return self.served_at(now_s), self.ran_at(now_s)
 
 
 @dataclass(frozen=True, slots=True)

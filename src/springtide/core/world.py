@@ -67,16 +67,17 @@ class World:
             self._arrived.remove(job_id)  # it was cancelled before any policy heard of it
         else:
             self._finished.append(job_id)
-        done = Progress(0.0, since_s=now_s)
-        return replace(
-            view,
-            progress=done,
-            status=Status.FINISHED,
-            devices=(),
-            share=0,
-            served=view.served_at(now_s),
-            ran_s=view.ran_at(now_s),
-        )
+        (served, ran_s), done = view.used_at(now_s), Progress(0.0, since_s=now_s)
+        return replace(view, progress=done, status=Status.FINISHED, devices=(), share=0, served=served, ran_s=ran_s)
+
+    def observe(self, job_id: JobId, progress: Progress, now_s: float) -> None:
+        """Replace what was computed of a job's progress by what was seen.
+
+        The cache stays: progress is read from the view at each decision.
+        """
+        view = self._jobs[job_id]
+        served, ran_s = view.used_at(now_s)
+        self._jobs[job_id] = replace(view, progress=progress, served=served, ran_s=ran_s)
 
     def lend(self, lent: tuple[int, ...]) -> None:
         """Let jobs use exactly these devices from now on; what they hold of others they are to leave."""
@@ -186,8 +187,7 @@ def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = 
         share,
         view.promise,
         view.answer_by_s,
-        view.served_at(now_s),
-        view.ran_at(now_s),
+        *view.used_at(now_s),
         min(view.first_start_s, now_s) if share else view.first_start_s,
         mix,
         view.first_device_type or next(iter(mix), "") if mix else view.first_device_type,
@@ -197,15 +197,8 @@ def reallocate(view: JobView, devices: Devices, now_s: float, mix: Mix | None = 
 def check_decision(now_s: float, snapshot: Snapshot, decision: Decision) -> None:
     """Refuse a decision that names unknown jobs, revokes answers, or hands out devices that cannot be had."""
     known = snapshot.jobs.keys()
-    parts = (
-        decision.answers,
-        decision.promises,
-        decision.shares,
-        decision.mixes,
-        decision.allocations,
-        decision.reasons,
-    )
-    for part in parts:
+    told = decision.answers, decision.promises, decision.reasons
+    for part in (*told, decision.shares, decision.mixes, decision.allocations):
         if part and not part.keys() <= known:
             stranger = next(job_id for job_id in part if job_id not in known)
             raise PolicyError(f"a decision names job {stranger}, which is not among the {len(known)} unfinished")

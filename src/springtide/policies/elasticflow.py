@@ -54,7 +54,8 @@ def decline(view: JobView, table: PlanTable) -> Answer:
         needed_s, given_s = job.alone_s(table.devices), job.deadline_s - table.now_s
         sentence = f"needs {needed_s:.0f} s even alone on its best share; the deadline leaves {given_s:.0f} s"
         return Answer(Status.DECLINED, "deadline_too_tight", sentence)
-    return Answer(Status.DECLINED, "no_room", "no plan meets its deadline beside the promises already made")
+    sentence = "no plan meets its deadline beside the promises already made"
+    return Answer(Status.DECLINED, "no_room", sentence, crowded=True)
 
 
 def decline_size(view: JobView, devices: int) -> Answer:

@@ -67,11 +67,15 @@ OURS = (
     _entry("edf", "edf"),
     _entry("edf-admission", "edf_admission", promises=True),
     _entry("edf-elastic", "edf_elastic", compiled=True),
-    _entry("gandiva", "gandiva"),
-    _entry("tiresias", "tiresias"),
-    _entry("themis", "themis"),
+    _entry("gandiva", "research.gandiva"),
+    _entry("tiresias", "research.tiresias"),
+    _entry("themis", "research.themis"),
     _entry("chronus", "chronus.chronus", promises=True),
-    _entry("pollux", "pollux"),
+    _entry("pollux", "research.pollux"),
+    _entry("sia", "research.sia", typed=True),
+    _entry("gavel", "research.gavel", typed=True),
+    _entry("shockwave", "research.shockwave"),
+    _entry("rubick", "research.rubick"),
 )
 POLICIES: Mapping[str, PolicyEntry] = {entry.name: entry for entry in OURS}
 

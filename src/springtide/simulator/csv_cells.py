@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
+from typing import NamedTuple
 
 from springtide.errors import TraceError
+from springtide.simulator.scenarios import Request, WorkerRequest
 
 FLAGS = {"0": False, "false": False, "no": False, "": False, "1": True, "true": True, "yes": True}
 
@@ -26,6 +28,18 @@ class CsvHeader:
         """(column name, text) of a field; an absent column reads as empty."""
         position, name = self.positions.get(field, (-1, field))
         return name, cells[position].strip() if position >= 0 else ""
+
+
+class TraceForm(NamedTuple):
+    """A naming of columns: field -> names, how a row is read, and whether several rows may have one name.
+
+    Where the times are those of a calendar, a trace begins at 0 (`from_zero`).
+    """
+
+    columns: Mapping[str, tuple[str, ...]]
+    read: Callable[[CsvHeader, Sequence[str], int], Request | WorkerRequest]
+    repeats: bool = False
+    from_zero: bool = False
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -5,7 +5,7 @@ to `workloads`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class Request:
     """What a trace says of one job.
 
     Its speed is that of a profile (model and batch), or `speeds` of its own; its work is `steps`, or `duration_s` at
-    the requested devices.
+    the requested devices, or `samples` in steps of the batch, which is then the next larger one that has a profile.
     """
 
     id: str
@@ -41,6 +41,8 @@ class Request:
     speeds: Speeds = ()
     mixes: bool = False  # determinism D2: several device types at once
     preferred: str = ""
+    samples: float | None = None
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Scenario:
         """The job that a request stands for on this cluster."""
         if isinstance(request, WorkerRequest):
             return self._build_worker_job(request, index)
+        if request.samples is not None:
+            request = self._choose_batch(request, request.samples)
         if self.typed:
             return self._build_typed_job(request, index)
         measured, usable = self._find_curves(request)
@@ -91,7 +95,14 @@ class Scenario:
             request.deadline_s,
             self._round_share(request.requested, usable),
             self.overhead,
+            request.user,
         )
+
+    def _choose_batch(self, request: Request, samples: float) -> Request:
+        """A request for so many samples as one for steps of the next larger batch with a profile, else the largest."""
+        batches = sorted(batch for model, batch in self.profiles.curves if model == request.model)
+        batch = next((one for one in batches if one >= request.batch), batches[-1] if batches else request.batch)
+        return replace(request, batch=batch, steps=max(1.0, samples / batch), samples=None)
 
     def find_unmet(self, request: Request | WorkerRequest, job: Job) -> str:
         """What there is to say of a job that prefers a device type it cannot have here; empty if it can."""
@@ -116,6 +127,7 @@ class Scenario:
             request.deadline_s,
             self._round_share(request.requested, curve),
             self.overhead,
+            request.user,
             typed=typed,
         )
 

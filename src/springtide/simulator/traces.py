@@ -1,22 +1,24 @@
-"""Reads traces: CSV files with one job per row, in the two ElasticFlow namings, EasyScale's, or a plain one.
+"""Reads traces: files with one job per row, in the two ElasticFlow namings, a plain one, or as others publish theirs.
 
 Every value is checked here, once; an error names the file, the line, the value and the rule. What a job's
-model and batch mean for its speed is decided by `scenarios`. EasyScale's columns are those of `easyscale_traces`.
+model and batch mean for its speed is decided by `scenarios`. What others publish is read by `easyscale_traces` and
+`cluster_logs`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from springtide.core.jobs import Job
 from springtide.errors import InputError, TraceError
-from springtide.simulator import easyscale_traces
+from springtide.simulator import cluster_logs, easyscale_traces
 from springtide.simulator.csv_cells import (
     FLAGS,
     CsvHeader,
+    TraceForm,
     not_negative,
     positive,
     read_count,
@@ -57,14 +59,6 @@ class Trace:
     unmet: tuple[str, ...] = ()
 
 
-class TraceForm(NamedTuple):
-    """A naming of columns: field -> names, how a row is read, and whether several rows may have one name."""
-
-    columns: Mapping[str, tuple[str, ...]]
-    read: Callable[[CsvHeader, Sequence[str], int], Request | WorkerRequest]
-    repeats: bool = False
-
-
 def read_trace(path: Path, setting: Scenario, skip_bad_rows: bool = False, last_of_duplicates: bool = False) -> Trace:
     """The jobs of a trace file; a row that cannot be used stops it, or is left out and reported when asked.
 
@@ -75,8 +69,7 @@ def read_trace(path: Path, setting: Scenario, skip_bad_rows: bool = False, last_
     skipped: list[str] = []
     unmet: dict[str, str] = {}
     lines_by_id: dict[str, int] = {}
-    rows = read_rows(path)
-    form, layout = _locate(path, rows)
+    form, layout, rows = _open(path)
     for line, cells in rows:
         try:
             request = form.read(layout, cells, line)
@@ -96,7 +89,8 @@ def read_trace(path: Path, setting: Scenario, skip_bad_rows: bool = False, last_
     if not jobs:
         raise TraceError(f"trace {path} holds no usable job; it needs a header and at least one row")
     notes = tuple(f"trace {path}, line {lines_by_id[job_id]}: {text}" for job_id, text in unmet.items() if text)
-    return Trace(path.stem, order_jobs(list(jobs.values())), tuple(skipped), notes)
+    ordered = order_jobs(list(jobs.values()))
+    return Trace(path.stem, _begin_at_zero(ordered) if form.from_zero else ordered, tuple(skipped), notes)
 
 
 def order_jobs(jobs: Sequence[Job]) -> tuple[Job, ...]:
@@ -105,12 +99,28 @@ def order_jobs(jobs: Sequence[Job]) -> tuple[Job, ...]:
     return tuple(job if job.index == index else replace(job, index=index) for index, job in enumerate(ordered))
 
 
-def _locate(path: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[TraceForm, CsvHeader]:
-    _, header = next(rows, (1, []))
+def _begin_at_zero(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    first_s = jobs[0].submit_s
+    return tuple(replace(job, submit_s=job.submit_s - first_s, deadline_s=job.deadline_s - first_s) for job in jobs)
+
+
+def _open(path: Path) -> tuple[TraceForm, CsvHeader, Iterator[tuple[int, list[str]]]]:
+    """The form of a trace, where its columns are, and the rows after the header."""
+    rows = cluster_logs.read_philly(path) if path.suffix == ".json" else read_rows(path)
+    line, header = next(rows, (1, []))
+    if cluster_logs.is_task_table(header):
+        rows, header = chain([(line, header)], rows), list(cluster_logs.PAI_HEADER)
+    return *_locate(path, header), rows
+
+
+def _locate(path: Path, header: Sequence[str]) -> tuple[TraceForm, CsvHeader]:
     names = [name.strip() for name in header]
     if easyscale_traces.recognise(names):
         form = TraceForm(easyscale_traces.COLUMNS, easyscale_traces.read_request, repeats=True)
         return form, CsvHeader(len(names), _find_columns(path, names, form.columns))
+    published = cluster_logs.find_form(names)
+    if published is not None:
+        return published, CsvHeader(len(names), _find_columns(path, names, published.columns))
     form = TraceForm(COLUMNS, _read_request)
     layout = CsvHeader(len(names), _find_columns(path, names, form.columns), _locate_speeds(names))
     _check_header(path, names, layout)

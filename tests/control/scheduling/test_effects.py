@@ -11,6 +11,7 @@ from springtide.control.api.documents import write_event, write_job
 from springtide.control.api.explanations import explain
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.live_jobs import build_job
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import EventRecord
 from springtide.core.job_file import check_job
@@ -73,7 +74,7 @@ def test_where_nothing_is_promised_nobody_says_so(tmp_path: Path, policy: str) -
     assert (plan.state, plan.promised) == ("admitted", False) and "promised to finish" not in plan.sentence
     hand_server.pass_s(200)
     assert [hand_server.job(record.id).state for record in jobs] == [JobState.SUCCEEDED] * 2
-    page = write_metrics(hand_server.store, hand_server.reconciler.context.inventory, hand_server.source.wall)
+    page = write_metrics(hand_server.store, hand_server.reconciler.inventory, hand_server.source.wall)
     assert "springtide_deadline_met_total 0.0" in page and "springtide_jobs_at_risk 0.0" in page
 
 
@@ -85,7 +86,8 @@ def test_a_promise_without_a_plan_keeps_its_deadline(tmp_path: Path) -> None:
     for _ in range(2):
         view = hand_server.reconciler.context.world.jobs[record.id]  # type: ignore[index]
         assert view.job.deadline_s == record.deadline_s
-        assert hand_server.reconciler.context.build_job(hand_server.job(record.id)).deadline_s == record.deadline_s
+        known, inventory = hand_server.reconciler.context.staging.speeds, hand_server.reconciler.inventory
+        assert build_job(hand_server.job(record.id), known, inventory).deadline_s == record.deadline_s
         hand_server.pass_s(3)
         hand_server.restart()
     hand_server.pass_s(100)

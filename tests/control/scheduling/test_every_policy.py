@@ -52,12 +52,12 @@ def check_devices(server: HandClockServer) -> None:
     names = [name for devices in held.values() for name in devices]
     assert len(names) == len(set(names))
     places = {job_id: view.devices for job_id, view in context.world.jobs.items() if view.devices}
-    assert {job: context.inventory.find_devices(devices) for job, devices in held.items()} == places
+    assert {job: server.reconciler.inventory.find_devices(devices) for job, devices in held.items()} == places
 
 
 def act(server: HandClockServer, random: Random, jobs: list[str], move: str) -> None:
     """Let one thing happen."""
-    nodes, drained = server.reconciler.context.inventory.nodes, server.reconciler.context.inventory.drained
+    nodes, drained = server.reconciler.inventory.nodes, server.reconciler.inventory.drained
     if move in ("submit", "tight", "wide"):
         jobs.append(submit(server, random, move))
     elif move == "kill" and server.executor.runs:
@@ -68,7 +68,7 @@ def act(server: HandClockServer, random: Random, jobs: list[str], move: str) -> 
         server.reconciler.call(lambda: server.operations.undrain(min(drained)))
     elif move == "lose" and not drained:
         node = random.choice(nodes)
-        server.executor.lose_node(node, server.reconciler.context.inventory.names_of(node))
+        server.executor.lose_node(node, server.reconciler.inventory.names_of(node))
     elif move == "restart":
         server.restart()
     elif move == "cancel" and jobs:
@@ -77,7 +77,7 @@ def act(server: HandClockServer, random: Random, jobs: list[str], move: str) -> 
 
 def finish(server: HandClockServer, jobs: list[str]) -> None:
     """Give all nodes back and let every job come to its end."""
-    for node in sorted(server.reconciler.context.inventory.drained):
+    for node in sorted(server.reconciler.inventory.drained):
         server.reconciler.call(lambda node=node: server.operations.undrain(node))  # type: ignore[misc]
     for _ in range(60):
         server.pass_s(30, by_s=1.0)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.control.hand_clock import HandClockServer
 
+from springtide.control.scheduling.live_jobs import look_up
 from springtide.control.scheduling.submissions import Submission
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
@@ -25,7 +26,7 @@ def hand_server(tmp_path: Path) -> HandClockServer:
 
 
 def sort_types(hand_server: HandClockServer, job_id: str) -> dict[str, int]:
-    return hand_server.reconciler.context.inventory.count_types(hand_server.job(job_id).devices)
+    return hand_server.reconciler.inventory.count_types(hand_server.job(job_id).devices)
 
 
 def watch(hand_server: HandClockServer) -> list[Start | Resize]:
@@ -69,7 +70,7 @@ def test_below_d2_a_job_goes_on_only_where_it_began(hand_server: HandClockServer
     hand_server.pass_s(10)
     home = hand_server.job(job.id).first_device_type
     assert sort_types(hand_server, job.id) == {home: 2}
-    node = hand_server.reconciler.context.inventory.types.index(home)
+    node = hand_server.reconciler.inventory.types.index(home)
     hand_server.reconciler.call(lambda: hand_server.operations.drain(f"node-{node}", 5.0))
     hand_server.pass_s(20)
     assert hand_server.job(job.id).devices == (), "the other type has idle devices, but would give other bits"
@@ -85,7 +86,7 @@ def test_at_d2_a_job_moves_to_the_other_type_when_its_own_is_drained(hand_server
     job = hand_server.submit(run="python train.py long", determinism="D2", device_types=["a100", "t4"], devices=2)
     hand_server.pass_s(10)
     (device_type,) = sort_types(hand_server, job.id)
-    node = hand_server.reconciler.context.inventory.types.index(device_type)
+    node = hand_server.reconciler.inventory.types.index(device_type)
     hand_server.reconciler.call(lambda: hand_server.operations.drain(f"node-{node}", 5.0))
     hand_server.pass_s(20)
     (other,) = sort_types(hand_server, job.id)
@@ -139,7 +140,8 @@ def test_speeds_are_learned_from_a_job_on_several_types_and_its_workers_dealt_ou
     orders = watch(hand_server)
     job = hand_server.submit(run="python train.py quick", determinism="D2", steps=100_000)
     hand_server.pass_s(60)
-    known = hand_server.reconciler.context.find_facts(hand_server.job(job.id)).speeds
+    reconciler = hand_server.reconciler
+    known = look_up(hand_server.job(job.id), reconciler.context.staging.speeds, reconciler.inventory).speeds
     assert sort_types(hand_server, job.id) == {"a100": 2, "t4": 2}
     assert known["a100"].points[1][1] == pytest.approx(1 / (8 * 0.02), rel=0.15)
     assert known["t4"].points[1][1] == pytest.approx(5.0, rel=0.15)

@@ -29,7 +29,7 @@ def held(hand_server: HandClockServer) -> set[str]:
 
 
 def node_states(hand_server: HandClockServer) -> dict[str, str]:
-    return nodes.describe_nodes(hand_server.reconciler.context.inventory, hand_server.store.fact(nodes.FACT))
+    return nodes.describe_nodes(hand_server.reconciler.inventory, hand_server.store.fact(nodes.FACT))
 
 
 def test_a_job_on_the_node_starts_again_elsewhere_from_its_last_checkpoint(hand_server: HandClockServer) -> None:
@@ -107,7 +107,7 @@ def test_the_last_node_and_one_that_nobody_knows_change_nothing(hand_server: Han
     for node in ("node-0", "node-9"):
         hand_server.executor.emit(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
     hand_server.reconciler.step()
-    assert hand_server.reconciler.context.inventory.cluster.total == 2
+    assert hand_server.reconciler.inventory.cluster.total == 2
     assert "no_nodes" in [event.kind for event in hand_server.store.events(None)]
 
 

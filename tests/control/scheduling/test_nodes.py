@@ -113,7 +113,7 @@ def test_a_restarted_server_knows_which_nodes_are_drained(hand_server: HandClock
     drain(hand_server)
     hand_server.restart()
     hand_server.pass_s(10)
-    assert hand_server.reconciler.context.inventory.cluster.total == 2
+    assert hand_server.reconciler.inventory.cluster.total == 2
     assert not held(hand_server) & GONE and len(hand_server.job(job).devices) == 2
 
 
@@ -125,4 +125,4 @@ def test_what_cannot_be_drained_is_refused_and_changes_nothing(hand_server: Hand
         drain(hand_server)
     with pytest.raises(InputError, match=r"node-0 is the last one that takes work.*springtide stop"):
         drain(hand_server, "node-0")
-    assert hand_server.reconciler.context.inventory.cluster.total == 2
+    assert hand_server.reconciler.inventory.cluster.total == 2

@@ -76,7 +76,7 @@ def test_it_is_told_in_why_an_event_the_log_and_a_metric(
     kinds = [event.kind for event in hand_server.store.events(None)]
     assert kinds.count("policy_failed") == hand_server.store.fact(FAILURES) == 1
     assert "ZeroDivisionError" in caplog.text
-    page = write_metrics(hand_server.store, hand_server.reconciler.context.inventory, hand_server.source.wall)
+    page = write_metrics(hand_server.store, hand_server.reconciler.inventory, hand_server.source.wall)
     assert "springtide_policy_failures_total 1.0" in page
     hand_server.pass_s(30)
     assert hand_server.store.fact(FAILURES) == 3

@@ -7,12 +7,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from springtide.control.api.guard import write_error
+from springtide.control.api.guard import Refused, tell_failure, write_error
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.scheduling.submissions import LimitError
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import explain_errors
-from springtide.errors import InputError, SpringtideError
+from springtide.errors import InputError, SpringtideError, StateError
 
 # What the framework says in its own words, in ours.
 SENTENCES = {
@@ -36,6 +36,7 @@ STATUSES: dict[type[SpringtideError], int] = {
     ConflictError: 409,
     LimitError: 429,
     ForbiddenError: 403,
+    StateError: 503,
 }
 
 
@@ -47,6 +48,15 @@ def add_error_handlers(app: FastAPI) -> None:
         status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 422)
         reason = type(error).__name__.removesuffix("Error").lower()
         return JSONResponse(write_error(reason, str(error)), status)
+
+    @app.exception_handler(Refused)
+    async def show_refusal(_request: Request, refused: Refused) -> JSONResponse:
+        return JSONResponse(write_error(refused.reason, refused.sentence), refused.status, headers=refused.headers)
+
+    @app.exception_handler(Exception)
+    async def show_failure(_request: Request, error: Exception) -> JSONResponse:
+        failure = tell_failure(error)
+        return JSONResponse(write_error(failure.reason, failure.sentence), failure.status)
 
     @app.exception_handler(RequestValidationError)
     async def show_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -77,7 +77,7 @@ def explain_end(record: JobRecord, events: list[EventRecord], now_s: float) -> E
     if is_done and record.promised and record.deadline_s is not None and record.finished_s is not None:
         early_s = record.deadline_s - record.finished_s
         sentence += f"; {show_span(abs(early_s))} {'before' if early_s >= 0 else 'after'} its deadline"
-    remedy = "" if record.reason == "measured" else remedies.get(record.state, "")
+    remedy = "" if record.measure_only and record.state is JobState.CANCELLED else remedies.get(record.state, "")
     return Explanation(record.reason, sentence, remedy, tell_facts(record, events, now_s))
 
 

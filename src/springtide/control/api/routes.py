@@ -1,7 +1,7 @@
 """The HTTP API: routes that check who asks, hand the work to the operations, and answer with documents.
 
-Reading comes straight from the store; whatever changes something goes through the reconciler and is answered when it is
-stored. The guard in front has checked host, origin, body and token.
+Lists of jobs come from a snapshot in memory, what else is read straight from the store; whatever changes something goes
+through the reconciler and is answered when it is stored. The guard in front has checked host, origin, body and token.
 """
 
 import asyncio
@@ -10,14 +10,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from springtide import __version__
 from springtide.control.api import documents, explanations
+from springtide.control.api.board_routes import add_board_routes, write_differences
+from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
+from springtide.control.api.histories import Histories
+from springtide.control.api.job_pages import JobPages
 from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.receipt_routes import add_receipt_routes
 from springtide.control.api.requests import (
     MOST_NUMBER,
     AcceptBody,
@@ -31,27 +36,29 @@ from springtide.control.api.requests import (
     UserBody,
     UserName,
 )
+from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage import job_logs
-from springtide.control.storage.archives import check_archive, unpack
+from springtide.control.storage.archives import take_upload
+from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
 from springtide.core.durations import parse_span
 from springtide.core.job_file import build_schema
-from springtide.core.job_states import JobState
-from springtide.errors import InputError
+from springtide.core.job_states import ACTIVE, JobState
 
 T = TypeVar("T")
 Document = dict[str, Any]
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
+UPLOADS_AT_ONCE = 8
 
 
 def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
     """A job as a user may know of it: that it is there, but whose and what only of their own."""
-    return record if user.admin or record.user == user.name else replace(record, id="", name="another user's job")
+    return record if user.admin or record.owner == user.id else replace(record, id="", name="another user's job")
 
 
 class Api:
@@ -63,12 +70,21 @@ class Api:
         self.context = reconciler.context
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
-        context = self.context
-        self.rents = RentQuotes(context.options.clouds, context.state_dir, context.inventory.device_types, self.store)
+        self.snapshot = JobSnapshot(self.store)
+        self.pages = JobPages(self.snapshot, self.now_s)
+        self.histories = Histories(self.store)
+        self.sessions = Sessions(self.store, self.now_s)
+        self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
+        clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
+        self.rents = RentQuotes(clouds, self.context.state_dir, device_types, self.store)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
         return await asyncio.wrap_future(self.reconciler.call(function))
+
+    def sees(self, record: JobRecord, user: UserRecord) -> bool:
+        """Whether a user may know a job by its name."""
+        return bool(hide_name(record, user).id)
 
     def now_s(self) -> float:
         """Platform time."""
@@ -80,7 +96,7 @@ class Api:
         Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
         only if no other is active.
         """
-        found = self.store.find_jobs(text, None if user.admin else user.name)
+        found = self.snapshot.find_jobs(text, None if user.admin else user.id)
         active = [record for record in found if record.active]
         if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
             return active[0] if active else found[0]
@@ -103,11 +119,11 @@ class Api:
 
     def show_events(self, events: Iterable[EventRecord], user: UserRecord) -> Iterable[Document]:
         """Events as a user may read them: other users' jobs, for which devices changed, are not named."""
-        return (documents.write_event(event, None if user.admin else user.name) for event in events)
+        return (documents.write_event(event, None if user.admin else user.id) for event in events)
 
     def describe_node(self, node: str) -> str:
         """Whether a node takes work."""
-        return nodes.describe_nodes(self.context.inventory, self.store.fact(nodes.FACT))[node]
+        return nodes.describe_nodes(self.reconciler.inventory, self.store.fact(nodes.FACT))[node]
 
     def reload(self, job_id: str) -> JobRecord:
         """A job as it is stored now."""
@@ -116,38 +132,57 @@ class Api:
         return record
 
 
-def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Callable[[], None]) -> Guard:
-    """The application behind its guard."""
+#: What adds pages for browsers to an application: they call it for its documents, and sign people in.
+AddPages = Callable[[FastAPI, Sessions, Pulse], None]
+
+
+def build_app(
+    reconciler: Reconciler,
+    hosts: frozenset[str],
+    request_stop: Callable[[], None],
+    pulse: Pulse,
+    add_pages: AddPages | None = None,
+) -> tuple[Guard, Sessions]:
+    """The application behind its guard, and who is signed in."""
     app = FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
     api = Api(reconciler, request_stop)
     add_job_routes(app, api)
     add_change_routes(app, api)
+    add_checkpoint_routes(app, api)
+    add_receipt_routes(app, api)
     add_platform_routes(app, api)
     add_user_routes(app, api)
+    add_board_routes(app, api)
     add_error_handlers(app)
+    if add_pages is not None:
+        add_pages(app, api.sessions, pulse)
     options = reconciler.context.options
-    limiter = Limiter(options.rate_per_s, options.burst)
-    return Guard(app, reconciler.store, hosts, limiter, 2 * options.archive_limit_bytes)
+    changes, reads = Limiter(options.rate_per_s, options.burst), Limiter(options.reads_per_s, options.read_burst)
+
+    def find_session(cookie: str, host: str) -> UserRecord | None:
+        secret = read_cookie(cookie, host)
+        return api.sessions.find(secret) if secret else None
+
+    guard = Guard(app, reconciler.store, hosts, changes, reads, 2 * options.archive_limit_bytes, find_session)
+    return guard, api.sessions
 
 
 def add_job_routes(app: FastAPI, api: Api) -> None:
     """Reading jobs."""
 
     @app.get("/api/v1/jobs", tags=["jobs"])
-    def list_jobs(
+    async def list_jobs(
         request: Request,
         state: Annotated[list[JobState] | None, Query()] = None,
         user: Annotated[str | None, Query(max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         before: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
-    ) -> Document:
+    ) -> Response:
         """Jobs, newest first; a user who is no admin sees their own."""
         asker: UserRecord = request.state.user
-        owner = user if asker.admin else asker.name
-        records = api.store.list_jobs(state or (), owner, limit, before)
-        now_s = api.now_s()
-        following = records[-1].seq if len(records) == limit else None
-        return documents.write_list("jobs", (documents.write_job(one, now_s) for one in records)) | {"next": following}
+        owner = None if asker.admin else asker.id
+        page = await api.pages.read(JobQuery(frozenset(state or ()), owner, limit, before, user))
+        return Response(page, media_type="application/json")
 
     @app.get("/api/v1/jobs/{job}", tags=["jobs"])
     def show_job(request: Request, job: JobRef) -> Document:
@@ -163,7 +198,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             record,
             api.store.offers(record.id),
             api.store.last_events(RECENT_EVENTS, record.id)[::-1],
-            [hide_name(other, request.state.user) for other in api.store.active_jobs()],
+            [hide_name(other, request.state.user) for other in api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]],
             api.now_s(),
         )
         return {
@@ -198,7 +233,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What a rank wrote, from an offset on, or its last lines."""
         record = api.find_job(job, request.state.user)
-        page = job_logs.read_log(api.context.state_dir.logs(record.id), rank, offset, tail, record.active)
+        page = job_logs.read_log(api.context.state_dir, record.id, rank, offset, tail, record.active)
         return {
             "schema": 1,
             "job": record.id,
@@ -214,7 +249,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     def read_metrics(request: Request, job: JobRef, after_step: Number = 0) -> Document:
         """What `run.log` recorded, one entry per step, across all resumes."""
         record = api.find_job(job, request.state.user)
-        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir.logs(record.id), after_step))
+        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir, record.id, after_step))
 
 
 def add_change_routes(app: FastAPI, api: Api) -> None:
@@ -238,10 +273,11 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         `probe` is then the job that does so. It ends when it has; the next plan knows the speed.
         """
         submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
-        forecast = await api.call(lambda: api.operations.plan(submission))
+        forecast = await api.call(lambda: api.operations.plan(submission, body.compare))
         unknown = body.probe and forecast.unmeasured
         measuring = await api.call(lambda: api.operations.measure(submission)) if unknown else None
-        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring}
+        changes = write_differences(api, forecast.differences, request.state.user)
+        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring, "changes": changes}
 
     @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
     async def cancel_job(request: Request, job: JobRef) -> Document:
@@ -276,12 +312,12 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     @app.put("/api/v1/archives/{code_hash}", tags=["archives"], status_code=201)
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
-        data = await request.body()
-        limit_bytes = api.context.options.archive_limit_bytes
-        found = check_archive(data, limit_bytes)
-        if found != code_hash:
-            raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
-        await asyncio.to_thread(unpack, data, api.context.state_dir.code / code_hash, limit_bytes)
+        code, limit_bytes = api.context.state_dir.code, api.context.options.archive_limit_bytes
+        async with api.uploads:
+            with take_upload(code) as upload:
+                async for data in request.stream():
+                    await asyncio.to_thread(upload.write, data)
+                await asyncio.to_thread(upload.unpack, code / code_hash, limit_bytes)
         return {"schema": 1, "archive": code_hash}
 
 
@@ -296,14 +332,14 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     def show_metrics() -> PlainTextResponse:
         """Metrics for Prometheus."""
-        return PlainTextResponse(write_metrics(api.store, api.context.inventory, api.now_s()), media_type="text/plain")
+        return PlainTextResponse(write_metrics(api.store, api.reconciler.inventory, api.now_s()))
 
     @app.get("/api/v1/nodes", tags=["server"])
     def list_nodes(request: Request) -> Document:
         """The devices, and who holds them; of other users' jobs only that they do."""
         active = [hide_name(record, request.state.user) for record in api.store.active_jobs()]
         holders = {name: record for record in active for name in record.devices}
-        inventory = api.context.inventory
+        inventory = api.reconciler.inventory
         states = nodes.describe_nodes(inventory, api.store.fact(nodes.FACT))
         devices = [
             {
@@ -340,7 +376,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What happened to all jobs a user may see, oldest first."""
         user: UserRecord = request.state.user
-        events = api.store.events(None, after, limit, None if user.admin else user.name)
+        events = api.store.events(None, after, limit, None if user.admin else user.id)
         return documents.write_list("events", api.show_events(events, user))
 
     @app.get("/api/v1/server", tags=["server"])
@@ -353,8 +389,8 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             "policy": context.options.policy,
             "promises": api.reconciler.policy.promises,
             "archive_limit_bytes": context.options.archive_limit_bytes,
-            "devices": context.inventory.cluster.total,
-            "device_type": ",".join(context.inventory.device_types),
+            "devices": api.reconciler.inventory.cluster.total,
+            "device_type": ",".join(api.reconciler.inventory.device_types),
             "jobs": api.store.count_jobs(),
             "now": documents.show_time(api.now_s()),
         }
@@ -394,7 +430,7 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         check_run_as(body.run_as)
         if body.run_as is not None:
             api.context.state_dir.let_through()
-        api.store.put_user(user)
+        user = api.store.put_user(user)
         return {"schema": 1, **documents.write_user(user), "token": token}
 
     @app.delete("/api/v1/users/{name}", tags=["users"])

@@ -8,12 +8,15 @@ from dataclasses import replace
 from math import inf
 
 from springtide.control.scheduling import nodes, offers, sentences, transitions
-from springtide.control.scheduling.context import Context
+from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
+from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.offer_search import Admits
+from springtide.control.scheduling.outlooks import note_outlook
 from springtide.control.scheduling.submissions import check_quota
 from springtide.control.storage.records import EventRecord, JobRecord
-from springtide.control.storage.staging import Effects
+from springtide.control.storage.staging import Effects, Staging
+from springtide.control.storage.state_dir import StateDir
 from springtide.core.decisions import Decision, JobView, Status
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
@@ -24,60 +27,60 @@ PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing
 #: A probe begun this long before the deadline still ends before it.
 LONGEST_PROBE_S = PROBE_START_S + PROBE_S
 MOST_WAIT_S = 600.0
+MEASURED = transitions.Ending(JobState.CANCELLED, "measured", sentences.MEASURED)
 
 
 def follow_decision(
-    context: Context, decision: Decision, asked: Mapping[JobId, JobView], moved: transitions.Moved, admits: Admits
+    staging: Staging, world: PlatformWorld, state_dir: StateDir, decided: transitions.Decided, admits: Admits
 ) -> bool:
-    """Stage what follows from a decision that the world has taken in; returns whether another one is called for.
-
-    `asked` are the jobs it answers as they were before, `moved` those that it gives devices, before and after.
-    """
-    views = context.world.jobs
-    transitions.stage_changes(context, decision, asked, moved)
+    """Stage what follows from a decision that the world has taken in; returns whether another one is called for."""
+    views, decision = world.jobs, decided.decision
+    transitions.stage_changes(staging, world, state_dir, decided)
     offered = [view for view in views.values() if view.status is Status.OFFERED]
-    again = bool(offered) and offers.follow_decision(context, offered, decision)
-    again |= follow_probes(context, [view.job for view in views.values() if view.job.purpose is Purpose.PROBE])
+    again = bool(offered) and offers.follow_decision(staging, world, offered, decision)
+    again |= follow_probes(staging, world, [view.job for view in views.values() if view.job.purpose is Purpose.PROBE])
     for job_id, answer in decision.answers.items():
-        if answer.status is Status.DECLINED and asked[job_id].job.purpose is Purpose.TRAIN:
-            again |= offers.propose(context, asked[job_id], answer, admits)
-    if context.inventory.drained:
-        nodes.follow_decision(context)
-    update_predictions(context, views, decision)
+        asked = decided.asked[job_id]
+        if answer.status is Status.DECLINED and asked.job.purpose is Purpose.TRAIN:
+            again |= offers.propose(staging, world, asked, answer, admits)
+    if world.inventory.drained:
+        nodes.follow_decision(staging, world, state_dir)
+    update_predictions(staging, world.inventory, views, decision)
     return again
 
 
-def follow_probes(context: Context, probes: Sequence[Job]) -> bool:
+def follow_probes(staging: Staging, world: PlatformWorld, probes: Sequence[Job]) -> bool:
     """Waitlist the jobs whose probes hold no device, and take back those whose probes do.
 
     Returns whether jobs that are measured well enough now wait for an answer.
     """
-    measured = False
-    for record in [context.staging.jobs[job.id] for job in probes]:
+    measured, inventory = False, world.inventory
+    for record in [staging.jobs[job.id] for job in probes]:
         if record.devices and record.state is JobState.WAITLISTED:
             change = {"state": JobState.PROBING, "reason": transitions.UNMEASURED, "sentence": sentences.PROBE_NOW}
-            context.staging.change(record.id, **change)
-        elif not record.devices and record.state is JobState.PROBING and context.find_facts(record).measured:
-            transitions.leave_devices(context, record.id)  # measured on one type; another is not waited for
-            judge_measured(context, record.id)
+            staging.change(record.id, **change)
+        elif record.devices or record.state is not JobState.PROBING:
+            continue
+        elif look_up(record, staging.speeds, inventory).measured:
+            transitions.leave_devices(staging, world, record.id)  # measured on one type; another is not waited for
+            judge_measured(staging, world, record.id)
             measured = True
-        elif not record.devices and record.state is JobState.PROBING:
-            free_s = find_free_s(context.world.jobs.values(), context.inventory.cluster.total, context.now_s)
-            context.staging.stage(waitlist_probe(record, free_s, context.now_s))
+        else:
+            free_s = find_free_s(world.jobs.values(), inventory.cluster.total, staging.now_s)
+            staging.stage(waitlist_probe(record, free_s, staging.now_s))
     return measured
 
 
-def judge_measured(context: Context, job_id: str) -> None:
+def judge_measured(staging: Staging, world: PlatformWorld, job_id: str) -> None:
     """A job that has just been measured: one that was only to be planned ends, others must keep to their quota."""
-    record = context.staging.jobs[job_id]
+    record = staging.jobs[job_id]
     if record.measure_only:
-        now_s = context.now_s
-        transitions.end_job(context, job_id, JobState.CANCELLED, "measured", sentences.MEASURED, now_s)
+        transitions.end_job(staging, world, job_id, MEASURED)
         return
-    refusal = check_quota(context, record, context.staging.store.find_user(record.user))
+    refusal = check_quota(staging, world, record, staging.store.find_owner(record.owner))
     if refusal is not None:
-        context.world.finish(JobId(job_id), context.now_s)
-        context.staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, context.now_s))
+        world.finish(JobId(job_id), staging.now_s)
+        staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, staging.now_s))
 
 
 def waitlist_probe(record: JobRecord, free_s: float, now_s: float) -> Effects:
@@ -104,21 +107,17 @@ def find_free_s(views: Iterable[JobView], total: int, now_s: float) -> float:
     return next((stretch.start_s for stretch in left.walk() if stretch.devices > 0), inf)
 
 
-def is_waiting_for_probe(record: JobRecord) -> bool:
-    """Whether a job waits for a device on which to be measured."""
-    return record.state is JobState.WAITLISTED and record.reason == NO_DEVICE
-
-
-def update_predictions(context: Context, views: Mapping[JobId, JobView], decision: Decision) -> None:
+def update_predictions(
+    staging: Staging, inventory: Inventory, views: Mapping[JobId, JobView], decision: Decision
+) -> None:
     """Write down when each running job, and each whose plan has changed, is now expected to end."""
-    staging = context.staging
     for view in views.values():
         if view.status is Status.OFFERED or (not view.share and view.job.id not in decision.promises):
             continue
         record = staging.jobs[view.job.id]
-        facts = look_up(record, staging.speeds[record.speed_key], context.inventory)
-        predicted_s = predict(record, view, facts, context.now_s)
+        predicted_s = predict(record, view, staging.speeds, inventory, staging.now_s)
         if predicted_s is None:
             continue
         if record.predicted_s is None or abs(predicted_s - record.predicted_s) > PREDICTION_STEP_S:
             staging.change(record.id, predicted_s=predicted_s)
+        note_outlook(staging, view, predicted_s, staging.now_s)

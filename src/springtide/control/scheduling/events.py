@@ -6,10 +6,14 @@ Events may come late, twice, or from a generation that is over; each handler say
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from springtide.control.clock import ClockSource
 from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
-from springtide.control.scheduling.context import Context, Decide
+from springtide.control.scheduling.context import Decide
+from springtide.control.scheduling.live_world import PlatformWorld, find_rate
+from springtide.control.scheduling.transitions import Ending
 from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord
-from springtide.control.storage.staging import Effects
+from springtide.control.storage.staging import Effects, Staging
+from springtide.control.storage.state_dir import StateDir
 from springtide.core.decisions import Progress
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
@@ -33,6 +37,7 @@ from springtide.executors.protocol import (
 
 LEARN_AFTER_S = 2.0  # seconds of steps at one share before their speed is taken over
 OLD_EVENT_S = 5.0
+NO_STEPS = Ending(JobState.FAILED, "no_steps", sentences.NO_STEPS)
 
 
 @dataclass(slots=True)
@@ -48,7 +53,10 @@ class Lap:
 class EventHandler:
     """Works in events in order. `laps` and `begun` are measurements under way; losing them costs a little accuracy."""
 
-    context: Context
+    staging: Staging
+    world: PlatformWorld
+    state_dir: StateDir
+    source: ClockSource
     decide: Decide
     laps: dict[str, Lap] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
@@ -56,14 +64,14 @@ class EventHandler:
     def handle(self, event: Event) -> bool:
         """Work in one event, and what follows from it for quotas and drained nodes."""
         if isinstance(event, NodeLost):
-            return nodes.lose_node(self.context, event, self.decide)
-        record = self.context.staging.jobs.get(event.job)
+            return nodes.lose_node(self.staging, self.world, event, self.decide)
+        record = self.staging.jobs.get(event.job)
         changed = record is not None and record.active and self.handle_job(record, event)
-        view = self.context.world.jobs.get(JobId(event.job))
-        measured = changed and isinstance(event, Probed | Failed) and view is not None
-        if measured and view is not None and view.job.purpose is Purpose.TRAIN:
-            effects.judge_measured(self.context, event.job)
-        nodes.follow_event(self.context, event)
+        view = self.world.jobs.get(JobId(event.job))
+        if changed and isinstance(event, Probed | Failed) and view is not None and view.job.purpose is Purpose.TRAIN:
+            effects.judge_measured(self.staging, self.world, event.job)
+        if self.world.inventory.drained:
+            nodes.follow_event(self.staging, event)
         return changed
 
     def handle_job(self, record: JobRecord, event: Event) -> bool:
@@ -93,8 +101,7 @@ class EventHandler:
 
     def stage(self, record: JobRecord, kind: str, sentence: str, **data: Any) -> None:
         """Stage a record with the event that changed it."""
-        event = EventRecord(self.context.now_s, kind, sentence, record.id, data)
-        self.context.staging.stage(Effects(record, (event,)))
+        self.staging.stage(Effects(record, (EventRecord(self.staging.now_s, kind, sentence, record.id, data),)))
 
     def started(self, record: JobRecord, event: Started) -> bool:
         """Its processes run, from a checkpoint or from the beginning."""
@@ -103,7 +110,7 @@ class EventHandler:
         lost = max(0, record.step - event.step)
         running = replace(record, state=JobState.RUNNING, step=event.step, lost_steps=record.lost_steps + lost)
         where = f"from step {event.step}" if event.step else "from the beginning"
-        sentence = f"runs {where} on {self.context.inventory.describe(event.devices)}"
+        sentence = f"runs {where} on {self.world.inventory.describe(event.devices)}"
         running = running.without_condition("recovering")
         self.stage(running, "started", sentence, step=event.step, share=len(event.devices))
         self.laps.pop(record.id, None)
@@ -112,8 +119,7 @@ class EventHandler:
 
     def introduced(self, record: JobRecord, event: ScriptInfo) -> bool:
         """The script has said how much work there is."""
-        context, asked, total = self.context, record.spec.steps, event.total_steps
-        speed = context.find_held_speed(record)
+        asked, total, speed = record.spec.steps, event.total_steps, self.find_held(record)
         capped = asked is not None and total is not None and total >= asked
         speed = replace(
             speeds.learn_costs(speed, startup_s=event.startup_s),
@@ -121,24 +127,24 @@ class EventHandler:
             steps_per_epoch=event.steps_per_epoch,
             logical_workers=event.logical_workers,
         )
-        context.staging.put_speed(speed)
+        self.staging.put_speed(speed)
         total = total if asked is None or total is None else min(total, asked)
-        context.staging.change(record.id, logical_workers=event.logical_workers, total_steps=total)
-        return context.refresh(record.id)
+        self.staging.change(record.id, logical_workers=event.logical_workers, total_steps=total)
+        return self.refresh(record.id)
 
     def progressed(self, record: JobRecord, event: Progressed) -> bool:
         """It is so far; learn its speed."""
         if record.state is JobState.PROBING or event.step < record.step:
             return False
         total = event.total_steps if record.total_steps is None else record.total_steps
-        record = self.context.staging.change(record.id, step=event.step, state=JobState.RUNNING, total_steps=total)
+        record = self.staging.change(record.id, step=event.step, state=JobState.RUNNING, total_steps=total)
         self.place(record, event.step)
         return self.measure(record, event)
 
     def measure(self, record: JobRecord, event: Progressed) -> bool:
         """Take over the speed of the lap since the last change of devices, time outside steps included."""
         lap = self.laps.get(record.id)
-        if self.context.inventory.is_mixed and record.condition("rescaling") is not None:
+        if self.world.inventory.is_mixed and record.condition("rescaling") is not None:
             return False  # these steps may still be of the devices before, of another type
         if lap is None or lap.share != event.share:
             self.laps[record.id] = Lap(event.share, event.step, event.moment_s)
@@ -152,23 +158,44 @@ class EventHandler:
             per_epoch = speed.steps_per_epoch or 0
             if per_epoch and event.step - self.begun.get(record.id, event.step) >= per_epoch:
                 speed = replace(speed, whole_epoch=True)
-            self.context.staging.put_speed(speed)
+            self.staging.put_speed(speed)
         return self.revise(record)
 
     def revise(self, record: JobRecord) -> bool:
         """Take over what was learned of a job's speed; on several types its workers may have to be dealt out anew."""
-        view = self.context.world.jobs.get(JobId(record.id))
-        changed = self.context.refresh(record.id)
+        view = self.world.jobs.get(JobId(record.id))
+        changed = self.refresh(record.id)
         if changed and view is not None:
-            transitions.deal_anew(self.context, record, view.job.typed)
+            transitions.deal_anew(self.staging, self.world, self.state_dir, record, view.job.typed)
         return changed
+
+    def refresh(self, job_id: str) -> bool:
+        """Rebuild a job from what is known now; returns whether that changes anything worth a decision."""
+        view = self.world.jobs.get(JobId(job_id))
+        if view is None or view.job.purpose is Purpose.PROBE:
+            return False
+        old, job = view.job, live_jobs.build_job(self.staging.jobs[job_id], self.staging.speeds, self.world.inventory)
+        if live_jobs.is_same(old, job):
+            return False
+        if view.share and not find_rate(job, view.share, view.mix):
+            job = replace(job, curve=old.curve, typed=old.typed)  # it holds what is no longer wanted: let it end there
+        self.world.revise(job, self.staging.now_s)
+        return True
+
+    def find_facts(self, record: JobRecord) -> live_jobs.JobFacts:
+        """What is known of a job's speed, work and logical workers."""
+        return live_jobs.look_up(record, self.staging.speeds, self.world.inventory)
+
+    def find_held(self, record: JobRecord) -> SpeedRecord:
+        """What is known of a job's speed on the devices it holds."""
+        return live_jobs.find_held(record, self.staging.speeds, self.world.inventory)
 
     def learn(self, record: JobRecord, lap: Lap, steps: int, seconds: float) -> list[SpeedRecord]:
         """What a lap says of the speed on the types of devices it was run on."""
-        mix = self.context.inventory.count_types(record.devices)
+        mix = self.world.inventory.count_types(record.devices)
         if len(mix) == 1:
-            return [speeds.learn_point(self.context.find_held_speed(record), lap.share, steps, seconds)]
-        known = self.context.find_facts(record).measured
+            return [speeds.learn_point(self.find_held(record), lap.share, steps, seconds)]
+        known = self.find_facts(record).measured
         if sum(mix.values()) != lap.share or not mix.keys() <= known.keys():
             return []  # a type that was never measured alone cannot be told from the others
         return list(live_jobs.learn_mix(known, record.logical_workers or lap.share, mix, steps, seconds).values())
@@ -178,19 +205,19 @@ class EventHandler:
         if record.state is JobState.PROBING or event.generation < record.generation:
             return False
         record = replace(record.without_condition("rescaling"), pause_s=record.pause_s + event.pause_s)
-        held = self.context.inventory.describe(event.devices)
+        held = self.world.inventory.describe(event.devices)
         sentence = f"goes on with {held} after a pause of {show_span(event.pause_s)}"
         self.stage(record, "resized", sentence, share=len(event.devices), pause_s=event.pause_s, step=event.step)
-        self.context.staging.put_speed(speeds.learn_costs(self.context.find_held_speed(record), pause_s=event.pause_s))
+        self.staging.put_speed(speeds.learn_costs(self.find_held(record), pause_s=event.pause_s))
         self.laps.pop(record.id, None)
         self.place(record, event.step)
         return False
 
     def faulted(self, record: JobRecord, event: Faulted) -> bool:
         """Processes were lost; the executor starts it again by itself."""
-        why, now_s = f"starts again after a fault: {event.reason}", self.context.now_s
+        why = f"starts again after a fault: {event.reason}"
         record = replace(record, faults=record.faults + 1, step=max(record.step, event.step))
-        record = record.with_condition("recovering", event.cause, why, now_s)
+        record = record.with_condition("recovering", event.cause, why, self.staging.now_s)
         sentence = f"fault ({event.cause}): {event.reason}"
         self.stage(record, "faulted", sentence, cause=event.cause, step=event.step, user_fault=event.user_fault)
         self.laps.pop(record.id, None)
@@ -202,44 +229,42 @@ class EventHandler:
             return False
         self.laps.pop(record.id, None)
         if not record.devices:
-            self.context.staging.change(record.id, step=event.step)
+            self.staging.change(record.id, step=event.step)
             return False
         sentence = f"gave its devices back at step {event.step}: {event.reason}"
         self.stage(replace(record, step=event.step), "stopped", sentence, step=event.step)
-        transitions.leave_devices(self.context, record.id)
+        transitions.leave_devices(self.staging, self.world, record.id)
         return True
 
     def ended(self, record: JobRecord, event: Finished | Failed) -> bool:
         """It is over. An end under an older generation counts too: what ended cannot be resized or stopped any more."""
-        context, at_s = self.context, self.find_moment(event)
+        at_s = self.find_moment(event)
         if isinstance(event, Failed) and self.fail_probe(record, event.reason):
             return True
         if isinstance(event, Finished):
             total = record.total_steps if event.reason is None else event.step
-            context.staging.change(record.id, step=event.step, total_steps=total or event.step)
-            sentence = sentences.tell_finish(event.step, event.reason)
-            transitions.end_job(context, record.id, JobState.SUCCEEDED, "finished", sentence, at_s)
+            self.staging.change(record.id, step=event.step, total_steps=total or event.step, weights=event.weights)
+            ending = Ending(JobState.SUCCEEDED, "finished", sentences.tell_finish(event.step, event.reason))
         else:
-            context.staging.change(record.id, step=max(record.step, event.step), exit_code=event.exit_code)
-            transitions.end_job(context, record.id, JobState.FAILED, event.code, event.reason, at_s)
+            self.staging.change(record.id, step=max(record.step, event.step), exit_code=event.exit_code)
+            ending = Ending(JobState.FAILED, event.code, event.reason)
+        transitions.end_job(self.staging, self.world, record.id, ending, at_s)
         self.laps.pop(record.id, None)
         self.begun.pop(record.id, None)
         return True
 
     def probed(self, record: JobRecord, event: Probed) -> bool:
         """Its speed is known: it arrives as a job to be answered, or is measured on another type first."""
-        context = self.context
         if record.state is not JobState.PROBING or event.generation < record.generation:
             return False
         if not event.points:
             if not self.fail_probe(record, sentences.NO_STEPS):
-                now_s = context.now_s
-                transitions.end_job(context, record.id, JobState.FAILED, "no_steps", sentences.NO_STEPS, now_s)
+                transitions.end_job(self.staging, self.world, record.id, NO_STEPS)
             return True
-        speed = speeds.learn_costs(context.find_held_speed(record), event.startup_s, event.pause_s)
+        speed = speeds.learn_costs(self.find_held(record), event.startup_s, event.pause_s)
         points = {point.share: (point.steps, point.steps_per_s) for point in event.points}
-        context.staging.put_speed(replace(speed, points={**speed.points, **points}))
-        device_type = f" {speed.device_type}" if context.inventory.is_mixed else ""
+        self.staging.put_speed(replace(speed, points={**speed.points, **points}))
+        device_type = f" {speed.device_type}" if self.world.inventory.is_mixed else ""
         measured = ", ".join(f"{point.steps_per_s:.2f} steps/s on {point.share}{device_type}" for point in event.points)
         self.stage(record, "probed", f"measured {measured}", points=points)
         self.follow_probe(record)
@@ -250,22 +275,23 @@ class EventHandler:
 
         A type of which no device is free is not waited for: the job is promised nothing there.
         """
-        context = self.context
-        transitions.end_probe(context, record.id)
-        record = context.staging.jobs[record.id]
-        further = list_unmeasured(context, record) if record.total_steps is not None else ()
+        staging, world = self.staging, self.world
+        transitions.end_probe(staging, world, record.id)
+        record = staging.jobs[record.id]
+        measured = self.find_facts(record).measured
+        further = list_unmeasured(record, measured, world) if record.total_steps is not None else ()
         if further:
-            transitions.arrive_probe(context, record, further)
+            transitions.arrive_probe(staging, world, record, further)
         else:
-            transitions.arrive(context, record)
+            transitions.arrive(staging, world, record)
 
     def fail_probe(self, record: JobRecord, why: str) -> bool:
         """A probe has failed: a job that was measured on another device type is answered by that; returns whether."""
-        if record.state is not JobState.PROBING or not self.context.find_facts(record).measured:
+        if record.state is not JobState.PROBING or not self.find_facts(record).measured:
             return False
-        where = " and ".join(self.context.inventory.count_types(record.devices)) or "its devices"
+        where = " and ".join(self.world.inventory.count_types(record.devices)) or "its devices"
         self.stage(record, "probe_failed", f"could not be measured on {where}: {why}")
-        transitions.leave_devices(self.context, record.id)
+        transitions.leave_devices(self.staging, self.world, record.id)
         return True
 
     def checkpointed(self, record: JobRecord, event: Checkpointed | CheckpointFailing) -> None:
@@ -273,9 +299,9 @@ class EventHandler:
         failing = record.condition("checkpoint_failing") is not None
         if isinstance(event, CheckpointFailing):
             sentence = f"checkpoints cannot be written: {event.reason}; training goes on"
-            record = record.with_condition("checkpoint_failing", event.reason, sentence, self.context.now_s)
+            record = record.with_condition("checkpoint_failing", event.reason, sentence, self.staging.now_s)
             if failing:
-                self.context.staging.stage(Effects(record))
+                self.staging.stage(Effects(record))
             else:
                 self.stage(record, "checkpoint_failing", sentence, step=event.step)
         elif failing:
@@ -284,29 +310,27 @@ class EventHandler:
 
     def place(self, record: JobRecord, step: int) -> None:
         """Correct the world: so much work is left now, and nothing pauses it."""
-        now_s, view = self.context.now_s, self.context.world.jobs.get(JobId(record.id))
+        now_s, view = self.staging.now_s, self.world.jobs.get(JobId(record.id))
         if view is None:
             return
         done = step if record.spec.elastic else view.ran_at(now_s)
         left = max(0.0, view.job.work - done)
-        self.context.world.observe(view.job.id, Progress(left, view.progress.rate, now_s, now_s), now_s)
+        self.world.observe(view.job.id, Progress(left, view.progress.rate, now_s, now_s), now_s)
 
     def find_moment(self, event: Event) -> float:
         """When an event happened in platform time: now, unless it waited for a server that was away."""
-        now_s, source = self.context.now_s, self.context.clock.source
-        steady_s = source.steady_s()
+        now_s, steady_s = self.staging.now_s, self.source.steady_s()
         # a counter ahead of ours is that of an earlier boot
         is_ours = event.steady_s is not None and event.steady_s <= steady_s
-        age_s = steady_s - event.moment_s if is_ours else source.wall_s() - event.at_s
+        age_s = steady_s - event.moment_s if is_ours else self.source.wall_s() - event.at_s
         if age_s < OLD_EVENT_S:
             return now_s
-        record = self.context.staging.jobs[event.job]
+        record = self.staging.jobs[event.job]
         return max(now_s - age_s, record.settled_s, record.submitted_s)
 
 
-def list_unmeasured(context: Context, record: JobRecord) -> tuple[str, ...]:
+def list_unmeasured(record: JobRecord, measured: live_jobs.Speeds, world: PlatformWorld) -> tuple[str, ...]:
     """The device types that a job may use, on which it was not measured, and of which a device is free."""
-    measured, world = context.find_facts(record).measured, context.world
     free = {device_type for device_type, mask in zip(world.cluster.node_types, world.free_masks, strict=True) if mask}
-    allowed = live_jobs.list_device_types(record, context.inventory)
+    allowed = live_jobs.list_device_types(record, world.inventory)
     return tuple(device_type for device_type in allowed if device_type in free and device_type not in measured)

@@ -8,7 +8,7 @@ it measures. What was measured, and how curves are made of it, is in `speeds`.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isclose
 
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.speeds import expect_curve, learn_point, name_key, plan_curve
@@ -36,6 +36,7 @@ RIGID_GUESS_S = 3600.0
 USUAL_STARTUP_S = 5.0
 USUAL_PAUSE_S = 1.0
 STARTUP_MARGIN = 1.5
+SAME = 0.05  # speeds this close are the same: no plan is made anew for less
 
 Speeds = Mapping[str, SpeedRecord]  # by device type
 
@@ -53,9 +54,10 @@ class JobFacts:
     has_margin: bool
 
 
-def look_up(record: JobRecord, speeds: Speeds, inventory: Inventory) -> JobFacts:
-    """What is known of a job, by its record and by the speeds of its code."""
-    known = {one: speeds[one] for one in list_device_types(record, inventory) if one in speeds}
+def look_up(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> JobFacts:
+    """What is known of a job, by its record and by the speeds of its code (`speeds` are by the keys of all code)."""
+    seen = speeds[record.speed_key]
+    known = {one: seen[one] for one in list_device_types(record, inventory) if one in seen}
     steps, asked, workers = record.total_steps, record.spec.steps, record.logical_workers
     for speed in known.values():
         steps, workers = steps or speed.total_steps, workers or speed.logical_workers
@@ -66,10 +68,20 @@ def look_up(record: JobRecord, speeds: Speeds, inventory: Inventory) -> JobFacts
     return JobFacts(known, measured, steps, workers, has_margin)
 
 
-def find_held(record: JobRecord, speeds: Speeds, inventory: Inventory) -> SpeedRecord:
+def needs_probe(record: JobRecord, facts: JobFacts) -> bool:
+    """Whether a job must be measured before a policy can answer it."""
+    return record.deadline_s is not None and record.spec.elastic and not (facts.measured and facts.steps is not None)
+
+
+def is_spent(job: JobFile, served: float, price: float | None) -> bool:
+    """Whether so many device-seconds cost what a job may cost, at a price per device-hour."""
+    return price is not None and job.budget_usd is not None and served / 3600.0 * price >= job.budget_usd
+
+
+def find_held(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> SpeedRecord:
     """What is known of a job's speed on the devices it holds (if they are of several types, on the first)."""
     held = next(iter(inventory.count_types(record.devices)), record.first_device_type or inventory.device_types[0])
-    known = speeds.get(held)
+    known = speeds[record.speed_key].get(held)
     return known if known is not None else SpeedRecord(name_key(record.speed_key, held), device_type=held)
 
 
@@ -90,6 +102,11 @@ def list_shares(
     """The numbers of devices of each type that a job may hold alone; types that have too few are left out."""
     found = {device_type: job.shares(workers, inventory.totals.get(device_type, 0)) for device_type in device_types}
     return {device_type: shares for device_type, shares in found.items() if shares}
+
+
+def build_job(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> Job:
+    """The job as policies see it, with what is known now."""
+    return make_job(record, look_up(record, speeds, inventory), inventory)
 
 
 def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
@@ -117,7 +134,7 @@ def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
         deadline_s,
         requested=curve.shares[0],
         overhead=plan_overhead(facts.measured),
-        user=record.user,
+        user=record.owner,
         priority=priority,
         typed=typed,
     )
@@ -136,7 +153,7 @@ def make_probe_job(record: JobRecord, inventory: Inventory, where: Sequence[str]
         PROBE_S,
         next(iter(curves.values())),
         overhead=Overhead(start_s=PROBE_START_S),
-        user=record.user,
+        user=record.owner,
         priority=PROBE_PRIORITY,
         typed=TypedCurves(curves) if inventory.is_mixed else None,
         purpose=Purpose.PROBE,
@@ -296,24 +313,25 @@ def expect_mix(known: Speeds, typed: TypedCurves, mix: Mix) -> float:
     return typed.blend.model.rate(mix) if mix and isinstance(typed.blend, AskedBlend) else 0.0
 
 
-def predict(record: JobRecord, view: JobView, facts: JobFacts, now_s: float) -> float | None:
+def predict(
+    record: JobRecord, view: JobView, speeds: Mapping[str, Speeds], inventory: Inventory, now_s: float
+) -> float | None:
     """When a job is expected to end, at the speeds that were seen; None while nobody can say."""
     if view.job.purpose is Purpose.PROBE or record.total_steps is None:
         return None
-    held, planned = expect(facts.speeds, view)
+    held, planned = expect(speeds[record.speed_key], view, inventory.device_types[0])
     finish_s = predict_finish(view, held, planned, now_s)
     return None if finish_s == inf else finish_s
 
 
-def expect(known: Speeds, view: JobView) -> tuple[float, dict[int, float]]:
+def expect(known: Speeds, view: JobView, only: str) -> tuple[float, dict[int, float]]:
     """Expected steps per second on what a job holds, and by share of what its plan holds ready.
 
-    That is what was seen, not what a plan dares to count on.
+    That is what was seen, not what a plan dares to count on. `only` is the device type where there is but one.
     """
     typed = view.job.typed
     if typed is None:
-        (speed,) = known.values() or (None,)
-        rates = expect_rates(speed, view.job.curve)
+        rates = expect_rates(known.get(only), view.job.curve)
         return rates.get(view.share, 0.0), rates
     held = expect_mix(known, typed, view.mix or {})
     planned = view.promise.device_type if view.promise is not None else ""
@@ -339,3 +357,31 @@ def _follow(plan: Plan, rates: Mapping[int, float], left: float, now_s: float) -
             return start_s + left / rate
         left -= rate * (end_s - start_s)
     return inf
+
+
+def is_same(old: Job, new: Job) -> bool:
+    """Whether two accounts of a job differ too little to plan anew."""
+    before, after = list_curves(old), list_curves(new)
+    return (
+        before.keys() == after.keys()
+        and all(is_same_curve(curve, after[device_type]) for device_type, curve in before.items())
+        and old.deadline_s == new.deadline_s
+        and old.priority == new.priority
+        and isclose(old.work, new.work, rel_tol=1e-9)
+        and isclose(old.overhead.start_s, new.overhead.start_s, rel_tol=0.5, abs_tol=1.0)
+        and isclose(old.overhead.base_s, new.overhead.base_s, rel_tol=0.5, abs_tol=0.2)
+    )
+
+
+def list_curves(job: Job) -> dict[str, Curve]:
+    """The speeds of a job by type; under no name where there is one type."""
+    if job.typed is None:
+        return {"": job.curve}
+    blended = "+" if job.typed.blend is not None else ""
+    return {device_type + blended: curve for device_type, curve in job.typed.curves.items()}
+
+
+def is_same_curve(old: Curve, new: Curve) -> bool:
+    """Whether two curves differ too little to plan anew."""
+    pairs = zip(old.rates, new.rates, strict=False)
+    return old.shares == new.shares and all(isclose(a, b, rel_tol=SAME) for a, b in pairs)

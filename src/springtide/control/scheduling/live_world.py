@@ -4,14 +4,14 @@ Reality tells how far a job really is, how fast it really goes, and that a serve
 Here records become the views that policies see; nothing is decided.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
+from springtide.control.scheduling.inventory import Inventory
 from springtide.control.storage.records import JobRecord, PlanRecord
 from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Status
-from springtide.core.devices import Cluster, Devices, count_devices
+from springtide.core.devices import Devices, count_devices
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId
 from springtide.core.typed_curves import Mix
@@ -60,36 +60,14 @@ class LiveWorld(World):
         progress = replace(view.progress, work_left=max(0.0, view.job.work - step))
         self._put(replace(view, progress=progress, served=served, ran_s=ran_s))
 
-    def observe(self, job_id: JobId, progress: Progress, now_s: float) -> None:
-        """Replace what was computed of a job's progress by what was seen.
-
-        The cache stays: progress is read from the view at each decision.
-        """
-        view = self._jobs[job_id]
-        self._jobs[job_id] = replace(view, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s))
-
     def revise(self, job: Job, now_s: float) -> None:
         """Replace what is known of a job: its work, speeds or costs. Its devices and promise stay."""
         view = self._jobs[job.id]
         left = max(0.0, view.progress.work_left_at(now_s) + job.work - view.job.work)
         rate = find_rate(job, view.share, view.mix)
         paused_until_s = max(now_s, view.progress.paused_until_s)
-        progress = Progress(left, rate, now_s, paused_until_s)
-        self._put(replace(view, job=job, progress=progress, served=view.served_at(now_s), ran_s=view.ran_at(now_s)))
-
-    def change_cluster(self, cluster: Cluster, held: Mapping[JobId, Devices], now_s: float) -> None:
-        """Go on with other nodes; `held` says what of its devices each job keeps, under the new node numbers."""
-        self.cluster = cluster
-        self._free = list(cluster.full_masks)
-        for job_id, devices in held.items():
-            view = self._jobs[job_id]
-            take(self._free, devices)
-            if count_devices(devices) == view.share:
-                self._put(replace(view, devices=devices))
-            else:
-                mix = None if view.job.typed is None else cluster.count_types(devices)
-                self._put(reallocate(view, devices, now_s, mix))
-        self._cache = None
+        progress, (served, ran_s) = Progress(left, rate, now_s, paused_until_s), view.used_at(now_s)
+        self._put(replace(view, job=job, progress=progress, served=served, ran_s=ran_s))
 
     def _put(self, view: JobView) -> None:
         """Replace a view by one that no decision made, so the policy's cache no longer tells the truth."""
@@ -109,6 +87,28 @@ class LiveWorld(World):
         twin._free = list(self._free)
         twin._memory, twin._cache = dict(self._memory), self._cache
         return twin
+
+
+class PlatformWorld(LiveWorld):
+    """The world of a server: its devices have the names under which the executor knows them."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        super().__init__(inventory.cluster)
+        self.inventory = inventory
+
+    def change_inventory(self, inventory: Inventory, now_s: float) -> None:
+        """Go on with other devices; jobs keep those of theirs that are there and make a permitted share."""
+        before, self.inventory, self.cluster = self.inventory, inventory, inventory.cluster
+        self._free, self._cache = list(self.cluster.full_masks), None
+        for view in list(self._jobs.values()):
+            kept = inventory.find_devices(before.name_devices(view.devices))
+            devices = kept if find_rate(view.job, count_devices(kept), self.cluster.count_types(kept)) else ()
+            take(self._free, devices)
+            if count_devices(devices) == view.share:
+                self._put(replace(view, devices=devices))
+            else:
+                mix = None if view.job.typed is None else self.cluster.count_types(devices)
+                self._put(reallocate(view, devices, now_s, mix))
 
 
 def find_rate(job: Job, share: int, mix: Mix | None) -> float:

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from springtide.control.scheduling import offers, transitions
-from springtide.control.scheduling.context import Context, Decide
+from springtide.control.scheduling.context import Decide
 from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_world import LiveWorld, find_rate
+from springtide.control.scheduling.live_jobs import build_job
+from springtide.control.scheduling.live_world import LiveWorld, PlatformWorld
 from springtide.control.storage.records import EventRecord, JobRecord
-from springtide.control.storage.staging import Effects
+from springtide.control.storage.staging import Effects, Staging
+from springtide.control.storage.state_dir import StateDir
 from springtide.core.decisions import Decision, JobView, Progress, Promise, Status
-from springtide.core.devices import count_devices
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId
@@ -28,7 +29,6 @@ from springtide.executors.protocol import Event, Finished, NodeLost, Resized, St
 
 logger = logging.getLogger("springtide.control")
 FACT = "drains"
-LOST_CAPACITY = "lost_capacity"  # why a promise is in danger
 NODE_LOST = "node_lost"
 LEFT = (Resized, Started, Stopped, Finished)
 
@@ -78,19 +78,19 @@ def describe_node(one: Drain | None) -> str:
     return "lost" if one.lost else "draining" if one.jobs else "drained"
 
 
-def list_drains(context: Context) -> dict[str, Drain]:
+def list_drains(staging: Staging) -> dict[str, Drain]:
     """The drains, with what is staged but not yet stored."""
-    return read_drains(context.staging.read_fact(FACT))
+    return read_drains(staging.read_fact(FACT))
 
 
-def put(context: Context, one: Drain) -> None:
+def put(staging: Staging, one: Drain) -> None:
     """Stage a drain."""
-    context.staging.put_fact(FACT, write_drains({**list_drains(context), one.node: one}))
+    staging.put_fact(FACT, write_drains({**list_drains(staging), one.node: one}))
 
 
-def drain(context: Context, node: str, grace_s: float, decide: Decide) -> None:
+def drain(staging: Staging, world: PlatformWorld, node: str, grace_s: float, decide: Decide) -> None:
     """Begin to drain a node; refused where there is no such node, or no other to go to."""
-    inventory, staging, now_s = context.inventory, context.staging, context.now_s
+    inventory, now_s = world.inventory, staging.now_s
     check_node(inventory, node)
     if node in inventory.drained:
         raise InputError(f"node {node} is drained already; springtide nodes undrain {node} takes it back")
@@ -102,23 +102,28 @@ def drain(context: Context, node: str, grace_s: float, decide: Decide) -> None:
     gone = set(inventory.names_of(node))
     leaving = {record.id: 0 for record in staging.list_active() if gone & set(record.devices)}
     sentence = f"node {node} takes no new work; {len(leaving)} jobs leave within {show_span(grace_s)}"
-    staging.add_event(now_s, "draining", sentence)
-    offers.release(context, f"node {node} is drained")
-    put(context, Drain(node, now_s, now_s + grace_s, leaving))
-    change_inventory(context, replace(inventory, drained=inventory.drained | {node}))
-    review_promises(context, f"node {node} is drained", decide)
+    staging.add_event("draining", sentence)
+    put(staging, Drain(node, now_s, now_s + grace_s, leaving))
+    leave_out(staging, world, node, f"node {node} is drained", decide)
 
 
-def undrain(context: Context, node: str) -> None:
+def leave_out(staging: Staging, world: PlatformWorld, node: str, why: str, decide: Decide) -> None:
+    """Go on without a node: reservations are given back, promises planned for the devices that are left."""
+    offers.release(staging, world, why)
+    world.change_inventory(replace(world.inventory, drained=world.inventory.drained | {node}), staging.now_s)
+    review_promises(staging, world, why, decide)
+
+
+def undrain(staging: Staging, world: PlatformWorld, node: str) -> None:
     """Let a drained node take work again."""
-    inventory = context.inventory
+    inventory = world.inventory
     check_node(inventory, node)
     if node not in inventory.drained:
         raise InputError(f"node {node} is not drained")
-    left = {other: one for other, one in list_drains(context).items() if other != node}
-    context.staging.put_fact(FACT, write_drains(left))
-    change_inventory(context, replace(inventory, drained=inventory.drained - {node}))
-    context.staging.add_event(context.now_s, "undrained", f"node {node} takes work again")
+    left = {other: one for other, one in list_drains(staging).items() if other != node}
+    staging.put_fact(FACT, write_drains(left))
+    world.change_inventory(replace(inventory, drained=inventory.drained - {node}), staging.now_s)
+    staging.add_event("undrained", f"node {node} takes work again")
 
 
 def check_node(inventory: Inventory, node: str) -> None:
@@ -127,33 +132,31 @@ def check_node(inventory: Inventory, node: str) -> None:
         raise InputError(f"there is no node {node!r}; there are: {', '.join(inventory.nodes)}")
 
 
-def lose_node(context: Context, event: NodeLost, decide: Decide) -> bool:
+def lose_node(staging: Staging, world: PlatformWorld, event: NodeLost, decide: Decide) -> bool:
     """Go on without a node that is gone, until it is undrained; returns whether a decision is called for."""
-    inventory, staging, node, now_s = context.inventory, context.staging, event.node, context.now_s
-    staging.add_event(now_s, NODE_LOST, f"node {node} is gone: {event.reason}", node=node)
+    inventory, node, now_s = world.inventory, event.node, staging.now_s
+    staging.add_event(NODE_LOST, f"node {node} is gone: {event.reason}", node=node)
     if node not in inventory.nodes:
         return False
     if node in inventory.drained:  # who has not left by now never will, and is started again at the next look
-        put(context, replace(list_drains(context)[node], until_s=now_s, lost=True))
+        put(staging, replace(list_drains(staging)[node], until_s=now_s, lost=True))
         return False
     if len(inventory.usable) == 1:
         sentence = f"node {node} was the last one that takes work; its jobs start again when it is back"
-        staging.add_event(now_s, "no_nodes", sentence, node=node)
+        staging.add_event("no_nodes", sentence, node=node)
         return False
     gone = set(inventory.names_of(node))
-    offers.release(context, f"node {node} is gone")
-    put(context, Drain(node, now_s, now_s, lost=True))
+    put(staging, Drain(node, now_s, now_s, lost=True))
     for record in staging.list_active():
         if gone & set(record.devices):
-            stop_after_node_loss(context, record, node)
-    change_inventory(context, replace(inventory, drained=inventory.drained | {node}))
-    review_promises(context, f"node {node} is gone", decide)
+            stop_after_node_loss(staging, world, record, node)
+    leave_out(staging, world, node, f"node {node} is gone", decide)
     return True
 
 
-def stop_after_node_loss(context: Context, record: JobRecord, node: str) -> None:
+def stop_after_node_loss(staging: Staging, world: PlatformWorld, record: JobRecord, node: str) -> None:
     """End what is left of a job's processes; it holds nothing until the policy gives it devices again."""
-    world, job_id, now_s = context.world, JobId(record.id), context.now_s
+    job_id, now_s = JobId(record.id), staging.now_s
     view = world.jobs[job_id]
     stop = make_stop(record, NODE_LOST, grace_s=0.0)
     world.apply(Decision(allocations={job_id: ()}), now_s)
@@ -166,7 +169,7 @@ def stop_after_node_loss(context: Context, record: JobRecord, node: str) -> None
     record = replace(record, generation=stop.generation, devices=(), state=state, faults=record.faults + 1)
     data = {"cause": NODE_LOST, "step": record.step, "user_fault": False}
     event = EventRecord(now_s, "faulted", f"fault ({NODE_LOST}): {sentence}", record.id, data)
-    context.staging.stage(Effects(record, (event,), stop))
+    staging.stage(Effects(record, (event,), stop))
 
 
 def guess_left(record: JobRecord, view: JobView, now_s: float) -> float:
@@ -176,27 +179,16 @@ def guess_left(record: JobRecord, view: JobView, now_s: float) -> float:
     return min(view.job.work, left + repeated)
 
 
-def change_inventory(context: Context, inventory: Inventory) -> None:
-    """Go on with other devices; jobs keep those of theirs that are there and make a permitted share."""
-    held = {}
-    for job_id, view in context.world.jobs.items():
-        kept = inventory.find_devices(context.inventory.name_devices(view.devices))
-        mix = inventory.cluster.count_types(kept)
-        held[job_id] = kept if find_rate(view.job, count_devices(kept), mix) else ()
-    context.inventory = inventory
-    context.world.change_cluster(inventory.cluster, held, context.now_s)
-
-
-def review_promises(context: Context, why: str, decide: Decide) -> None:
+def review_promises(staging: Staging, world: PlatformWorld, why: str, decide: Decide) -> None:
     """Plan all promises for the devices that are left, the oldest first; those that find no room are in danger."""
-    kept = keep_promises(context.world, decide, context.now_s)
-    for job_id, view in list(context.world.jobs.items()):
+    kept = keep_promises(world, decide, staging.now_s)
+    for job_id, view in list(world.jobs.items()):
         if view.promise is None:
             continue
         if job_id in kept:
-            context.world.set_promise(job_id, kept[job_id])
+            world.set_promise(job_id, kept[job_id])
         else:
-            endanger(context, context.staging.jobs[job_id], f"{why}, and what is left cannot keep it")
+            endanger(staging, world, staging.jobs[job_id], f"{why}, and what is left cannot keep it")
 
 
 def keep_promises(world: LiveWorld, decide: Decide, now_s: float) -> dict[JobId, Promise]:
@@ -219,78 +211,78 @@ def keep_promises(world: LiveWorld, decide: Decide, now_s: float) -> dict[JobId,
     return {job_id: view.promise for job_id, view in twin.jobs.items() if view.promise is not None}
 
 
-def endanger(context: Context, record: JobRecord, why: str) -> None:
+def endanger(staging: Staging, world: PlatformWorld, record: JobRecord, why: str) -> None:
     """A promise has lost its plan: the job goes before every best-effort job, and counts as missed if it is late."""
-    now_s = context.now_s
+    now_s, cause = staging.now_s, transitions.LOST_CAPACITY
     sentence = f"its promise is in danger: {why}; it goes on before all best-effort jobs"
-    record = replace(record, plan=None, endangered=True).with_condition("at_risk", LOST_CAPACITY, sentence, now_s)
-    event = EventRecord(now_s, "at_risk", sentence, record.id, {"cause": LOST_CAPACITY})
-    context.staging.stage(Effects(record, (event,)))
-    context.world.set_promise(JobId(record.id), None)
-    context.world.revise(context.build_job(record), now_s)
+    record = replace(record, plan=None, endangered=True).with_condition("at_risk", cause, sentence, now_s)
+    staging.stage(Effects(record, (EventRecord(now_s, "at_risk", sentence, record.id, {"cause": cause}),)))
+    world.set_promise(JobId(record.id), None)
+    world.revise(build_job(record, staging.speeds, world.inventory), now_s)
 
 
-def follow_decision(context: Context) -> None:
+def follow_decision(staging: Staging, world: PlatformWorld, state_dir: StateDir) -> None:
     """Tell every job that is still on a drained node to leave, unless the decision has told it."""
-    for one in list_drains(context).values():
+    for one in list_drains(staging).values():
         untold = [job_id for job_id, generation in one.jobs.items() if not generation]
         if not untold:
             continue
         for job_id in untold:
-            tell_to_leave(context, one, job_id)
-        jobs = context.staging.jobs
+            tell_to_leave(staging, world, state_dir, one, job_id)
+        jobs = staging.jobs
         told = {job_id: jobs[job_id].generation for job_id in one.jobs if job_id in jobs and jobs[job_id].active}
-        put(context, replace(one, jobs=told))
+        put(staging, replace(one, jobs=told))
 
 
-def tell_to_leave(context: Context, one: Drain, job_id: str) -> None:
+def tell_to_leave(staging: Staging, world: PlatformWorld, state_dir: StateDir, one: Drain, job_id: str) -> None:
     """Stage the instruction that takes a job to the devices the world has left it, or to none within the grace."""
-    record, view = context.staging.jobs.get(job_id), context.world.jobs.get(JobId(job_id))
-    if record is None or view is None or not set(record.devices) & set(context.inventory.names_of(one.node)):
+    record, view = staging.jobs.get(job_id), world.jobs.get(JobId(job_id))
+    if record is None or view is None or not set(record.devices) & set(world.inventory.names_of(one.node)):
         return
-    leaving = transitions.change_devices(context, Effects(record), view, f"node {one.node} is drained", {})
+    why = transitions.Why(f"node {one.node} is drained")
+    leaving = transitions.change_devices(staging, world, state_dir, Effects(record), view, why)
     if isinstance(leaving.instruction, Stop):
-        stop = replace(leaving.instruction, grace_s=max(0.0, one.until_s - context.now_s))
+        stop = replace(leaving.instruction, grace_s=max(0.0, one.until_s - staging.now_s))
         leaving = replace(leaving, instruction=stop)
-    context.staging.stage(leaving)
+    staging.stage(leaving)
 
 
-def follow_event(context: Context, event: Event) -> None:
+def follow_event(staging: Staging, event: Event) -> None:
     """Write down that a job has left a drained node, if that is what an event says."""
-    if not context.inventory.drained or not isinstance(event, LEFT):
+    if not isinstance(event, LEFT):
         return
-    for one in list_drains(context).values():
+    for one in list_drains(staging).values():
         generation = one.jobs.get(event.job)
         if generation and (event.generation >= generation or isinstance(event, Finished)):
-            strike_off(context, one, event.job)
+            strike_off(staging, one, event.job)
 
 
-def strike_off(context: Context, one: Drain, job_id: str) -> None:
+def strike_off(staging: Staging, one: Drain, job_id: str) -> None:
     """A job has left; the last one to leave makes the node drained."""
     jobs = {other: generation for other, generation in one.jobs.items() if other != job_id}
-    put(context, replace(one, jobs=jobs))
+    put(staging, replace(one, jobs=jobs))
     if not jobs:
-        sentence = f"node {one.node} is empty after {show_span(context.now_s - one.since_s)}"
-        context.staging.add_event(context.now_s, "drained", sentence, node=one.node)
+        sentence = f"node {one.node} is empty after {show_span(staging.now_s - one.since_s)}"
+        staging.add_event("drained", sentence, node=one.node)
 
 
-def end_graces(context: Context) -> None:
+def end_graces(staging: Staging, world: PlatformWorld, state_dir: StateDir) -> None:
     """Start jobs elsewhere from their last checkpoint if the grace is over and they are still on a drained node."""
-    if not context.inventory.drained:
+    if not world.inventory.drained:
         return
-    for one in list_drains(context).values():
-        for job_id in [job_id for job_id, told in one.jobs.items() if told and context.now_s >= one.until_s]:
-            force_to_leave(context, one, job_id)
-            strike_off(context, list_drains(context)[one.node], job_id)
+    for one in list_drains(staging).values():
+        for job_id in [job_id for job_id, told in one.jobs.items() if told and staging.now_s >= one.until_s]:
+            force_to_leave(staging, world, state_dir, one, job_id)
+            strike_off(staging, list_drains(staging)[one.node], job_id)
 
 
-def force_to_leave(context: Context, one: Drain, job_id: str) -> None:
+def force_to_leave(staging: Staging, world: PlatformWorld, state_dir: StateDir, one: Drain, job_id: str) -> None:
     """End a job's processes on a drained node now; steps since its last checkpoint are lost."""
-    record = context.staging.jobs.get(job_id)
+    record = staging.jobs.get(job_id)
     if record is None or not record.active:
         return
     sentence = f"did not leave node {one.node} within {show_span(one.until_s - one.since_s)}"
     sentence += "; it goes on from its last checkpoint"
-    context.staging.add_event(context.now_s, "drain_forced", sentence, job_id, node=one.node)
+    staging.add_event("drain_forced", sentence, job_id, node=one.node)
     if record.devices:
-        transitions.start_again(context, job_id)
+        transitions.start_again(staging, world, state_dir, job_id)

@@ -3,17 +3,19 @@
 Checks who may do what and what is possible at all; the policy does the rest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
 from springtide.control.scheduling import nodes, offers, sentences, submissions, transitions
-from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, make_job
+from springtide.control.scheduling.differences import PlanDifference, compare_decisions
+from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, is_spent, look_up, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import LimitError, Submission
 from springtide.control.storage.records import EventRecord, JobRecord
-from springtide.core.decisions import Answer, Status
+from springtide.control.storage.staging import Effects
+from springtide.core.decisions import Answer, Decision, Status
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
 from springtide.errors import InputError
@@ -48,6 +50,8 @@ class Forecast:
     promised: bool = False
     #: Whether nothing can be said before its speed is measured.
     unmeasured: bool = False
+    #: What it would change for other jobs, if that was asked.
+    differences: tuple[PlanDifference, ...] = ()
 
 
 @dataclass(slots=True)
@@ -58,39 +62,36 @@ class Operations:
 
     def drain(self, node: str, grace_s: float) -> None:
         """Let a node take no more work, and its jobs leave within the grace."""
-        nodes.drain(self.reconciler.context, node, grace_s, self.reconciler.decide)
+        context = self.reconciler.context
+        nodes.drain(context.staging, context.world, node, grace_s, self.reconciler.decide)
         self.reconciler.dirty = True
 
     def undrain(self, node: str) -> None:
         """Let a drained node take work again."""
-        nodes.undrain(self.reconciler.context, node)
+        nodes.undrain(self.reconciler.context.staging, self.reconciler.context.world, node)
         self.reconciler.dirty = True
 
     def submit(self, submission: Submission) -> str:
         """Take in a job; returns its id. The answer is in its record once the present step is over."""
-        context = self.reconciler.context
-        user = context.staging.store.find_user(submission.user)
-        record = submissions.open_record(context, submission, user)
-        if record.spec.secrets:
-            submissions.keep_secrets(context, record, submission.secrets)
+        staging, world = self.reconciler.context.staging, self.reconciler.context.world
+        record, refusal = submissions.open_record(self.reconciler.context, submission)
         sentence = f"{record.user} submitted {record.name}"
-        record = context.staging.add(record, EventRecord(context.now_s, "submitted", sentence, record.id))
-        refusal = submissions.refuse(context, record, user)
+        record = staging.add(record, EventRecord(staging.now_s, "submitted", sentence, record.id))
         if refusal is not None:
-            context.staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, context.now_s))
+            staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, staging.now_s))
             return record.id
-        transitions.arrive(context, record)
+        transitions.arrive(staging, world, record)
         self.reconciler.dirty = True
         return record.id
 
     def cancel(self, job_id: str, by: str) -> None:
         """End a job for good; one that has ended stays as it is."""
-        context = self.reconciler.context
-        if job_id not in context.staging.jobs:
+        staging, world = self.reconciler.context.staging, self.reconciler.context.world
+        if job_id not in staging.jobs:
             return
-        if context.staging.jobs[job_id].state is JobState.OFFERED:
-            offers.close(context, job_id, "withdrawn")
-        transitions.cancel(context, job_id, f"cancelled by {by}")
+        if staging.jobs[job_id].state is JobState.OFFERED:
+            offers.close(staging, world, job_id, "withdrawn")
+        transitions.cancel(staging, world, job_id, f"cancelled by {by}")
         self.reconciler.dirty = True
 
     def resume(self, job_id: str, secrets: Mapping[str, str] | None = None) -> None:
@@ -98,55 +99,50 @@ class Operations:
 
         Its secrets were deleted when it ended, so they come along again. A budget that was spent counts anew.
         """
-        context = self.reconciler.context
-        record = context.staging.jobs.get(job_id) or self.reconciler.store.job(job_id)
+        context, staging, world = (
+            self.reconciler.context,
+            self.reconciler.context.staging,
+            self.reconciler.context.world,
+        )
+        record = staging.jobs.get(job_id) or self.reconciler.store.job(job_id)
         if record is None or record.state not in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
-        user = context.staging.store.find_user(record.user)
+        user = staging.store.find_owner(record.owner)
         if not record.active:
-            submissions.check_limits(context, record.user, user, record.spec)
-        is_late = record.deadline_s is not None and record.deadline_s <= context.now_s
+            submissions.check_limits(staging, record.owner, user, context.options, record.spec)
+        is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
         step = submissions.find_checkpoint(record, context.state_dir)
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
-        if record.reason == "budget":
+        if is_spent(record.spec, record.served, context.options.price_per_device_hour):
             record = replace(record, served=0.0)
-        refusal = submissions.check_quota(context, record, user)
+        refusal = submissions.check_quota(staging, world, record, user)
         if refusal is not None:
             raise LimitError(refusal.sentence)
         if record.spec.secrets:
-            submissions.keep_secrets(context, record, secrets or {})
-        context.staging.jobs[job_id] = record
-        record = context.staging.change(
-            job_id,
-            state=JobState.WAITLISTED,
-            promised=False,
-            plan=None,
-            endangered=False,
-            missed="",
-            finished_s=None,
-            exit_code=None,
-            measure_only=False,
-        )
+            submissions.keep_secrets(context.state_dir, record, secrets or {})
+        record = replace(record, state=JobState.WAITLISTED, plan=None, missed="", finished_s=None, exit_code=None)
+        record = replace(record, promised=False, endangered=False, measure_only=False, weights="")
+        staging.stage(Effects(record))
         late = "; its deadline has passed, so it is best effort now" if is_late else ""
-        context.staging.add_event(context.now_s, "resumed", f"goes on from step {step}{late}", job_id)
-        transitions.arrive(context, record)
-        view = context.world.jobs[JobId(job_id)]
+        staging.add_event("resumed", f"goes on from step {step}{late}", job_id)
+        transitions.arrive(staging, world, record)
+        view = world.jobs[JobId(job_id)]
         if view.job.purpose is Purpose.TRAIN:
-            context.world.resume(view.job.id, step, record.served, record.ran_s)
+            world.resume(view.job.id, step, record.served, record.ran_s)
         self.reconciler.dirty = True
 
     def accept(self, job_id: str, offer_id: str | None) -> None:
         """Take an open offer of a job: the one named, or the nearest."""
-        context = self.reconciler.context
+        staging = self.reconciler.context.staging
         found = [
             offer
-            for offer in context.staging.list_open_offers(job_id)
-            if offer.expires_s > context.now_s and offer_id in (None, offer.id)
+            for offer in staging.list_open_offers(job_id)
+            if offer.expires_s > staging.now_s and offer_id in (None, offer.id)
         ]
-        if not found or job_id not in context.staging.jobs:
+        if not found or job_id not in staging.jobs:
             raise ConflictError(f"job {job_id} has no open offer{f' {offer_id}' if offer_id else ''}; submit it again")
-        offers.accept(context, found[0])
+        offers.accept(staging, self.reconciler.context.world, found[0])
         self.reconciler.dirty = True
 
     def measure(self, submission: Submission) -> str:
@@ -156,21 +152,23 @@ class Operations:
         far = submission.job.model_copy(update={"deadline": FAR, "name": name, "budget": None, "checkpoint": own})
         return self.submit(replace(submission, job=far, accept_offer=False, measure_only=True))
 
-    def plan(self, submission: Submission) -> Forecast:
-        """What a submission would be told now; stores and reserves nothing."""
+    def plan(self, submission: Submission, compare: bool = False) -> Forecast:
+        """What a submission would be told now, and with `compare` what that changes; stores and reserves nothing."""
         context = self.reconciler.context
-        record = replace(submissions.make_record(context, submission), seq=context.staging.next_seq)
-        refusal = submissions.refuse(context, record, context.staging.store.find_user(record.user))
+        staging, world = context.staging, context.world
+        user = staging.store.find_user(submission.user)
+        record = replace(submissions.make_record(context, submission, user), seq=staging.next_seq)
+        refusal = submissions.refuse(staging, world, record, user)
         if refusal is not None:
             return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
-        facts = context.find_facts(record)
+        facts = look_up(record, staging.speeds, world.inventory)
         if record.spec.elastic and not (facts.measured and facts.steps):
             return Forecast("unknown", transitions.UNMEASURED, UNKNOWN, record.deadline_s, unmeasured=True)
-        return self.forecast(record, make_job(record, facts, context.inventory), facts)
+        return self.forecast(record, make_job(record, facts, world.inventory), facts, compare)
 
-    def forecast(self, record: JobRecord, job: Job, facts: JobFacts) -> Forecast:
+    def forecast(self, record: JobRecord, job: Job, facts: JobFacts, compare: bool = False) -> Forecast:
         """What the policy would say to a job whose speed is known."""
-        context, now_s = self.reconciler.context, self.reconciler.context.now_s
+        context, now_s = self.reconciler.context, self.reconciler.context.staging.now_s
         try:
             decision = self.reconciler.decide_with(job)
         except Exception as error:
@@ -180,7 +178,8 @@ class Operations:
         promise = decision.promises.get(job.id)
         plan = promise.plan if promise is not None else None
         if answer.status is Status.ADMITTED:
-            sentence = transitions.tell_admitted(context, record, answer, plan)
+            has_margin = answer.promised and facts.has_margin
+            sentence = sentences.tell_admitted(record, answer, plan, has_margin, now_s)
         elif answer.status is Status.WAITLISTED:
             sentence = sentences.tell_waitlisted(answer, now_s)
         else:
@@ -199,7 +198,14 @@ class Operations:
             tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
             None if price is None else price * submissions.least_device_s(job) / 3600.0,
             answer.promised,
+            differences=tuple(self.compare(decision)) if compare else (),
         )
+
+    def compare(self, decision: Decision) -> Iterator[PlanDifference]:
+        """What a decision that was only tried would change, beside the one that would be made without it."""
+        context, reconciler = self.reconciler.context, self.reconciler
+        without = reconciler.decide(context.staging.now_s, context.world.copy().snapshot())
+        return compare_decisions(context.world.jobs, without, decision)
 
 
 def list_shares(job: Job, facts: JobFacts) -> tuple[tuple[int, float, float, float], ...]:

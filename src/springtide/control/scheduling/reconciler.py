@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 from springtide.control.clock import Anchor, Clock, ClockSource
 from springtide.control.scheduling import nodes, offers, sentences, timers, transitions
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
-from springtide.control.scheduling.effects import follow_decision, is_waiting_for_probe
+from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler
 from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_jobs import fix_share, make_probe_job
-from springtide.control.scheduling.live_world import LiveWorld, rebuild_view
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord
+from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
+from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
+from springtide.control.scheduling.transitions import Decided
+from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
@@ -32,7 +33,7 @@ from springtide.core.decisions import Decision, Status
 from springtide.core.job_states import ENDED, JobState
 from springtide.core.jobs import Job, Purpose
 from springtide.errors import SpringtideError
-from springtide.executors.protocol import Executor, Running
+from springtide.executors.protocol import Executor, Instruction, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
 from springtide.policies.planning.compilation import start_compiling
@@ -71,16 +72,15 @@ class Reconciler:
         self.policy = find_policy(options.policy)
         self.decide: Decide = partial(decide, self.policy)
         clock = restore_clock(store, source)
-        inventory = nodes.restore_inventory(inventory, store.fact(nodes.FACT))
-        world = LiveWorld(inventory.cluster)
-        self.context = Context(Staging(store), world, inventory, state_dir, clock, options, clock.now_s())
-        self.event_handler = EventHandler(self.context, self.decide)
+        world = PlatformWorld(nodes.restore_inventory(inventory, store.fact(nodes.FACT)))
+        self.context = Context(Staging(store, clock.now_s()), world, state_dir, clock, options)
+        self.event_handler = EventHandler(self.context.staging, world, state_dir, clock.source, self.decide)
         self.cursor = int(store.fact("cursor") or 0)
         self.wake_at_s = self.retry_at_s = inf
         self.retry_s = RETRY_S
         self.dirty = True
         self.calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self.unsent: list[InstructionRecord] = store.list_instructions()
+        self.unsent: list[Instruction] = [load_instruction(one.body) for one in store.list_instructions()]
         self.refusals: dict[str, int] = {}  # by the key of an instruction
         self.suspects: set[str] = set()
         self.last_decided_s = -inf
@@ -91,31 +91,43 @@ class Reconciler:
         self._acknowledged = 0
         self.recover()
 
+    @property
+    def inventory(self) -> Inventory:
+        """The devices there are now."""
+        return self.context.world.inventory
+
+    @property
+    def now_s(self) -> float:
+        """The platform time of the present step."""
+        return self.context.staging.now_s
+
     def recover(self) -> None:
         """Rebuild the world from the records, as it stood; then let the executor say what became of it."""
-        context, now_s, inventory = self.context, self.context.now_s, self.context.inventory
-        context.world.remember(self.store.fact("memory") or {})
-        for record in list(context.staging.jobs.values()):
+        staging, world, inventory, now_s = self.context.staging, self.context.world, self.inventory, self.now_s
+        world.remember(self.store.fact("memory") or {})
+        for record in list(staging.jobs.values()):
+            state, facts = record.state, look_up(record, staging.speeds, inventory)
+            is_unmeasured = state is JobState.WAITLISTED and needs_probe(record, facts)
             devices, mix = inventory.find_devices(record.devices), inventory.count_types(record.devices)
-            if record.state is JobState.PROBING and devices:
+            if state is JobState.PROBING and devices:
                 job = fix_share(make_probe_job(record, inventory, [*mix]), mix)
-                context.world.restore(rebuild_view(record, job, devices, mix, now_s))
-            elif record.state is JobState.OFFERED:
-                offers.restore(context, record)
-            elif record.state is JobState.PROBING or record.answered_s is None or is_waiting_for_probe(record):
-                transitions.arrive(context, record)
-            elif record.state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
-                context.world.restore(rebuild_view(record, context.build_job(record), devices, mix, now_s))
-        context.staging.put_fact("anchor", asdict(context.clock.anchor))
+                world.restore(rebuild_view(record, job, devices, mix, now_s))
+            elif state is JobState.OFFERED:
+                offers.restore(staging, world, record)
+            elif state is JobState.PROBING or is_unmeasured or record.answered_s is None:
+                transitions.arrive(staging, world, record)
+            elif state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
+                world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
+        staging.put_fact("anchor", asdict(self.context.clock.anchor))
         self.flush()
 
     def rebuild(self) -> None:
         """Begin again from the store, as a new server would: after a failed step, memory may not be what is stored."""
-        inventory = nodes.restore_inventory(self.context.inventory, self.store.fact(nodes.FACT))
-        world = LiveWorld(inventory.cluster)
-        self.context.staging, self.context.world, self.context.inventory = Staging(self.store), world, inventory
+        world = PlatformWorld(nodes.restore_inventory(self.inventory, self.store.fact(nodes.FACT)))
+        staging, handler = Staging(self.store, self.now_s), self.event_handler
+        self.context.staging, self.context.world = handler.staging, handler.world = staging, world
         self.cursor = int(self.store.fact("cursor") or 0)
-        self.unsent = self.store.list_instructions()
+        self.unsent = [load_instruction(one.body) for one in self.store.list_instructions()]
         self.dirty = True
         self.recover()
 
@@ -149,7 +161,7 @@ class Reconciler:
         busy = any(record.devices for record in self.context.staging.jobs.values()) or self.unsent
         rest_s = POLL_S if busy else IDLE_POLL_S
         due_s = min(self.wake_at_s, self.retry_at_s)
-        if due_s > self.context.now_s + MOST_LAG_S:
+        if due_s > self.now_s + MOST_LAG_S:
             return rest_s
         return min(rest_s, max(0.0, due_s - self.context.clock.now_s()))
 
@@ -158,11 +170,12 @@ class Reconciler:
         answered = self.take_calls(wait_s)
         try:
             self.read_executor()
-            if self.context.now_s >= self._next_timers_s:
-                self._next_timers_s = self.context.now_s + TIMERS_S
-                self.dirty |= timers.check_time(self.context)
+            if self.now_s >= self._next_timers_s:
+                self._next_timers_s = self.now_s + TIMERS_S
+                context, price = self.context, self.context.options.price_per_device_hour
+                self.dirty |= timers.check_time(context.staging, context.world, context.state_dir, price)
             for _ in range(MOST_DECISIONS):
-                if self.dirty or self.context.now_s >= min(self.wake_at_s, self.retry_at_s):
+                if self.dirty or self.now_s >= min(self.wake_at_s, self.retry_at_s):
                     self.make_decision()
             self.flush()
         except BaseException as error:
@@ -198,9 +211,9 @@ class Reconciler:
         policies that work in rounds know their boundaries by it.
         """
         now_s = self.context.clock.now_s()
-        if self.context.now_s < self.wake_at_s <= now_s <= self.wake_at_s + MOST_LAG_S:
+        if self.now_s < self.wake_at_s <= now_s <= self.wake_at_s + MOST_LAG_S:
             now_s = self.wake_at_s
-        self.context.now_s = max(self.context.now_s, now_s)
+        self.context.staging.now_s = max(self.now_s, now_s)
 
     def run_call(self, function: Callable[[], Any]) -> Any:
         """The value of a function, or the error it raised."""
@@ -214,8 +227,7 @@ class Reconciler:
 
     def read_executor(self) -> None:
         """Work in what happened, and now and then compare what runs with what should."""
-        context, now_s = self.context, self.context.now_s
-        audit = now_s >= self._next_audit_s
+        audit = self.now_s >= self._next_audit_s
         try:
             self.send()
             running = self.executor.running() if audit else ()
@@ -225,14 +237,14 @@ class Reconciler:
             return
         if self._unreachable:
             self._unreachable = False
-            context.staging.add_event(now_s, "executor_back", "the executor answers again")
+            self.context.staging.add_event("executor_back", "the executor answers again")
         for event in events:
             self.dirty |= self.event_handler.handle(event)
             self.cursor = max(self.cursor, event.seq)
         if events:
-            context.staging.put_fact("cursor", self.cursor)
+            self.context.staging.put_fact("cursor", self.cursor)
         if audit:
-            self._next_audit_s = now_s + AUDIT_S
+            self._next_audit_s = self.now_s + AUDIT_S
             self.audit({one.job: one for one in running})
 
     def lose_executor(self, error: Exception) -> None:
@@ -240,7 +252,7 @@ class Reconciler:
         if not self._unreachable:
             self._unreachable = True
             sentence = f"the executor does not answer: {error}"
-            self.context.staging.add_event(self.context.now_s, "executor_lost", sentence)
+            self.context.staging.add_event("executor_lost", sentence)
             logger.warning(sentence)
 
     def audit(self, running: Mapping[str, Running]) -> None:
@@ -253,23 +265,23 @@ class Reconciler:
         }
         for job_id in sorted(missing & self.suspects):
             sentence = "the executor no longer knows it; it starts again"
-            context.staging.add_event(context.now_s, "lost", sentence, job_id)
-            transitions.start_again(context, job_id)
+            context.staging.add_event("lost", sentence, job_id)
+            transitions.start_again(context.staging, context.world, context.state_dir, job_id)
         self.suspects = missing - self.suspects
         for name, one in running.items():
-            transitions.end_stray(context, name, one)
+            transitions.end_stray(context.staging, name, one)
 
     def make_decision(self) -> None:
         """Ask the policy, and stage what follows from what it says; one that fails costs this decision only."""
-        context, world = self.context, self.context.world
-        context.now_s = self.last_decided_s = now_s = max(context.now_s, self.last_decided_s + 1e-6)
+        staging, world = self.context.staging, self.context.world
+        staging.now_s = self.last_decided_s = now_s = max(staging.now_s, self.last_decided_s + 1e-6)
         snapshot = world.snapshot()
         self.dirty, self.retry_at_s = False, inf
         started_s = time.thread_time()
         try:
             decision = self.decide(now_s, snapshot)
             asked = {job_id: snapshot.jobs[job_id] for job_id in decision.answers}
-            moved = world.apply(decision, now_s)
+            decided = Decided(decision, asked, world.apply(decision, now_s))
         except Exception as error:  # a policy may be anybody's code
             world.put_back(snapshot.changes)
             self.bear_failure(error)
@@ -277,18 +289,18 @@ class Reconciler:
         self.retry_s = RETRY_S
         self.note_effort(time.thread_time() - started_s)
         self.set_alarm(decision.wake_at_s, now_s)
-        self.dirty = follow_decision(context, decision, asked, moved, self.admits)
+        self.dirty = follow_decision(staging, world, self.context.state_dir, decided, self.admits)
 
     def bear_failure(self, error: Exception) -> None:
         """Say that the policy has failed; jobs keep what they hold, newcomers wait, and it is asked again soon."""
-        context, now_s, policy = self.context, self.context.now_s, self.context.options.policy
+        staging, now_s, policy = self.context.staging, self.now_s, self.context.options.policy
         sentence = sentences.tell_policy_failure(policy, error)
         logger.error(sentence, exc_info=error)
-        context.staging.put_fact(FAILURES, int(context.staging.read_fact(FAILURES) or 0) + 1)
-        context.staging.add_event(now_s, sentences.POLICY_FAILED, sentence, policy=policy)
-        for view in context.world.jobs.values():
+        staging.put_fact(FAILURES, int(staging.read_fact(FAILURES) or 0) + 1)
+        staging.add_event(sentences.POLICY_FAILED, sentence, policy=policy)
+        for view in self.context.world.jobs.values():
             if view.status is Status.PENDING and view.job.purpose is Purpose.TRAIN:
-                context.staging.stage(keep_waiting(context.staging.jobs[view.job.id], sentence, now_s))
+                staging.stage(keep_waiting(staging.jobs[view.job.id], sentence, now_s))
         self.wake_at_s, self.retry_at_s = inf, now_s + self.retry_s
         self.retry_s = min(2 * self.retry_s, MOST_RETRY_S)
 
@@ -320,8 +332,8 @@ class Reconciler:
     def decide_with(self, job: Job) -> Decision:
         """What the policy would decide if this job came now, in a copy of the world."""
         twin = self.context.world.copy()
-        twin.arrive(job, self.context.now_s)
-        return self.decide(self.context.now_s, twin.snapshot())
+        twin.arrive(job, self.now_s)
+        return self.decide(self.now_s, twin.snapshot())
 
     def flush(self) -> None:
         """Commit what was staged, then act on it; the secrets of a job that ended, in whatever way, go."""
@@ -343,12 +355,13 @@ class Reconciler:
         if not self.unsent:
             return
         try:
-            self.executor.apply([load_instruction(one.body) for one in self.unsent])
+            self.executor.apply(self.unsent)
         except (SpringtideError, ValueError):
             self.executor.running()  # raises if it is the executor that is gone, not an instruction that is refused
             self.send_singly()
             return
-        self.context.staging.batch.sent += self.unsent  # forgotten with the next commit; sent twice does no harm
+        # forgotten with the next commit; sent twice does no harm
+        self.context.staging.batch.sent += [(one.job, one.generation) for one in self.unsent]
         self.unsent = []
 
     def send_singly(self) -> None:
@@ -356,16 +369,16 @@ class Reconciler:
         instructions, self.unsent = self.unsent, []
         for one in instructions:
             try:
-                self.executor.apply([load_instruction(one.body)])
+                self.executor.apply([one])
             except (SpringtideError, ValueError) as error:
                 self.refusals[one.key] = self.refusals.get(one.key, 0) + 1
                 if self.refusals[one.key] < MOST_REFUSALS:
                     self.unsent.append(one)
                     continue
                 del self.refusals[one.key]
-                transitions.give_up(self.context, one, str(error))
+                transitions.give_up(self.context.staging, self.context.world, one, str(error))
                 self.dirty = True
-            self.context.staging.batch.sent.append(one)
+            self.context.staging.batch.sent.append((one.job, one.generation))
 
 
 def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:

@@ -5,12 +5,11 @@ elsewhere: by the policy (`effects`), by time (`timers`), by the executor (`even
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 from springtide.control.scheduling import sentences
-from springtide.control.scheduling.context import Context
 from springtide.control.scheduling.instructions import make_cancel, make_change, make_probe, make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import (
@@ -20,50 +19,80 @@ from springtide.control.scheduling.live_jobs import (
     look_up,
     make_job,
     make_probe_job,
+    needs_probe,
 )
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, PlanRecord
-from springtide.control.storage.staging import Effects
-from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Reason, Status
+from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.storage.records import EventRecord, JobRecord, PlanRecord
+from springtide.control.storage.staging import Effects, Staging
+from springtide.control.storage.state_dir import StateDir
+from springtide.core.decisions import Answer, Decision, JobView, Promise, Reason, Status
 from springtide.core.job_states import JobState
-from springtide.core.jobs import JobId, Purpose
+from springtide.core.jobs import Job, JobId, Purpose
 from springtide.core.typed_curves import TypedCurves
 from springtide.executors.protocol import Instruction, Resize, Running, Start
 
 UNMEASURED = "unknown_speed"
+LOST_CAPACITY = "lost_capacity"  # why a promise is in danger
 
-Moved = Sequence[tuple[JobView, JobView]]
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision that the world has taken in; the jobs it answers as they were, those it moves before and after."""
+
+    decision: Decision
+    asked: Mapping[JobId, JobView]
+    moved: Sequence[tuple[JobView, JobView]]
 
 
-def stage_changes(context: Context, decision: Decision, asked: Mapping[JobId, JobView], moved: Moved) -> None:
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why the devices of a job change, in words and as data."""
+
+    sentence: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ends: its last state, a reason code, and what is told."""
+
+    state: JobState
+    reason: str
+    sentence: str
+
+
+def stage_changes(staging: Staging, world: PlatformWorld, state_dir: StateDir, decided: Decided) -> None:
     """Stage answers, promises and devices: one change for each job, those that move in the order of the decision."""
-    staging = context.staging
     changes: dict[str, Effects] = {}
-    for job_id, answer in decision.answers.items():
-        if asked[job_id].job.purpose is Purpose.TRAIN:
-            changes[job_id] = answer_job(context, asked[job_id], answer, decision.promises.get(job_id))
+    decision = decided.decision
+    for job_id, view in decided.asked.items():
+        if view.job.purpose is Purpose.TRAIN:
+            answer, asked = decision.answers[job_id], decision.promises.get(job_id)
+            changes[job_id] = answer_job(staging, view.job, answer, asked, world.inventory)
     for job_id, promise in decision.promises.items():
         effects = changes.get(job_id) or Effects(staging.jobs[job_id])
         plan = write_plan(promise)
         if effects.record.plan != plan:
             changes[job_id] = replace(effects, record=replace(effects.record, plan=plan))
-    for before, after in moved:
+    for before, after in decided.moved:
         if after is not before:
             effects = changes.pop(before.job.id, Effects(staging.jobs[before.job.id]))
-            why, data = tell_reason(context, effects.record, decision.reasons.get(before.job.id))
-            changes[before.job.id] = change_devices(context, effects, after, why, data)
+            why = tell_reason(staging, effects.record, decision.reasons.get(before.job.id))
+            changes[before.job.id] = change_devices(staging, world, state_dir, effects, after, why)
     for effects in changes.values():
         staging.stage(effects)
     if decision.memory is not None:
         staging.put_fact("memory", dict(decision.memory))
 
 
-def answer_job(context: Context, view: JobView, answer: Answer, promise: Promise | None) -> Effects:
-    """What follows for a job from its answer."""
-    record, now_s = context.staging.jobs[view.job.id], context.now_s
+def answer_job(staging: Staging, job: Job, answer: Answer, promise: Promise | None, inventory: Inventory) -> Effects:
+    """What follows for a job from its answer; only of a promise it matters how sure its speed is."""
+    record, now_s = staging.jobs[job.id], staging.now_s
     reason = sentences.REASONS.get(answer.reason, answer.reason)
     if answer.status is Status.ADMITTED:
         plan = promise.plan if promise is not None else None
-        sentence = tell_admitted(context, record, answer, plan)
+        has_margin = answer.promised and look_up(record, staging.speeds, inventory).has_margin
+        sentence = sentences.tell_admitted(record, answer, plan, has_margin, now_s)
         expected_s = plan.finish_s if plan is not None and plan.finish_s < inf else None
         reason = "promised" if answer.promised else "best_effort" if record.deadline_s is None else reason
         # a job may have run on spare devices while its answer was open
@@ -74,7 +103,7 @@ def answer_job(context: Context, view: JobView, answer: Answer, promise: Promise
         by_s = None if answer.answer_by_s == inf else answer.answer_by_s
         record = replace(record, state=JobState.WAITLISTED, answer_by_s=by_s)
     else:
-        sentence = sentences.tell_declined(record, view.job, answer, now_s)
+        sentence = sentences.tell_declined(record, job, answer, now_s)
         record = replace(record, state=JobState.DECLINED, finished_s=now_s)
     record = replace(record, reason=reason, sentence=sentence, answered_s=now_s)
     return Effects(record, (EventRecord(now_s, str(answer.status), sentence, record.id, {"reason": reason}),))
@@ -87,58 +116,47 @@ def write_plan(promise: Promise) -> PlanRecord:
     return PlanRecord(segments, plan.finish_s, plan.held_until_s, promise.device_type)
 
 
-def tell_admitted(context: Context, record: JobRecord, answer: Answer, plan: Plan | None) -> str:
-    """The sentence of an admitted job; only of a promise it matters how sure its speed is."""
-    facts = look_up(record, context.staging.speeds[record.speed_key], context.inventory)
-    margin = answer.promised and facts.has_margin
-    return sentences.tell_admitted(record, answer, plan, margin, context.now_s)
-
-
-def tell_reason(context: Context, record: JobRecord, reason: Reason | None) -> tuple[str, dict[str, Any]]:
-    """Why the devices of a job change, in words and as data; `other` is the job they change for."""
+def tell_reason(staging: Staging, record: JobRecord, reason: Reason | None) -> Why:
+    """Why the devices of a job change; `other` is the job they change for."""
     if reason is None:
-        return "", {}
-    other = None if reason.other is None else context.staging.jobs.get(str(reason.other))
-    why = sentences.tell_reason(reason, other, record.user, context.now_s)
-    named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.user}
-    return why, {"cause": str(reason.cause), "why": why, **named}
+        return Why()
+    other = None if reason.other is None else staging.jobs.get(str(reason.other))
+    why = sentences.tell_reason(reason, other, record.owner, staging.now_s)
+    named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.owner}
+    return Why(why, {"cause": str(reason.cause), "why": why, **named})
 
 
-def change_devices(context: Context, effects: Effects, view: JobView, why: str, data: Mapping[str, Any]) -> Effects:
+def change_devices(
+    staging: Staging, world: PlatformWorld, state_dir: StateDir, effects: Effects, view: JobView, why: Why
+) -> Effects:
     """What follows when a job is to have the devices of its view: the instruction, the record, the event."""
-    record, inventory, now_s = effects.record, context.inventory, context.now_s
+    record, inventory, now_s = effects.record, world.inventory, staging.now_s
     given = inventory.name_devices(view.devices)
-    run_as = context.staging.store.find_run_as(record.user) if given and not record.devices else None
+    run_as = staging.store.find_run_as(record.owner) if given and not record.devices else None
     is_probe = view.job.purpose is Purpose.PROBE
     instruction: Instruction
     if is_probe and given and not record.devices:
-        instruction = make_probe(record, given, context.state_dir, run_as)
-        context.world.revise(fix_share(view.job, inventory.count_types(given)), now_s)
+        instruction = make_probe(record, given, state_dir, run_as)
+        world.revise(fix_share(view.job, inventory.count_types(given)), now_s)
     else:
         workers = () if view.job.typed is None else deal_workers(view.job.typed, inventory, given)
-        instruction = make_change(record, given, workers, context.state_dir, run_as)
+        instruction = make_change(record, given, workers, state_dir, run_as)
     if is_probe:
         sentence = f"measures its speed on {', '.join(given)}" if given else sentences.PROBE_YIELDS
         event = EventRecord(now_s, "probing", sentence, record.id, {"devices": list(given)})
     else:
-        record, event = tell_change(record, instruction, given, inventory, why, data, now_s)
+        record, event = tell_change(record, instruction, given, inventory, why, now_s)
     record = replace(account(record, view, now_s), generation=instruction.generation, devices=given)
     return Effects(record, (*effects.events, event), instruction, effects.offers)
 
 
 def tell_change(
-    record: JobRecord,
-    instruction: Instruction,
-    given: tuple[str, ...],
-    inventory: Inventory,
-    why: str,
-    data: Mapping[str, Any],
-    now_s: float,
+    record: JobRecord, instruction: Instruction, given: tuple[str, ...], inventory: Inventory, why: Why, now_s: float
 ) -> tuple[JobRecord, EventRecord]:
     """How a job's devices change and why, as state and condition of its record and as an event."""
-    held, because = record.devices, f": {why}" if why else ""
+    held, because = record.devices, f": {why.sentence}" if why.sentence else ""
     workers = list(instruction.workers) if isinstance(instruction, Start | Resize) else []
-    facts = {"from": len(held), "to": len(given), "devices": list(given), "workers": workers, **data}
+    facts = {"from": len(held), "to": len(given), "devices": list(given), "workers": workers, **why.data}
     if held and given:
         verb = "grows" if len(given) > len(held) else "shrinks" if len(given) < len(held) else "moves"
         sentence = f"{verb} from {inventory.describe(held)} to {inventory.describe(given)}{because}"
@@ -158,98 +176,91 @@ def tell_change(
     return record, EventRecord(now_s, verb, sentence, record.id, facts)
 
 
-def deal_anew(context: Context, record: JobRecord, before: TypedCurves | None) -> None:
+def deal_anew(
+    staging: Staging, world: PlatformWorld, state_dir: StateDir, record: JobRecord, before: TypedCurves | None
+) -> None:
     """Move single logical workers between the devices of a job, if its speeds on them call for another mapping."""
-    view = context.world.jobs[JobId(record.id)]
-    old, new = (deal_workers(typed, context.inventory, record.devices) for typed in (before, view.job.typed))
+    view = world.jobs[JobId(record.id)]
+    old, new = (deal_workers(typed, world.inventory, record.devices) for typed in (before, view.job.typed))
     if new and new != old:
-        context.staging.stage(change_devices(context, Effects(record), view, sentences.DEALT_ANEW, {}))
+        dealt = change_devices(staging, world, state_dir, Effects(record), view, Why(sentences.DEALT_ANEW))
+        staging.stage(dealt)
 
 
-def arrive(context: Context, record: JobRecord) -> None:
+def arrive(staging: Staging, world: PlatformWorld, record: JobRecord) -> None:
     """Put a job before the policy: itself if its speed is known or nothing is promised, else a probe."""
-    facts = look_up(record, context.staging.speeds[record.speed_key], context.inventory)
-    elastic, measured = record.spec.elastic, facts.steps is not None and bool(facts.measured)
-    if record.deadline_s is not None and elastic and not measured:
-        arrive_probe(context, record, list_device_types(record, context.inventory))
+    facts = look_up(record, staging.speeds, world.inventory)
+    if needs_probe(record, facts):
+        arrive_probe(staging, world, record, list_device_types(record, world.inventory))
         return
-    steps = facts.steps if elastic else None
-    record = context.staging.change(record.id, total_steps=steps, logical_workers=facts.workers)
-    context.world.arrive(make_job(record, facts, context.inventory), context.now_s)
+    steps = facts.steps if record.spec.elastic else None
+    record = staging.change(record.id, total_steps=steps, logical_workers=facts.workers)
+    world.arrive(make_job(record, facts, world.inventory), staging.now_s)
 
 
-def arrive_probe(context: Context, record: JobRecord, where: Sequence[str]) -> None:
+def arrive_probe(staging: Staging, world: PlatformWorld, record: JobRecord, where: Sequence[str]) -> None:
     """Put the probe of a job before the policy, to be measured on one of these device types."""
-    context.staging.change(record.id, state=JobState.PROBING, reason=UNMEASURED, sentence=sentences.PROBING)
-    context.world.arrive(make_probe_job(record, context.inventory, where), context.now_s)
+    staging.change(record.id, state=JobState.PROBING, reason=UNMEASURED, sentence=sentences.PROBING)
+    world.arrive(make_probe_job(record, world.inventory, where), staging.now_s)
 
 
 def account(record: JobRecord, view: JobView, now_s: float) -> JobRecord:
     """A record with what its job has used up to now."""
-    return replace(record, served=view.served_at(now_s), ran_s=view.ran_at(now_s), settled_s=now_s)
+    served, ran_s = view.used_at(now_s)
+    return replace(record, served=served, ran_s=ran_s, settled_s=now_s)
 
 
-def end_probe(context: Context, job_id: str) -> bool:
+def end_probe(staging: Staging, world: PlatformWorld, job_id: str) -> bool:
     """Take a job's probe out of the world, with the devices it held; returns whether there was one."""
-    view = context.world.jobs.get(JobId(job_id))
+    view = world.jobs.get(JobId(job_id))
     if view is None or view.job.purpose is not Purpose.PROBE:
         return False
-    context.world.finish(view.job.id, context.now_s)
-    context.staging.change(job_id, devices=())
+    world.finish(view.job.id, staging.now_s)
+    staging.change(job_id, devices=())
     return True
 
 
-def leave_devices(context: Context, job_id: str) -> None:
+def leave_devices(staging: Staging, world: PlatformWorld, job_id: str) -> None:
     """A job gave its devices back by itself: correct world and record. One whose probe ended is put to the policy."""
-    staging, world = context.staging, context.world
-    if end_probe(context, job_id):
-        arrive(context, staging.jobs[job_id])
+    if end_probe(staging, world, job_id):
+        arrive(staging, world, staging.jobs[job_id])
         return
-    world.apply(Decision(allocations={JobId(job_id): ()}), context.now_s)
-    record = account(staging.jobs[job_id], world.jobs[JobId(job_id)], context.now_s)
+    world.apply(Decision(allocations={JobId(job_id): ()}), staging.now_s)
+    record = account(staging.jobs[job_id], world.jobs[JobId(job_id)], staging.now_s)
     staging.stage(Effects(replace(record, devices=(), state=JobState.ADMITTED)))
 
 
-def leave_world(context: Context, record: JobRecord) -> JobRecord:
+def leave_world(world: PlatformWorld, record: JobRecord, now_s: float) -> JobRecord:
     """Take a job, or its probe, out of the world; returns its record with all that it has used."""
-    view = context.world.jobs.get(JobId(record.id))
+    view = world.jobs.get(JobId(record.id))
     if view is None:
         return record
-    context.world.finish(view.job.id, context.now_s)
-    return account(record, view, context.now_s)
+    world.finish(view.job.id, now_s)
+    return account(record, view, now_s)
 
 
-def end_job(context: Context, job_id: str, state: JobState, reason: str, sentence: str, at_s: float) -> None:
-    """Take a job out of the world and close its record."""
-    record = leave_world(context, context.staging.jobs[job_id])
-    context.staging.stage(close(record, state, reason, sentence, at_s, context.now_s))
+def end_job(staging: Staging, world: PlatformWorld, job_id: str, ending: Ending, at_s: float | None = None) -> None:
+    """Take a job out of the world and close its record, as of now or of an instant before."""
+    record = leave_world(world, staging.jobs[job_id], staging.now_s)
+    staging.stage(close(record, ending, staging.now_s if at_s is None else at_s, staging.now_s))
 
 
-def close(record: JobRecord, state: JobState, reason: str, sentence: str, at_s: float, now_s: float) -> Effects:
+def close(record: JobRecord, ending: Ending, at_s: float, now_s: float) -> Effects:
     """What follows when a job has ended; one that ends after its deadline has missed its promise."""
     missed = record.missed
     if record.promised and not missed and (record.deadline_s or inf) < at_s:
         missed = find_cause(record)
-    record = replace(
-        record,
-        state=state,
-        reason=reason,
-        sentence=sentence,
-        finished_s=at_s,
-        devices=(),
-        conditions=(),
-        missed=missed,
-        predicted_s=None,
-    )
-    told = sentence + sentences.tell_margin(record)
-    return Effects(record, (EventRecord(now_s, str(state), told, record.id, {"reason": reason}),))
+    record = replace(record, state=ending.state, reason=ending.reason, sentence=ending.sentence, missed=missed)
+    record = replace(record, finished_s=at_s, predicted_s=None, devices=(), conditions=())
+    told = ending.sentence + sentences.tell_margin(record)
+    data = {"reason": ending.reason} | ({"weights_sha256": record.weights} if record.weights else {})
+    return Effects(record, (EventRecord(now_s, str(ending.state), told, record.id, data),))
 
 
 def find_cause(record: JobRecord) -> str:
     """Why a promise was missed, in a word: lost capacity, faults, or a job slower than it was measured."""
-    risk = record.condition("at_risk")
-    if risk is not None and risk.reason == "lost_capacity":
-        return risk.reason
+    if record.endangered:
+        return LOST_CAPACITY
     return "faults" if record.faults else "slower_than_measured"
 
 
@@ -261,56 +272,56 @@ def decline(record: JobRecord, reason: str, sentence: str, now_s: float) -> Effe
     return Effects(declined, (EventRecord(now_s, "declined", sentence, record.id, {"reason": reason}),))
 
 
-def cancel(context: Context, job_id: str, sentence: str) -> None:
+def cancel(staging: Staging, world: PlatformWorld, job_id: str, sentence: str) -> None:
     """End a job because its owner said so."""
-    record = context.staging.jobs[job_id]
+    record = staging.jobs[job_id]
     if record.generation:
         instruction = make_cancel(job_id, record.generation + 1, "cancelled")
-        context.staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
-    end_job(context, job_id, JobState.CANCELLED, "cancelled", sentence, context.now_s)
+        staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
+    end_job(staging, world, job_id, Ending(JobState.CANCELLED, "cancelled", sentence))
 
 
-def pause(context: Context, job_id: str, reason: str, sentence: str) -> None:
+def pause(staging: Staging, world: PlatformWorld, job_id: str, reason: str, sentence: str) -> None:
     """Checkpoint a job and take it out of the world until it is resumed."""
-    record = leave_world(context, context.staging.jobs[job_id])
+    record = leave_world(world, staging.jobs[job_id], staging.now_s)
     stop = make_stop(record, reason) if record.devices else None
     generation = record.generation if stop is None else stop.generation
     record = replace(record, state=JobState.PAUSED, reason=reason, sentence=sentence, predicted_s=None)
-    event = EventRecord(context.now_s, "paused", sentence, job_id, {"reason": reason})
-    context.staging.stage(Effects(replace(record, generation=generation, devices=()), (event,), stop))
+    event = EventRecord(staging.now_s, "paused", sentence, job_id, {"reason": reason})
+    staging.stage(Effects(replace(record, generation=generation, devices=()), (event,), stop))
 
 
-def start_again(context: Context, job_id: str) -> None:
+def start_again(staging: Staging, world: PlatformWorld, state_dir: StateDir, job_id: str) -> None:
     """Start what should be running under a new generation, from its last checkpoint, on the same devices."""
-    record = context.staging.jobs[job_id]
-    run_as = context.staging.store.find_run_as(record.user)
+    record = staging.jobs[job_id]
+    run_as = staging.store.find_run_as(record.owner)
     instruction: Instruction
     if record.state is JobState.PROBING:
-        instruction = make_probe(record, record.devices, context.state_dir, run_as)
+        instruction = make_probe(record, record.devices, state_dir, run_as)
     else:
-        view = context.world.jobs.get(JobId(job_id))
+        view = world.jobs.get(JobId(job_id))
         typed = view.job.typed if view is not None else None
-        workers = deal_workers(typed, context.inventory, record.devices)
-        instruction = make_change(replace(record, devices=()), record.devices, workers, context.state_dir, run_as)
-        record = record.with_condition("recovering", "lost", sentences.LOST, context.now_s)
+        workers = deal_workers(typed, world.inventory, record.devices)
+        instruction = make_change(replace(record, devices=()), record.devices, workers, state_dir, run_as)
+        record = record.with_condition("recovering", "lost", sentences.LOST, staging.now_s)
         record = replace(record, faults=record.faults + 1)
-    context.staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
+    staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
 
 
-def end_stray(context: Context, name: str, running: Running) -> None:
+def end_stray(staging: Staging, name: str, running: Running) -> None:
     """Cancel what runs although it has ended or was never ours."""
-    if name in context.staging.jobs or running.state == "stopping":
+    if name in staging.jobs or running.state == "stopping":
         return
-    known = context.staging.store.job(name)
+    known = staging.store.job(name)
     if known is None or not known.active:
         generation = max(running.generation, 0 if known is None else known.generation) + 1
-        context.staging.send(make_cancel(name, generation, "stray"))
+        staging.send(make_cancel(name, generation, "stray"))
 
 
-def give_up(context: Context, refused: InstructionRecord, why: str) -> None:
+def give_up(staging: Staging, world: PlatformWorld, refused: Instruction, why: str) -> None:
     """An instruction is refused again and again: its job fails with the executor's words, its devices are free."""
-    sentence = f"the executor refuses to {refused.body.get('kind', 'obey')} it: {why}"
-    context.staging.add_event(context.now_s, "order_refused", sentence, refused.job, generation=refused.generation)
-    record = context.staging.jobs.get(refused.job)
+    sentence = f"the executor refuses to {refused.kind} it: {why}"
+    staging.add_event("order_refused", sentence, refused.job, generation=refused.generation)
+    record = staging.jobs.get(refused.job)
     if record is not None and record.active and record.devices:
-        end_job(context, refused.job, JobState.FAILED, "refused_by_executor", sentence, context.now_s)
+        end_job(staging, world, refused.job, Ending(JobState.FAILED, "refused_by_executor", sentence))

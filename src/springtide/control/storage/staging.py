@@ -6,7 +6,14 @@ Whoever decides something stages it here as `Effects`; `commit` makes it durable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, OfferRecord, SpeedRecord
+from springtide.control.storage.records import (
+    EventRecord,
+    InstructionRecord,
+    JobRecord,
+    OfferRecord,
+    PredictionRecord,
+    SpeedRecord,
+)
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_states import ENDED
 from springtide.executors.protocol import Instruction
@@ -36,14 +43,20 @@ class KnownSpeeds(dict[str, dict[str, SpeedRecord]]):
 
 
 class Staging:
-    """Active jobs by id in arrival order, what is known of speeds, and one batch of changes."""
+    """Active jobs by id in arrival order, what is known of speeds, and one batch of changes.
 
-    def __init__(self, store: Store) -> None:
+    `now_s` is the platform time of the present step: the clock is read once for each.
+    """
+
+    def __init__(self, store: Store, now_s: float) -> None:
         self.store = store
+        self.now_s = now_s
         self.jobs: dict[str, JobRecord] = {record.id: record for record in store.active_jobs()}
         self.batch = Batch()
+        self.instructions: list[Instruction] = []  # those of the batch
         self.speeds = KnownSpeeds(store)
         self.next_seq = store.next_seq()
+        self.predictions = store.last_predictions()
 
     def list_active(self) -> list[JobRecord]:
         """Jobs to which something is still to happen; one that ended stays in `jobs` until the commit."""
@@ -71,11 +84,12 @@ class Staging:
 
     def send(self, one: Instruction) -> None:
         """Stage an instruction."""
+        self.instructions.append(one)
         self.batch.instructions.append(InstructionRecord(one.job, one.generation, one.key, dump_instruction(one)))
 
-    def add_event(self, at_s: float, kind: str, sentence: str, job_id: str | None = None, **data: Any) -> None:
-        """Stage an event."""
-        self.batch.events.append(EventRecord(at_s, kind, sentence, job_id, data))
+    def add_event(self, kind: str, sentence: str, job_id: str | None = None, **data: Any) -> None:
+        """Stage an event of now."""
+        self.batch.events.append(EventRecord(self.now_s, kind, sentence, job_id, data))
 
     def put_fact(self, name: str, value: Any) -> None:
         """Stage a fact."""
@@ -92,19 +106,21 @@ class Staging:
         staged = {offer.id: offer for offer in self.batch.offers.values() if offer.job == job_id}
         return [offer for _, offer in sorted({**stored, **staged}.items()) if offer.state == "open"]
 
+    def add_prediction(self, prediction: PredictionRecord) -> None:
+        """Stage a prediction, which is now the newest of its job."""
+        self.batch.predictions.append(prediction)
+        self.predictions[prediction.job] = prediction
+
     def put_speed(self, speed: SpeedRecord) -> None:
         """Stage what is known of a speed."""
         self.batch.speeds[speed.key] = speed
         self.speeds[speed.key.rpartition("@")[0]][speed.device_type] = speed
 
-    def commit(self) -> list[InstructionRecord]:
+    def commit(self) -> list[Instruction]:
         """Write everything staged in one transaction; returns the instructions that may now be carried out."""
-        batch, self.batch = self.batch, Batch()
-        try:
-            self.store.write(batch)
-        except BaseException:
-            self.batch = batch
-            raise
-        for job_id in [job_id for job_id in batch.jobs if self.jobs[job_id].state in ENDED]:
+        self.store.write(self.batch)
+        for job_id in [job_id for job_id in self.batch.jobs if self.jobs[job_id].state in ENDED]:
             del self.jobs[job_id]
-        return batch.instructions
+            self.predictions.pop(job_id, None)
+        instructions, self.batch, self.instructions = self.instructions, Batch(), []
+        return instructions

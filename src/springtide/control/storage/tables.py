@@ -48,9 +48,12 @@ JOBS = Table(
     Column("accept_offer", Boolean, nullable=False),
     Column("expected_s", Float),
     Column("measure_only", Boolean, nullable=False, server_default=false()),
+    Column("owner", String, nullable=False, server_default=""),
+    Column("weights", String, nullable=False, server_default=""),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_name", "name"),
     Index("jobs_by_user", "user", "seq"),
+    Index("jobs_by_owner", "owner", "seq"),
 )
 
 EVENTS = Table(
@@ -63,6 +66,17 @@ EVENTS = Table(
     Column("job", String),
     Column("data", JSON, nullable=False),
     Index("events_by_job", "job", "seq"),
+)
+
+PREDICTIONS = Table(
+    "predictions",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("job", String, nullable=False),
+    Column("at_s", Float, nullable=False),
+    Column("predicted_s", Float, nullable=False),
+    Column("late_s", Float),
+    Index("predictions_by_job", "job", "seq"),
 )
 
 OFFERS = Table(
@@ -101,6 +115,15 @@ USERS = Table(
     Column("admin", Boolean, nullable=False),
     Column("quota_device_s", Float),
     Column("most_active", Integer),
+    Column("run_as", String),
+    Column("id", String, nullable=False, server_default=""),
+)
+
+FORMER_USERS = Table(
+    "former_users",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
     Column("run_as", String),
 )
 

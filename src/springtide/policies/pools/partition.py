@@ -276,7 +276,7 @@ def join_decisions(partition: Partition) -> Decision:
 
 def join_refusals(given: list[Answer]) -> Answer:
     """A refusal for want of room if room was what one pool lacked, with the best offers of all."""
-    told = next((answer for answer in given if answer.reason == "no_room"), given[0])
+    told = next((answer for answer in given if answer.crowded), given[0])
     offers = [offer for answer in given for offer in answer.offers]
     best = [
         *sorted(offers, key=lambda offer: (-offer.work, offer.deadline_s))[:1],

@@ -1,7 +1,8 @@
 """Digests of everything a step may change, written after each step for `springtide verify` to compare.
 
-One JSON line per step: a digest per parameter, optimizer state tensor and rank-0 buffer, and one per logical worker's
-loss. Digests are over bytes, so NaN equals itself and -0.0 differs from 0.0. Off unless a folder is asked for.
+One JSON line per step: a digest per parameter, optimizer state tensor and rank-0 buffer, one per logical worker's loss,
+and those of all else that is alive (`alive_objects`). Digests are over bytes: NaN equals itself, -0.0 differs from 0.0.
+Off unless a folder is asked for.
 """
 
 import hashlib
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from springtide.training.state.alive_objects import digest_alive
 
 
 def digest(tensor: torch.Tensor) -> str:
@@ -22,15 +25,18 @@ def digest(tensor: torch.Tensor) -> str:
 
 
 def name_tensors(
-    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+    model: torch.nn.Module | Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter, buffer and optimizer state tensor under a name that is the same in every run."""
     names: dict[int, str] = {}
-    for name, parameter in model.named_parameters():
-        names[id(parameter)] = name
-        yield f"parameter {name}", parameter
-    for name, buffer in model.named_buffers():
-        yield f"buffer {name}", buffer
+    models = [model] if isinstance(model, torch.nn.Module) else model
+    for number, model in enumerate(models):
+        title = "" if len(models) == 1 else f"{number}."
+        for name, parameter in model.named_parameters():
+            names[id(parameter)] = title + name
+            yield f"parameter {title}{name}", parameter
+        for name, buffer in model.named_buffers():
+            yield f"buffer {title}{name}", buffer
     for number, optimizer in enumerate(optimizers):
         for trained, state in optimizer.state.items():
             for key, value in state.items():
@@ -61,10 +67,12 @@ class DigestTrace:
 
     def write(self, step: int, tensors: Iterable[tuple[str, torch.Tensor]], roster: str) -> None:
         """Write the line of a finished step, and have it on its way before anything can kill the process."""
+        named = dict(tensors)
+        alive = digest_alive({id(tensor) for tensor in named.values()}, digest)
         line = {
             "step": step,
             "roster": roster,
-            "tensors": {name: digest(tensor) for name, tensor in tensors},
+            "tensors": {name: digest(tensor) for name, tensor in named.items()} | alive,
             "losses": {str(worker): losses for worker, losses in sorted(self.losses.items())},
         }
         self.losses = {}
