@@ -4,6 +4,7 @@ One copy of parameters, optimizer, scheduler and gradient scaler; one context pe
 layout, user state.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,7 @@ def capture(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dict[str,
     """The run's state, with these contexts of all logical workers; tensors are the live ones, not copies."""
     return {
         "model": name_weights(run.model),
+        "weights_file": describe_weights([run.model]),
         "buffers": run.contexts.buffers.agreed,
         "optimizers": [optimizer.state_dict() for optimizer in run.optimizers],
         "schedulers": [scheduler.state_dict() for scheduler in run.schedulers],
@@ -45,6 +47,32 @@ def share_contexts(run: "ElasticRun") -> dict[int, dict[str, Any]]:
 def name_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by name, each tensor once."""
     return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+
+
+def describe_weights(models: Sequence[torch.nn.Module]) -> dict[str, Any]:
+    """What makes a file of weights one that `load_state_dict` takes: names to be added to it, and to be left out.
+
+    `aliases` are names of a tensor that has another name already (tied weights); `transient` are buffers that are not
+    in a model's state dict.
+    """
+    titles = [""] if len(models) == 1 else [f"{number}." for number in range(len(models))]
+    aliases: dict[str, str] = {}
+    transient: list[str] = []
+    for title, model in zip(titles, models, strict=True):
+        first: dict[int, str] = {}
+        kept = set(model.state_dict(keep_vars=True))
+        for name, tensor in list_tensors(model):
+            if first.setdefault(id(tensor), title + name) != title + name:
+                aliases[title + name] = first[id(tensor)]
+            elif name not in kept:
+                transient.append(title + name)
+    return {"aliases": aliases, "transient": transient}
+
+
+def list_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers under all their names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
 
 
 def adopt(run: "ElasticRun", state: dict[str, Any]) -> None:
