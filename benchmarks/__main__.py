@@ -31,6 +31,7 @@ BENCHMARKS = (
     Benchmark("decisions"),
     Benchmark("placement"),
     Benchmark("planner"),
+    Benchmark("spot"),
     Benchmark("deadlines", needs_data=True),
     Benchmark("mixed_deadlines", needs_data=True),
     Benchmark("heterogeneous", needs_data=True),

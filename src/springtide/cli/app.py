@@ -30,6 +30,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "resume": ("springtide.cli.job_changes:resume", "Let a paused, cancelled or failed job go on."),
     "nodes": ("springtide.cli.nodes", "List devices and who holds them."),
     "serve": ("springtide.cli.serve", "Run the platform on this machine."),
+    "ui": ("springtide.cli.ui", "Open the board in a browser, signed in."),
     "stop": ("springtide.cli.stop", "End the server and everything it started."),
     "doctor": ("springtide.cli.doctor", "Check this machine and this installation."),
     "users": ("springtide.cli.users", "Say who may submit, and how much."),

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 
 from springtide import errors
+from springtide.client.board_replies import BoardInfo, PredictionInfo
 from springtide.client.fetching import Fetched, Transfer, choose_checkpoint, fetch_checkpoint
 from springtide.client.projects import JobSource, Project, load_job, read_secrets
 from springtide.client.replies import (
@@ -197,6 +198,18 @@ class Client:
     def was_sealed_here(self, receipt: Document) -> bool:
         """Whether this server has written exactly this receipt."""
         return bool(self.ask("POST", "/api/v1/receipts/check", json={"receipt": receipt})["sealed_here"])
+
+    def board(self, **choice: Any) -> BoardInfo:
+        """All jobs on one axis of time, with the devices; `choice` as the API takes it: group, find, owner, limit."""
+        return BoardInfo.read(self.ask("GET", "/api/v1/board", params=choice))
+
+    def predictions(self, job: JobRef) -> list[PredictionInfo]:
+        """When a job was expected to end, as seen at each instant at which that moved."""
+        return [PredictionInfo.read(one) for one in self.ask("GET", path_of(job, "predictions"))["predictions"]]
+
+    def make_link(self) -> str:
+        """An address that signs a browser in as this user, once, within ten minutes."""
+        return self.url + str(self.ask("POST", "/api/v1/links", json={})["path"])
 
     def logs(
         self,

@@ -293,6 +293,8 @@ def convert(value: Any, wanted: Any) -> Any:
         return convert(value, first)
     if get_origin(wanted) is tuple:
         return tuple(convert(item, get_args(wanted)[0]) for item in value)
+    if wanted == dict[str, float]:
+        return {name: float(number) for name, number in value.items()}  # "nan" and "inf" come as texts
     if wanted is datetime:
         return datetime.fromisoformat(value)
     if isinstance(wanted, type) and issubclass(wanted, Reply):

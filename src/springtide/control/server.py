@@ -3,7 +3,6 @@
 Runs in the foreground (`serve`) or detached (`start_background`). One per state directory, held by a lock.
 """
 
-import argparse
 import json
 import logging
 import os
@@ -23,7 +22,8 @@ import uvicorn
 from springtide import __version__
 from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
 from springtide.control.api.http_lines import bound_lines
-from springtide.control.api.routes import build_app
+from springtide.control.api.routes import AddPages, build_app
+from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, open_executor
 from springtide.control.rent_quotes import read_clouds
@@ -37,14 +37,15 @@ from springtide.control.storage.job_manifests import ManifestKeeper
 from springtide.control.storage.orphans import check_not_lost
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
 from springtide.control.storage.store import Store
-from springtide.errors import InputError, SpringtideError, StateError
-from springtide.executors.local.daemon import detach, is_alive, start_detached
+from springtide.errors import InputError, StateError
+from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.jobs.worker_logs import read_tail
 from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy
 
 USUAL_PORT = 8410
 START_S = 60.0
+PROCESS = "springtide.dashboard.server_process"  # a server with its pages, of which nothing here knows more
 # Whoever comes back from the disk waits this long for the interpreter while the other thread computes; 5 ms is usual,
 # and a commit comes back several times.
 SWITCH_S = 0.001
@@ -87,7 +88,7 @@ class ServerSettings:
 class Server:
     """A running control plane."""
 
-    def __init__(self, settings: ServerSettings, engine: ExecutorHandle) -> None:
+    def __init__(self, settings: ServerSettings, engine: ExecutorHandle, add_pages: AddPages | None = None) -> None:
         self.settings = settings
         self.engine = engine
         state_dir = settings.state_dir
@@ -101,7 +102,8 @@ class Server:
         )
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
-        self.app = build_app(self.reconciler, names, self.request_stop)
+        pulse = Pulse(self.store, lambda: self.http.should_exit)
+        self.app, self.sessions = build_app(self.reconciler, names, self.request_stop, pulse, add_pages)
         self.socket = bind(settings.listening)
         self.http = uvicorn.Server(configure(self.app, settings.options))
         self.thread = threading.Thread(target=self.reconciler.run, name="reconciler")
@@ -223,8 +225,8 @@ def hold_lock(state_dir: StateDir) -> Iterator[None]:
         yield
 
 
-def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
-    """Run a server in this process until it is stopped; `announce` hears its address."""
+def serve(settings: ServerSettings, announce: Callable[[str, str], None], add_pages: AddPages | None = None) -> None:
+    """Run a server in this process until it is stopped; `announce` hears its address, and a path that signs in once."""
     state_dir = settings.state_dir.make()
     set_up_logging(settings.log)
     sys.setswitchinterval(SWITCH_S)
@@ -234,15 +236,16 @@ def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
         make_descriptors(settings.options)
         # an unknown policy ends here, before an agent is started for nothing
         find_policy(settings.options.policy).load()
-        server = Server(settings, open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes))
-        announce(server.url)
+        engine = open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes)
+        server = Server(settings, engine, add_pages)
+        announce(server.url, server.sessions.make_link(server.owner))
         server.run()
 
 
 def start_background(state_dir: StateDir, arguments: tuple[str, ...] = ()) -> str:
     """Start a detached server; returns its address when it answers."""
     state_dir.make()
-    command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(state_dir.root), *arguments]
+    command = [sys.executable, "-m", PROCESS, "--detach", "--home", str(state_dir.root), *arguments]
     # Request threads would keep a heap each.
     pid = start_detached(command, state_dir.log, {**os.environ, "MALLOC_ARENA_MAX": "2"})
     until_s = time.monotonic() + START_S
@@ -265,34 +268,3 @@ def is_answering(url: str) -> bool:
         return httpx.get(f"{url}/healthz", timeout=2.0).status_code == 200
     except httpx.HTTPError:
         return False
-
-
-def main() -> None:
-    """The process behind `start_background`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--engine", default="local")
-    parser.add_argument("--devices", default=None)
-    parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--policy", default=ServerOptions().policy)
-    parser.add_argument("--port", type=int, default=None)
-    parser.add_argument("--detach", action="store_true")
-    given = parser.parse_args()
-    if given.detach:
-        detach()
-    settings = ServerSettings(
-        StateDir(given.home),
-        given.engine,
-        given.devices,
-        Listening(port=given.port),
-        ServerOptions(policy=given.policy, nodes=given.nodes),
-        log=StateDir(given.home).log if given.detach else None,
-    )
-    try:
-        serve(settings, lambda url: None)
-    except SpringtideError as error:
-        raise SystemExit(f"error: {error}") from None
-
-
-if __name__ == "__main__":
-    main()

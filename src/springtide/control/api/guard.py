@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.state_dir import StateDir, write_private
@@ -33,11 +33,14 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
-OPEN_PATHS = frozenset({"/healthz"})
+OPEN_PATHS = frozenset({"/healthz", "/signin"})
+OPEN_FOLDERS = ("/static/", "/signin/")
+API = "/api/"
 ARCHIVES = "/api/v1/archives/"
 MOST_JSON_BYTES = 1 << 20
 WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 ARCHIVE_KINDS = frozenset({"application/x-tar", "application/octet-stream"})
+FORM_KINDS = frozenset({"application/x-www-form-urlencoded"})
 PAUSE_S = 10.0  # between two pieces of a body
 BODY_S = 30.0  # for a body, and
 SLOWEST_BYTES_PER_S = 50_000.0  # so much more for a long one
@@ -157,10 +160,14 @@ class Limiter:
 
 
 class Refused(Exception):
-    """A request that does not pass: status, reason code, sentence, and when to try again."""
+    """A request that does not pass: status, reason code, sentence, and when to try again.
 
-    def __init__(self, status: int, reason: str, sentence: str, wait_s: float = 0.0) -> None:
+    A reader of pages is sent to another place instead.
+    """
+
+    def __init__(self, status: int, reason: str, sentence: str, wait_s: float = 0.0, place: str = "") -> None:
         super().__init__(sentence)
+        self.place = place
         self.status = status
         self.reason = reason
         self.sentence = sentence
@@ -185,6 +192,8 @@ class Guard:
     changes: Limiter
     reads: Limiter
     most_archive_bytes: int
+    #: The user of a browser's session, by the headers `cookie` and `host`.
+    find_session: Callable[[str, str], UserRecord | None] = lambda cookie, host: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check, then pass on; or answer with the refusal."""
@@ -210,9 +219,8 @@ class Guard:
             raise Refused(421, "unknown_host", sentence)
         if not is_own_origin(headers.get("origin"), headers["host"], self.hosts):
             raise Refused(403, "foreign_origin", f"pages of {headers['origin']!r} may not call this server")
-        if scope["path"] in OPEN_PATHS:
-            return receive
-        self.check_user(scope, headers)
+        if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_FOLDERS):
+            self.check_user(scope, headers)
         if scope["method"] not in WRITING:
             return receive
         most = self.check_kind(scope["path"], headers)
@@ -222,10 +230,14 @@ class Guard:
     def check_user(self, scope: Scope, headers: dict[str, str]) -> None:
         """Find the user by token, and see that they do not ask too often."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        user = find_user(self.store, token.strip()) if scheme.lower() == "bearer" else None
+        if scheme.lower() == "bearer":
+            user = find_user(self.store, token.strip())
+        else:
+            user = self.find_session(headers.get("cookie", ""), headers["host"])
+            check_own_page(scope["method"], headers)
         if user is None:
             sentence = "no valid token; send 'Authorization: Bearer TOKEN' with the token in $SPRINGTIDE_HOME/token"
-            raise Refused(401, "unauthorised", sentence)
+            raise Refused(401, "unauthorised", sentence, place=find_place(scope, headers))
         scope.setdefault("state", {})["user"] = user
         limiter, what = (self.changes, "changes") if scope["method"] in WRITING else (self.reads, "reads")
         wait_s = limiter.wait_s(user.id, time.monotonic())
@@ -239,6 +251,8 @@ class Guard:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if path.startswith(ARCHIVES):
             accepted, most = ARCHIVE_KINDS, self.most_archive_bytes
+        elif not path.startswith(API):
+            accepted, most = FORM_KINDS, MOST_JSON_BYTES
         else:
             accepted, most = frozenset({"application/json"}), MOST_JSON_BYTES
         empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
@@ -248,6 +262,20 @@ class Guard:
             )
             raise Refused(415, "unsupported_media_type", sentence)
         return most
+
+
+def check_own_page(method: str, headers: dict[str, str]) -> None:
+    """See that what changes something by a browser's cookie was sent by a page of ours: browsers say so, always."""
+    if method in WRITING and "origin" not in headers and headers.get("sec-fetch-site") != "same-origin":
+        raise Refused(403, "foreign_origin", "a change by cookie must come from a page of this server; use a token")
+
+
+def find_place(scope: Scope, headers: dict[str, str]) -> str:
+    """Where who must sign in first is sent: only readers of pages are."""
+    if scope["path"].startswith(API) or "text/html" not in headers.get("accept", ""):
+        return ""
+    asked = scope["path"] + ("?" + scope["query_string"].decode("latin-1") if scope.get("query_string") else "")
+    return f"/signin?next={quote(asked if scope['method'] == 'GET' else '/', safe='')}"
 
 
 class TimedAnswer:
@@ -317,7 +345,12 @@ def tell_failure(error: Exception) -> Refused:
 
 
 async def answer(send: Send, refused: Refused) -> None:
-    """Send a refusal as an error document."""
+    """Send a refusal as an error document, or who reads pages to the place where they may go on."""
+    if refused.place:
+        place = [(b"location", refused.place.encode()), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 303, "headers": place})
+        await send({"type": "http.response.body", "body": b""})
+        return
     body = json.dumps(write_error(refused.reason, refused.sentence)).encode()
     headers = {"content-type": "application/json", "content-length": str(len(body)), **refused.headers}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]

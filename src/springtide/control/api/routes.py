@@ -15,9 +15,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from springtide import __version__
 from springtide.control.api import documents, explanations
+from springtide.control.api.board_routes import add_board_routes, write_differences
 from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
+from springtide.control.api.histories import Histories
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.api.receipt_routes import add_receipt_routes
 from springtide.control.api.requests import (
@@ -33,6 +35,7 @@ from springtide.control.api.requests import (
     UserBody,
     UserName,
 )
+from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
@@ -65,6 +68,8 @@ class Api:
         self.context = reconciler.context
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
+        self.histories = Histories(self.store)
+        self.sessions = Sessions(self.store, self.now_s)
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
         self.rents = RentQuotes(clouds, self.context.state_dir, device_types, self.store)
@@ -72,6 +77,10 @@ class Api:
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
         return await asyncio.wrap_future(self.reconciler.call(function))
+
+    def sees(self, record: JobRecord, user: UserRecord) -> bool:
+        """Whether a user may know a job by its name."""
+        return bool(hide_name(record, user).id)
 
     def now_s(self) -> float:
         """Platform time."""
@@ -119,8 +128,18 @@ class Api:
         return record
 
 
-def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Callable[[], None]) -> Guard:
-    """The application behind its guard."""
+#: What adds pages for browsers to an application: they call it for its documents, and sign people in.
+AddPages = Callable[[FastAPI, Sessions, Pulse], None]
+
+
+def build_app(
+    reconciler: Reconciler,
+    hosts: frozenset[str],
+    request_stop: Callable[[], None],
+    pulse: Pulse,
+    add_pages: AddPages | None = None,
+) -> tuple[Guard, Sessions]:
+    """The application behind its guard, and who is signed in."""
     app = FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
     api = Api(reconciler, request_stop)
     add_job_routes(app, api)
@@ -129,10 +148,19 @@ def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Calla
     add_receipt_routes(app, api)
     add_platform_routes(app, api)
     add_user_routes(app, api)
+    add_board_routes(app, api)
     add_error_handlers(app)
+    if add_pages is not None:
+        add_pages(app, api.sessions, pulse)
     options = reconciler.context.options
     changes, reads = Limiter(options.rate_per_s, options.burst), Limiter(options.reads_per_s, options.read_burst)
-    return Guard(app, reconciler.store, hosts, changes, reads, 2 * options.archive_limit_bytes)
+
+    def find_session(cookie: str, host: str) -> UserRecord | None:
+        secret = read_cookie(cookie, host)
+        return api.sessions.find(secret) if secret else None
+
+    guard = Guard(app, reconciler.store, hosts, changes, reads, 2 * options.archive_limit_bytes, find_session)
+    return guard, api.sessions
 
 
 def add_job_routes(app: FastAPI, api: Api) -> None:
@@ -243,10 +271,11 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         `probe` is then the job that does so. It ends when it has; the next plan knows the speed.
         """
         submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
-        forecast = await api.call(lambda: api.operations.plan(submission))
+        forecast = await api.call(lambda: api.operations.plan(submission, body.compare))
         unknown = body.probe and forecast.unmeasured
         measuring = await api.call(lambda: api.operations.measure(submission)) if unknown else None
-        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring}
+        changes = write_differences(api, forecast.differences, request.state.user)
+        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring, "changes": changes}
 
     @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
     async def cancel_job(request: Request, job: JobRef) -> Document:

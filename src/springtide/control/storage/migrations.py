@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from springtide.control.storage.tables import FORMER_USERS, METADATA
+from springtide.control.storage.tables import FORMER_USERS, METADATA, PREDICTIONS
 from springtide.errors import StateError
 
 Step = Callable[[Connection], None]
@@ -64,12 +64,17 @@ def tell_users_apart(connection: Connection) -> None:
     FORMER_USERS.create(connection, checkfirst=True)
 
 
+def keep_predictions(connection: Connection) -> None:
+    """Step 6: what was predicted of each job, and when."""
+    PREDICTIONS.create(connection, checkfirst=True)
+
+
 def list_columns(connection: Connection, table: str = "jobs") -> set[str]:
     """The columns of a table as it is."""
     return {column["name"] for column in inspect(connection).get_columns(table)}
 
 
-STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring, tell_users_apart)
+STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring, tell_users_apart, keep_predictions)
 VERSION = len(STEPS)
 
 

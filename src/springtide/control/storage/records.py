@@ -150,6 +150,17 @@ class EventRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionRecord:
+    """When a job was expected to end, as seen at an instant, and when at the speeds that its promise counts on."""
+
+    job: str
+    at_s: float
+    predicted_s: float
+    #: None while nothing is known of the slow end.
+    late_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OfferRecord:
     """What would be accepted instead of a declined job: `kind` is deadline or work."""
 

@@ -6,7 +6,14 @@ Whoever decides something stages it here as `Effects`; `commit` makes it durable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord, OfferRecord, SpeedRecord
+from springtide.control.storage.records import (
+    EventRecord,
+    InstructionRecord,
+    JobRecord,
+    OfferRecord,
+    PredictionRecord,
+    SpeedRecord,
+)
 from springtide.control.storage.store import Batch, Store
 from springtide.core.job_states import ENDED
 from springtide.executors.protocol import Instruction
@@ -49,6 +56,7 @@ class Staging:
         self.instructions: list[Instruction] = []  # those of the batch
         self.speeds = KnownSpeeds(store)
         self.next_seq = store.next_seq()
+        self.predictions = store.last_predictions()
 
     def list_active(self) -> list[JobRecord]:
         """Jobs to which something is still to happen; one that ended stays in `jobs` until the commit."""
@@ -98,6 +106,11 @@ class Staging:
         staged = {offer.id: offer for offer in self.batch.offers.values() if offer.job == job_id}
         return [offer for _, offer in sorted({**stored, **staged}.items()) if offer.state == "open"]
 
+    def add_prediction(self, prediction: PredictionRecord) -> None:
+        """Stage a prediction, which is now the newest of its job."""
+        self.batch.predictions.append(prediction)
+        self.predictions[prediction.job] = prediction
+
     def put_speed(self, speed: SpeedRecord) -> None:
         """Stage what is known of a speed."""
         self.batch.speeds[speed.key] = speed
@@ -108,5 +121,6 @@ class Staging:
         self.store.write(self.batch)
         for job_id in [job_id for job_id in self.batch.jobs if self.jobs[job_id].state in ENDED]:
             del self.jobs[job_id]
+            self.predictions.pop(job_id, None)
         instructions, self.batch, self.instructions = self.instructions, Batch(), []
         return instructions

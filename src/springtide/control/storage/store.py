@@ -24,17 +24,31 @@ from springtide.control.storage.records import (
     JobRecord,
     OfferRecord,
     PlanRecord,
+    PredictionRecord,
     SpeedRecord,
     UserRecord,
 )
-from springtide.control.storage.tables import EVENTS, FACTS, FORMER_USERS, INSTRUCTIONS, JOBS, OFFERS, SPEEDS, USERS
+from springtide.control.storage.tables import (
+    EVENTS,
+    FACTS,
+    FORMER_USERS,
+    INSTRUCTIONS,
+    JOBS,
+    OFFERS,
+    PREDICTIONS,
+    SPEEDS,
+    USERS,
+)
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
 
 RECENT_JOBS = 256
+PREDICTED = tuple(PREDICTIONS.c[one.name] for one in fields(PredictionRecord))
 FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
     (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
 )
+
+FORGET_PREDICTIONS = PREDICTIONS.delete().where(PREDICTIONS.c.job == bindparam("gone"))
 
 
 @dataclass(slots=True)
@@ -48,6 +62,7 @@ class Batch:
     instructions: list[InstructionRecord] = field(default_factory=list)
     sent: list[tuple[str, int]] = field(default_factory=list)  # jobs and generations of instructions that have arrived
     facts: dict[str, Any] = field(default_factory=dict)
+    predictions: list[PredictionRecord] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self != Batch()
@@ -62,6 +77,8 @@ class Store:
         if self.path is not None:
             self.path.touch(mode=0o600)  # what SQLite puts beside it gets the same mode
         self.engine = open_engine(address)
+        #: How often something was written, and how many events: so that whoever watches knows when to look again.
+        self.version = self.happened = 0
         #: Hear of the jobs that were just written; they may not raise.
         self.listeners: list[Callable[[Mapping[str, JobRecord]], None]] = []
         self._users: list[UserRecord] | None = None
@@ -83,6 +100,8 @@ class Store:
             if batch.events:
                 rows = [{k: v for k, v in asdict(one).items() if k != "seq"} for one in batch.events]
                 connection.execute(EVENTS.insert(), rows)
+            if batch.predictions:
+                connection.execute(PREDICTIONS.insert(), [asdict(one) for one in batch.predictions])
             upsert(connection, OFFERS, "id", [asdict(offer) for offer in batch.offers.values()])
             upsert(connection, SPEEDS, "key", [asdict(speed) for speed in batch.speeds.values()])
             if batch.instructions:
@@ -92,6 +111,8 @@ class Store:
                 connection.execute(FORGET_INSTRUCTION, keys)
             upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
         self._remember(batch.jobs)
+        self.happened += len(batch.events)
+        self.version += 1
         for hear in tuple(self.listeners):
             hear(batch.jobs)
 
@@ -161,6 +182,21 @@ class Store:
             rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq))
             return [JobOutcome(job_id, archive, JobState(state), *rest) for job_id, archive, state, *rest in rows]
 
+    def ended_jobs(self, since_s: float, limit: int) -> list[JobRecord]:
+        """The jobs that ended last, the newest end first, as far back as an instant."""
+        query = select(JOBS).where(JOBS.c.finished_s >= since_s).order_by(JOBS.c.finished_s.desc()).limit(limit)
+        with self.engine.connect() as connection:
+            return [read_job(row) for row in connection.execute(query)]
+
+    def count_promises(self, owner: str | None = None) -> tuple[int, int]:
+        """How many promises were kept, and how many missed: of one owner's jobs, or of all."""
+        query = select(JOBS.c.missed != "", func.count()).where(JOBS.c.promised).group_by(JOBS.c.missed != "")
+        query = query.where((JOBS.c.state == str(JobState.SUCCEEDED)) | (JOBS.c.missed != ""))
+        with self.engine.connect() as connection:
+            rows = connection.execute(query if owner is None else query.where(JOBS.c.owner == owner))
+            counts = {bool(missed): int(count) for missed, count in rows}
+        return counts.get(False, 0), counts.get(True, 0)
+
     def active_jobs(self) -> list[JobRecord]:
         """Jobs to which something is still to happen, oldest first."""
         return self.list_jobs(ACTIVE)[::-1]
@@ -188,6 +224,20 @@ class Store:
         query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
         with self.engine.connect() as connection:
             return [EventRecord(**row._mapping) for row in connection.execute(query)]
+
+    def predictions(self, job_id: str) -> list[PredictionRecord]:
+        """What was predicted of a job, the first one first."""
+        query = select(PREDICTIONS).where(PREDICTIONS.c.job == job_id).order_by(PREDICTIONS.c.seq)
+        with self.engine.connect() as connection:
+            return [PredictionRecord(*row) for row in connection.execute(query.with_only_columns(*PREDICTED))]
+
+    def last_predictions(self) -> dict[str, PredictionRecord]:
+        """The newest prediction of each active job."""
+        active = select(JOBS.c.id).where(JOBS.c.state.in_([str(state) for state in ACTIVE]))
+        newest = select(func.max(PREDICTIONS.c.seq)).where(PREDICTIONS.c.job.in_(active)).group_by(PREDICTIONS.c.job)
+        query = select(*PREDICTED).where(PREDICTIONS.c.seq.in_(newest))
+        with self.engine.connect() as connection:
+            return {row.job: PredictionRecord(*row) for row in connection.execute(query)}
 
     def offers(self, job_id: str | None = None, state: str | None = None) -> list[OfferRecord]:
         """Offers of one job, or of all, in this state, or in any; the first one first."""
@@ -263,6 +313,7 @@ class Store:
             found = {str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()}
             gone = sorted(found.difference(keep))
             if gone:
+                connection.execute(FORGET_PREDICTIONS, [{"gone": one} for one in gone])
                 connection.execute(JOBS.delete().where(JOBS.c.id == bindparam("gone")), [{"gone": one} for one in gone])
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
         return gone, events

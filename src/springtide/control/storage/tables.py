@@ -68,6 +68,17 @@ EVENTS = Table(
     Index("events_by_job", "job", "seq"),
 )
 
+PREDICTIONS = Table(
+    "predictions",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("job", String, nullable=False),
+    Column("at_s", Float, nullable=False),
+    Column("predicted_s", Float, nullable=False),
+    Column("late_s", Float),
+    Index("predictions_by_job", "job", "seq"),
+)
+
 OFFERS = Table(
     "offers",
     METADATA,
