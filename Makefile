@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check test-slow test-wheel test-postgres test-run-as test-gpu test-skypilot bench figures clean
+.PHONY: setup demo test check axe screenshots vendor test-slow test-wheel test-postgres test-run-as test-gpu test-skypilot bench figures clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,23 @@ check: setup
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# For the tests of the pages in a browser; without them those tests say so and the rest runs.
+AXE := build/axe
+AXE_SHA256 := 20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878
+axe: $(AXE)/package/axe.min.js
+$(AXE)/package/axe.min.js:
+	mkdir -p $(AXE)
+	cd $(AXE) && npm pack --silent axe-core@4.14.0 && tar xzf axe-core-4.14.0.tgz package/axe.min.js
+	echo "$(AXE_SHA256)  $@" | sha256sum --check --quiet
+
+# Every page in both themes, to be looked at.
+screenshots: setup
+	$(BIN)/python -m tests.dashboard.screenshots build/screenshots
+
+# The scripts and the font of the pages, taken anew from their npm packages.
+vendor: setup
+	$(BIN)/python -m springtide.dashboard.vendoring --refresh
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -42,6 +42,7 @@ SCRIPTS = {
 
 def play(folder: Path) -> HandClockServer:
     """Four hours of sixteen devices: promises kept, a fault, an offer, a job that waits, a node that is drained."""
+    folder.mkdir(parents=True, exist_ok=True)
     scene = HandClockServer(folder, devices=16, nodes=2, scripts=SCRIPTS)
     for name in ("ann", "bo", "cem"):
         scene.store.put_user(UserRecord(name, hash_token(f"token-of-{name}")))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.http_servers import connect, run_server, write_project
@@ -35,7 +36,7 @@ def serve_pages(folder: Path, port: int = 0) -> Iterator[Server]:
 
 
 @contextmanager
-def open_page(folder: Path, server: Server) -> Iterator["playwright.Page"]:
+def open_page(folder: Path, server: Server) -> Iterator[Any]:
     """A page that is signed in, and that had nothing to complain of at the end."""
     complaints: list[str] = []
     with open_browser(folder) as context:

@@ -12,6 +12,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
+from springtide.client import notebooks
 from springtide.core.job_states import ENDED, JobCondition, JobState
 from springtide.errors import ServerError
 
@@ -127,6 +128,9 @@ class JobInfo(Reply):
     #: The SHA-256 of the weights it ended with.
     weights_sha256: str | None = None
 
+    def _repr_html_(self) -> str:
+        return notebooks.show_job(self)
+
     @property
     def ended(self) -> bool:
         """Whether nothing more will happen to it by itself."""
@@ -217,6 +221,9 @@ class PlanInfo(Reply):
     plan: tuple[SegmentInfo, ...]
     offers: tuple[OfferInfo, ...]
     probe: str | None = None
+
+    def _repr_html_(self) -> str:
+        return notebooks.show_plan(self)
 
 
 @dataclass(frozen=True, slots=True)

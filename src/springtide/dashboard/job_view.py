@@ -199,7 +199,7 @@ def draw_trust(
         None if deadline_s is None else round(100 - down.x(deadline_s), 2),
         None if finished_s is None else (across.x(finished_s), round(100 - down.x(finished_s), 2)),
         across.ticks,
-        [(round(100 - tick.x, 2), tick.at_s) for tick in down.ticks][::2],
+        [(round(100 - tick.x, 2), tick.at_s) for tick in down.ticks],
         tell_trust(predictions, deadline_s, finished_s),
     )
 

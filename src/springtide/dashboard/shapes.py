@@ -56,7 +56,7 @@ def draw_steps(steps: Sequence[tuple[float, int]], end_s: float, axis: Axis, roo
 
 def find_height(share: int, room: float, most: int) -> float:
     """The height of a share, in proportion; the least one can be seen."""
-    return round(max(3.0, room * share / max(1, most)), 1)
+    return round(max(5.0, room * share / max(1, most)), 1)
 
 
 def clip_steps(steps: Iterable[tuple[float, int]], from_s: float) -> list[tuple[float, int]]:

@@ -133,6 +133,7 @@ class ElasticRun(Run):
                 self.contexts.enter(worker)
                 torch.empty((), dtype=torch.int64).random_()
         self.loop_began_s = time.monotonic()
+        self.channel.send("inside")
 
     def wants_step(self, steps_per_epoch: int) -> bool:
         """Whether another global step of this epoch is to be taken."""
@@ -235,6 +236,7 @@ class ElasticRun(Run):
         self.turns.abandon()
         self.contexts.exit()
         self.loop_s += time.monotonic() - self.loop_began_s
+        self.channel.send("outside")
 
     def log(self, **metrics: Metric) -> None:
         if self.turns.worker is None:

@@ -33,6 +33,7 @@ def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratc
         steps=job.steps,
         retries=job.retry.max,
         run_as=run_as,
+        patience_s=job.patience_s,
         allow_code_change=job.checkpoint.allow_code_change,
     )
 

@@ -34,7 +34,7 @@ from springtide.executors.local.json_lines import EventLoop, Message
 from springtide.executors.local.paths import JOURNAL, LOCK, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, try_lock
 from springtide.executors.local.processes.cgroups import open_groups
 from springtide.executors.local.processes.fork_servers import ForkPool
-from springtide.executors.local.processes.orphans import adopt_orphans, end_orphans
+from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
 from springtide.executors.local.processes.worker_processes import reap
 from springtide.executors.protocol import CheckpointPolicy, Event, Faulted, Instruction, JobSpec, Running, Warned
 

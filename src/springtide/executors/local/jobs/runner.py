@@ -16,7 +16,7 @@ from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, Workers, find_workers, fit_devices
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.executors.local.jobs.exit_causes import ExitCause, Restarts, describe_code
-from springtide.executors.local.jobs.hangs import Watch
+from springtide.executors.local.jobs.hangs import Patience, Standstill, Watch
 from springtide.executors.local.jobs.progress import AttemptProgress, RemarkBudget
 from springtide.executors.local.jobs.worker_logs import JobLogs, read_tail
 from springtide.executors.local.jobs.worker_messages import (
@@ -73,7 +73,10 @@ class JobRunner:
         self.until_s = 0.0
         self.attempt: Attempt | None = None
         self.progress = AttemptProgress(time.monotonic(), step=assigned.step)
-        self.watch = Watch(context.options.patience)
+        #: Hangs so far in which nothing was stopped, and the longest time between two steps: what may be usual here.
+        self.hangs = 0
+        self.longest_gap_s = 0.0
+        self.watch = Watch(self.patience)
         self.inspected_s = self.reported_s = 0.0
         self.checkpoints = CheckpointFolder(Path(self.spec.checkpoint.dir), self.spec.run_as)
         self.restarts = Restarts(assigned.step, context.options.futile)
@@ -88,8 +91,8 @@ class JobRunner:
         #: Why the agent itself ends the job, if it does: the lease, or its own end.
         self.leaving: str | None = None
         self.abandoned = False
-        #: What of its processes' own words may be reported.
-        self.remarks = RemarkBudget()
+        #: How many of its processes' warnings, and how many plans, may be reported.
+        self.remarks, self.plans = RemarkBudget(), RemarkBudget()
 
     @property
     def workers(self) -> Workers | None:
@@ -141,8 +144,9 @@ class JobRunner:
     def launch(self) -> None:
         """Start the processes, from the last checkpoint if there is one."""
         self.phase = "starting"
-        self.watch = Watch(self.context.options.patience)
+        self.watch = Watch(self.patience)
         before = self.progress
+        self.longest_gap_s = max(self.longest_gap_s, before.speed.longest_gap_s)
         self.progress = AttemptProgress(time.monotonic(), step=before.step, total_steps=before.total_steps)
         problem = environment.prepare(self.spec)
         if problem is not None:
@@ -243,7 +247,7 @@ class JobRunner:
             self.begin(progress.step)
         info = (progress.logical_workers, progress.total_steps, progress.steps_per_epoch)
         if info != self.reported_info:
-            if not self.remarks.take(time.monotonic()):
+            if not self.plans.take(time.monotonic()):
                 raise ValueError("another plan, again and again; a script has one")
             self.reported_info = info
             self.context.emit(
@@ -510,10 +514,23 @@ class JobRunner:
             return
         if self.progress.finished:
             return
-        progress = self.progress
-        hang = self.watch.check(attempt.sample(), progress.stepped_s, progress.speed.longest_gap_s, now_s)
+        hang = self.watch.check(attempt.sample(), self.find_standstill(attempt), now_s)
         if hang is not None:
+            self.hangs += hang.cause == "hung"
             self.fault(hang.cause, hang.reason)
+
+    @property
+    def patience(self) -> Patience:
+        """How long the job may stand still: as its file says, or as long as its own past has taught."""
+        usual = self.context.options.patience
+        return usual.after_hangs(self.hangs) if self.spec.patience_s is None else usual.given(self.spec.patience_s)
+
+    def find_standstill(self, attempt: Attempt) -> Standstill:
+        """What is known of the job between two steps."""
+        alive = [process for process in attempt.ranked if process.is_alive]
+        busy = next((process.busy for process in alive if process.busy), "")
+        gap_s = max(self.longest_gap_s, self.progress.speed.longest_gap_s)
+        return Standstill(self.progress.stepped_s, gap_s, any(process.outside for process in alive), busy)
 
     def is_stuck(self, now_s: float) -> bool:
         """Whether a process that should end will never do so by itself, because it is stopped (SIGSTOP)."""
@@ -521,7 +538,7 @@ class JobRunner:
         if now_s - self.inspected_s < self.context.options.inspect_s:
             return False
         self.inspected_s = now_s
-        return self.watch.check(self.attempt.sample(), None, 0.0, now_s) is not None
+        return self.watch.check(self.attempt.sample(), Standstill(None), now_s) is not None
 
     def oversee_devices(self, attempt: Attempt) -> None:
         """Begin a change if other devices or workers are wanted; report it if they are there already."""

@@ -1,7 +1,7 @@
 """A control group (cgroup v2) for each start of a job, where the agent may make one: all in it end together.
 
 No process can leave it but root's own, whatever it does to its parents, session or environment. Where the memory and
-pids controllers are ours to use, a job has limits too. Elsewhere `orphans` does what can be done without.
+pids controllers are ours to use, a job has limits too. Elsewhere `stray_processes` does what can be done without.
 """
 
 import contextlib
@@ -20,8 +20,9 @@ SWEEP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What the processes of a job may use together, where the system lets us say so."""
+    """What the processes of a job may use together, where the system lets us say so; whether groups are used at all."""
 
+    enabled: bool = True
     memory_bytes: int | None = None
     pids: int | None = 10_000
 
@@ -132,7 +133,7 @@ def find_own_group() -> Path | None:
 def open_groups(mark: str, limits: GroupLimits) -> ControlGroups | None:
     """The groups for an agent of this mark; None where it may not make any, or could not end what is in them."""
     own = find_own_group()
-    if own is None:
+    if own is None or not limits.enabled:
         return None
     path = own / f"springtide-{mark}"
     try:

@@ -32,7 +32,7 @@ import torch.distributed
 import torch.utils.data
 
 from springtide.errors import SpringtideError
-from springtide.executors.local.processes.orphans import adopt_orphans, end_orphans, list_children
+from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans, list_children
 from springtide.training import ddp_run, elastic_run, run
 from springtide.training.determinism import cuda
 from springtide.training.group import groups
