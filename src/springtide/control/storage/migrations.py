@@ -50,12 +50,21 @@ def name_measuring(connection: Connection) -> None:
     connection.execute(text("DELETE FROM facts WHERE name = 'plans'"))
 
 
+def know_requests(connection: Connection) -> None:
+    """Step 5: what a submission was called by its client, so that it can be sent again; what was put aside."""
+    if "idempotency_key" not in list_columns(connection):
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN idempotency_key VARCHAR"))
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN request_hash VARCHAR NOT NULL DEFAULT ''"))
+        connection.execute(text('CREATE UNIQUE INDEX jobs_by_key ON jobs ("user", idempotency_key)'))
+    METADATA.tables["quarantine"].create(connection, checkfirst=True)
+
+
 def list_columns(connection: Connection) -> set[str]:
     """The columns of the table of jobs as it is."""
     return {column["name"] for column in inspect(connection).get_columns("jobs")}
 
 
-STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring)
+STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring, know_requests)
 VERSION = len(STEPS)
 
 
