@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def progress(job: str, **changed: Any) -> Progressed:
     return Progressed(job=job, generation=9, **told | changed)
 
 
-POISON = {
+POISON: dict[str, Callable[[str], Event]] = {
     "epochs without end": lambda job: info(job, total_steps=HUGE * 10),
     "a step beyond 64 bits": lambda job: progress(job, step=HUGE),
     "a step that is text": lambda job: progress(job, step="many"),
@@ -232,3 +233,19 @@ def test_an_unstorable_event_of_no_job_is_only_kept(server: HandClockServer) -> 
     server.executor.emit(poison)
     server.pass_s(1.0)
     assert server.store.count_quarantine() == 1 and server.reconciler.cursor == 2
+
+
+def test_a_drained_node_of_a_rigid_promised_job_on_two_types_stops_nobody(tmp_path: Path) -> None:
+    server = HandClockServer(tmp_path, devices=2, types=("a", "b"), scripts=SCRIPTS)
+    rigid = server.submit(elastic=False, duration="60s", deadline="10m", devices=2)
+    server.pass_s(3.0)
+    inventory, held = server.reconciler.inventory, server.job(rigid.id).devices
+    node = next(one for one in inventory.nodes if set(inventory.names_of(one)) & set(held))
+    drained = server.reconciler.call(lambda: server.operations.drain(node, 5.0))
+    server.pass_s(20.0)
+    assert drained.exception(timeout=0) is None
+    assert server.submit(run=RUN).state in (JobState.ADMITTED, JobState.RUNNING)
+    cancelled = server.reconciler.call(lambda: server.operations.cancel(rigid.id, "ann"))
+    server.pass_s(1.0)
+    assert cancelled.exception(timeout=0) is None and server.job(rigid.id).state is JobState.CANCELLED
+    assert not server.store.fact("policy_failures") and server.store.count_quarantine() == 0

@@ -30,7 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
-OPEN_PATHS = frozenset({"/healthz"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 ARCHIVES = "/api/v1/archives/"
 MOST_JSON_BYTES = 1 << 20
 WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})

@@ -62,11 +62,11 @@ UNKNOWN = "whether it was done is not known; ask again, or send the same request
 
 
 class UnavailableError(SpringtideError):
-    """The server cannot do what was asked now; `unknown`: or has done it, which nobody can say yet."""
+    """The server cannot do what was asked now; `unknown`: or has done it to this job, which nobody can say yet."""
 
-    def __init__(self, sentence: str, unknown: bool = False) -> None:
+    def __init__(self, sentence: str, unknown: bool = False, job_id: str = "") -> None:
         super().__init__(sentence)
-        self.unknown = unknown
+        self.unknown, self.job_id = unknown, job_id
 
 
 @dataclass(frozen=True, slots=True)
