@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check test-slow test-wheel test-postgres test-run-as test-gpu test-skypilot bench figures clean
+.PHONY: setup demo test check axe screenshots vendor test-slow test-wheel test-postgres test-run-as test-gpu test-skypilot bench figures clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,23 @@ check: setup
 test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# For the tests of the pages in a browser; without them those tests say so and the rest runs.
+AXE := build/axe
+AXE_SHA256 := 20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878
+axe: $(AXE)/package/axe.min.js
+$(AXE)/package/axe.min.js:
+	mkdir -p $(AXE)
+	cd $(AXE) && npm pack --silent axe-core@4.14.0 && tar xzf axe-core-4.14.0.tgz package/axe.min.js
+	echo "$(AXE_SHA256)  $@" | sha256sum --check --quiet
+
+# Every page in both themes, to be looked at.
+screenshots: setup
+	$(BIN)/python -m tests.dashboard.screenshots build/screenshots
+
+# The scripts and the font of the pages, taken anew from their npm packages.
+vendor: setup
+	$(BIN)/python -m springtide.dashboard.vendoring --refresh
+
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
@@ -39,9 +56,11 @@ test-postgres: setup
 	$(BIN)/python -m pip install --quiet --target $(POSTGRES) 'psycopg[binary]>=3.1'
 	PYTHONPATH=$(abspath $(POSTGRES)) SPRINGTIDE_POSTGRES=required $(BIN)/python -m pytest tests/control/storage/test_postgres.py
 
-# A job under another system user. As root, with an interpreter that this user can read; otherwise it fails.
+# Jobs under two other system users, attacked. As root; otherwise it fails. Makes an interpreter that they can read.
 test-run-as: setup
-	SPRINGTIDE_RUN_AS=required $(BIN)/python -m pytest -m slow tests/control/test_run_as.py
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	SPRINGTIDE_RUN_AS=required $$($(BIN)/python -m tests.control.readable_python "$$folder") \
+		-m pytest -m 'slow or not slow' tests/control/test_run_as.py
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

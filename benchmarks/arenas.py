@@ -23,7 +23,8 @@ from springtide.client.client import Client
 from springtide.client.replies import JobInfo
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import open_executor
-from springtide.control.server import Listening, Server, ServerSettings, hold_lock, is_answering, set_up_logging
+from springtide.control.server import Listening, Server, ServerSettings, hold_lock, is_answering
+from springtide.control.server_log import set_up_logging
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.errors import SpringtideError
 from springtide.executors.local.executor import LocalExecutor

@@ -250,11 +250,15 @@ def test_housekeeping_backs_up_restores_and_collects(
     orphan = server.settings.state_dir.jobs / "orphan"
     (orphan / "logs").mkdir(parents=True)
     os.utime(orphan, (0, 0))
-    code, document = run_json(capsys, "gc", "--dry-run")
-    assert code == 0
-    assert any(one["path"].endswith("orphan") for one in document["removed"])
-    assert orphan.exists()
+    for words in (("gc", "--dry-run"), ("gc",)):
+        code, document = run_json(capsys, *words)
+        assert (code, any(one["path"].endswith("orphan") for one in document["removed"])) == (0, False)
     assert run("gc") == 0
+    assert "1 folders of jobs that the database does not know stay" in capsys.readouterr().err
+    code, document = run_json(capsys, "gc", "--orphans", "--dry-run")
+    assert (code, any(one["path"].endswith("orphan") for one in document["removed"])) == (0, True)
+    assert orphan.exists()
+    assert run("gc", "--orphans", "--yes") == 0
     assert not orphan.exists()
     code, document = run_json(capsys, "du")
     assert document["bytes"] > 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.control.hand_clock import POLICY
 
 from springtide.client.client import Client
+from springtide.control.api.routes import AddPages
 from springtide.control.executor_factory import ExecutorHandle
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import make_inventory
@@ -21,12 +22,19 @@ OPTIONS = ServerOptions(policy=POLICY, rate_per_s=10_000.0, burst=100_000)
 
 
 @contextmanager
-def run_server(folder: Path, options: ServerOptions = OPTIONS, devices: int = 2) -> Iterator[Server]:
+def run_server(
+    folder: Path,
+    options: ServerOptions = OPTIONS,
+    devices: int = 2,
+    keep_orphans: bool = False,
+    add_pages: AddPages | None = None,
+    port: int = 0,
+) -> Iterator[Server]:
     """A listening server; stopped with everything it started at the end of the block."""
     home = StateDir(folder / "home").make()
-    settings = ServerSettings(home, "fake", str(devices), Listening(port=0), options)
+    settings = ServerSettings(home, "fake", str(devices), Listening(port=port), options, keep_orphans=keep_orphans)
     site = make_inventory("fake", [f"fake:{number}" for number in range(devices)])
-    server = Server(settings, ExecutorHandle(RealTimeFake(QUICK), site, lambda: None))
+    server = Server(settings, ExecutorHandle(RealTimeFake(QUICK), site, lambda: None), add_pages)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

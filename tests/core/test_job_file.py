@@ -147,3 +147,25 @@ def test_the_schema_names_every_key() -> None:
     assert set(schema["properties"]) == set(JobFile.model_fields)
     assert schema["required"] == ["run"]
     assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("deadline: 1:30", "deadline '1:30' is not a span of time"),
+        ("duration: 1:30:00", "duration '1:30:00' is not a span of time"),
+        ("steps: 1:30", "steps is '1:30'"),
+        ("steps: 010", "steps is '010'"),
+        ("steps: 0x10", "steps is '0x10'"),
+        ("devices: 1:2", "'1:2' is neither a number, a range"),
+    ],
+)
+def test_a_number_that_yaml_would_read_otherwise_is_refused(line: str, sentence: str) -> None:
+    with pytest.raises(JobError) as refused:
+        parse_job_text(f"run: python train.py\n{line}\n", "job.yaml")
+    assert sentence in str(refused.value)
+
+
+def test_values_of_env_are_kept_as_they_are_written() -> None:
+    job = parse_job_text("run: x\nenv: {A: 1:30, B: 010, C: 0x1F, D: 12:34:56, E: 1_000}\n", "job.yaml")
+    assert job.env == {"A": "1:30", "B": "010", "C": "0x1F", "D": "12:34:56", "E": "1000"}

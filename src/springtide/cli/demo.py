@@ -4,7 +4,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,12 @@ LINES = 12  # of what happened, shown under the live table
 
 
 @flatten
-def run(form: OutputForm) -> None:
+def run(
+    form: OutputForm,
+    keep_open: bool = typer.Option(
+        False, "--open", help="Open the board in a browser, and keep the server up afterwards until Ctrl-C."
+    ),
+) -> None:
     """Start the platform, submit real training jobs with deadlines, kill a worker, and prove the bits.
 
     A best-effort job has the machine to itself, then makes room for four jobs with deadlines, one of them impossible:
@@ -35,6 +40,8 @@ def run(form: OutputForm) -> None:
     Examples:
 
       springtide demo
+
+      springtide demo --open
     """
     from springtide.control.scheduling.speeds import find_torch_version
 
@@ -44,8 +51,16 @@ def run(form: OutputForm) -> None:
             "springtide simulate --synthetic jobs=200,gap=600 --policy fifo,edf,elasticflow,springtide"
         )
     started_s = time.monotonic()
-    with open_demo() as demo:
+    with open_demo(keep_open) as demo:
         results = demo.run()
+        good = tell_results(results, demo, form, started_s)
+        if keep_open:
+            stay_open(demo)
+    raise typer.Exit(0 if good else 1)
+
+
+def tell_results(results: list["DemoResult"], demo: "DemoRun", form: OutputForm, started_s: float) -> bool:
+    """Say how it went; returns whether all went well."""
     good = all(result.kept and result.equal for result in results)
     if not form.write(write_document(results, good, demo)):
         print_results(results)
@@ -53,7 +68,15 @@ def run(form: OutputForm) -> None:
         print(
             f"{'every promise kept, every bit equal' if good else 'NOT all good'}; {time.monotonic() - started_s:.0f} s"
         )
-    raise typer.Exit(0 if good else 1)
+    return good
+
+
+def stay_open(demo: "DemoRun") -> None:
+    """Keep the server, and with it the board, until Ctrl-C."""
+    tell(f"the board stays open at {demo.client.make_link()} (signed in once, within ten minutes); Ctrl-C ends it")
+    with suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(1.0)
 
 
 def tell_outcome(results: list["DemoResult"], demo: "DemoRun") -> str:
@@ -71,7 +94,7 @@ def count_times(count: int) -> str:
 
 
 @contextmanager
-def open_demo() -> Iterator["DemoRun"]:
+def open_demo(browser: bool = False) -> Iterator["DemoRun"]:
     """A demo on a server of its own in a temporary state directory; both are gone afterwards."""
     from springtide.cli.demo_scenario import DemoRun, choose_devices
     from springtide.control.server import start_background
@@ -83,11 +106,24 @@ def open_demo() -> Iterator["DemoRun"]:
         tell("starting the platform in a temporary directory")
         url = start_background(home, ("--devices", str(devices), "--port", "0"))
         tell(f"springtide at {url} with {devices} devices")
+        show_board(home, browser)
         try:
             with open_screen() as (say, show):
                 yield DemoRun(home, say, show)
         finally:
             stop(home)
+
+
+def show_board(home: Any, browser: bool) -> None:
+    """Say where the board of the demo is, and open it if that was asked."""
+    from springtide.cli.ui import open_browser
+    from springtide.client.client import Client
+
+    with Client(home=home.root) as client:
+        link = client.make_link()
+    tell(f"watch it in a browser: {link}")
+    if browser:
+        open_browser(link)
 
 
 def stop(home: Any) -> None:

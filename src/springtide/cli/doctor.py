@@ -4,17 +4,22 @@ import json
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from shutil import disk_usage
 
 import typer
 
+from springtide.cli.doctor_prove import run_proofs
+from springtide.cli.maintenance import LOOK, REPAIR, open_store, read_ids
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OutputForm, print_table, tell
 
 OLDEST_PYTHON = (3, 11)
 SELF_CHECK_S = 60.0
+TAR_BUG = "CVE-2025-8194"
 PASTE = "CUDA is written, but was not yet run by us: please paste the above into an issue, whatever it says"
 
 
@@ -29,16 +34,32 @@ class DoctorFinding:
 
 
 @flatten
-def run(form: OutputForm) -> None:
+def run(
+    form: OutputForm,
+    repair: bool = typer.Option(
+        False,
+        "--repair",
+        help="Make jobs again of folders that the database does not know; the server must be stopped.",
+    ),
+    prove: Path = typer.Option(
+        None, metavar="FILE", help="Prove by bits what the devices here do, in ten minutes; writes a JSON to send back."
+    ),
+) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
 
     Where there are GPUs, each of them trains for a moment, twice, to see that the bits are the same.
 
-    Example:
+    Examples:
 
       springtide doctor
+
+      springtide stop && springtide doctor --repair
+
+      springtide doctor --prove proof.json
     """
-    findings = list(check_all())
+    if prove is not None:
+        run_proofs(prove, form)
+    findings = [*(repair_home() if repair else ()), *check_all()]
     failed = any(finding.status == "failed" for finding in findings)
     document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}
     if not form.write(document):
@@ -55,7 +76,9 @@ def check_all() -> Iterator[DoctorFinding]:
     yield check_torch()
     yield from check_devices()
     yield from check_gpus()
+    yield check_tar()
     yield from check_home()
+    yield from check_database()
     yield check_server()
 
 
@@ -141,6 +164,67 @@ def check_home() -> Iterator[DoctorFinding]:
         yield DoctorFinding("disk", "warning", seen, "less than 5 % or 2 GB; free space: springtide du, springtide gc")
     else:
         yield DoctorFinding("disk", "ok", seen)
+
+
+def check_tar() -> DoctorFinding:
+    """Whether Python's own reader of tar files can be made to loop for ever; ours, which reads uploads, cannot."""
+    seen = (
+        f"uploads are read by a reader of our own; tarfile of Python {platform.python_version()} is not used for them"
+    )
+    return DoctorFinding("tar", "ok", seen + (f", it has {TAR_BUG}" if has_tar_bug() else ""))
+
+
+def has_tar_bug() -> bool:
+    """Whether tarfile takes a block of negative size for a step back."""
+    import tarfile
+
+    try:
+        tarfile.TarInfo()._block(-1)  # type: ignore[attr-defined]
+    except tarfile.TarError:
+        return False
+    return True
+
+
+def check_database() -> Iterator[DoctorFinding]:
+    """Whether the database is whole, and knows the jobs whose folders are here."""
+    from springtide.control.storage.database_checks import REMEDY, find_damage
+    from springtide.control.storage.orphans import find_orphans
+    from springtide.control.storage.state_dir import find_home
+
+    home = find_home()
+    if home.elsewhere.exists() or not home.database.exists():
+        return
+    damage = find_damage(home.database)
+    if damage:
+        yield DoctorFinding("database", "failed", damage, REMEDY)
+        return
+    orphans = find_orphans(home, read_ids(home.database))
+    if orphans:
+        told = sum(orphan.manifest is not None for orphan in orphans)
+        seen = (
+            f"whole, but it does not know {len(orphans)} jobs whose folders are here; {told} of them can be taken back"
+        )
+        yield DoctorFinding("database", "warning", seen, f"{REPAIR}; or look at them with: {LOOK} --dry-run")
+    else:
+        yield DoctorFinding("database", "ok", "whole, and knows every job whose folder is here")
+
+
+def repair_home() -> Iterator[DoctorFinding]:
+    """Make jobs of the folders that the database does not know."""
+    from springtide.control.server import hold_lock
+    from springtide.control.storage.orphans import adopt
+    from springtide.control.storage.state_dir import find_home
+
+    with hold_lock(find_home().make()), open_store() as (home, store):
+        adopted, left = adopt(home, store, time.time())
+    for record in adopted:
+        seen = f"{record.name} ({record.id}) of {record.user} is known again: {record.state}"
+        remedy = f"go on with it: springtide resume {record.id}" if record.reason == "adopted" else ""
+        yield DoctorFinding("repair", "ok", seen, remedy)
+    for orphan in left:
+        yield DoctorFinding("repair", "warning", f"{orphan.folder} stays: {orphan.problem}", f"look at it: {LOOK}")
+    if not adopted and not left:
+        yield DoctorFinding("repair", "ok", "nothing to repair")
 
 
 def check_server() -> DoctorFinding:

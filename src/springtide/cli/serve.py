@@ -27,6 +27,9 @@ def run(
         help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none",
     ),
     database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
+    keep_orphans: bool = typer.Option(
+        False, "--keep-orphans", help="Serve although the database knows none of the jobs whose folders are here."
+    ),
     output: OutputOption = OUTPUT,
 ) -> None:
     """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.
@@ -40,6 +43,7 @@ def run(
     from springtide.control.scheduling.context import ServerOptions
     from springtide.control.server import Listening, ServerSettings, serve
     from springtide.control.storage.state_dir import find_home
+    from springtide.dashboard.pages import add_pages
     from springtide.policies import find_policy
 
     options = ServerOptions(nodes=nodes) if policy is None else ServerOptions(policy=policy, nodes=nodes)
@@ -48,10 +52,12 @@ def run(
     find_policy(options.policy)
     home = find_home()
 
-    def announce(url: str) -> None:
+    def announce(url: str, link: str) -> None:
         if output is OutputOption.JSON:
             print(json.dumps({"schema": 1, "url": url, "home": str(home.root)}), flush=True)
-        tell(f"springtide at {url} (token in {home.token}, which {url}/docs needs too); Ctrl-C ends the server")
+        tell(f"springtide at {url} (token in {home.token}); Ctrl-C ends the server")
+        tell(f"the board, signed in once within ten minutes: {url}{link} (later: springtide ui)")
 
     listening = Listening(host, port, tuple(name.lower() for name in host_name))
-    serve(ServerSettings(home, engine, devices, listening, options, database), announce)
+    settings = ServerSettings(home, engine, devices, listening, options, database, keep_orphans)
+    serve(settings, announce, add_pages)

@@ -12,6 +12,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
+from springtide.client import notebooks
 from springtide.core.job_states import ENDED, JobCondition, JobState
 from springtide.errors import ServerError
 
@@ -124,6 +125,11 @@ class JobInfo(Reply):
     code_hash: str
     #: The job file as it was submitted.
     spec: Document
+    #: The SHA-256 of the weights it ended with.
+    weights_sha256: str | None = None
+
+    def _repr_html_(self) -> str:
+        return notebooks.show_job(self)
 
     @property
     def ended(self) -> bool:
@@ -172,6 +178,24 @@ class MetricsInfo(Reply):
 
 
 @dataclass(frozen=True, slots=True)
+class FileInfo(Reply):
+    """A file of a checkpoint."""
+
+    name: str
+    size: int = field(metadata={"key": "bytes"})
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo(Reply):
+    """A checkpoint that a server has, and the torch that wrote it."""
+
+    step: int
+    torch: str
+    files: tuple[FileInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShareInfo(Reply):
     """How a job would do on so many devices: as measured, as planned with, and how long it takes alone."""
 
@@ -197,6 +221,9 @@ class PlanInfo(Reply):
     plan: tuple[SegmentInfo, ...]
     offers: tuple[OfferInfo, ...]
     probe: str | None = None
+
+    def _repr_html_(self) -> str:
+        return notebooks.show_plan(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +269,8 @@ class UserInfo(Reply):
     most_active: int | None
     run_as: str | None
     token: str | None = field(default=None, repr=False)
+    #: No later user of the same name has it.
+    id: str = ""
 
 
 @cache
@@ -271,6 +300,8 @@ def convert(value: Any, wanted: Any) -> Any:
         return convert(value, first)
     if get_origin(wanted) is tuple:
         return tuple(convert(item, get_args(wanted)[0]) for item in value)
+    if wanted == dict[str, float]:
+        return {name: float(number) for name, number in value.items()}  # "nan" and "inf" come as texts
     if wanted is datetime:
         return datetime.fromisoformat(value)
     if isinstance(wanted, type) and issubclass(wanted, Reply):

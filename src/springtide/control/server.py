@@ -3,10 +3,10 @@
 Runs in the foreground (`serve`) or detached (`start_background`). One per state directory, held by a lock.
 """
 
-import argparse
 import json
 import logging
 import os
+import resource
 import socket
 import sys
 import threading
@@ -18,30 +18,39 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-import yaml
 
 from springtide import __version__
 from springtide.control.api.guard import LOCAL_NAMES, ensure_owner
-from springtide.control.api.routes import build_app
+from springtide.control.api.http_lines import bound_lines
+from springtide.control.api.routes import AddPages, build_app
+from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, open_executor
 from springtide.control.rent_quotes import read_clouds
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.reconciler import Reconciler
+from springtide.control.server_config import read_config
+from springtide.control.server_log import set_up_logging
+from springtide.control.storage.database_checks import check_database
 from springtide.control.storage.housekeeping import keep_house
+from springtide.control.storage.job_manifests import ManifestKeeper
+from springtide.control.storage.orphans import check_not_lost
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
 from springtide.control.storage.store import Store
 from springtide.errors import InputError, StateError
-from springtide.executors.local.daemon import detach, is_alive, start_detached
+from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.jobs.worker_logs import read_tail
 from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy
 
 USUAL_PORT = 8410
 START_S = 60.0
+PROCESS = "springtide.dashboard.server_process"  # a server with its pages, of which nothing here knows more
 # Whoever comes back from the disk waits this long for the interpreter while the other thread computes; 5 ms is usual,
 # and a commit comes back several times.
 SWITCH_S = 0.001
+GOODBYE_S = 5
+OTHER_FILES = 256  # beside lines to clients: database, logs, the executor, uploads
 logger = logging.getLogger("springtide.server")
 
 
@@ -52,6 +61,12 @@ class Listening:
     host: str = "127.0.0.1"
     port: int | None = None
     names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.host.strip():
+            raise InputError(
+                "the host to listen on is empty, which would mean every network; write 0.0.0.0 if you mean that"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +79,21 @@ class ServerSettings:
     listening: Listening = field(default_factory=Listening)
     options: ServerOptions = field(default_factory=ServerOptions)
     database: str | None = None
-
-
-class JsonFormatter(logging.Formatter):
-    """Log records as JSON lines."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        entry: dict[str, Any] = {
-            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["trace"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
+    #: Whether to serve although the database knows none of the jobs whose folders are here.
+    keep_orphans: bool = False
+    #: The file of a server in the background; None: stderr.
+    log: Path | None = None
 
 
 class Server:
     """A running control plane."""
 
-    def __init__(self, settings: ServerSettings, engine: ExecutorHandle) -> None:
+    def __init__(self, settings: ServerSettings, engine: ExecutorHandle, add_pages: AddPages | None = None) -> None:
         self.settings = settings
         self.engine = engine
         state_dir = settings.state_dir
-        self.store = Store(settings.database or f"sqlite:///{state_dir.database}")
+        self.store = open_store(settings)
+        self.manifests = ManifestKeeper(state_dir, self.store)
         self.owner = ensure_owner(self.store, state_dir)
         state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
         state_dir.note_database(settings.database)
@@ -98,10 +102,10 @@ class Server:
         )
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
-        self.app = build_app(self.reconciler, names, self.request_stop)
+        pulse = Pulse(self.store, lambda: self.http.should_exit)
+        self.app, self.sessions = build_app(self.reconciler, names, self.request_stop, pulse, add_pages)
         self.socket = bind(settings.listening)
-        config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="off", ws="none")
-        self.http = uvicorn.Server(config)
+        self.http = uvicorn.Server(configure(self.app, settings.options))
         self.thread = threading.Thread(target=self.reconciler.run, name="reconciler")
         self.ended = threading.Event()
         rounds = (state_dir, self.store, self.reconciler.context.clock.now_s, settings.options.keep_days, self.ended)
@@ -120,6 +124,7 @@ class Server:
 
     def run(self) -> None:
         """Serve until told to stop."""
+        self.manifests.start()
         self.thread.start()
         self.housekeeper.start()
         address = {"url": self.url, "pid": os.getpid(), "version": __version__}
@@ -137,11 +142,55 @@ class Server:
         for thread in (self.thread, self.housekeeper):
             if thread.is_alive():
                 thread.join()
+        self.manifests.close()
         if self.stop_all:
             self.engine.close()
         self.settings.state_dir.address.unlink(missing_ok=True)
         self.socket.close()
         self.store.close()
+
+
+def open_store(settings: ServerSettings) -> Store:
+    """The store of a server; not one that is damaged, nor one that has lost the jobs that are here."""
+    state_dir = settings.state_dir
+    if settings.database is None:
+        check_database(state_dir.database)
+    store = Store(settings.database or f"sqlite:///{state_dir.database}")
+    try:
+        if not settings.keep_orphans:
+            check_not_lost(state_dir, store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def configure(app: Any, options: ServerOptions) -> uvicorn.Config:
+    """How HTTP is spoken: on so many lines, none of which is waited for at the end for long."""
+    lines = bound_lines(options.most_connections)
+    return uvicorn.Config(
+        app,
+        http=lines,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=GOODBYE_S,
+    )
+
+
+def make_descriptors(options: ServerOptions) -> None:
+    """See that this process may open as many files as it has lines, and then some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = options.most_connections + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            raise InputError(
+                f"most_connections is {options.most_connections}, but this process may open only {hard} files; "
+                f"set it to at most {hard - OTHER_FILES} in server.yaml, or raise the limit (ulimit -n)"
+            )
 
 
 def bind(listening: Listening) -> socket.socket:
@@ -176,49 +225,27 @@ def hold_lock(state_dir: StateDir) -> Iterator[None]:
         yield
 
 
-def serve(settings: ServerSettings, announce: Callable[[str], None]) -> None:
-    """Run a server in this process until it is stopped; `announce` hears its address."""
+def serve(settings: ServerSettings, announce: Callable[[str, str], None], add_pages: AddPages | None = None) -> None:
+    """Run a server in this process until it is stopped; `announce` hears its address, and a path that signs in once."""
     state_dir = settings.state_dir.make()
-    set_up_logging()
+    set_up_logging(settings.log)
     sys.setswitchinterval(SWITCH_S)
     with hold_lock(state_dir):
         settings = replace(settings, options=read_config(state_dir, settings.options))
         read_clouds(settings.options.clouds)
+        make_descriptors(settings.options)
         # an unknown policy ends here, before an agent is started for nothing
         find_policy(settings.options.policy).load()
-        server = Server(settings, open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes))
-        announce(server.url)
+        engine = open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes)
+        server = Server(settings, engine, add_pages)
+        announce(server.url, server.sessions.make_link(server.owner))
         server.run()
-
-
-def set_up_logging() -> None:
-    """JSON lines on stderr."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-
-
-def read_config(state_dir: StateDir, options: ServerOptions) -> ServerOptions:
-    """The options with what `server.yaml` in the state directory says; what the command line changed stays."""
-    if not state_dir.config.exists():
-        return options
-    try:
-        told = yaml.safe_load(state_dir.config.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise InputError(f"{state_dir.config} cannot be read ({error})") from None
-    known = set(ServerOptions.__dataclass_fields__)
-    if not isinstance(told, dict) or not set(told) <= known:
-        wrong = ", ".join(sorted(set(told) - known)) if isinstance(told, dict) else "no mapping"
-        raise InputError(f"{state_dir.config}: {wrong} is not known; there are: {', '.join(sorted(known))}")
-    standard = ServerOptions()
-    changed = {key: value for key in known if (value := getattr(options, key)) != getattr(standard, key)}
-    return replace(standard, **{**told, **changed})
 
 
 def start_background(state_dir: StateDir, arguments: tuple[str, ...] = ()) -> str:
     """Start a detached server; returns its address when it answers."""
     state_dir.make()
-    command = [sys.executable, "-m", "springtide.control.server", "--detach", "--home", str(state_dir.root), *arguments]
+    command = [sys.executable, "-m", PROCESS, "--detach", "--home", str(state_dir.root), *arguments]
     # Request threads would keep a heap each.
     pid = start_detached(command, state_dir.log, {**os.environ, "MALLOC_ARENA_MAX": "2"})
     until_s = time.monotonic() + START_S
@@ -241,30 +268,3 @@ def is_answering(url: str) -> bool:
         return httpx.get(f"{url}/healthz", timeout=2.0).status_code == 200
     except httpx.HTTPError:
         return False
-
-
-def main() -> None:
-    """The process behind `start_background`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--engine", default="local")
-    parser.add_argument("--devices", default=None)
-    parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--policy", default=ServerOptions().policy)
-    parser.add_argument("--port", type=int, default=None)
-    parser.add_argument("--detach", action="store_true")
-    given = parser.parse_args()
-    if given.detach:
-        detach()
-    settings = ServerSettings(
-        StateDir(given.home),
-        given.engine,
-        given.devices,
-        Listening(port=given.port),
-        ServerOptions(policy=given.policy, nodes=given.nodes),
-    )
-    serve(settings, lambda url: None)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,6 +10,7 @@ from springtide.errors import JobError
 UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 EXAMPLES = "90s, 45m, 6h, 2d or 1h30m"
 LONGEST_S = 10 * 365 * 86400.0
+LAST_S = 253402300799.0  # the last second of the year 9999
 _SPAN = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}([Tt ]|$)", re.ASCII)
 
@@ -40,7 +41,10 @@ def parse_instant(text: str, what: str) -> datetime:
         raise JobError(f"{what} {text!r} is not a date and time; write 2026-11-16T09:00:00+01:00") from None
     if instant.tzinfo is None:
         raise JobError(f"{what} {text!r} has no time zone; if you mean the local one, write {_show_local(instant)!r}")
-    return instant.astimezone(UTC)
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise JobError(f"{what} {text!r} lies outside the years that can be counted; choose an earlier one") from None
 
 
 def _show_local(instant: datetime) -> str:
@@ -63,8 +67,9 @@ def parse_deadline(text: str, now_s: float, what: str = "deadline") -> float:
 
 
 def show_instant(at_s: float) -> str:
-    """RFC 3339 in UTC, to the second."""
-    return (datetime.fromtimestamp(0, UTC) + timedelta(seconds=round(at_s))).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """RFC 3339 in UTC, to the second; what lies beyond the years that can be written, as the last of them."""
+    counted_s = round(min(max(at_s, 0.0), LAST_S))
+    return (datetime.fromtimestamp(0, UTC) + timedelta(seconds=counted_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def show_instants(**instants_s: float | None) -> dict[str, str | None]:

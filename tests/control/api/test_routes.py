@@ -1,6 +1,11 @@
 """The HTTP API of a real server, as its own client and as strangers see it."""
 
+import hashlib
+import io
+import os
+import socket
 import stat
+import tarfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +21,8 @@ from springtide.client.projects import load_job
 from springtide.control.api.guard import is_own_origin
 from springtide.control.server import Server
 from springtide.control.storage.job_logs import read_log
-from springtide.errors import InputError, ServerError
+from springtide.control.storage.state_dir import StateDir
+from springtide.errors import InputError, ServerError, StateError
 from springtide.executors.fake import FakeJob
 
 
@@ -197,6 +203,11 @@ def test_users_see_and_cancel_their_own_jobs_only(server: Server, client: Client
     assert client.drop_user("bob").document == {"schema": 1, "removed": "bob"}
     with connect(server, token) as bob, pytest.raises(ServerError):
         bob.jobs()
+    with connect(server, client.put_user("bob").token) as another:
+        assert (another.jobs(all=True), another.events()) == ([], [])
+        with pytest.raises(InputError, match="there is no job"):
+            another.job(own.id)
+    client.drop_user("bob")
 
 
 def test_a_quota_counts_what_is_outstanding(server: Server, client: Client, tmp_path: Path) -> None:
@@ -300,13 +311,27 @@ def test_logs_are_paged_tailed_and_reopened_after_rotation(server: Server, clien
     log.write_text("".join(f"line {n}\n" for n in range(100)) + "no end")
     assert "".join(client.logs(job_id)) == log.read_text()
     assert "".join(client.logs(job_id, tail=2)) == "line 99\nno end"
-    assert read_log(folder, 0, 0).text == log.read_text().removesuffix("no end"), "its line may go on"
+    assert read_log(server.settings.state_dir, job_id, 0, 0).text == log.read_text().removesuffix("no end"), (
+        "its line may go on"
+    )
     (folder / "rank-1.log").write_text("a line without an end" * 20_000)
     assert "".join(client.logs(job_id, rank=1)) == (folder / "rank-1.log").read_text()
     page = client.ask("GET", f"/api/v1/jobs/{job_id}/logs", params={"offset": 10**6})
     assert page["offset"] == 0
     (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\nbroken\n{"step": 2, "loss": 1.0}\n')
     assert [entry.step for entry in client.metrics(job_id)] == [1, 2]
+
+
+def test_a_link_in_the_place_of_a_log_shows_nothing(server: Server, client: Client, tmp_path: Path) -> None:
+    job_id = client.wait(client.submit(write_project(tmp_path / "a")).id).id
+    home = server.settings.state_dir
+    home.logs(job_id).mkdir(parents=True, exist_ok=True)
+    (home.logs(job_id) / "rank-0.log").symlink_to(home.token)
+    (home.logs(job_id) / "metrics.jsonl").symlink_to(home.token)
+    assert ("".join(client.logs(job_id)), client.metrics(job_id)) == ("", [])
+    (home.logs(job_id) / "rank-0.log").unlink()
+    os.mkfifo(home.logs(job_id) / "rank-0.log")
+    assert "".join(client.logs(job_id)) == "", "nobody waits for a pipe"
 
 
 def test_a_hundred_submissions_at_once_are_all_stored_and_answered(
@@ -362,3 +387,85 @@ def test_whatever_a_body_holds_is_answered_in_a_sentence(
     assert (
         httpx.get(f"{server.url}/nowhere", headers=headers).json()["error"]["sentence"].startswith("there is nothing")
     )
+
+
+def test_parallel_uploads_of_the_same_new_code_are_all_taken(server: Server, client: Client, tmp_path: Path) -> None:
+    write_project(tmp_path)
+    (tmp_path / "much.bin").write_bytes(os.urandom(3_000_000))
+    archive = load_job(tmp_path / "job.yaml").pack()
+    codes: list[int] = []
+
+    def upload() -> None:
+        with connect(server) as other:
+            kind = {"Content-Type": "application/x-tar"}
+            path = f"/api/v1/archives/{archive.code_hash}"
+            codes.append(other.send("PUT", path, content=archive.data, headers=kind).status_code)
+
+    threads = [threading.Thread(target=upload) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [201] * 12
+    code = server.settings.state_dir.code
+    assert not [path for path in code.iterdir() if path.name.startswith(".upload-")]
+    assert (code / archive.code_hash / "much.bin").stat().st_size == 3_000_000
+
+
+def test_an_archive_that_is_refused_is_a_clean_4xx(client: Client) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in ("a", "a/b"):
+            tar.addfile(tarfile.TarInfo(name))
+    content = buffer.getvalue()
+    path = f"/api/v1/archives/{hashlib.sha256(content).hexdigest()}"
+    response = client.send("PUT", path, content=content, headers={"Content-Type": "application/x-tar"})
+    assert (response.status_code, response.json()["error"]["reason"]) == (422, "archive")
+    assert "'a' both as a file and as a folder" in response.json()["error"]["sentence"]
+
+
+def test_a_failure_of_ours_is_told_as_a_document(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(server.store, "count_jobs", fail)
+    told = client.send("GET", "/api/v1/server")
+    monkeypatch.setattr(server.store, "users", fail)
+    before = client.send("GET", "/api/v1/server")
+    for response in (told, before):
+        assert (response.status_code, response.json()["error"]["reason"]) == (500, "internal")
+        assert "inside" not in response.text
+    numbers = [response.json()["error"]["sentence"].rsplit(" ", 1)[1] for response in (told, before)]
+    assert all(number in caplog.text for number in numbers)
+
+
+@pytest.mark.parametrize("deadline", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z"])
+def test_dates_at_the_edge_of_time_are_refused(client: Client, tmp_path: Path, deadline: str) -> None:
+    content = body(client, tmp_path / "a") | {"job": {"run": "python train.py", "deadline": deadline}}
+    response = client.send("POST", "/api/v1/jobs", json=content)
+    assert (response.status_code, "deadline" in response.json()["error"]["sentence"]) == (422, True)
+
+
+def test_an_empty_token_lets_nobody_in(server: Server) -> None:
+    host, port = server.socket.getsockname()
+    for value in (b"", b" ", b"Bearer", b"Bearer ", b"Bearer  "):
+        with socket.create_connection((host, port)) as line:
+            line.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + value + b"\r\n\r\n")
+            assert line.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("content", ["", "\n", "  "])
+def test_an_empty_token_file_is_written_anew_and_a_short_one_refused(tmp_path: Path, content: str) -> None:
+    home = StateDir(tmp_path / "home").make()
+    home.token.write_text(content)
+    with run_server(tmp_path) as server:
+        assert len(home.token.read_text().strip()) > 40
+        with connect(server, "x") as stranger, pytest.raises(ServerError):
+            stranger.jobs()
+        with connect(server) as client:
+            assert client.jobs() == []
+    home.token.write_text("secret")
+    with pytest.raises(StateError, match="has 6 characters"), run_server(tmp_path):
+        pass

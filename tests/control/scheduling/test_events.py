@@ -43,6 +43,15 @@ def test_an_event_that_waited_counts_from_when_it_happened(
     assert hand_server.reconciler.event_handler.find_moment(finished) == pytest.approx(happened_s)
 
 
+def test_the_weights_of_a_finished_job_are_told(hand_server: HandClockServer) -> None:
+    job, source, weights = hand_server.submit(), hand_server.source, "ab" * 32
+    finished = Finished(job=job.id, generation=1, step=9, at_s=source.wall, steady_s=source.steady, weights=weights)
+    hand_server.reconciler.event_handler.handle(finished)
+    hand_server.reconciler.commit()
+    assert hand_server.job(job.id).weights == weights
+    assert hand_server.store.events(job.id)[-1].data["weights_sha256"] == weights
+
+
 def test_a_jump_between_two_reports_teaches_no_speed(hand_server: HandClockServer) -> None:
     job = hand_server.submit()
     hand_server.pass_s(10.0)

@@ -113,7 +113,8 @@ def test_a_reservation_counts_against_the_quota(hand_server: HandClockServer) ->
 
     offer_to(hand_server)
     context = hand_server.reconciler.context
-    assert sum(count_outstanding(view, context.staging.now_s) for view in context.world.jobs.values()) > 0
+    staging, world = context.staging, context.world
+    assert sum(count_outstanding(staging, world.inventory, view) for view in world.jobs.values()) > 0
 
 
 def test_a_third_job_of_a_user_gets_no_offer(hand_server: HandClockServer) -> None:

@@ -60,6 +60,26 @@ def test_jobs_that_come_together_count_together(hand_server: HandClockServer) ->
     assert states == [JobState.ADMITTED, JobState.DECLINED, JobState.DECLINED, JobState.DECLINED]
 
 
+def test_best_effort_work_counts_too(hand_server: HandClockServer) -> None:
+    make_known(hand_server)
+    limit(hand_server, 70.0)
+    assert hand_server.submit(run=RUN).active
+    second = hand_server.submit(run=RUN)
+    assert (second.state, second.reason) == (JobState.DECLINED, "quota_exceeded")
+    assert hand_server.submit(run=RUN, user="bob").active
+    hand_server.pass_s(60)
+    assert hand_server.submit(run=RUN).active  # what was done is not outstanding any more
+
+
+def test_unknown_code_waits_while_a_quota_is_spent(hand_server: HandClockServer) -> None:
+    make_known(hand_server)
+    limit(hand_server, 70.0)
+    hand_server.submit(run=RUN)
+    limit(hand_server, 1.0)
+    unknown = hand_server.submit(run="python train.py unseen")
+    assert unknown.sentence == "the quota of 1 device-seconds of user ann is taken up by their other jobs"
+
+
 def test_a_plan_says_what_a_submission_would_be_told(hand_server: HandClockServer) -> None:
     make_known(hand_server)
     limit(hand_server, 10.0)
@@ -71,6 +91,7 @@ def test_a_plan_says_what_a_submission_would_be_told(hand_server: HandClockServe
 
 def test_a_job_goes_on_only_within_the_limits(hand_server: HandClockServer) -> None:
     make_known(hand_server)
+    limit(hand_server)
     record = hand_server.submit(run=RUN, deadline="1h", devices=1)
     cancel(hand_server, record)
     limit(hand_server, 10.0)

@@ -1,6 +1,7 @@
 """What goes and what stays, in folders as servers leave them."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -8,10 +9,12 @@ from threading import Event
 import pytest
 
 from springtide.control.storage import housekeeping
-from springtide.control.storage.housekeeping import DAY_S, collect, list_garbage, list_usage
+from springtide.control.storage.housekeeping import DAY_S, collect, list_garbage, list_orphans, list_usage, remove_all
+from springtide.control.storage.job_manifests import JobManifest, write_manifest
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.tables import JOBS
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 
@@ -89,14 +92,74 @@ def test_a_job_keeps_what_it_may(
 def test_what_may_still_be_needed_is_left_alone_for_an_hour(home: StateDir, store: Store) -> None:
     put_job(home, store, "job", JobState.CANCELLED, 0.0)
     half = home.checkpoints("job") / ".writing-4-77"
-    uploaded, submitted = home.code / "just-uploaded", home.jobs / "just-submitted"
-    for folder in (half, uploaded, submitted):
+    uploaded, uploading = home.code / "just-uploaded", home.code / ".upload-1"
+    for folder in (half, uploaded, uploading):
         folder.mkdir()
     collect(home, store, NOW_S)
-    assert half.exists() and uploaded.exists() and submitted.exists()
-    for folder in (half, uploaded, submitted):
+    assert half.exists() and uploaded.exists() and uploading.exists()
+    for folder in (half, uploaded, uploading):
         os.utime(folder, (0, 0))
-    assert {piece.path for piece in collect(home, store, NOW_S)} == {half, uploaded, submitted}
+    assert {piece.path for piece in collect(home, store, NOW_S)} == {half, uploaded, uploading}
+
+
+def test_what_the_store_does_not_know_goes_only_when_asked_for(home: StateDir, store: Store) -> None:
+    put_job(home, store, "job", JobState.SUCCEEDED, 1)
+    put_job(home, store, "lost", JobState.SUCCEEDED, 1)
+    forget(store, "lost")
+    os.utime(home.job_folder("lost"), (0, 0))
+    collect(home, store, NOW_S)
+    assert left(home, "lost") == ALL
+    assert (home.code / "of-lost").exists(), "the code that an unknown job may need stays too"
+    asked = list_orphans(home, store)
+    assert {(piece.kind, piece.path.name) for piece in asked} == {("orphan", "lost"), ("code", "of-lost")}
+    remove_all(home, asked)
+    assert not home.job_folder("lost").exists() and home.job_folder("job").exists()
+
+
+def test_the_code_of_an_unknown_job_that_tells_of_itself_stays_and_other_code_goes(
+    home: StateDir, store: Store
+) -> None:
+    put_job(home, store, "lost", JobState.RUNNING)
+    record = store.job("lost")
+    assert record is not None
+    write_manifest(home, JobManifest(record, None))
+    (home.code / "of-nobody").mkdir()
+    os.utime(home.code / "of-nobody", (0, 0))
+    forget(store, "lost")
+    assert [piece.path.name for piece in collect(home, store, NOW_S)] == ["of-nobody"]
+
+
+def test_a_job_that_went_on_after_its_backup_keeps_its_weights(home: StateDir, store: Store) -> None:
+    for name, days in (("cancelled", 8), ("failed", 91)):
+        put_job(home, store, name, JobState(name), days)
+        newest = home.checkpoints(name) / "step-000000003"
+        os.utime(newest, (NOW_S - DAY_S, NOW_S - DAY_S))  # as of now, but the record is of before it was resumed
+    collect(home, store, NOW_S)
+    for name in ("cancelled", "failed"):
+        assert "step-000000003" in left(home, name)
+        assert store.job(name) is not None and (home.code / f"of-{name}").exists()
+
+
+def test_a_link_in_a_jobs_folder_leads_keeping_house_nowhere(home: StateDir, store: Store, tmp_path: Path) -> None:
+    put_job(home, store, "job", JobState.CANCELLED, 8)
+    others = tmp_path / "others"
+    for name in ("step-1", "step-2"):
+        (others / name).mkdir(parents=True)
+        (others / name / "weights").write_text("mine")
+        os.utime(others / name, (0, 0))
+    shutil.rmtree(home.checkpoints("job"))
+    home.checkpoints("job").symlink_to(others)
+    (home.scratch("job") / "link").symlink_to(others)
+    collect(home, store, NOW_S)
+    assert not home.scratch("job").exists()
+    assert [(others / name / "weights").read_text() for name in ("step-1", "step-2")] == ["mine", "mine"]
+
+
+def forget(store: Store, job_id: str) -> None:
+    """Have a store that never knew a job, as an older backup is."""
+    with store.engine.begin() as connection:
+        connection.execute(JOBS.delete().where(JOBS.c.id == job_id))
+    store._recent = {}
 
 
 def test_a_server_keeps_house_until_it_ends(

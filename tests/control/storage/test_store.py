@@ -67,10 +67,10 @@ def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
 
 
 def test_jobs_are_found_by_id_name_and_unique_beginning(store: Store) -> None:
-    store.write(Batch(jobs={"id1": make_job(1), "id2": make_job(2, name="other", user="bob")}))
+    store.write(Batch(jobs={"id1": make_job(1, owner="@a"), "id2": make_job(2, name="other", user="bob", owner="@b")}))
     assert [job.id for job in store.find_jobs("oth")] == ["id2"]
     assert [job.id for job in store.find_jobs("id")] == ["id2", "id1"]
-    assert [job.id for job in store.find_jobs("id", user="ann")] == ["id1"]
+    assert [job.id for job in store.find_jobs("id", owner="@a")] == ["id1"]
     assert store.find_jobs("%") == []
 
 
@@ -96,11 +96,23 @@ def test_old_jobs_and_events_are_pruned_but_never_active_ones(store: Store) -> N
 
 def test_users_are_kept_and_dropped(store: Store) -> None:
     user = UserRecord("ann", "hash", True, 10.0, 3, None)
-    store.put_user(user)
-    store.put_user(replace(user, most_active=4))
-    assert store.users() == [replace(user, most_active=4)]
+    ann = store.put_user(user)
+    assert store.put_user(replace(user, most_active=4)) == replace(ann, most_active=4)
+    assert store.users() == [replace(ann, most_active=4)]
     assert store.drop_user("ann")
     assert not store.drop_user("ann")
+
+
+def test_a_name_given_again_is_another_user_and_jobs_keep_theirs(store: Store) -> None:
+    old = store.put_user(UserRecord("ann", "hash", run_as="nobody"))
+    store.write(Batch(jobs={"id1": make_job(1, owner=old.id)}, events=[EventRecord(1.0, "k", "s", "id1")]))
+    store.drop_user("ann")
+    new = store.put_user(UserRecord("ann", "hash2"))
+    assert old.id != new.id
+    assert (store.find_jobs("id1", new.id), store.list_jobs(owner=new.id), store.events(owner=new.id)) == ([], [], [])
+    assert [job.id for job in store.list_jobs(owner=old.id)] == ["id1"]
+    # a job that outlives its user still runs as it did, never as the server
+    assert (store.find_run_as(old.id), store.find_run_as(new.id)) == ("nobody", None)
 
 
 def test_a_migration_backs_up_first_and_happens_whole(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
         "lost_steps": record.lost_steps,
         "device_s": round_s(find_served(record, now_s)),
         "exit_code": record.exit_code,
+        "weights_sha256": record.weights or None,
         "conditions": [
             {"kind": one.kind, "reason": one.reason, "sentence": one.sentence, "since": show_time(one.since_s)}
             for one in record.conditions
@@ -187,6 +188,7 @@ def write_quarantine(one: QuarantineRecord) -> dict[str, Any]:
 def write_user(user: UserRecord) -> dict[str, Any]:
     """A user, without the token."""
     return {
+        "id": user.id,
         "name": user.name,
         "admin": user.admin,
         "quota_device_s": user.quota_device_s,

@@ -7,13 +7,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from springtide.control.api.guard import write_error
+from springtide.control.api.guard import Refused, tell_failure, write_error
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.scheduling.reconciler import UnavailableError
 from springtide.control.scheduling.submissions import LimitError
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import explain_errors
-from springtide.errors import InputError, SpringtideError
+from springtide.errors import InputError, SpringtideError, StateError
 
 # What the framework says in its own words, in ours.
 SENTENCES = {
@@ -37,6 +37,7 @@ STATUSES: dict[type[SpringtideError], int] = {
     ConflictError: 409,
     LimitError: 429,
     ForbiddenError: 403,
+    StateError: 503,
 }
 
 
@@ -53,6 +54,15 @@ def add_error_handlers(app: FastAPI) -> None:
     async def show_unavailable(_request: Request, error: UnavailableError) -> JSONResponse:
         document = write_error("unavailable", str(error)) | {"job": error.job_id or None, "unknown": error.unknown}
         return JSONResponse(document, 503, headers={"Retry-After": "1"})
+
+    @app.exception_handler(Refused)
+    async def show_refusal(_request: Request, refused: Refused) -> JSONResponse:
+        return JSONResponse(write_error(refused.reason, refused.sentence), refused.status, headers=refused.headers)
+
+    @app.exception_handler(Exception)
+    async def show_failure(_request: Request, error: Exception) -> JSONResponse:
+        failure = tell_failure(error)
+        return JSONResponse(write_error(failure.reason, failure.sentence), failure.status)
 
     @app.exception_handler(RequestValidationError)
     async def show_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -1,13 +1,15 @@
-"""The guard before every route: host, origin, kind and size of the body, token, rate. A plain ASGI wrapper.
+"""The guard before every route: host, origin, token, rate, kind, size and haste of the body. A plain ASGI wrapper.
 
 Everything but `/healthz` needs a token, on loopback too: a web page open in a browser can reach this port as well. A
 token is 256 random bits, so its plain SHA-256 is safe at rest. Comparison takes the same time wherever it fails.
 """
 
+import asyncio
 import getpass
 import hashlib
 import hmac
 import json
+import logging
 import os
 import pwd
 import secrets
@@ -15,13 +17,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.state_dir import StateDir, write_private
 from springtide.control.storage.store import Store
-from springtide.errors import InputError
+from springtide.errors import InputError, StateError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,11 +33,20 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/signin"})
+OPEN_FOLDERS = ("/static/", "/signin/")
+API = "/api/"
 ARCHIVES = "/api/v1/archives/"
 MOST_JSON_BYTES = 1 << 20
 WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 ARCHIVE_KINDS = frozenset({"application/x-tar", "application/octet-stream"})
+FORM_KINDS = frozenset({"application/x-www-form-urlencoded"})
+PAUSE_S = 10.0  # between two pieces of a body
+BODY_S = 30.0  # for a body, and
+SLOWEST_BYTES_PER_S = 50_000.0  # so much more for a long one
+SHORTEST_TOKEN = 20
+FAILED = 500
+logger = logging.getLogger("springtide.control")
 
 
 def make_token() -> str:
@@ -48,7 +60,9 @@ def hash_token(token: str) -> str:
 
 
 def find_user(store: Store, token: str) -> UserRecord | None:
-    """The user a token belongs to."""
+    """The user a token belongs to; an empty one belongs to nobody, whatever is stored."""
+    if not token:
+        return None
     wanted = hash_token(token)
     found = None
     for user in store.users():
@@ -59,14 +73,16 @@ def find_user(store: Store, token: str) -> UserRecord | None:
 
 def ensure_owner(store: Store, state_dir: StateDir) -> UserRecord:
     """The owner of the state directory as an admin, with a token in a file that only they can read."""
-    if not state_dir.token.exists():
-        write_private(state_dir.token, make_token() + "\n")
+    if not state_dir.token.exists() or not state_dir.token.read_text().strip():
+        write_private(state_dir.token, make_token() + "\n")  # an empty one would let everybody in
     state_dir.token.chmod(0o600)
-    owner = find_user(store, state_dir.token.read_text().strip())
-    if owner is None:
-        owner = UserRecord(find_login(), hash_token(state_dir.token.read_text().strip()), admin=True)
-        store.put_user(owner)
-    return owner
+    token = state_dir.token.read_text().strip()
+    if len(token) < SHORTEST_TOKEN:
+        raise StateError(
+            f"the token in {state_dir.token} has {len(token)} characters, fewer than {SHORTEST_TOKEN}: it could be "
+            "guessed; remove the file, and the server writes a new one"
+        )
+    return find_user(store, token) or store.put_user(UserRecord(find_login(), hash_token(token), admin=True))
 
 
 def check_run_as(name: str | None) -> None:
@@ -144,13 +160,26 @@ class Limiter:
 
 
 class Refused(Exception):
-    """A request that does not pass: status, reason code, sentence."""
+    """A request that does not pass: status, reason code, sentence, and when to try again.
 
-    def __init__(self, status: int, reason: str, sentence: str) -> None:
+    A reader of pages is sent to another place instead.
+    """
+
+    def __init__(self, status: int, reason: str, sentence: str, wait_s: float = 0.0, place: str = "") -> None:
         super().__init__(sentence)
+        self.place = place
         self.status = status
         self.reason = reason
         self.sentence = sentence
+        self.wait_s = wait_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What stands beside the sentence."""
+        headers = {"www-authenticate": "Bearer"} if self.status == 401 else {}
+        headers |= {"retry-after": str(ceil(self.wait_s))} if self.wait_s else {}
+        # what is left of a body that is not wanted would be taken for the next request
+        return headers | ({"connection": "close"} if self.status in (408, 413) else {})
 
 
 @dataclass(slots=True)
@@ -160,21 +189,27 @@ class Guard:
     app: App
     store: Store
     hosts: frozenset[str]
-    limiter: Limiter
+    changes: Limiter
+    reads: Limiter
     most_archive_bytes: int
+    #: The user of a browser's session, by the headers `cookie` and `host`.
+    find_session: Callable[[str, str], UserRecord | None] = lambda cookie, host: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check, then pass on; or answer with the refusal."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        timed = time_answer(send)
+        timed = TimedAnswer(send)
         try:
-            body = await self.check(scope, receive)
+            await self.app(scope, await self.check(scope, receive), timed)
         except Refused as refused:
             await answer(timed, refused)
-            return
-        await self.app(scope, body, timed)
+        except Exception as error:
+            if not timed.status:
+                await answer(timed, tell_failure(error))
+            elif timed.status != FAILED:  # else it was told and logged
+                raise
 
     async def check(self, scope: Scope, receive: Receive) -> Receive:
         """The body to pass on; raises Refused."""
@@ -184,34 +219,40 @@ class Guard:
             raise Refused(421, "unknown_host", sentence)
         if not is_own_origin(headers.get("origin"), headers["host"], self.hosts):
             raise Refused(403, "foreign_origin", f"pages of {headers['origin']!r} may not call this server")
-        if scope["path"] in OPEN_PATHS:
-            return receive
-        self.check_user(scope, headers)
+        if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_FOLDERS):
+            self.check_user(scope, headers)
         if scope["method"] not in WRITING:
             return receive
         most = self.check_kind(scope["path"], headers)
-        return await read_body(receive, headers, most)
+        body = time_body(receive, headers, most)
+        return body if scope["path"].startswith(ARCHIVES) else await read_body(body)
 
     def check_user(self, scope: Scope, headers: dict[str, str]) -> None:
         """Find the user by token, and see that they do not ask too often."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        user = find_user(self.store, token.strip()) if scheme.lower() == "bearer" else None
+        if scheme.lower() == "bearer":
+            user = find_user(self.store, token.strip())
+        else:
+            user = self.find_session(headers.get("cookie", ""), headers["host"])
+            check_own_page(scope["method"], headers)
         if user is None:
             sentence = "no valid token; send 'Authorization: Bearer TOKEN' with the token in $SPRINGTIDE_HOME/token"
-            raise Refused(401, "unauthorised", sentence)
+            raise Refused(401, "unauthorised", sentence, place=find_place(scope, headers))
         scope.setdefault("state", {})["user"] = user
-        if scope["method"] in WRITING:
-            wait_s = self.limiter.wait_s(user.name, time.monotonic())
-            if wait_s > 0:
-                rate, burst = self.limiter.rate_per_s, self.limiter.burst
-                sentence = f"more than {rate:g} changes per second ({burst} at once); try again in {wait_s:.1f} s"
-                raise Refused(429, "rate_limited", sentence)
+        limiter, what = (self.changes, "changes") if scope["method"] in WRITING else (self.reads, "reads")
+        wait_s = limiter.wait_s(user.id, time.monotonic())
+        if wait_s > 0:
+            rate, burst = limiter.rate_per_s, limiter.burst
+            sentence = f"more than {rate:g} {what} per second ({burst} at once); try again in {wait_s:.1f} s"
+            raise Refused(429, "rate_limited", sentence, wait_s)
 
     def check_kind(self, path: str, headers: dict[str, str]) -> int:
         """See that the body is of an accepted kind; returns how large it may be."""
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if path.startswith(ARCHIVES):
             accepted, most = ARCHIVE_KINDS, self.most_archive_bytes
+        elif not path.startswith(API):
+            accepted, most = FORM_KINDS, MOST_JSON_BYTES
         else:
             accepted, most = frozenset({"application/json"}), MOST_JSON_BYTES
         empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
@@ -223,51 +264,97 @@ class Guard:
         return most
 
 
-def time_answer(send: Send) -> Send:
-    """`send`, telling in the header `Server-Timing` how many milliseconds the answer took from here."""
-    started_s = time.perf_counter()
+def check_own_page(method: str, headers: dict[str, str]) -> None:
+    """See that what changes something by a browser's cookie was sent by a page of ours: browsers say so, always."""
+    if method in WRITING and "origin" not in headers and headers.get("sec-fetch-site") != "same-origin":
+        raise Refused(403, "foreign_origin", "a change by cookie must come from a page of this server; use a token")
 
-    async def send_timed(message: Message) -> None:
+
+def find_place(scope: Scope, headers: dict[str, str]) -> str:
+    """Where who must sign in first is sent: only readers of pages are."""
+    if scope["path"].startswith(API) or "text/html" not in headers.get("accept", ""):
+        return ""
+    asked = scope["path"] + ("?" + scope["query_string"].decode("latin-1") if scope.get("query_string") else "")
+    return f"/signin?next={quote(asked if scope['method'] == 'GET' else '/', safe='')}"
+
+
+class TimedAnswer:
+    """`send`, telling in the header `Server-Timing` how many milliseconds the answer took; and the status it had."""
+
+    def __init__(self, send: Send) -> None:
+        self.send = send
+        self.started_s = time.perf_counter()
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        """Send on."""
         if message["type"] == "http.response.start":
-            spent = f"answer;dur={1000 * (time.perf_counter() - started_s):.2f}".encode()
+            self.status = message["status"]
+            spent = f"answer;dur={1000 * (time.perf_counter() - self.started_s):.2f}".encode()
             message["headers"] = [*message["headers"], (b"server-timing", spent)]
-        await send(message)
-
-    return send_timed
+        await self.send(message)
 
 
-async def read_body(receive: Receive, headers: dict[str, str], most: int) -> Receive:
-    """The whole body, if it is not too large, as a receive function that gives it once."""
+def time_body(receive: Receive, headers: dict[str, str], most: int) -> Receive:
+    """`receive` for a body that is neither larger nor slower than it may be; else it raises Refused."""
     told = headers.get("content-length", "0")
-    if not told.isascii() or not told.isdigit() or int(told) > most:
+    if not told.isascii() or not told.isdigit() or len(told) > 18 or int(told) > most:
         raise Refused(413, "too_large", f"the body is larger than {most} bytes")
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
+    started_s, size = time.monotonic(), 0
+
+    async def receive_timed() -> Message:
+        nonlocal size
+        left_s = started_s + BODY_S + size / SLOWEST_BYTES_PER_S - time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, min(PAUSE_S, left_s))):
+                message = await receive()
+        except TimeoutError:
+            raise Refused(408, "too_slow", f"the body comes too slowly; {size} bytes of it have come") from None
         if message["type"] != "http.request":
             raise Refused(400, "incomplete", "the body ended early")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
+        size += len(message.get("body", b""))
         if size > most:
             raise Refused(413, "too_large", f"the body is larger than {most} bytes")
-        if not message.get("more_body", False):
-            break
+        return message
+
+    return receive_timed
+
+
+async def read_body(receive: Receive) -> Receive:
+    """The whole body as a receive function that gives it once, and then that nobody listens any more."""
+    parts: list[bytes] = []
+    more = True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
     whole: list[Message] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
 
     async def replay() -> Message:
-        return whole.pop() if whole else await receive()
+        return whole.pop() if whole else {"type": "http.disconnect"}
 
     return replay
 
 
+def tell_failure(error: Exception) -> Refused:
+    """The answer where something of ours went wrong; what it was is in the log, under the number that is told."""
+    number = secrets.token_hex(4)
+    logger.error("a request failed; its number is %s", number, exc_info=error)
+    sentence = f"something went wrong in the server, not in your request; its log has more under {number}"
+    return Refused(FAILED, "internal", sentence)
+
+
 async def answer(send: Send, refused: Refused) -> None:
-    """Send a refusal as an error document."""
+    """Send a refusal as an error document, or who reads pages to the place where they may go on."""
+    if refused.place:
+        place = [(b"location", refused.place.encode()), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 303, "headers": place})
+        await send({"type": "http.response.body", "body": b""})
+        return
     body = json.dumps(write_error(refused.reason, refused.sentence)).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    headers = {"content-type": "application/json", "content-length": str(len(body)), **refused.headers}
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refused.status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
 
 

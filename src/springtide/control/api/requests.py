@@ -39,11 +39,15 @@ class ResumeBody(Body):
 
 
 class PlanBody(Body):
-    """A job and the hash of its uploaded code; whether it is measured if it is unknown, with which secrets."""
+    """A job and the hash of its uploaded code; whether it is measured if it is unknown, with which secrets.
+
+    With `compare` the answer tells which other jobs it would change.
+    """
 
     job: JobFile
     archive: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     probe: bool = False
+    compare: bool = False
     secrets: Secrets = {}
 
 

@@ -15,9 +15,13 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from springtide import __version__
 from springtide.control.api import documents, explanations
+from springtide.control.api.board_routes import add_board_routes, write_differences
+from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
+from springtide.control.api.histories import Histories
 from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.receipt_routes import add_receipt_routes
 from springtide.control.api.requests import (
     MOST_NUMBER,
     AcceptBody,
@@ -32,28 +36,29 @@ from springtide.control.api.requests import (
     UserBody,
     UserName,
 )
+from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
 from springtide.control.scheduling.reconciler import UNDONE, UNKNOWN, Reconciler, UnavailableError
 from springtide.control.scheduling.submissions import Submission, name_keyed
 from springtide.control.storage import job_logs
-from springtide.control.storage.archives import check_archive, unpack
+from springtide.control.storage.archives import take_upload
 from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
 from springtide.core.durations import parse_span
 from springtide.core.job_file import build_schema
 from springtide.core.job_states import JobState
-from springtide.errors import InputError
 
 T = TypeVar("T")
 Document = dict[str, Any]
 ANSWER_S = 30.0  # that a request waits for the reconciler
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
+UPLOADS_AT_ONCE = 8
 
 
 def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
     """A job as a user may know of it: that it is there, but whose and what only of their own."""
-    return record if user.admin or record.user == user.name else replace(record, id="", name="another user's job")
+    return record if user.admin or record.owner == user.id else replace(record, id="", name="another user's job")
 
 
 class Api:
@@ -65,6 +70,9 @@ class Api:
         self.context = reconciler.context
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
+        self.histories = Histories(self.store)
+        self.sessions = Sessions(self.store, self.now_s)
+        self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
         self.rents = RentQuotes(clouds, self.context.state_dir, device_types, self.store)
 
@@ -78,6 +86,10 @@ class Api:
             why = self.reconciler.health.tell() or "the platform is busy"
             raise UnavailableError(f"{why}; {done}", not future.cancelled()) from None
 
+    def sees(self, record: JobRecord, user: UserRecord) -> bool:
+        """Whether a user may know a job by its name."""
+        return bool(hide_name(record, user).id)
+
     def now_s(self) -> float:
         """Platform time."""
         return self.context.clock.now_s()
@@ -88,7 +100,7 @@ class Api:
         Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
         only if no other is active.
         """
-        found = self.store.find_jobs(text, None if user.admin else user.name)
+        found = self.store.find_jobs(text, None if user.admin else user.id)
         active = [record for record in found if record.active]
         if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
             return active[0] if active else found[0]
@@ -111,7 +123,7 @@ class Api:
 
     def show_events(self, events: Iterable[EventRecord], user: UserRecord) -> Iterable[Document]:
         """Events as a user may read them: other users' jobs, for which devices changed, are not named."""
-        return (documents.write_event(event, None if user.admin else user.name) for event in events)
+        return (documents.write_event(event, None if user.admin else user.id) for event in events)
 
     def describe_node(self, node: str) -> str:
         """Whether a node takes work."""
@@ -124,18 +136,39 @@ class Api:
         return record
 
 
-def build_app(reconciler: Reconciler, hosts: frozenset[str], request_stop: Callable[[], None]) -> Guard:
-    """The application behind its guard."""
+#: What adds pages for browsers to an application: they call it for its documents, and sign people in.
+AddPages = Callable[[FastAPI, Sessions, Pulse], None]
+
+
+def build_app(
+    reconciler: Reconciler,
+    hosts: frozenset[str],
+    request_stop: Callable[[], None],
+    pulse: Pulse,
+    add_pages: AddPages | None = None,
+) -> tuple[Guard, Sessions]:
+    """The application behind its guard, and who is signed in."""
     app = FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
     api = Api(reconciler, request_stop)
     add_job_routes(app, api)
     add_change_routes(app, api)
+    add_checkpoint_routes(app, api)
+    add_receipt_routes(app, api)
     add_platform_routes(app, api)
     add_user_routes(app, api)
+    add_board_routes(app, api)
     add_error_handlers(app)
+    if add_pages is not None:
+        add_pages(app, api.sessions, pulse)
     options = reconciler.context.options
-    limiter = Limiter(options.rate_per_s, options.burst)
-    return Guard(app, reconciler.store, hosts, limiter, 2 * options.archive_limit_bytes)
+    changes, reads = Limiter(options.rate_per_s, options.burst), Limiter(options.reads_per_s, options.read_burst)
+
+    def find_session(cookie: str, host: str) -> UserRecord | None:
+        secret = read_cookie(cookie, host)
+        return api.sessions.find(secret) if secret else None
+
+    guard = Guard(app, reconciler.store, hosts, changes, reads, 2 * options.archive_limit_bytes, find_session)
+    return guard, api.sessions
 
 
 def add_job_routes(app: FastAPI, api: Api) -> None:
@@ -151,8 +184,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """Jobs, newest first; a user who is no admin sees their own."""
         asker: UserRecord = request.state.user
-        owner = user if asker.admin else asker.name
-        records = api.store.list_jobs(state or (), owner, limit, before)
+        owner = None if asker.admin else asker.id
+        records = api.store.list_jobs(state or (), owner, limit, before, user)
         now_s = api.now_s()
         following = records[-1].seq if len(records) == limit else None
         return documents.write_list("jobs", (documents.write_job(one, now_s) for one in records)) | {
@@ -210,7 +243,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What a rank wrote, from an offset on, or its last lines."""
         record = api.find_job(job, request.state.user)
-        page = job_logs.read_log(api.context.state_dir.logs(record.id), rank, offset, tail, record.active)
+        page = job_logs.read_log(api.context.state_dir, record.id, rank, offset, tail, record.active)
         return {
             "schema": 1,
             "job": record.id,
@@ -226,7 +259,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     def read_metrics(request: Request, job: JobRef, after_step: Number = 0) -> Document:
         """What `run.log` recorded, one entry per step, across all resumes."""
         record = api.find_job(job, request.state.user)
-        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir.logs(record.id), after_step))
+        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir, record.id, after_step))
 
 
 def add_change_routes(app: FastAPI, api: Api) -> None:
@@ -243,7 +276,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         try:
             job_id = await api.call(partial(api.operations.submit, submission))
         except UnavailableError as error:
-            job_id = name_keyed(user.name, idempotency_key) if idempotency_key is not None else ""
+            job_id = name_keyed(user.id, idempotency_key) if idempotency_key is not None else ""
             raise UnavailableError(f"{error}; job {job_id or 'without a key'}", error.unknown, job_id) from None
         record = api.reload(job_id)
         return JSONResponse(
@@ -257,10 +290,11 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         `probe` is then the job that does so. It ends when it has; the next plan knows the speed.
         """
         submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
-        forecast = await api.call(lambda: api.operations.plan(submission))
+        forecast = await api.call(lambda: api.operations.plan(submission, body.compare))
         unknown = body.probe and forecast.unmeasured
         measuring = await api.call(lambda: api.operations.measure(submission)) if unknown else None
-        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring}
+        changes = write_differences(api, forecast.differences, request.state.user)
+        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring, "changes": changes}
 
     @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
     async def cancel_job(request: Request, job: JobRef) -> Document:
@@ -295,12 +329,12 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     @app.put("/api/v1/archives/{code_hash}", tags=["archives"], status_code=201)
     async def store_archive(request: Request, code_hash: Hash) -> Document:
         """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
-        data = await request.body()
-        limit_bytes = api.context.options.archive_limit_bytes
-        found = check_archive(data, limit_bytes)
-        if found != code_hash:
-            raise InputError(f"the archive has the SHA-256 {found}, not {code_hash}")
-        await asyncio.to_thread(unpack, data, api.context.state_dir.code / code_hash, limit_bytes)
+        code, limit_bytes = api.context.state_dir.code, api.context.options.archive_limit_bytes
+        async with api.uploads:
+            with take_upload(code) as upload:
+                async for data in request.stream():
+                    await asyncio.to_thread(upload.write, data)
+                await asyncio.to_thread(upload.unpack, code / code_hash, limit_bytes)
         return {"schema": 1, "archive": code_hash}
 
 
@@ -373,7 +407,7 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
     ) -> Document:
         """What happened to all jobs a user may see, oldest first."""
         user: UserRecord = request.state.user
-        events = api.store.events(None, after, limit, None if user.admin else user.name)
+        events = api.store.events(None, after, limit, None if user.admin else user.id)
         return documents.write_list("events", api.show_events(events, user))
 
     @app.get("/api/v1/server", tags=["server"])
@@ -429,7 +463,7 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         check_run_as(body.run_as)
         if body.run_as is not None:
             api.context.state_dir.let_through()
-        api.store.put_user(user)
+        user = api.store.put_user(user)
         return {"schema": 1, **documents.write_user(user), "token": token}
 
     @app.delete("/api/v1/users/{name}", tags=["users"])

@@ -23,8 +23,12 @@ class ServerOptions:
     price_per_device_hour: float | None = None
     archive_limit_bytes: int = 100_000_000
     most_active: int = 1000
+    #: Changes per second and user, and at once; the same of reading.
     rate_per_s: float = 10.0
     burst: int = 50
+    reads_per_s: float = 100.0
+    read_burst: int = 300
+    most_connections: int = 512
     keep_days: float = 90.0
     #: Where a declined job could rent: names joined by commas, or none.
     clouds: str = "aws,azure,gcp"

@@ -12,6 +12,7 @@ from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.offer_search import Admits
+from springtide.control.scheduling.outlooks import note_outlook
 from springtide.control.scheduling.submissions import check_quota
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
@@ -76,7 +77,7 @@ def judge_measured(staging: Staging, world: PlatformWorld, job_id: str) -> None:
     if record.measure_only:
         transitions.end_job(staging, world, job_id, MEASURED)
         return
-    refusal = check_quota(staging, world, record, staging.store.find_user(record.user))
+    refusal = check_quota(staging, world, record, staging.store.find_owner(record.owner))
     if refusal is not None:
         world.finish(JobId(job_id), staging.now_s)
         staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, staging.now_s))
@@ -119,3 +120,4 @@ def update_predictions(
             continue
         if record.predicted_s is None or abs(predicted_s - record.predicted_s) > PREDICTION_STEP_S:
             staging.change(record.id, predicted_s=predicted_s)
+        note_outlook(staging, view, predicted_s, staging.now_s)

@@ -244,7 +244,7 @@ class EventHandler:
             return True
         if isinstance(event, Finished):
             total = record.total_steps if event.reason is None else event.step
-            self.staging.change(record.id, step=event.step, total_steps=total or event.step)
+            self.staging.change(record.id, step=event.step, total_steps=total or event.step, weights=event.weights)
             ending = Ending(JobState.SUCCEEDED, "finished", sentences.tell_finish(event.step, event.reason))
         else:
             self.staging.change(record.id, step=max(record.step, event.step), exit_code=event.exit_code)

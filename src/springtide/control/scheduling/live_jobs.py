@@ -134,7 +134,7 @@ def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
         deadline_s,
         requested=curve.shares[0],
         overhead=plan_overhead(facts.measured),
-        user=record.user,
+        user=record.owner,
         priority=priority,
         typed=typed,
     )
@@ -153,7 +153,7 @@ def make_probe_job(record: JobRecord, inventory: Inventory, where: Sequence[str]
         PROBE_S,
         next(iter(curves.values())),
         overhead=Overhead(start_s=PROBE_START_S),
-        user=record.user,
+        user=record.owner,
         priority=PROBE_PRIORITY,
         typed=TypedCurves(curves) if inventory.is_mixed else None,
         purpose=Purpose.PROBE,

@@ -29,7 +29,7 @@ def propose(staging: Staging, world: PlatformWorld, view: JobView, answer: Answe
     if record.deadline_s is None:
         return False
     open_jobs = [one for one in staging.jobs.values() if one.state is JobState.OFFERED]
-    count = sum(one.user == record.user for one in open_jobs)
+    count = sum(one.owner == record.owner for one in open_jobs)
     if count >= MOST_OPEN_OFFERS:
         staging.add_event("no_offer", f"{record.user} has {count} jobs with open offers already", record.id)
         return False

@@ -3,18 +3,19 @@
 Checks who may do what and what is possible at all; the policy does the rest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
 from springtide.control.scheduling import nodes, offers, sentences, submissions, transitions
+from springtide.control.scheduling.differences import PlanDifference, compare_decisions
 from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, is_spent, look_up, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import LimitError, Submission
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects
-from springtide.core.decisions import Answer, Status
+from springtide.core.decisions import Answer, Decision, Status
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
 from springtide.errors import InputError
@@ -49,6 +50,8 @@ class Forecast:
     promised: bool = False
     #: Whether nothing can be said before its speed is measured.
     unmeasured: bool = False
+    #: What it would change for other jobs, if that was asked.
+    differences: tuple[PlanDifference, ...] = ()
 
 
 @dataclass(slots=True)
@@ -116,9 +119,9 @@ class Operations:
         if record is None or record.state not in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
-        user = staging.store.find_user(record.user)
+        user = staging.store.find_owner(record.owner)
         if not record.active:
-            submissions.check_limits(staging, record.user, submissions.find_most(user, context.options), record.spec)
+            submissions.check_limits(staging, record.owner, user, context.options, record.spec)
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
         step = submissions.find_checkpoint(record, context.state_dir)
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
@@ -128,9 +131,9 @@ class Operations:
         if refusal is not None:
             raise LimitError(refusal.sentence)
         if record.spec.secrets:
-            submissions.keep_secrets(context.state_dir, record, secrets or {}, user.run_as if user else None)
+            submissions.keep_secrets(context.state_dir, record, secrets or {})
         record = replace(record, state=JobState.WAITLISTED, plan=None, missed="", finished_s=None, exit_code=None)
-        record = replace(record, promised=False, endangered=False, measure_only=False)
+        record = replace(record, promised=False, endangered=False, measure_only=False, weights="")
         staging.stage(Effects(record))
         late = "; its deadline has passed, so it is best effort now" if is_late else ""
         staging.add_event("resumed", f"goes on from step {step}{late}", job_id)
@@ -160,23 +163,21 @@ class Operations:
         far = submission.job.model_copy(update={"deadline": FAR, "name": name, "budget": None, "checkpoint": own})
         return self.submit(replace(submission, job=far, accept_offer=False, measure_only=True))
 
-    def plan(self, submission: Submission) -> Forecast:
-        """What a submission would be told now; stores and reserves nothing."""
-        context, staging, world = (
-            self.reconciler.context,
-            self.reconciler.context.staging,
-            self.reconciler.context.world,
-        )
-        record = replace(submissions.make_record(context, submission), seq=staging.next_seq)
-        refusal = submissions.refuse(staging, world, record, staging.store.find_user(record.user))
+    def plan(self, submission: Submission, compare: bool = False) -> Forecast:
+        """What a submission would be told now, and with `compare` what that changes; stores and reserves nothing."""
+        context = self.reconciler.context
+        staging, world = context.staging, context.world
+        user = staging.store.find_user(submission.user)
+        record = replace(submissions.make_record(context, submission, user), seq=staging.next_seq)
+        refusal = submissions.refuse(staging, world, record, user)
         if refusal is not None:
             return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
         facts = look_up(record, staging.speeds, world.inventory)
         if record.spec.elastic and not (facts.measured and facts.steps):
             return Forecast("unknown", transitions.UNMEASURED, UNKNOWN, record.deadline_s, unmeasured=True)
-        return self.forecast(record, make_job(record, facts, world.inventory), facts)
+        return self.forecast(record, make_job(record, facts, world.inventory), facts, compare)
 
-    def forecast(self, record: JobRecord, job: Job, facts: JobFacts) -> Forecast:
+    def forecast(self, record: JobRecord, job: Job, facts: JobFacts, compare: bool = False) -> Forecast:
         """What the policy would say to a job whose speed is known."""
         context, now_s = self.reconciler.context, self.reconciler.context.staging.now_s
         try:
@@ -208,7 +209,14 @@ class Operations:
             tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
             None if price is None else price * submissions.least_device_s(job) / 3600.0,
             answer.promised,
+            differences=tuple(self.compare(decision)) if compare else (),
         )
+
+    def compare(self, decision: Decision) -> Iterator[PlanDifference]:
+        """What a decision that was only tried would change, beside the one that would be made without it."""
+        context, reconciler = self.reconciler.context, self.reconciler
+        without = reconciler.decide(context.staging.now_s, context.world.copy().snapshot())
+        return compare_decisions(context.world.jobs, without, decision)
 
 
 def list_shares(job: Job, facts: JobFacts) -> tuple[tuple[int, float, float, float], ...]:

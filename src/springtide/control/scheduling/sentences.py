@@ -52,12 +52,12 @@ CAUSES = {
 }
 
 
-def tell_reason(reason: Reason, other: JobRecord | None, user: str, now_s: float) -> str:
+def tell_reason(reason: Reason, other: JobRecord | None, owner: str, now_s: float) -> str:
     """Why the devices of a user's job change: for itself, or for another job, named only if it is that user's."""
     text = CAUSES[reason.cause]
     if reason.cause not in (Cause.YIELDS, Cause.MOVED):
         return text
-    if other is None or other.user != user:
+    if other is None or other.owner != owner:
         return f"{text} another job" if other is None else f"{text} another user's job"
     if other.state is JobState.PROBING:
         return f"{text} the probe of {other.name}, which measures its speed"

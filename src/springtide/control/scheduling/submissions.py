@@ -1,8 +1,8 @@
 """From a submission to the record of a job: names, deadlines, secrets, and what is refused before a policy is asked.
 
 A user has limits: active jobs, and the device-seconds that may be outstanding. Outstanding is what is still planned for
-a user's promised jobs and reserved offers, and what those need that wait for the next decision; it comes back as jobs
-end. A job is measured by the fewest device-seconds on which it can be done.
+a user's promised jobs and reserved offers, and the fewest that all their other jobs, best effort too, still need; it
+comes back as jobs end. A job is measured by the fewest device-seconds on which it can be done.
 """
 
 import hashlib
@@ -12,26 +12,35 @@ import secrets
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path, PurePosixPath
 
 from springtide.control.clock import Clock
 from springtide.control.scheduling.context import Context, ServerOptions
 from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_jobs import UNCOUNTED, list_device_types, list_shares, look_up, make_job
+from springtide.control.scheduling.live_jobs import (
+    UNCOUNTED,
+    JobFacts,
+    list_device_types,
+    list_shares,
+    look_up,
+    make_job,
+)
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir, write_secrets
 from springtide.control.storage.store import Store
-from springtide.core.decisions import JobView, Plan, Status
+from springtide.core.decisions import JobView, Plan
 from springtide.core.durations import is_instant, parse_deadline, parse_span
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job
 from springtide.errors import InputError, JobError
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
+
+#: States in which work is still to be done, promised or not.
+WORKING = frozenset({JobState.WAITLISTED, JobState.ADMITTED, JobState.RUNNING})
 
 
 class LimitError(InputError):
@@ -87,25 +96,25 @@ def resolve_deadline(text: str | None, now_s: float, clock: Clock) -> float | No
 def open_record(context: Context, submission: Submission) -> tuple[JobRecord, Refusal | None]:
     """The record of a new job within its user's limits, and why it is declined if no policy needs to be asked."""
     staging, user = context.staging, context.staging.store.find_user(submission.user)
-    check_limits(staging, submission.user, find_most(user, context.options), submission.job)
-    record = make_record(context, submission)
+    check_limits(staging, find_owner(submission, user), user, context.options, submission.job)
+    record = make_record(context, submission, user)
     if submission.job.secrets:
-        keep_secrets(context.state_dir, record, submission.secrets, user.run_as if user is not None else None)
+        keep_secrets(context.state_dir, record, submission.secrets)
     return record, refuse(staging, context.world, record, user)
 
 
-def find_most(user: UserRecord | None, options: ServerOptions) -> int:
-    """How many active jobs a user may have."""
-    return options.most_active if user is None or user.most_active is None else user.most_active
+def find_owner(submission: Submission, user: UserRecord | None) -> str:
+    """The id of who submits; where nobody is known by that name, the name."""
+    return submission.user if user is None else user.id
 
 
-def make_record(context: Context, submission: Submission) -> JobRecord:
+def make_record(context: Context, submission: Submission, user: UserRecord | None) -> JobRecord:
     """The record of a new job, not yet answered, if its code is here and its budget can be counted."""
     job, now_s, script = submission.job, context.staging.now_s, submission.job.script
     check_code(script, submission.archive, context.state_dir)
     check_budget(job, context.options.price_per_device_hour)
     return JobRecord(
-        id=name_job(submission, context.staging.store),
+        id=name_job(submission, find_owner(submission, user), context.staging.store),
         name=make_name(job, script),
         user=submission.user,
         state=JobState.WAITLISTED,
@@ -120,29 +129,30 @@ def make_record(context: Context, submission: Submission) -> JobRecord:
         measure_only=submission.measure_only,
         idempotency_key=submission.key,
         request_hash="" if submission.key is None else submission.content_hash,
+        owner=find_owner(submission, user),
     )
 
 
-def name_job(submission: Submission, store: Store) -> str:
+def name_job(submission: Submission, owner: str, store: Store) -> str:
     """An id that nobody guesses and everybody can type; of a submission with a key always the same."""
     if submission.key is not None:
-        keyed = name_keyed(submission.user, submission.key)
+        keyed = name_keyed(owner, submission.key)
         if store.job(keyed) is None:
             return keyed
     return secrets.token_hex(4)
 
 
-def name_keyed(user: str, key: str) -> str:
-    """The id of the job that a user submits under a key."""
-    return hashlib.sha256(f"{user}\n{key}".encode()).hexdigest()[:8]
+def name_keyed(owner: str, key: str) -> str:
+    """The id of the job that the user of an id submits under a key."""
+    return hashlib.sha256(f"{owner}\n{key}".encode()).hexdigest()[:8]
 
 
 def find_repeated(staging: Staging, submission: Submission) -> JobRecord | None:
     """The job that this submission has made before: under the same key, by the same user."""
     if submission.key is None:
         return None
-    same = (submission.user, submission.key)
-    staged = (one for one in staging.batch.jobs.values() if (one.user, one.idempotency_key) == same)
+    same = (find_owner(submission, staging.store.find_user(submission.user)), submission.key)
+    staged = (one for one in staging.batch.jobs.values() if (one.owner, one.idempotency_key) == same)
     return next(staged, None) or staging.store.find_request(*same)
 
 
@@ -170,11 +180,13 @@ def refuse_early(record: JobRecord, inventory: Inventory) -> Refusal | None:
     return None
 
 
-def check_limits(staging: Staging, name: str, most: int, job: JobFile) -> None:
+def check_limits(staging: Staging, owner: str, user: UserRecord | None, options: ServerOptions, job: JobFile) -> None:
     """Refuse a user who has too many active jobs, and a checkpoint folder that another of them uses."""
     jobs = staging.jobs
-    active = sum(record.user == name for record in jobs.values()) if len(jobs) >= most else 0
+    most = options.most_active if user is None or user.most_active is None else user.most_active
+    active = sum(record.owner == owner for record in jobs.values()) if len(jobs) >= most else 0
     if len(jobs) >= most and active >= most:
+        name = owner if user is None else user.name
         raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
     if job.checkpoint.dir is not None:
         check_folder(job.checkpoint.dir, staging.list_active())
@@ -210,14 +222,14 @@ def check_budget(job: JobFile, price: float | None) -> None:
         )
 
 
-def keep_secrets(state_dir: StateDir, record: JobRecord, given: Mapping[str, str], run_as: str | None) -> None:
+def keep_secrets(state_dir: StateDir, record: JobRecord, given: Mapping[str, str]) -> None:
     """Keep the values of a job's secrets until it ends; one that has none, now or from before, is an error."""
     names = record.spec.secrets
     missing = [name for name in names if name not in given]
     if missing and not state_dir.secrets_file(record.id).exists():
         raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit or resume from")
     if not missing:
-        write_secrets(state_dir, record.id, {name: given[name] for name in names}, run_as)
+        write_secrets(state_dir, record.id, {name: given[name] for name in names})
 
 
 def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
@@ -230,20 +242,19 @@ def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
 
 
 def check_quota(staging: Staging, world: PlatformWorld, record: JobRecord, user: UserRecord | None) -> Refusal | None:
-    """Why a job cannot be promised: it would exceed the device-seconds that its user may have outstanding.
+    """Why a job cannot be taken: it would exceed the device-seconds that its user may have outstanding.
 
-    Nothing is said of jobs without a deadline, nor of those whose speed nobody knows yet.
+    Nothing is said of jobs whose speed nobody knows yet; but while a user's quota is spent, they wait as well.
     """
-    if user is None or user.quota_device_s is None or record.deadline_s is None:
+    if user is None or user.quota_device_s is None:
         return None
+    own = [view for view in world.jobs.values() if view.job.user == user.id and view.job.id != record.id]
+    left = max(0.0, user.quota_device_s - sum(count_outstanding(staging, world.inventory, view) for view in own))
     facts = look_up(record, staging.speeds, world.inventory)
-    known = facts.measured and facts.steps is not None if record.spec.elastic else record.spec.duration is not None
-    if not known:
-        return None
+    if not is_known(record, facts):
+        return None if left > 0 else Refusal("quota_exceeded", tell_spent(user.name, user.quota_device_s))
     job = make_job(record, facts, world.inventory)
     wanted = least_device_s(job, job.work - record.step)
-    own = [view for view in world.jobs.values() if view.job.user == user.name and view.job.id != record.id]
-    left = max(0.0, user.quota_device_s - sum(count_outstanding(view, staging.now_s) for view in own))
     if wanted <= left:
         return None
     return Refusal(
@@ -251,6 +262,16 @@ def check_quota(staging: Staging, world: PlatformWorld, record: JobRecord, user:
         f"it needs at least {wanted:.0f} device-seconds; of the quota of {user.quota_device_s:.0f}, "
         f"{left:.0f} are left for user {user.name}, which is enough for {most_work(job, left) / job.work:.0%} of it",
     )
+
+
+def is_known(record: JobRecord, facts: JobFacts) -> bool:
+    """Whether it is known how much work a job is, and how fast that is done."""
+    return bool(facts.measured) and facts.steps is not None if record.spec.elastic else record.spec.duration is not None
+
+
+def tell_spent(name: str, quota_device_s: float) -> str:
+    """That nothing is left of a quota."""
+    return f"the quota of {quota_device_s:.0f} device-seconds of user {name} is taken up by their other jobs"
 
 
 def least_device_s(job: Job, work: float | None = None) -> float:
@@ -266,12 +287,19 @@ def most_work(job: Job, device_s: float) -> float:
     return max(0.0, *(rate * (device_s / share - job.overhead.pause_s(share, starting=True)) for share, rate in pairs))
 
 
-def count_outstanding(view: JobView, now_s: float) -> float:
-    """Device-seconds still planned for a job, or the fewest it will be promised at the next decision."""
+def count_outstanding(staging: Staging, inventory: Inventory, view: JobView) -> float:
+    """Device-seconds still planned for a job, or the fewest on which what is left of it can be done.
+
+    A job that nobody has measured counts from when it is; one that was declined, or is only measured, does not.
+    """
     if view.promise is not None:
-        return planned_device_s(view.promise.plan, now_s)
-    is_next = view.status is Status.PENDING and view.job.deadline_s < inf
-    return least_device_s(view.job, view.progress.work_left) if is_next else 0.0
+        return planned_device_s(view.promise.plan, staging.now_s)
+    record = staging.jobs.get(view.job.id)
+    if record is None or record.state not in WORKING:
+        return 0.0
+    if not is_known(record, look_up(record, staging.speeds, inventory)):
+        return 0.0
+    return least_device_s(view.job, view.progress.work_left_at(staging.now_s))
 
 
 def planned_device_s(plan: Plan, now_s: float) -> float:

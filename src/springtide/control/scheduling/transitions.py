@@ -122,8 +122,8 @@ def tell_reason(staging: Staging, record: JobRecord, reason: Reason | None) -> W
     if reason is None:
         return Why()
     other = None if reason.other is None else staging.jobs.get(str(reason.other))
-    why = sentences.tell_reason(reason, other, record.user, staging.now_s)
-    named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.user}
+    why = sentences.tell_reason(reason, other, record.owner, staging.now_s)
+    named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.owner}
     return Why(why, {"cause": str(reason.cause), "why": why, **named})
 
 
@@ -133,7 +133,7 @@ def change_devices(
     """What follows when a job is to have the devices of its view: the instruction, the record, the event."""
     record, inventory, now_s = effects.record, world.inventory, staging.now_s
     given = inventory.name_devices(view.devices)
-    run_as = staging.store.find_run_as(record.user) if given and not record.devices else None
+    run_as = staging.store.find_run_as(record.owner) if given and not record.devices else None
     is_probe = view.job.purpose is Purpose.PROBE
     instruction: Instruction
     if is_probe and given and not record.devices:
@@ -252,7 +252,8 @@ def close(record: JobRecord, ending: Ending, at_s: float, now_s: float) -> Effec
     record = replace(record, state=ending.state, reason=ending.reason, sentence=ending.sentence, missed=missed)
     record = replace(record, finished_s=at_s, predicted_s=None, devices=(), conditions=())
     told = ending.sentence + sentences.tell_margin(record)
-    return Effects(record, (EventRecord(now_s, str(ending.state), told, record.id, {"reason": ending.reason}),))
+    data = {"reason": ending.reason} | ({"weights_sha256": record.weights} if record.weights else {})
+    return Effects(record, (EventRecord(now_s, str(ending.state), told, record.id, data),))
 
 
 def find_cause(record: JobRecord) -> str:
@@ -307,7 +308,7 @@ def hold(staging: Staging, world: PlatformWorld, job_id: str, finished: bool, wh
 def start_again(staging: Staging, world: PlatformWorld, state_dir: StateDir, job_id: str) -> None:
     """Start what should be running under a new generation, from its last checkpoint, on the same devices."""
     record = staging.jobs[job_id]
-    run_as = staging.store.find_run_as(record.user)
+    run_as = staging.store.find_run_as(record.owner)
     instruction: Instruction
     if record.state is JobState.PROBING:
         instruction = make_probe(record, record.devices, state_dir, run_as)

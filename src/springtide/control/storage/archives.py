@@ -1,64 +1,98 @@
-"""Archives at the server: checked, named by their content, and unpacked safely. Packing is the client's business."""
+"""Archives at the server: taken in under names of their own, read by a process of its own, named by their content.
 
-import io
-import os
-import stat
-import tarfile
-from pathlib import Path, PurePosixPath
+Packing is the client's business.
+"""
 
-from springtide.core.archive_format import LIMIT_BYTES, MOST_FILES, explain_size, hash_bytes
-from springtide.errors import ArchiveError
+import hashlib
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from springtide.control.storage import archive_reader
+from springtide.control.storage.archive_reader import REFUSED, UNWRITTEN
+from springtide.core.archive_format import LIMIT_BYTES, MOST_FILES
+from springtide.errors import ArchiveError, StateError
+from springtide.executors.local.paths import open_private
+
+UPLOADS = ".upload-"  # so begin the names of what is not whole yet
+READ_S = 120.0
+READER = [sys.executable, "-I", "-m", archive_reader.__name__]
 
 
-def check_archive(data: bytes, limit_bytes: int = LIMIT_BYTES) -> str:
-    """The hash of an uploaded archive; refused unless every member is a regular file at a relative path."""
+class ArchiveUpload:
+    """Bytes on their way to the disk, and their hash."""
+
+    def __init__(self, code: Path) -> None:
+        code.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path = code / f"{UPLOADS}{secrets.token_hex(8)}.tar"
+        self.file = open(self.path, "xb", opener=open_private)  # noqa: SIM115 - closed by `take_upload`
+        self.sign = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """Take in the next bytes."""
+        self.file.write(data)
+        self.sign.update(data)
+
+    def unpack(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+        """Write the files of the archive below a folder named by its hash, completely or not at all."""
+        self.file.flush()
+        if self.sign.hexdigest() != folder.name:
+            raise ArchiveError(f"the archive has the SHA-256 {self.sign.hexdigest()}, not {folder.name}")
+        if folder.exists():
+            return
+        partial = folder.with_name(self.path.stem)
+        partial.mkdir(mode=0o700)
+        try:
+            self.read(partial, limit_bytes)
+            publish(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def read(self, folder: Path, limit_bytes: int) -> None:
+        """Have the reader write the files into a folder."""
+        command = [*READER, str(folder), str(MOST_FILES), str(limit_bytes)]
+        try:
+            with self.path.open("rb") as source:
+                done = subprocess.run(command, stdin=source, capture_output=True, timeout=READ_S, cwd="/")
+        except subprocess.TimeoutExpired:
+            raise ArchiveError(f"the archive could not be read within {READ_S:g} s; send a smaller one") from None
+        told = done.stdout.decode(errors="replace")
+        if done.returncode == REFUSED:
+            raise ArchiveError(told)
+        if done.returncode == UNWRITTEN:
+            raise StateError(f"the files of the archive cannot be written ({told}); free some space: springtide gc")
+        if done.returncode:
+            raise ArchiveError("the archive takes more time or memory to read than it may; send a smaller one")
+
+
+@contextmanager
+def take_upload(code: Path) -> Iterator[ArchiveUpload]:
+    """A place for an upload beside the unpacked archives; nothing of it is left afterwards."""
+    upload = ArchiveUpload(code)
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
-            members = tar.getmembers()
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        raise ArchiveError(f"the archive is no plain tar file ({error})") from None
-    if len(members) > MOST_FILES or sum(member.size for member in members) > limit_bytes:
-        raise ArchiveError(explain_size("the archive", {one.name: one.size for one in members}, limit_bytes))
-    for member in members:
-        check_member(member)
-    names = [str(PurePosixPath(member.name)) for member in members]
-    if len(set(names)) != len(names):
-        raise ArchiveError("the archive holds a name twice")
-    return hash_bytes(data)
-
-
-def check_member(member: tarfile.TarInfo) -> None:
-    """Refuse what could reach outside the folder it is unpacked into."""
-    path = PurePosixPath(member.name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in member.name:
-        raise ArchiveError(f"archive member {member.name!r} does not stay inside the folder; use relative paths")
-    if not member.isreg():
-        kind = "a link" if member.issym() or member.islnk() else "a folder" if member.isdir() else "a device"
-        raise ArchiveError(f"archive member {member.name!r} is {kind}; only regular files are taken")
+        yield upload
+    finally:
+        upload.file.close()
+        upload.path.unlink(missing_ok=True)
 
 
 def unpack(data: bytes, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Write the files of an archive below a folder, completely or not at all."""
+    """Write the files of an archive in memory below a folder named by its hash."""
     if folder.exists():
         return
-    check_archive(data, limit_bytes)
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
-        partial.mkdir(parents=True, exist_ok=True)
-        for member in tar.getmembers():
-            write_member(tar, member, partial)
+    with take_upload(folder.parent) as upload:
+        upload.write(data)
+        upload.unpack(folder, limit_bytes)
+
+
+def publish(partial: Path, folder: Path) -> None:
+    """Give a whole folder its name, unless somebody who sent the same was faster."""
     try:
         partial.rename(folder)
     except OSError:
         if not folder.exists():
             raise
-
-
-def write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-    """Write one file, read-only where it was not executable, so that no run changes the snapshot by accident."""
-    target = folder / member.name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    source = tar.extractfile(member)
-    assert source is not None, "checked: a regular file"
-    target.write_bytes(source.read())
-    target.chmod(0o755 if member.mode & stat.S_IXUSR else 0o644)

@@ -3,10 +3,14 @@
 A finished job keeps its last checkpoint and its output; a cancelled one its last checkpoint for seven days; records and
 folders go after ninety. Code goes with the last job that runs from it. A server does this by itself every hour; what
 has no job yet (code that was just uploaded) and what may still be written is left alone for as long.
+
+The folders of jobs that the store does not know, and the code they may need, stay: `orphans`. So do those of a job that
+was written to later than its record says, as after a restore.
 """
 
 import logging
-import shutil
+import os
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +19,9 @@ from threading import Event
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from springtide.control.storage.archives import UPLOADS
+from springtide.control.storage.orphans import Orphan, find_orphans
+from springtide.control.storage.private_paths import list_inside, remove
 from springtide.control.storage.records import JobOutcome
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
@@ -38,67 +45,94 @@ class Removable:
 
 
 def measure(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
-    if path.is_file():
-        return path.stat().st_size
-    return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file() and not entry.is_symlink())
+    """Bytes of a file, or of all files below a folder; links are not followed."""
+    if not path.is_dir() or path.is_symlink():
+        return path.lstat().st_size
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sum(measure_file(name) for name in found)
+
+
+def measure_file(name: str) -> int:
+    """Bytes of a file that may be gone, or be a link, which has none of its own."""
+    try:
+        found = os.lstat(name)
+    except OSError:
+        return 0
+    return 0 if stat.S_ISLNK(found.st_mode) else found.st_size
 
 
 def list_usage(state_dir: StateDir) -> list[Removable]:
     """What takes space: database, logs and other files of the server, code, and each job's folders, largest first."""
     files = [path for path in state_dir.root.iterdir() if path.is_file()] if state_dir.root.is_dir() else []
     pieces = [piece("database" if path.name.startswith(state_dir.database.name) else "server", path) for path in files]
-    pieces += [piece("code", path) for path in list_folders(state_dir.code)]
-    for job in list_folders(state_dir.jobs):
-        pieces += [piece(path.name, path) for path in list_folders(job)]
+    pieces += [piece("code", path) for path in list_folders(state_dir, state_dir.code)]
+    for job in list_folders(state_dir, state_dir.jobs):
+        pieces += [piece(path.name, path) for path in list_folders(state_dir, job)]
     return sorted(pieces, key=lambda piece: (-piece.bytes, str(piece.path)))
 
 
-def list_folders(path: Path) -> list[Path]:
-    """Folders in a folder."""
-    return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+def list_folders(state_dir: StateDir, path: Path) -> list[Path]:
+    """Folders in a folder of the state directory; no links."""
+    return [path / name for name, is_folder in list_inside(state_dir.root, path).items() if is_folder]
 
 
 def list_garbage(state_dir: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
     """What may go now."""
     outcomes = {outcome.id: outcome for outcome in store.list_outcomes()}
-    garbage: list[Removable] = []
-    for folder in list_folders(state_dir.jobs):
-        outcome = outcomes.get(folder.name)
-        if outcome is not None:
-            garbage += list_job_garbage(state_dir, outcome, now_s, keep_days)
-        elif not is_young(folder):
-            garbage.append(piece("job", folder))
-    used = {outcome.archive for outcome in outcomes.values() if not is_old(outcome, now_s, keep_days)}
-    unused = [folder for folder in list_folders(state_dir.code) if folder.name not in used]
-    return garbage + [piece("code", folder) for folder in unused if not is_young(folder)]
+    orphans = find_orphans(state_dir, outcomes)
+    known = [outcomes[one.name] for one in list_folders(state_dir, state_dir.jobs) if one.name in outcomes]
+    garbage = [one for outcome in known for one in list_job_garbage(state_dir, outcome, now_s, keep_days)]
+    used = {one.archive for one in outcomes.values() if not is_past(state_dir, one, now_s, keep_days)}
+    return garbage + [one for one in list_unused_code(state_dir, used, orphans) if not is_young(one.path)]
+
+
+def list_unused_code(state_dir: StateDir, used: set[str], orphans: list[Orphan]) -> list[Removable]:
+    """Code that no job runs from, and left-overs of uploads. An unknown folder that names no code may need any."""
+    told = [orphan.manifest for orphan in orphans if orphan.manifest is not None]
+    needed = used | {manifest.record.archive for manifest in told}
+    names = list_inside(state_dir.root, state_dir.code)
+    parts = [name for name in names if name.startswith(UPLOADS)]
+    whole = [name for name in names if name not in needed and name not in parts] if len(told) == len(orphans) else []
+    return [piece("upload" if name in parts else "code", state_dir.code / name) for name in (*whole, *parts)]
+
+
+def list_orphans(state_dir: StateDir, store: Store) -> list[Removable]:
+    """What only `springtide gc --orphans` removes: folders of unknown jobs, and code that no known job runs from."""
+    outcomes = store.list_outcomes()
+    orphans = find_orphans(state_dir, {outcome.id for outcome in outcomes})
+    folders = [piece("orphan", orphan.folder) for orphan in orphans if not is_young(orphan.folder)]
+    code = list_unused_code(state_dir, {outcome.archive for outcome in outcomes}, [])
+    return folders + [one for one in code if not is_young(one.path)]
 
 
 def list_job_garbage(state_dir: StateDir, outcome: JobOutcome, now_s: float, keep_days: float) -> list[Removable]:
     """What of one job's folder may go now."""
     if outcome.active:
         return []
-    if is_old(outcome, now_s, keep_days):
+    if is_past(state_dir, outcome, now_s, keep_days):
         return [piece("job", state_dir.job_folder(outcome.id))]
+    saved = list_folders(state_dir, state_dir.checkpoints(outcome.id))
     # one that is being written while a cancelled job ends has a name with a dot
-    checkpoints = [
-        one for one in list_folders(state_dir.checkpoints(outcome.id)) if one.name[0] != "." or not is_young(one)
-    ]
-    is_past = outcome.state is JobState.CANCELLED and is_old(outcome, now_s, KEEP_CANCELLED_DAYS)
-    found = {"checkpoint": checkpoints if is_past else checkpoints[:-1]}
+    checkpoints = [one for one in saved if one.name[0] != "." or not is_young(one)]
+    is_dropped = outcome.state is JobState.CANCELLED and is_past(state_dir, outcome, now_s, KEEP_CANCELLED_DAYS)
+    found = {"checkpoint": checkpoints if is_dropped else checkpoints[:-1]}
     found["probe"] = [state_dir.scratch(outcome.id)]
     found["secrets"] = [state_dir.secrets_file(outcome.id)]
     return [piece(kind, path) for kind, paths in found.items() for path in paths if path.exists()]
 
 
-def is_old(outcome: JobOutcome, now_s: float, days: float) -> bool:
-    """Whether a job ended so long ago."""
-    return not outcome.active and outcome.finished_s is not None and outcome.finished_s < now_s - days * DAY_S
+def is_past(state_dir: StateDir, outcome: JobOutcome, now_s: float, days: float) -> bool:
+    """Whether a job ended so long ago, and has written no checkpoint since: else its record is of an older backup."""
+    if outcome.active or outcome.finished_s is None or outcome.finished_s >= now_s - days * DAY_S:
+        return False
+    saved = list_folders(state_dir, state_dir.checkpoints(outcome.id))
+    newest_s = max((one.stat(follow_symlinks=False).st_mtime for one in saved), default=0.0)
+    return newest_s <= outcome.finished_s + HOUR_S
 
 
 def is_young(path: Path) -> bool:
     """Whether something was put there within the last hour, by the clock of the disk."""
-    return path.stat().st_mtime > time.time() - HOUR_S
+    return path.stat(follow_symlinks=False).st_mtime > time.time() - HOUR_S
 
 
 def piece(kind: str, path: Path) -> Removable:
@@ -107,15 +141,18 @@ def piece(kind: str, path: Path) -> Removable:
 
 
 def collect(state_dir: StateDir, store: Store, now_s: float, keep_days: float = KEEP_DAYS) -> list[Removable]:
-    """Remove what may go; returns what went."""
+    """Remove what may go; returns what went. A job's record goes last: without it its folder would be an orphan."""
     garbage = list_garbage(state_dir, store, now_s, keep_days)
-    store.prune(now_s - keep_days * DAY_S)
-    for one in garbage:
-        if one.path.is_file():
-            one.path.unlink()
-        else:
-            shutil.rmtree(one.path, ignore_errors=True)
+    remove_all(state_dir, garbage)
+    kept = [one.name for one in list_folders(state_dir, state_dir.jobs)]
+    store.prune(now_s - keep_days * DAY_S, kept)
     return garbage
+
+
+def remove_all(state_dir: StateDir, pieces: list[Removable]) -> None:
+    """Remove things below the state directory."""
+    for one in pieces:
+        remove(state_dir.root, one.path)
 
 
 def keep_house(state_dir: StateDir, store: Store, now_s: Callable[[], float], keep_days: float, ended: Event) -> None:

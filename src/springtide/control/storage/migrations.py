@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from springtide.control.storage.tables import METADATA
+from springtide.control.storage.tables import FORMER_USERS, METADATA, PREDICTIONS
 from springtide.errors import StateError
 
 Step = Callable[[Connection], None]
@@ -50,21 +50,48 @@ def name_measuring(connection: Connection) -> None:
     connection.execute(text("DELETE FROM facts WHERE name = 'plans'"))
 
 
+def tell_users_apart(connection: Connection) -> None:
+    """Step 5: users have ids, which jobs name; those who are there keep their names as ids. Jobs name their weights."""
+    if "owner" not in list_columns(connection):
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN owner VARCHAR NOT NULL DEFAULT ''"))
+        connection.execute(text('UPDATE jobs SET owner = "user"'))
+        connection.execute(text("CREATE INDEX IF NOT EXISTS jobs_by_owner ON jobs (owner, seq)"))
+    if "weights" not in list_columns(connection):
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN weights VARCHAR NOT NULL DEFAULT ''"))
+    if "id" not in list_columns(connection, "users"):
+        connection.execute(text("ALTER TABLE users ADD COLUMN id VARCHAR NOT NULL DEFAULT ''"))
+        connection.execute(text("UPDATE users SET id = name"))
+    FORMER_USERS.create(connection, checkfirst=True)
+
+
+def keep_predictions(connection: Connection) -> None:
+    """Step 6: what was predicted of each job, and when."""
+    PREDICTIONS.create(connection, checkfirst=True)
+
+
 def know_requests(connection: Connection) -> None:
-    """Step 5: what a submission was called by its client, so that it can be sent again; what was put aside."""
+    """Step 7: what a submission was called by its client, so that it can be sent again; what was put aside."""
     if "idempotency_key" not in list_columns(connection):
         connection.execute(text("ALTER TABLE jobs ADD COLUMN idempotency_key VARCHAR"))
         connection.execute(text("ALTER TABLE jobs ADD COLUMN request_hash VARCHAR NOT NULL DEFAULT ''"))
-        connection.execute(text('CREATE UNIQUE INDEX jobs_by_key ON jobs ("user", idempotency_key)'))
+        connection.execute(text("CREATE UNIQUE INDEX jobs_by_key ON jobs (owner, idempotency_key)"))
     METADATA.tables["quarantine"].create(connection, checkfirst=True)
 
 
-def list_columns(connection: Connection) -> set[str]:
-    """The columns of the table of jobs as it is."""
-    return {column["name"] for column in inspect(connection).get_columns("jobs")}
+def list_columns(connection: Connection, table: str = "jobs") -> set[str]:
+    """The columns of a table as it is."""
+    return {column["name"] for column in inspect(connection).get_columns(table)}
 
 
-STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring, know_requests)
+STEPS: tuple[Step, ...] = (
+    create_tables,
+    know_types,
+    name_danger,
+    name_measuring,
+    tell_users_apart,
+    keep_predictions,
+    know_requests,
+)
 VERSION = len(STEPS)
 
 

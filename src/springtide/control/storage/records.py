@@ -90,6 +90,10 @@ class JobRecord:
     #: What its submitter calls the request, so that it can be sent again without harm; and a hash of what was in it.
     idempotency_key: str | None = None
     request_hash: str = ""
+    #: The id of its user, which no later user of the same name has.
+    owner: str = ""
+    #: The SHA-256 of the weights it ended with; empty while there are none.
+    weights: str = ""
 
     @property
     def active(self) -> bool:
@@ -164,6 +168,17 @@ class QuarantineRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionRecord:
+    """When a job was expected to end, as seen at an instant, and when at the speeds that its promise counts on."""
+
+    job: str
+    at_s: float
+    predicted_s: float
+    #: None while nothing is known of the slow end.
+    late_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OfferRecord:
     """What would be accepted instead of a declined job: `kind` is deadline or work."""
 
@@ -199,7 +214,10 @@ class SpeedRecord:
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """Who may submit: the hash of a token, and limits; None means the server's default."""
+    """Who may submit: the hash of a token, and limits; None means the server's default.
+
+    Names can be given again, ids cannot: the store makes one for a user who has none.
+    """
 
     name: str
     token_hash: str
@@ -207,6 +225,7 @@ class UserRecord:
     quota_device_s: float | None = None
     most_active: int | None = None
     run_as: str | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

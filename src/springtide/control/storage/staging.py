@@ -11,6 +11,7 @@ from springtide.control.storage.records import (
     InstructionRecord,
     JobRecord,
     OfferRecord,
+    PredictionRecord,
     QuarantineRecord,
     SpeedRecord,
 )
@@ -40,6 +41,7 @@ class StagingMark:
     batch: Batch
     instructions: list[Instruction]
     next_seq: int
+    predictions: dict[str, PredictionRecord]
 
 
 class KnownSpeeds(dict[str, dict[str, SpeedRecord]]):
@@ -68,20 +70,19 @@ class Staging:
         self.instructions: list[Instruction] = []  # those of the batch
         self.speeds = KnownSpeeds(store)
         self.next_seq = store.next_seq()
+        self.predictions = store.last_predictions()
         self.commits = store.count_commits()  # that are known to be stored
 
     def mark(self) -> StagingMark:
         """The working copy as it is, to come back to by `roll_back`; once."""
-        return StagingMark(dict(self.jobs), self.batch.copy(), list(self.instructions), self.next_seq)
+        return StagingMark(
+            dict(self.jobs), self.batch.copy(), list(self.instructions), self.next_seq, dict(self.predictions)
+        )
 
     def roll_back(self, mark: StagingMark) -> None:
         """Be again as at a mark: what was staged since is gone."""
-        self.jobs, self.batch, self.instructions, self.next_seq = (
-            mark.jobs,
-            mark.batch,
-            mark.instructions,
-            mark.next_seq,
-        )
+        self.jobs, self.next_seq, self.predictions = mark.jobs, mark.next_seq, mark.predictions
+        self.batch, self.instructions = mark.batch, mark.instructions
         self.speeds.clear()  # to be read again, from the store and from what is staged
         for speed in self.batch.speeds.values():
             self.put_speed(speed)
@@ -140,6 +141,11 @@ class Staging:
         staged = {offer.id: offer for offer in self.batch.offers.values() if offer.job == job_id}
         return [offer for _, offer in sorted({**stored, **staged}.items()) if offer.state == "open"]
 
+    def add_prediction(self, prediction: PredictionRecord) -> None:
+        """Stage a prediction, which is now the newest of its job."""
+        self.batch.predictions.append(prediction)
+        self.predictions[prediction.job] = prediction
+
     def put_speed(self, speed: SpeedRecord) -> None:
         """Stage what is known of a speed."""
         self.batch.speeds[speed.key] = speed
@@ -154,5 +160,6 @@ class Staging:
         self.commits += 1
         for job_id in [job_id for job_id in self.batch.jobs if self.jobs[job_id].state in ENDED]:
             del self.jobs[job_id]
+            self.predictions.pop(job_id, None)
         instructions, self.batch, self.instructions = self.instructions, Batch(), []
         return instructions

@@ -4,8 +4,9 @@ One writer, the reconciler, whose changes are gathered in a `Batch` and written 
 done; any number of readers. Knows nothing of policies or executors.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,19 +25,34 @@ from springtide.control.storage.records import (
     JobRecord,
     OfferRecord,
     PlanRecord,
+    PredictionRecord,
     QuarantineRecord,
     SpeedRecord,
     UserRecord,
 )
-from springtide.control.storage.tables import EVENTS, FACTS, INSTRUCTIONS, JOBS, OFFERS, QUARANTINE, SPEEDS, USERS
+from springtide.control.storage.tables import (
+    EVENTS,
+    FACTS,
+    FORMER_USERS,
+    INSTRUCTIONS,
+    JOBS,
+    OFFERS,
+    PREDICTIONS,
+    QUARANTINE,
+    SPEEDS,
+    USERS,
+)
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
 
 RECENT_JOBS = 256
 COMMITS = "commits"  # the fact that counts them
+PREDICTED = tuple(PREDICTIONS.c[one.name] for one in fields(PredictionRecord))
 FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
     (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
 )
+
+FORGET_PREDICTIONS = PREDICTIONS.delete().where(PREDICTIONS.c.job == bindparam("gone"))
 
 
 @dataclass(slots=True)
@@ -50,6 +66,7 @@ class Batch:
     instructions: list[InstructionRecord] = field(default_factory=list)
     sent: list[tuple[str, int]] = field(default_factory=list)  # jobs and generations of instructions that have arrived
     facts: dict[str, Any] = field(default_factory=dict)
+    predictions: list[PredictionRecord] = field(default_factory=list)
     quarantine: list[QuarantineRecord] = field(default_factory=list)
 
     def copy(self) -> "Batch":
@@ -69,6 +86,10 @@ class Store:
         if self.path is not None:
             self.path.touch(mode=0o600)  # what SQLite puts beside it gets the same mode
         self.engine = open_engine(address)
+        #: How often something was written, and how many events: so that whoever watches knows when to look again.
+        self.version = self.happened = 0
+        #: Hear of the jobs that were just written; they may not raise.
+        self.listeners: list[Callable[[Mapping[str, JobRecord]], None]] = []
         self._users: list[UserRecord] | None = None
         self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
         migrate(self.engine, self.path)
@@ -89,6 +110,8 @@ class Store:
                 if records:
                     rows = [{k: v for k, v in asdict(one).items() if k != "seq"} for one in records]
                     connection.execute(table.insert(), rows)
+            if batch.predictions:
+                connection.execute(PREDICTIONS.insert(), [asdict(one) for one in batch.predictions])
             upsert(connection, OFFERS, "id", [asdict(offer) for offer in batch.offers.values()])
             upsert(connection, SPEEDS, "key", [asdict(speed) for speed in batch.speeds.values()])
             if batch.instructions:
@@ -98,6 +121,10 @@ class Store:
                 connection.execute(FORGET_INSTRUCTION, keys)
             upsert(connection, FACTS, "name", [{"name": name, "value": value} for name, value in batch.facts.items()])
         self._remember(batch.jobs)
+        self.happened += len(batch.events)
+        self.version += 1
+        for hear in tuple(self.listeners):
+            hear(batch.jobs)
 
     def _remember(self, jobs: dict[str, JobRecord]) -> None:
         """Keep the last written jobs at hand. Only this process writes, and records are never changed."""
@@ -133,9 +160,9 @@ class Store:
             row = connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
             return None if row is None else read_job(row)
 
-    def find_request(self, user: str, key: str) -> JobRecord | None:
-        """The job that a user has submitted under an idempotency key."""
-        query = select(JOBS).where((JOBS.c.user == user) & (JOBS.c.idempotency_key == key))
+    def find_request(self, owner: str, key: str) -> JobRecord | None:
+        """The job that the user of an id has submitted under an idempotency key."""
+        query = select(JOBS).where((JOBS.c.owner == owner) & (JOBS.c.idempotency_key == key))
         with self.engine.connect() as connection:
             row = connection.execute(query).one_or_none()
             return None if row is None else read_job(row)
@@ -151,14 +178,14 @@ class Store:
         with self.engine.connect() as connection:
             return int(connection.execute(select(func.count()).select_from(QUARANTINE)).scalar_one())
 
-    def find_jobs(self, text: str, user: str | None = None) -> list[JobRecord]:
+    def find_jobs(self, text: str, owner: str | None = None) -> list[JobRecord]:
         """The jobs that an id, a name, or a prefix of either stands for: the exact ones if there are any."""
         exact = (JOBS.c.id == text) | (JOBS.c.name == text)
         near = JOBS.c.id.startswith(text, autoescape=True) | JOBS.c.name.startswith(text, autoescape=True)
         with self.engine.connect() as connection:
             for chosen in (exact, near):
                 query = select(JOBS).where(chosen).order_by(JOBS.c.seq.desc()).limit(20)
-                rows = connection.execute(query if user is None else query.where(JOBS.c.user == user)).all()
+                rows = connection.execute(query if owner is None else query.where(JOBS.c.owner == owner)).all()
                 if rows:
                     return [read_job(row) for row in rows]
         return []
@@ -166,14 +193,16 @@ class Store:
     def list_jobs(
         self,
         states: Iterable[JobState] = (),
-        user: str | None = None,
+        owner: str | None = None,
         limit: int | None = None,
         before: int | None = None,
+        user: str | None = None,
     ) -> list[JobRecord]:
-        """Jobs, newest first, of these states (all if none are given) and this user (all if None)."""
+        """Jobs, newest first, of these states (all if none are given), of one owner and of users of one name."""
         query = select(JOBS).order_by(JOBS.c.seq.desc())
         wanted = [str(state) for state in states]
         query = query.where(JOBS.c.state.in_(wanted)) if wanted else query
+        query = query.where(JOBS.c.owner == owner) if owner is not None else query
         query = query.where(JOBS.c.user == user) if user is not None else query
         query = query.where(JOBS.c.seq < before) if before is not None else query
         with self.engine.connect() as connection:
@@ -184,6 +213,21 @@ class Store:
         with self.engine.connect() as connection:
             rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq))
             return [JobOutcome(job_id, archive, JobState(state), *rest) for job_id, archive, state, *rest in rows]
+
+    def ended_jobs(self, since_s: float, limit: int) -> list[JobRecord]:
+        """The jobs that ended last, the newest end first, as far back as an instant."""
+        query = select(JOBS).where(JOBS.c.finished_s >= since_s).order_by(JOBS.c.finished_s.desc()).limit(limit)
+        with self.engine.connect() as connection:
+            return [read_job(row) for row in connection.execute(query)]
+
+    def count_promises(self, owner: str | None = None) -> tuple[int, int]:
+        """How many promises were kept, and how many missed: of one owner's jobs, or of all."""
+        query = select(JOBS.c.missed != "", func.count()).where(JOBS.c.promised).group_by(JOBS.c.missed != "")
+        query = query.where((JOBS.c.state == str(JobState.SUCCEEDED)) | (JOBS.c.missed != ""))
+        with self.engine.connect() as connection:
+            rows = connection.execute(query if owner is None else query.where(JOBS.c.owner == owner))
+            counts = {bool(missed): int(count) for missed, count in rows}
+        return counts.get(False, 0), counts.get(True, 0)
 
     def active_jobs(self) -> list[JobRecord]:
         """Jobs to which something is still to happen, oldest first."""
@@ -196,13 +240,13 @@ class Store:
             return {str(state): int(count) for state, count in rows}
 
     def events(
-        self, job_id: str | None = None, after: int = 0, limit: int = 1000, user: str | None = None
+        self, job_id: str | None = None, after: int = 0, limit: int = 1000, owner: str | None = None
     ) -> list[EventRecord]:
-        """Events after a number, oldest first: of one job, of one user's jobs, or all."""
+        """Events after a number, oldest first: of one job, of one owner's jobs, or all."""
         query = select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq).limit(limit)
         query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
-        if user is not None:
-            query = query.where(EVENTS.c.job.in_(select(JOBS.c.id).where(JOBS.c.user == user)))
+        if owner is not None:
+            query = query.where(EVENTS.c.job.in_(select(JOBS.c.id).where(JOBS.c.owner == owner)))
         with self.engine.connect() as connection:
             return [EventRecord(**row._mapping) for row in connection.execute(query)]
 
@@ -212,6 +256,20 @@ class Store:
         query = query.where(EVENTS.c.job == job_id) if job_id is not None else query
         with self.engine.connect() as connection:
             return [EventRecord(**row._mapping) for row in connection.execute(query)]
+
+    def predictions(self, job_id: str) -> list[PredictionRecord]:
+        """What was predicted of a job, the first one first."""
+        query = select(PREDICTIONS).where(PREDICTIONS.c.job == job_id).order_by(PREDICTIONS.c.seq)
+        with self.engine.connect() as connection:
+            return [PredictionRecord(*row) for row in connection.execute(query.with_only_columns(*PREDICTED))]
+
+    def last_predictions(self) -> dict[str, PredictionRecord]:
+        """The newest prediction of each active job."""
+        active = select(JOBS.c.id).where(JOBS.c.state.in_([str(state) for state in ACTIVE]))
+        newest = select(func.max(PREDICTIONS.c.seq)).where(PREDICTIONS.c.job.in_(active)).group_by(PREDICTIONS.c.job)
+        query = select(*PREDICTED).where(PREDICTIONS.c.seq.in_(newest))
+        with self.engine.connect() as connection:
+            return {row.job: PredictionRecord(*row) for row in connection.execute(query)}
 
     def offers(self, job_id: str | None = None, state: str | None = None) -> list[OfferRecord]:
         """Offers of one job, or of all, in this state, or in any; the first one first."""
@@ -240,30 +298,55 @@ class Store:
         """The user of a name; None if there is none, or none any more."""
         return next((user for user in self.users() if user.name == name), None)
 
-    def find_run_as(self, name: str) -> str | None:
-        """The system user that a user's jobs run as; None: the server's own."""
-        return next((user.run_as for user in self.users() if user.name == name), None)
+    def find_owner(self, owner: str) -> UserRecord | None:
+        """The user of an id; None if there is none any more."""
+        return next((user for user in self.users() if user.id == owner), None)
 
-    def put_user(self, user: UserRecord) -> None:
-        """Add a user, or change one."""
+    def find_run_as(self, owner: str) -> str | None:
+        """The system user that the jobs of an owner run as, also after they were removed; None: the server's own."""
+        user = self.find_owner(owner)
+        if user is not None:
+            return user.run_as
+        with self.engine.connect() as connection:
+            found = connection.execute(select(FORMER_USERS.c.run_as).where(FORMER_USERS.c.id == owner))
+            return found.scalar_one_or_none()
+
+    def put_user(self, user: UserRecord) -> UserRecord:
+        """Add a user under an id that nobody had, or change one; returns the user with the id."""
+        known = self.find_user(user.name)
+        user = replace(user, id=f"@{secrets.token_hex(8)}" if known is None else known.id)
         with self.engine.begin() as connection:
             upsert(connection, USERS, "name", [asdict(user)])
         self._users = None
+        return user
 
     def drop_user(self, name: str) -> bool:
-        """Remove a user; returns whether there was one."""
+        """Remove a user; returns whether there was one. As whom their jobs run stays known: they may go on."""
+        user = self.find_user(name)
+        if user is None:
+            return False
         with self.engine.begin() as connection:
-            dropped = connection.execute(USERS.delete().where(USERS.c.name == name)).rowcount > 0
+            connection.execute(USERS.delete().where(USERS.c.name == name))
+            upsert(connection, FORMER_USERS, "id", [{"id": user.id, "name": name, "run_as": user.run_as}])
         self._users = None
-        return dropped
+        return True
 
-    def prune(self, before_s: float) -> tuple[list[str], int]:
-        """Forget jobs that ended before an instant, and events older than it; returns ids of jobs, count of events."""
+    def remember_owner(self, owner: str, name: str, run_as: str | None) -> None:
+        """Know as whom the jobs of somebody run who is no user here; one who is stays as they are."""
+        if self.find_owner(owner) is None:
+            with self.engine.begin() as connection:
+                upsert(connection, FORMER_USERS, "id", [{"id": owner, "name": name, "run_as": run_as}])
+
+    def prune(self, before_s: float, keep: Collection[str] = ()) -> tuple[list[str], int]:
+        """Forget jobs that ended before an instant, but for some, and events older than it; returns ids and a count."""
         self._recent = {}
         old = (JOBS.c.finished_s < before_s) & JOBS.c.state.not_in([str(state) for state in ACTIVE])
         with self.engine.begin() as connection:
-            gone = [str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()]
-            connection.execute(JOBS.delete().where(old))
+            found = {str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()}
+            gone = sorted(found.difference(keep))
+            if gone:
+                connection.execute(FORGET_PREDICTIONS, [{"gone": one} for one in gone])
+                connection.execute(JOBS.delete().where(JOBS.c.id == bindparam("gone")), [{"gone": one} for one in gone])
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
             connection.execute(QUARANTINE.delete().where(QUARANTINE.c.at_s < before_s))
         return gone, events
@@ -330,7 +413,11 @@ def write_job(record: JobRecord) -> dict[str, Any]:
 
 def read_job(row: Row[Any]) -> JobRecord:
     """A row as a job."""
-    fields = dict(row._mapping)
+    return load_job(dict(row._mapping))
+
+
+def load_job(fields: dict[str, Any]) -> JobRecord:
+    """The job of a row's fields."""
     plan = fields["plan"]
     if plan is not None:
         segments = tuple((float(start_s), int(share)) for start_s, share in plan["segments"])

@@ -50,10 +50,13 @@ JOBS = Table(
     Column("measure_only", Boolean, nullable=False, server_default=false()),
     Column("idempotency_key", String),
     Column("request_hash", String, nullable=False, server_default=""),
+    Column("owner", String, nullable=False, server_default=""),
+    Column("weights", String, nullable=False, server_default=""),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_name", "name"),
     Index("jobs_by_user", "user", "seq"),
-    Index("jobs_by_key", "user", "idempotency_key", unique=True),
+    Index("jobs_by_owner", "owner", "seq"),
+    Index("jobs_by_key", "owner", "idempotency_key", unique=True),
 )
 
 EVENTS = Table(
@@ -77,6 +80,17 @@ QUARANTINE = Table(
     Column("job", String),
     Column("error", String, nullable=False),
     Column("body", String, nullable=False),
+)
+
+PREDICTIONS = Table(
+    "predictions",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("job", String, nullable=False),
+    Column("at_s", Float, nullable=False),
+    Column("predicted_s", Float, nullable=False),
+    Column("late_s", Float),
+    Index("predictions_by_job", "job", "seq"),
 )
 
 OFFERS = Table(
@@ -115,6 +129,15 @@ USERS = Table(
     Column("admin", Boolean, nullable=False),
     Column("quota_device_s", Float),
     Column("most_active", Integer),
+    Column("run_as", String),
+    Column("id", String, nullable=False, server_default=""),
+)
+
+FORMER_USERS = Table(
+    "former_users",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
     Column("run_as", String),
 )
 

@@ -1,0 +1,181 @@
+"""The board with 1,000 jobs and 200 devices: first paint, weight, how soon an event is seen, what open pages cost.
+
+`python -m benchmarks.dashboard`, with Chromium; one server process, whose processor time is read from the system.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from springtide.client.client import Client
+from springtide.control.executor_factory import ExecutorHandle
+from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.inventory import make_inventory
+from springtide.control.server import Listening, Server, ServerSettings
+from springtide.control.storage.state_dir import StateDir, read_address
+from springtide.dashboard.pages import add_pages
+from springtide.executors.fake import FakeJob, RealTimeFake
+
+JOBS, DEVICES, PAGES = 1000, 200, 50
+WATCH_S = 20.0
+CHROMIUM_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+
+def start(home: Path) -> "subprocess.Popen[bytes]":
+    """A server in a process of its own."""
+    server = subprocess.Popen([sys.executable, "-m", "benchmarks.dashboard", str(home)], stderr=subprocess.DEVNULL)
+    while read_address(StateDir(home)) is None:
+        assert server.poll() is None, "the server ended"
+        time.sleep(0.1)
+    return server
+
+
+def serve(home: Path) -> None:
+    """A server on which jobs take hours, and nothing really runs."""
+    options = ServerOptions(rate_per_s=1e5, burst=100_000, reads_per_s=1e5, read_burst=100_000, most_active=10_000)
+    settings = ServerSettings(StateDir(home).make(), "fake", str(DEVICES), Listening(port=0), options)
+    site = make_inventory("fake", [f"fake:{number}" for number in range(DEVICES)], nodes=25)
+    slow = FakeJob(100_000, {1: 10.0, 2: 18.0, 4: 30.0}, logical_workers=4)
+    Server(settings, ExecutorHandle(RealTimeFake(slow), site, lambda: None), add_pages).run()
+
+
+def submit_all(client: Client, folder: Path) -> None:
+    """Many jobs: most with deadlines in the next days, some best effort."""
+    (folder / "train.py").write_text("print('hello')\n")
+    for number in range(JOBS):
+        job: dict[str, Any] = {
+            "run": "python train.py",
+            "workdir": str(folder),
+            "name": f"job-{number:04}",
+            "steps": 100,
+        }
+        if number % 5:
+            job["deadline"] = f"{20 + number % 200}h"
+        client.submit(job, wait=False)
+
+
+def measure_paint(url: str, link: str, folder: Path) -> dict[str, float]:
+    """First contentful paint of the board in milliseconds, the median of five, and its weight."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch_persistent_context(
+            folder, executable_path="/usr/bin/chromium", args=CHROMIUM_FLAGS, viewport={"width": 1440, "height": 900}
+        )
+        page = browser.pages[0]
+        page.goto(link)
+        paints = []
+        for _ in range(5):
+            page.goto(url)
+            page.wait_for_timeout(1500)
+            paints.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+        browser.close()
+    return {"first_paint_ms": round(statistics.median(paints), 1), "slowest_ms": round(max(paints), 1)}
+
+
+def weigh_scripts(http: httpx.Client) -> int:
+    """Bytes of script over the wire, compressed."""
+    total = 0
+    for name in re.findall(r'<script src="([^"]+)"', http.get("/", headers={"accept": "text/html"}).text):
+        with http.stream("GET", name, headers={"accept-encoding": "gzip"}) as answer:
+            total += sum(len(part) for part in answer.iter_raw())
+    return total
+
+
+async def watch(url: str, cookies: dict[str, str], seconds: float) -> list[tuple[float, str]]:
+    """When a page was drawn anew, and what came."""
+    seen: list[tuple[float, str]] = []
+    async with httpx.AsyncClient(base_url=url, cookies=cookies, timeout=None) as http:
+        try:
+            async with asyncio.timeout(seconds), http.stream("GET", "/live/") as answer:
+                async for line in answer.aiter_lines():
+                    if line.startswith("data: "):
+                        seen.append((time.time(), line))
+        except TimeoutError:
+            pass
+    return seen
+
+
+async def measure_delay(url: str, cookies: dict[str, str], client: Client, folder: Path) -> list[float]:
+    """Seconds from a submission until the board shows it, for five of them."""
+    watching = asyncio.create_task(watch(url, cookies, 14.0))
+    sent = []
+    await asyncio.sleep(3.0)
+    for number in range(5):
+        name = f"new-{number}"
+        job = {"run": "python train.py", "workdir": str(folder), "name": name, "deadline": "100h"}
+        sent.append((time.time(), name))
+        await asyncio.to_thread(client.submit, job, False, False)
+        await asyncio.sleep(2.0)
+    seen = await watching
+    return [min((at for at, text in seen if name in text), default=float("inf")) - sent_s for sent_s, name in sent]
+
+
+def measure_load(url: str, cookies: dict[str, str], server: psutil.Process, pages: int) -> float:
+    """Which part of a processor the server uses while so many pages are open."""
+    words = [sys.executable, "-m", "benchmarks.dashboard", url, json.dumps(cookies)]
+    watcher = subprocess.Popen(words) if pages else None
+    time.sleep(4.0)
+    before = server.cpu_times()
+    time.sleep(WATCH_S)
+    after = server.cpu_times()
+    if watcher is not None:
+        watcher.wait()
+    return (after.user + after.system - before.user - before.system) / WATCH_S
+
+
+async def watch_many(url: str, cookies: dict[str, str], pages: int, seconds: float) -> None:
+    """So many open pages."""
+    await asyncio.gather(*(watch(url, cookies, seconds) for _ in range(pages)))
+
+
+def main() -> None:
+    """Measure, and print one document."""
+    with tempfile.TemporaryDirectory() as scratch:
+        home, folder = Path(scratch) / "home", Path(scratch) / "work"
+        home.mkdir()
+        folder.mkdir()
+        process = start(home)
+        try:
+            with Client(home=home) as client:
+                began_s = time.monotonic()
+                submit_all(client, folder)
+                found: dict[str, Any] = {"submit_s": round(time.monotonic() - began_s, 1)}
+                found |= measure_paint(client.url, client.make_link(), Path(scratch) / "profile")
+                with httpx.Client(base_url=client.url) as http:
+                    http.get(client.make_link().removeprefix(client.url))
+                    cookies = dict(http.cookies)
+                    found["script_bytes"] = weigh_scripts(http)
+                    began_s = time.monotonic()
+                    page = http.get("/", headers={"accept": "text/html"})
+                    found |= {"page_ms": round(1000 * (time.monotonic() - began_s), 1), "page_bytes": len(page.content)}
+                server = psutil.Process(process.pid)
+                found["cpu_without_pages"] = round(measure_load(client.url, cookies, server, 0), 4)
+                found["cpu_with_50_pages"] = round(measure_load(client.url, cookies, server, PAGES), 4)
+                delays = asyncio.run(measure_delay(client.url, cookies, client, folder))
+                found["event_on_page_s"] = [round(one, 2) for one in delays]
+        finally:
+            os.kill(process.pid, signal.SIGTERM)
+            process.wait()
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        serve(Path(sys.argv[1]))
+    elif len(sys.argv) == 3:
+        asyncio.run(watch_many(sys.argv[1], json.loads(sys.argv[2]), PAGES, WATCH_S + 6))
+    else:
+        main()

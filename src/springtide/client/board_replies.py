@@ -1,0 +1,165 @@
+"""What a server replies about the whole: the board, what was predicted of a job, what a plan would change.
+
+Instants are seconds since 1970, as in the documents: charts compute with them.
+"""
+
+from dataclasses import dataclass, field
+
+from springtide.client.replies import Document, Reply
+from springtide.core.job_states import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOfferInfo(Reply):
+    """An offer that can be taken."""
+
+    id: str
+    kind: str
+    deadline_s: float
+    expires_s: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoardJobInfo(Reply):
+    """A job on the board: its past as (instant, share) pairs, its plan as such pairs up to an end."""
+
+    id: str
+    name: str
+    user: str
+    group: str
+    state: JobState
+    sentence: str
+    promised: bool
+    met: bool | None
+    conditions: tuple[str, ...]
+    submitted_s: float
+    started_s: float | None
+    finished_s: float | None
+    deadline_s: float | None
+    predicted_s: float | None
+    late_s: float | None
+    slack_s: float | None
+    answer_by_s: float | None
+    share: int
+    step: int
+    total_steps: int | None
+    shares: tuple[tuple[float, int], ...]
+    marks: tuple[tuple[float, str], ...]
+    plan: tuple[tuple[float, int], ...]
+    plan_end_s: float | None
+    offers: tuple[OpenOfferInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneInfo(Reply):
+    """A device, and who held it: (from, to, job or None, its name)."""
+
+    device: str
+    node: str
+    device_type: str = field(metadata={"key": "type"})
+    state: str
+    held: tuple[tuple[float, float, str | None, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HelpInfo(Reply):
+    """What could be done now: `undrain` a node, `accept` an offer, `cancel` a job."""
+
+    kind: str
+    sentence: str
+    job: str = ""
+    offer: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseCounts(Reply):
+    """How the promises stand, and what became of the others."""
+
+    open: int
+    safe: int
+    at_risk: int
+    kept: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCounts(Reply):
+    """Devices, those held now, and which part of their time was used on the board's past."""
+
+    total: int
+    held: int
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class BoardInfo(Reply):
+    """All jobs that a user may see on one axis of time, with the devices."""
+
+    now_s: float
+    since_s: float
+    sentence: str
+    helps: tuple[HelpInfo, ...]
+    promises: PromiseCounts
+    devices: DeviceCounts
+    groups: dict[str, int]
+    count: int
+    owners: tuple[str, ...]
+    jobs: tuple[BoardJobInfo, ...]
+    lanes: tuple[LaneInfo, ...]
+    #: (instant, devices that plans hold from then on).
+    planned: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionInfo(Reply):
+    """When a job was expected to end, as seen at an instant; `late_s` at the speeds that its promise counts on."""
+
+    at_s: float
+    predicted_s: float
+    late_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedInfo(Reply):
+    """What was measured of a job's code on some devices of one type."""
+
+    device_type: str = field(metadata={"key": "type"})
+    share: int
+    steps: int
+    steps_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryInfo(Reply):
+    """How many devices a job held since when, and the speeds of its code."""
+
+    job: str
+    shares: tuple[tuple[float, int], ...]
+    speeds: tuple[SpeedInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StandingInfo(Reply):
+    """Devices, a plan and its finish."""
+
+    share: int
+    plan: tuple[tuple[float, int], ...]
+    finish_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeInfo(Reply):
+    """A job that a submission would change; another user's has no id."""
+
+    job: str | None
+    name: str
+    deadline_s: float | None
+    before: StandingInfo
+    after: StandingInfo
+
+
+def read_changes(plan: Document) -> tuple[ChangeInfo, ...]:
+    """What a plan would change, if that was asked."""
+    return tuple(map(ChangeInfo.read, plan.get("changes", ())))

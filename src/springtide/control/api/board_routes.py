@@ -1,0 +1,137 @@
+"""Routes for those who look at the whole: the board, what was predicted of a job, speeds, links for browsers."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import JSONResponse
+
+from springtide.control.api import board, documents
+from springtide.control.api.requests import JobRef
+from springtide.control.scheduling import nodes
+from springtide.control.scheduling.differences import PlanDifference, Standing
+from springtide.control.storage.records import UserRecord
+
+if TYPE_CHECKING:
+    from springtide.control.api.routes import Api
+
+Document = dict[str, Any]
+MOST_PAST_S = 7 * 86400.0
+MOST_ENDED = 500  # jobs that ended, on one board
+MOST_CODES = 1000  # jobs whose speeds are told
+MOST_NAMES = 5  # of jobs with the same code
+
+
+def add_board_routes(app: FastAPI, api: "Api") -> None:
+    """What the pages in a browser need beyond one job."""
+
+    @app.get("/api/v1/board", tags=["board"])
+    def show_board(
+        request: Request,
+        past_s: Annotated[float, Query(ge=1, le=MOST_PAST_S, allow_inf_nan=False)] = 6 * 3600.0,
+        group: Annotated[board.JobGroup | None, Query()] = None,
+        find: Annotated[str, Query(max_length=100)] = "",
+        owner: Annotated[str, Query(max_length=64)] = "",
+        offset: Annotated[int, Query(ge=0, le=10**6)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> JSONResponse:
+        """Jobs on one axis of time, those in danger first: past shares, plans, deadlines; the devices; one sentence.
+
+        Instants are seconds since 1970. `find` looks in names and ids.
+        """
+        sources = gather(api, request.state.user, past_s)
+        chosen = board.Choice(group, find, owner, offset, limit)
+        return JSONResponse(board.write_board(sources, chosen))  # not checked and copied once more by the framework
+
+    @app.get("/api/v1/jobs/{job}/predictions", tags=["jobs"])
+    def list_predictions(request: Request, job: JobRef) -> Document:
+        """When a job was expected to end, as seen at each instant at which that moved.
+
+        `late_s` is the same at the speeds that its promise counts on: the slow end of what is known.
+        """
+        record = api.find_job(job, request.state.user)
+        told = [
+            {"at_s": one.at_s, "predicted_s": one.predicted_s, "late_s": one.late_s}
+            for one in api.store.predictions(record.id)
+        ]
+        return documents.write_list("predictions", told)
+
+    @app.get("/api/v1/jobs/{job}/history", tags=["jobs"])
+    def show_history(request: Request, job: JobRef) -> Document:
+        """How many devices a job has held since when: pairs of an instant and a number; and its speeds by share."""
+        record = api.find_job(job, request.state.user)
+        track = api.histories.read().get(record.id)
+        shares = [] if track is None else track.shares(record.submitted_s)
+        speeds = [
+            {"type": speed.device_type, "share": share, "steps": steps, "steps_per_s": round(rate, 4)}
+            for speed in api.store.speeds(record.speed_key)
+            for share, (steps, rate) in sorted(speed.points.items())
+        ]
+        told = {"job": record.id, "now_s": documents.round_s(api.now_s()), "shares": shares, "speeds": speeds}
+        return {"schema": documents.SCHEMA, **told}
+
+    @app.get("/api/v1/speeds", tags=["board"])
+    def list_speeds(request: Request) -> Document:
+        """What was measured of the code of the jobs that a user may see: [share, steps, steps per second] by type."""
+        names: dict[str, dict[str, None]] = {}
+        for record in api.store.list_jobs(limit=MOST_CODES):
+            if api.sees(record, request.state.user):
+                names.setdefault(record.speed_key, {})[record.name] = None
+        told = [
+            {
+                "jobs": list(names[key])[:MOST_NAMES],
+                "type": speed.device_type,
+                "points": [[share, steps, round(rate, 4)] for share, (steps, rate) in sorted(speed.points.items())],
+            }
+            for speed in api.store.speeds()
+            if (key := speed.key.rpartition("@")[0]) in names
+        ]
+        return documents.write_list("speeds", told)
+
+    @app.post("/api/v1/links", tags=["users"], status_code=201)
+    def make_link(request: Request) -> Document:
+        """A link that signs a browser in as who asks, once, within ten minutes."""
+        return {"schema": documents.SCHEMA, "path": api.sessions.make_link(request.state.user)}
+
+
+def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
+    """All that the board of a user is made of, as it is now."""
+    now_s, store, inventory = api.now_s(), api.store, api.reconciler.inventory
+    since_s = now_s - past_s
+    tracks = api.histories.read()
+    active, ended = store.active_jobs(), store.ended_jobs(since_s, MOST_ENDED)
+    seen = frozenset(record.id for record in (*active, *ended) if api.sees(record, user))
+    kept, missed = store.count_promises(None if user.admin else user.id)
+    return board.BoardSources(
+        now_s,
+        since_s,
+        active,
+        ended,
+        seen,
+        user.admin,
+        tracks,
+        store.last_predictions(),
+        board.group_offers(store.offers(state="open")),
+        inventory,
+        nodes.describe_nodes(inventory, store.fact(nodes.FACT)),
+        kept,
+        missed,
+    )
+
+
+def write_differences(api: "Api", differences: Iterable[PlanDifference], user: UserRecord) -> list[Document]:
+    """What would change for other jobs, as a user may know of it."""
+    told = []
+    for one in differences:
+        record = api.store.job(one.job)
+        seen = record is not None and api.sees(record, user)
+        named = (record.id, record.name) if seen and record is not None else (None, board.HIDDEN)
+        standings = {"before": write_standing(one.before), "after": write_standing(one.after)}
+        deadline_s = record.deadline_s if seen and record is not None else None
+        told.append({"job": named[0], "name": named[1], "deadline_s": deadline_s, **standings})
+    return told
+
+
+def write_standing(standing: Standing) -> Document:
+    """Devices, plan and finish."""
+    return {"share": standing.share, "plan": list(standing.plan), "finish_s": standing.finish_s}

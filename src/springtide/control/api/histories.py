@@ -1,0 +1,75 @@
+"""Who held which devices when, and what befell whom: made of the events, and kept up with them as they are stored.
+
+What a chart of the past needs of thousands of jobs, at the cost of what is new since it was last asked.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from springtide.control.storage.records import EventRecord
+from springtide.control.storage.store import Store
+
+MOST_EVENTS = 50_000  # read when it is first asked: older ones are out of every chart
+PAGE = 1000
+MOST_CHANGES = 400  # of one job; the oldest go
+GIVEN = frozenset({"placed", "grows", "shrinks", "moves", "probing"})
+TAKEN = frozenset(
+    {"suspended", "stopped", "probed", "probe_failed", "paused", "succeeded", "failed", "cancelled", "declined"}
+)
+#: What is worth a mark in a chart.
+MARKED = frozenset({"grows", "shrinks", "moves", "suspended", "faulted", "lost", "at_risk", "safe", "missed"})
+
+
+@dataclass(slots=True)
+class Track:
+    """One job's past: (instant, devices from then on), and (instant, what happened)."""
+
+    holdings: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
+    marks: list[tuple[float, str]] = field(default_factory=list)
+
+    def note(self, event: EventRecord) -> None:
+        """Take in an event of this job."""
+        if event.kind in GIVEN or event.kind in TAKEN:
+            given = tuple(event.data.get("devices", ())) if event.kind in GIVEN else ()
+            if not self.holdings or self.holdings[-1][1] != given:
+                self.holdings = [*self.holdings[-MOST_CHANGES:], (event.at_s, given)]
+        if event.kind in MARKED:
+            self.marks = [*self.marks[-MOST_CHANGES:], (event.at_s, event.kind)]
+
+    def spans(self, since_s: float, now_s: float) -> Iterator[tuple[float, float, tuple[str, ...]]]:
+        """From when to when it held which devices, from an instant on."""
+        for (start_s, devices), (end_s, _) in pairwise([*self.holdings, (now_s, ())]):
+            if devices and end_s > since_s:
+                yield max(start_s, since_s), end_s, devices
+
+    def shares(self, since_s: float) -> list[tuple[float, int]]:
+        """(instant, number of devices from then on), from an instant on; the first says what it held then."""
+        before = [(since_s, len(devices)) for at_s, devices in self.holdings if at_s <= since_s][-1:]
+        return [*before, *((at_s, len(devices)) for at_s, devices in self.holdings if at_s > since_s)]
+
+
+class Histories:
+    """The tracks of all jobs, by id; safe to use from several threads."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._tracks: dict[str, Track] = {}
+        self._last: int | None = None
+        self._lock = threading.Lock()
+
+    def read(self) -> dict[str, Track]:
+        """The tracks as of now."""
+        with self._lock:
+            if self._last is None:
+                self._take_in(self.store.last_events(MOST_EVENTS)[::-1])
+            while page := self.store.events(None, self._last or 0, PAGE):
+                self._take_in(page)
+        return self._tracks
+
+    def _take_in(self, events: list[EventRecord]) -> None:
+        for event in events:
+            if event.job is not None:
+                self._tracks.setdefault(event.job, Track()).note(event)
+        self._last = events[-1].seq if events else self._last or 0

@@ -1,0 +1,107 @@
+"""Who is signed in with a browser: sessions that a cookie names, and links that sign in once.
+
+Only hashes are stored, so that nobody signs in with a copy of the database; sessions outlive the server, links do not.
+A cookie's name holds the port: browsers share cookies between the ports of one host.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from springtide.control.api.guard import hash_token
+from springtide.control.storage.records import UserRecord
+from springtide.control.storage.store import Batch, Store
+
+FACT = "sessions"
+SESSION_S = 12 * 3600.0
+LINK_S = 600.0
+MOST_SESSIONS = 1000
+
+
+@dataclass(slots=True)
+class Sessions:
+    """Sessions and links of one server; times are platform time."""
+
+    store: Store
+    now_s: Callable[[], float]
+    links: dict[str, tuple[str, float]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    known: dict[str, list[Any]] | None = None
+
+    def begin(self, user: UserRecord) -> str:
+        """A new session; returns what its cookie holds."""
+        secret = secrets.token_urlsafe(32)
+        with self.lock:
+            now_s = self.now_s()
+            kept = {key: one for key, one in self._read().items() if one[1] > now_s}
+            kept = dict(list(kept.items())[1 - MOST_SESSIONS :])
+            self._write({**kept, hash_token(secret): [user.name, now_s + SESSION_S, user.token_hash]})
+        return secret
+
+    def find(self, secret: str) -> UserRecord | None:
+        """The user of a session that has not ended; a user whose token was replaced has none."""
+        session = self._read().get(hash_token(secret))
+        if session is None or session[1] <= self.now_s():
+            return None
+        user = self.store.find_user(session[0])
+        return user if user is not None and user.token_hash == session[2] else None
+
+    def end(self, secret: str) -> None:
+        """End a session."""
+        with self.lock:
+            self._write({key: one for key, one in self._read().items() if key != hash_token(secret)})
+
+    def make_link(self, user: UserRecord) -> str:
+        """The path that signs a user in, once and soon."""
+        secret = secrets.token_urlsafe(32)
+        with self.lock:
+            now_s = self.now_s()
+            self.links = {key: one for key, one in self.links.items() if one[1] > now_s}
+            self.links[hash_token(secret)] = (user.name, now_s + LINK_S)
+        return f"/signin/{secret}"
+
+    def redeem(self, secret: str) -> UserRecord | None:
+        """The user whom a link signs in; it does not do so twice."""
+        with self.lock:
+            name, until_s = self.links.pop(hash_token(secret), ("", 0.0))
+        return self.store.find_user(name) if until_s > self.now_s() else None
+
+    def _read(self) -> dict[str, list[Any]]:
+        if self.known is None:
+            self.known = dict(self.store.fact(FACT) or {})
+        return self.known
+
+    def _write(self, sessions: dict[str, list[Any]]) -> None:
+        self.store.write(Batch(facts={FACT: sessions}))
+        self.known = sessions
+
+
+@dataclass(slots=True)
+class Pulse:
+    """When to look again: counts of what was written and of what happened, and whether the server is about to end."""
+
+    store: Store
+    is_ending: Callable[[], bool] = lambda: False
+
+    def read(self) -> tuple[int, int]:
+        """What was written, and what happened, since the server was started."""
+        return self.store.version, self.store.happened
+
+
+def name_cookie(host: str) -> str:
+    """The name of the cookie of a server, by its Host header."""
+    port = host.rpartition(":")[2]
+    return f"springtide_{port if port.isascii() and port.isdigit() else 'session'}"
+
+
+def read_cookie(header: str, host: str) -> str:
+    """What a Cookie header holds for this server; empty if it holds nothing."""
+    try:
+        jar = SimpleCookie(header)
+    except CookieError:
+        return ""
+    morsel = jar.get(name_cookie(host))
+    return morsel.value if morsel is not None else ""

@@ -1,0 +1,82 @@
+"""The pages' own line to the API: the same routes as everyone's, called inside this process as the user who looks."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from springtide.control.api.guard import App, Message, Scope
+from springtide.control.storage.records import UserRecord
+from springtide.errors import SpringtideError
+
+Document = dict[str, Any]
+
+
+class ApiRefusal(SpringtideError):
+    """What the API refuses: a status, and the sentence it gives."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLine:
+    """The API as one user has it."""
+
+    app: App
+    user: UserRecord
+
+    async def get(self, *parts: str, **query: Any) -> Document:
+        """The document at a path."""
+        return await self.ask("GET", parts, query, None)
+
+    async def post(self, *parts: str, body: Mapping[str, Any]) -> Document:
+        """The answer to a document that is sent to a path."""
+        return await self.ask("POST", parts, {}, body)
+
+    async def ask(
+        self, method: str, parts: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
+    ) -> Document:
+        """The document that a request is answered with; raises ApiRefusal."""
+        status, data = await self.send(method, parts, query, b"" if body is None else json.dumps(body).encode())
+        document: Document = json.loads(data)
+        if status >= 400:
+            raise ApiRefusal(status, document["error"]["sentence"])
+        return document
+
+    async def send(
+        self, method: str, parts: tuple[str, ...], query: Mapping[str, Any], body: bytes
+    ) -> tuple[int, bytes]:
+        """Call the application as a server would; returns status and body."""
+        path = "/api/v1/" + "/".join(quote(part, safe="") or "%20" for part in parts)
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": "/api/v1/" + "/".join(part or " " for part in parts),
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": urlencode(query, doseq=True).encode(),
+            "headers": [(b"host", b"pages"), (b"content-type", b"application/json")],
+            "client": None,
+            "server": None,
+            "state": {"user": self.user},
+        }
+        status, parts_read = 500, []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                parts_read.append(message.get("body", b""))
+
+        await self.app(scope, receive, send)
+        return status, b"".join(parts_read)

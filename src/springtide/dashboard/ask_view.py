@@ -1,0 +1,145 @@
+"""What if: a job file with some terms changed, the answer it would get, and what that changes for others; as values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from springtide.client.board_replies import ChangeInfo, StandingInfo, read_changes
+from springtide.client.replies import JobInfo, PlanInfo
+from springtide.core.durations import show_span
+from springtide.core.job_file import JobFile, check_job, parse_job_text
+from springtide.dashboard.axis import Axis, make_axis
+from springtide.dashboard.shapes import Mark, TimeBar, clip_steps, draw_steps
+from springtide.errors import JobError
+
+ROOM, LOW_ROOM = 56.0, 18.0
+TERMS = ("deadline", "devices", "steps", "budget")
+TONES = {"admitted": "safe", "waitlisted": "tight", "declined": "risk", "unknown": "plain"}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: the job whose code is used, a job file, and terms that go before those of the file."""
+
+    base: str
+    file: str
+    terms: Mapping[str, str]
+
+    def read_job(self) -> JobFile:
+        """The job that is asked about; raises JobError."""
+        document = parse_job_text(self.file, "the job file").model_dump(mode="json", exclude_defaults=True)
+        for name in TERMS:
+            text = self.terms.get(name, "").strip()
+            document.pop(name, None)
+            if text:
+                document[name] = read_term(name, text)
+        return check_job(document, "the job")
+
+
+def read_term(name: str, text: str) -> Any:
+    """A term as a job file has it."""
+    if name == "steps" or (name == "devices" and text.isdigit()):
+        try:
+            return int(text)
+        except ValueError:
+            raise JobError(f"{name} {text!r} is no whole number") from None
+    return text
+
+
+def start_question(job: JobInfo) -> Question:
+    """A question about a job as it was submitted."""
+    spec = {key: value for key, value in job.spec.items() if key not in TERMS}
+    terms = {name: str(job.spec[name]) for name in TERMS if name in job.spec}
+    return Question(job.id, yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), terms)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """Another job, before and after."""
+
+    change: ChangeInfo
+    before: list[TimeBar]
+    after: list[TimeBar]
+    deadline: Mark | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskReply:
+    """The answer, drawn."""
+
+    plan: PlanInfo
+    tone: str
+    axis: Axis
+    bars: list[TimeBar]
+    deadline: Mark | None
+    finish: Mark | None
+    changes: list[ChangedRow]
+    now_s: float
+
+
+def build_reply(document: dict[str, Any], now_s: float) -> AskReply:
+    """The reply to a question, from the API's plan."""
+    plan, changes = PlanInfo.read(document), read_changes(document)
+    deadline_s = None if plan.deadline is None else plan.deadline.timestamp()
+    finish_s = None if plan.predicted_finish is None else plan.predicted_finish.timestamp()
+    segments = [(segment.start.timestamp(), segment.share) for segment in plan.plan]
+    ends = [at_s for at_s in (deadline_s, finish_s, *(list_ends(changes))) if at_s is not None]
+    axis = make_axis(now_s, ends, 0.0, now_s)
+    axis = Axis(now_s - 0.02 * (axis.end_s - now_s), now_s, axis.end_s)
+    most = max([share for _, share in segments] + [find_most(one) for one in changes] + [1])
+    return AskReply(
+        plan,
+        TONES.get(plan.answer, "plain"),
+        axis,
+        draw_steps(segments, finish_s or now_s, axis, ROOM, most),
+        None if deadline_s is None else mark(axis, deadline_s, "flag" if plan.answer == "admitted" else "wish"),
+        None if finish_s is None else mark(axis, finish_s, "expected"),
+        [draw_change(one, axis, most) for one in changes],
+        now_s,
+    )
+
+
+def list_ends(changes: Sequence[ChangeInfo]) -> list[float | None]:
+    """The ends of other jobs."""
+    return [at_s for one in changes for at_s in (one.before.finish_s, one.after.finish_s, one.deadline_s)]
+
+
+def find_most(change: ChangeInfo) -> int:
+    """The largest share of a job before or after."""
+    return max(share for one in (change.before, change.after) for share in (one.share, *(s for _, s in one.plan)))
+
+
+def mark(axis: Axis, at_s: float, kind: str) -> Mark:
+    """A mark on the axis; beyond it, an arrow."""
+    return Mark(axis.x(at_s), "beyond" if axis.is_beyond(at_s) else kind, kind, at_s)
+
+
+def draw_change(change: ChangeInfo, axis: Axis, most: int) -> ChangedRow:
+    """Another job before and after, on the axis of the question."""
+    deadline = None if change.deadline_s is None else mark(axis, change.deadline_s, "flag")
+    before, after = draw_standing(change.before, axis, most), draw_standing(change.after, axis, most)
+    return ChangedRow(change, before, after, deadline, tell_change(change))
+
+
+def draw_standing(standing: StandingInfo, axis: Axis, most: int) -> list[TimeBar]:
+    """What a job would hold: its plan, or without one its devices now."""
+    steps = clip_steps(standing.plan, axis.now_s) if standing.plan else [(axis.now_s, standing.share)]
+    return draw_steps(steps, standing.finish_s or axis.end_s, axis, LOW_ROOM, most)
+
+
+def tell_change(change: ChangeInfo) -> str:
+    """What would change for another job, in words."""
+    told = []
+    before, after = change.before, change.after
+    if before.share != after.share:
+        told.append(f"{before.share} → {after.share} devices now")
+    if before.finish_s is not None and after.finish_s is not None:
+        later_s = after.finish_s - before.finish_s
+        if abs(later_s) >= 1:
+            told.append(f"planned end {show_span(abs(later_s))} {'later' if later_s > 0 else 'sooner'}")
+        if change.deadline_s is not None:
+            told.append(f"still {show_span(max(0.0, change.deadline_s - after.finish_s))} before its deadline")
+    return ", ".join(told) or "another plan"

@@ -1,0 +1,235 @@
+"""One job as values that a template draws: its row on the axis, the trust chart, what happened by kind, its facts.
+
+Pure: made of the API's documents.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import yaml
+
+from springtide.client.board_replies import HistoryInfo, PredictionInfo
+from springtide.client.replies import EventInfo, JobInfo, WhyInfo
+from springtide.core.durations import show_span
+from springtide.core.job_states import JobState
+from springtide.dashboard.axis import Axis, Tick, make_axis
+from springtide.dashboard.shapes import Mark, TimeBar, clip_steps, draw_steps
+
+ROOM = 64.0
+TRUST_WIDTH, TRUST_HEIGHT = 1000.0, 220.0
+MOST_EVENTS = 400
+#: What events are about, in the order in which they are shown.
+TOPICS = {
+    "Promise": ("submitted", "admitted", "waitlisted", "declined", "offered", "accepted", "at_risk", "safe", "missed"),
+    "Devices": ("placed", "grows", "shrinks", "moves", "suspended", "resized", "started", "stopped", "resumed"),
+    "Faults": ("faulted", "lost", "failed", "warned", "order_refused", "policy_failed"),
+    "Measuring": ("probing", "probed", "probe_failed"),
+    "Checkpoints": ("checkpoint_failing", "checkpointed"),
+}
+OTHER = "Other"
+RESUMABLE = (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED)
+CHANGES = ("placed", "grows", "shrinks", "moves", "suspended")
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Predicted finishes over time: paths in a frame of 1000 by 220, and labels with their places in per cent."""
+
+    line: str
+    band: str
+    diagonal: str
+    deadline_y: float | None
+    end: tuple[float, float] | None
+    across: list[Tick]
+    down: list[tuple[float, float]]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What happened of one kind, the newest first."""
+
+    title: str
+    events: list[EventInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """All that the template draws."""
+
+    job: JobInfo
+    why: WhyInfo
+    now_s: float
+    axis: Axis
+    past: list[TimeBar]
+    plan: list[TimeBar]
+    marks: list[Mark]
+    deadline: Mark | None
+    predicted: Mark | None
+    late: Mark | None
+    trust: Trust | None
+    topics: list[Topic]
+    changes: list[EventInfo]
+    history: HistoryInfo
+    file: str
+    tone: str
+
+    @property
+    def progress(self) -> float | None:
+        """Which part of its steps are done."""
+        return None if not self.job.total_steps else min(1.0, self.job.step / self.job.total_steps)
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether it would go on if told so."""
+        return self.job.state in RESUMABLE
+
+
+@dataclass(frozen=True, slots=True)
+class JobSources:
+    """The documents of one job."""
+
+    job: JobInfo
+    why: WhyInfo
+    events: Sequence[EventInfo]
+    predictions: Sequence[PredictionInfo]
+    history: HistoryInfo
+    now_s: float
+
+
+def build_job_page(sources: JobSources) -> JobPage:
+    """The page of a job."""
+    job, now_s = sources.job, sources.now_s
+    deadline_s = None if job.deadline is None else job.deadline.timestamp()
+    predicted_s = None if job.predicted_finish is None else job.predicted_finish.timestamp()
+    late_s = sources.predictions[-1].late_s if sources.predictions and predicted_s is not None else None
+    finished_s = None if job.finished_at is None else job.finished_at.timestamp()
+    submitted_s = job.submitted_at.timestamp()
+    ends = [at_s for at_s in (deadline_s, predicted_s, late_s, finished_s) if at_s is not None]
+    begin_s = job.started_at.timestamp() if job.started_at is not None else submitted_s
+    axis = make_job_axis(begin_s, now_s, ends, finished_s)
+    plan = [(segment.start.timestamp(), segment.share) for segment in job.plan]
+    steps = clip_steps(plan, now_s) if plan else [(now_s, job.share)] if job.share and predicted_s else []
+    most = max((share for _, share in (*sources.history.shares, *plan)), default=1)
+    tone = find_job_tone(job, late_s or predicted_s, deadline_s)
+    return JobPage(
+        job,
+        sources.why,
+        now_s,
+        axis,
+        draw_steps(clip_steps(sources.history.shares, axis.start_s), finished_s or now_s, axis, ROOM, most),
+        draw_steps(steps, predicted_s or now_s, axis, ROOM, most) if finished_s is None else [],
+        list_job_marks(sources.events, axis),
+        place(axis, deadline_s, "flag" if job.promised else "wish", "deadline"),
+        place(axis, predicted_s, "expected", "expected end"),
+        place(axis, late_s, "late", "the latest that its promise counts on"),
+        draw_trust(sources.predictions, deadline_s, finished_s, now_s),
+        group_events(sources.events),
+        [event for event in sources.events if event.kind in CHANGES][::-1],
+        sources.history,
+        yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True),
+        tone,
+    )
+
+
+def make_job_axis(begin_s: float, now_s: float, ends: Sequence[float], finished_s: float | None) -> Axis:
+    """The whole life of a job, from its first device to its deadline."""
+    if finished_s is None:
+        return make_axis(now_s, ends, max(30.0, now_s - begin_s), begin_s)
+    end_s = max(finished_s, *ends)
+    span_s = max(1.0, end_s - begin_s)
+    return Axis(begin_s - 0.02 * span_s, min(now_s, end_s + 0.04 * span_s), end_s + 0.04 * span_s)
+
+
+def place(axis: Axis, at_s: float | None, kind: str, title: str) -> Mark | None:
+    """A mark at an instant, if there is one on the axis."""
+    if at_s is None or not axis.start_s <= at_s <= axis.end_s:
+        return None
+    return Mark(axis.x(at_s), kind, title, at_s)
+
+
+def find_job_tone(job: JobInfo, end_s: float | None, deadline_s: float | None) -> str:
+    """The colour of a job, as on the board."""
+    if job.state is JobState.FAILED or job.met is False or any(one.kind == "at_risk" for one in job.conditions):
+        return "risk"
+    if job.ended:
+        return "done"
+    if not job.promised or deadline_s is None:
+        return "plain"
+    return "tight" if end_s is not None and end_s > deadline_s else "safe"
+
+
+def list_job_marks(events: Sequence[EventInfo], axis: Axis) -> list[Mark]:
+    """Rescales and faults on the axis."""
+    kinds = {"faulted": "fault", "lost": "fault", "grows": "rescale", "shrinks": "rescale", "moves": "rescale"}
+    shown = [event for event in events if event.kind in kinds and event.at_s >= axis.start_s]
+    return [Mark(axis.x(event.at_s), kinds[event.kind], event.sentence, event.at_s) for event in shown[-200:]]
+
+
+def group_events(events: Sequence[EventInfo]) -> list[Topic]:
+    """Events by what they are about; of very many the newest."""
+    topics = {kind: title for title, kinds in TOPICS.items() for kind in kinds}
+    found: dict[str, list[EventInfo]] = {title: [] for title in (*TOPICS, OTHER)}
+    for event in events[::-1]:
+        found[topics.get(event.kind, OTHER)].append(event)
+    return [Topic(title, some[:MOST_EVENTS]) for title, some in found.items() if some]
+
+
+def draw_trust(
+    predictions: Sequence[PredictionInfo], deadline_s: float | None, finished_s: float | None, now_s: float
+) -> Trust | None:
+    """When the job was expected to end, over the time at which that was said, beside its deadline."""
+    if not predictions:
+        return None
+    last_s = max(predictions[-1].at_s + 1.0, finished_s if finished_s is not None else now_s)
+    across = Axis(predictions[0].at_s, last_s, last_s)
+    instants = [at_s for one in predictions for at_s in (one.predicted_s, one.late_s or one.predicted_s)]
+    instants += [at_s for at_s in (deadline_s, finished_s) if at_s is not None]
+    room_s = max(1.0, 0.08 * (max(instants) - min(instants)))
+    down = Axis(min(instants) - room_s, now_s, max(instants) + room_s)
+    steps = list(pairwise([*predictions, PredictionInfo({}, last_s, predictions[-1].predicted_s, None)]))
+    low = [(at_s, one.predicted_s) for one, after in steps for at_s in (one.at_s, after.at_s)]
+    high = [(at_s, one.late_s or one.predicted_s) for one, after in steps for at_s in (one.at_s, after.at_s)]
+    frame = Frame(across, down)
+    return Trust(
+        frame.path(low),
+        frame.path([*high, *low[::-1]]) + "Z",
+        frame.path([(across.start_s, across.start_s), (across.end_s, across.end_s)]),
+        None if deadline_s is None else round(100 - down.x(deadline_s), 2),
+        None if finished_s is None else (across.x(finished_s), round(100 - down.x(finished_s), 2)),
+        across.ticks,
+        [(round(100 - tick.x, 2), tick.at_s) for tick in down.ticks],
+        tell_trust(predictions, deadline_s, finished_s),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Two axes of time: when something was said, and what."""
+
+    across: Axis
+    down: Axis
+
+    def path(self, points: Sequence[tuple[float, float]]) -> str:
+        """The points as an SVG path."""
+        places = [
+            f"{self.across.x(at_s) * TRUST_WIDTH / 100:.1f} {TRUST_HEIGHT * (1 - self.down.x(value_s) / 100):.1f}"
+            for at_s, value_s in points
+        ]
+        return "M" + "L".join(places)
+
+
+def tell_trust(predictions: Sequence[PredictionInfo], deadline_s: float | None, finished_s: float | None) -> str:
+    """Whether the prediction flinched, in a sentence."""
+    first_s, worst_s = predictions[0].predicted_s, max(one.predicted_s for one in predictions)
+    moved = f"It was predicted {len(predictions)} times; the latest end ever predicted was "
+    told = moved + f"{show_span(abs(worst_s - first_s))} after the first prediction" if worst_s - first_s >= 1 else ""
+    told = told or "No prediction was ever later than the first one"
+    if deadline_s is not None:
+        crossed = worst_s > deadline_s
+        told += ", and it crossed the deadline" if crossed else ", and it never crossed the deadline"
+    if finished_s is not None:
+        error_s = finished_s - first_s
+        told += f". It ended {show_span(abs(error_s))} {'after' if error_s > 0 else 'before'} the first prediction"
+    return told + "."

@@ -1,0 +1,186 @@
+"""The pages: who may look is checked before, what is shown comes from the API, what is done goes there."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+
+from springtide.control.api.guard import find_user, write_error
+from springtide.control.api.sessions import SESSION_S, Pulse, Sessions, name_cookie, read_cookie
+from springtide.control.storage.records import UserRecord
+from springtide.dashboard import rendering
+from springtide.dashboard.api_line import ApiLine, ApiRefusal
+from springtide.dashboard.ask_pages import add_ask_pages
+from springtide.dashboard.assets import FOR_EVER, load_assets
+from springtide.dashboard.live import Hub
+from springtide.dashboard.posted_forms import find_next, read_form
+from springtide.dashboard.screens import SCREENS, Screen
+from springtide.errors import SpringtideError
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def add_pages(app: FastAPI, sessions: Sessions, pulse: Pulse) -> None:
+    """Put the pages on an application that has the API."""
+    add_sign_in(app, sessions)
+    add_static(app)
+    add_screens(app, Hub(pulse))
+    add_actions(app)
+    add_ask_pages(app)
+    add_rest(app)
+
+
+def open_line(app: FastAPI, request: Request) -> ApiLine:
+    """The API as who looks has it."""
+    user: UserRecord = request.state.user
+    return ApiLine(app, user)
+
+
+def add_sign_in(app: FastAPI, sessions: Sessions) -> None:
+    """Sign in with a token or by a link, and out."""
+
+    @app.get("/signin", include_in_schema=False)
+    def show_sign_in(request: Request) -> HTMLResponse:
+        where = find_next(request.query_params.get("next", "/"))
+        return rendering.answer_page(request, "signin.html", next=where, problem="")
+
+    @app.post("/signin", include_in_schema=False)
+    async def sign_in(request: Request) -> Response:
+        form = await read_form(request)
+        where = find_next(form.get("next", "/"))
+        user = find_user(sessions.store, form.get("token", "").strip())
+        if user is None:
+            problem = "That is no token of this server. It is in the file the server named when it started."
+            return rendering.answer_page(request, "signin.html", 401, next=where, problem=problem)
+        return let_in(request, sessions, user, where)
+
+    @app.get("/signin/{secret}", include_in_schema=False)
+    def sign_in_once(request: Request, secret: str) -> Response:
+        user = sessions.redeem(secret)
+        if user is None:
+            problem = "That link was used or is older than ten minutes. For a new one: springtide ui"
+            return rendering.answer_page(request, "signin.html", 401, next="/", problem=problem)
+        return let_in(request, sessions, user, "/")
+
+    @app.post("/signout", include_in_schema=False)
+    def sign_out(request: Request) -> Response:
+        host = request.headers["host"]
+        sessions.end(read_cookie(request.headers.get("cookie", ""), host))
+        response = rendering.go_to("/signin")
+        response.delete_cookie(name_cookie(host), httponly=True, samesite="strict")
+        return response
+
+
+def let_in(request: Request, sessions: Sessions, user: UserRecord, where: str) -> Response:
+    """Begin a session, and go on."""
+    response = rendering.go_to(where)
+    secret, name = sessions.begin(user), name_cookie(request.headers["host"])
+    secure = request.url.scheme == "https"
+    response.set_cookie(name, secret, int(SESSION_S), httponly=True, samesite="strict", secure=secure)
+    return response
+
+
+def add_static(app: FastAPI) -> None:
+    """Style, scripts and fonts."""
+
+    @app.get("/static/{name:path}", include_in_schema=False)
+    def send_asset(request: Request, name: str) -> Response:
+        asset = load_assets().get(name)
+        if asset is None:
+            return JSONResponse(write_error("missing", f"there is no file {name!r}"), 404)
+        headers = {"Cache-Control": FOR_EVER, "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
+        if asset.packed and "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(asset.packed, media_type=asset.kind, headers=headers | {"Content-Encoding": "gzip"})
+        return Response(asset.data, media_type=asset.kind, headers=headers)
+
+
+def add_screens(app: FastAPI, hub: Hub) -> None:
+    """The pages that move, each with the stream of what moves on it."""
+    for screen in SCREENS:
+        app.add_api_route(screen.path, show_screen(app, screen), include_in_schema=False)
+        app.add_api_route(f"/live{screen.path}", stream_screen(app, hub, screen), include_in_schema=False)
+
+
+def show_screen(app: FastAPI, screen: Screen) -> Handler:
+    """The handler that shows a screen."""
+
+    async def show(request: Request) -> Response:
+        try:
+            values = await screen.read(open_line(app, request), request)
+        except SpringtideError as error:
+            return show_problem(request, error)
+        return rendering.answer_page(request, screen.template, title=screen.name(values), **values)
+
+    return show
+
+
+def stream_screen(app: FastAPI, hub: Hub, screen: Screen) -> Handler:
+    """The handler that sends what moves on a screen."""
+
+    async def stream(request: Request) -> Response:
+        line = open_line(app, request)
+
+        async def draw() -> dict[str, str]:
+            try:
+                values = await screen.read(line, request)
+            except SpringtideError as error:
+                return {screen.part: rendering.render("part_gone.html", part=screen.part, sentence=str(error))}
+            return {screen.part: rendering.render(screen.part_template, user=line.user, **values)}
+
+        key = (line.user.name, request.url.path, request.url.query)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(hub.watch(key, draw), media_type="text/event-stream", headers=headers)
+
+    return stream
+
+
+def show_problem(request: Request, error: SpringtideError) -> HTMLResponse:
+    """What went wrong, as a person would want to read it."""
+    status = error.status if isinstance(error, ApiRefusal) else 422
+    return rendering.answer_page(request, "problem.html", status, title="Not possible", sentence=str(error))
+
+
+def add_actions(app: FastAPI) -> None:
+    """What the buttons do: forms, so that they work without scripts."""
+
+    async def act(request: Request, where: str, *parts: str, **body: object) -> Response:
+        try:
+            await open_line(app, request).post(*parts, body=body)
+        except SpringtideError as error:
+            return show_problem(request, error)
+        return rendering.go_to(where)
+
+    @app.post("/jobs/{job}/cancel", include_in_schema=False)
+    async def cancel(request: Request, job: str) -> Response:
+        return await act(request, f"/jobs/{job}", "jobs", job, "cancel")
+
+    @app.post("/jobs/{job}/resume", include_in_schema=False)
+    async def resume(request: Request, job: str) -> Response:
+        return await act(request, f"/jobs/{job}", "jobs", job, "resume")
+
+    @app.post("/jobs/{job}/accept", include_in_schema=False)
+    async def accept(request: Request, job: str) -> Response:
+        offer = (await read_form(request)).get("offer") or None
+        return await act(request, f"/jobs/{job}", "jobs", job, "accept", offer=offer)
+
+    @app.post("/nodes/{node}/drain", include_in_schema=False)
+    async def drain(request: Request, node: str) -> Response:
+        grace = (await read_form(request)).get("grace") or "60s"
+        return await act(request, "/fleet", "nodes", node, "drain", grace=grace)
+
+    @app.post("/nodes/{node}/undrain", include_in_schema=False)
+    async def undrain(request: Request, node: str) -> Response:
+        where = find_next((await read_form(request)).get("next", "/fleet"))
+        return await act(request, where, "nodes", node, "undrain")
+
+
+def add_rest(app: FastAPI) -> None:
+    """Whatever else a browser asks for; others get the API's own refusal."""
+
+    @app.get("/{path:path}", include_in_schema=False)
+    def show_missing(request: Request, path: str) -> Response:
+        if path.startswith("api/") or "text/html" not in request.headers.get("accept", ""):
+            return JSONResponse(write_error("http", "there is nothing at this address; all that there is: /docs"), 404)
+        sentence = f"There is no page at /{path}."
+        return rendering.answer_page(request, "problem.html", 404, title="No such page", sentence=sentence)

@@ -1,0 +1,68 @@
+"""The screens that move: where each is, what it reads from the API, and which part of it is drawn anew."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fastapi import Request
+
+from springtide.client.board_replies import BoardInfo, HistoryInfo, PredictionInfo
+from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, WhyInfo
+from springtide.dashboard.api_line import ApiLine
+from springtide.dashboard.board_view import build_page, read_query
+from springtide.dashboard.fleet_view import build_fleet
+from springtide.dashboard.job_view import JobSources, build_job_page
+
+Values: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A page with one part that moves; `read` gives what its templates are filled with."""
+
+    path: str
+    template: str
+    part: str
+    part_template: str
+    read: Callable[[ApiLine, Request], Awaitable[Values]]
+    name: Callable[[Values], str]
+
+
+async def read_board(line: ApiLine, request: Request) -> Values:
+    """The board that an address asks for."""
+    query = read_query(request.query_params)
+    info = BoardInfo.read(await line.get("board", **query.ask()))
+    return {"board": build_page(info, query)}
+
+
+async def read_job(line: ApiLine, request: Request) -> Values:
+    """All of one job."""
+    ref = request.path_params["job"]
+    job = JobInfo.read(await line.get("jobs", ref))
+    events = [EventInfo.read(one) for one in (await line.get("jobs", job.id, "events"))["events"]]
+    told = (await line.get("jobs", job.id, "predictions"))["predictions"]
+    history = await line.get("jobs", job.id, "history")
+    sources = JobSources(
+        job,
+        WhyInfo.read(await line.get("jobs", job.id, "why")),
+        events,
+        [PredictionInfo.read(one) for one in told],
+        HistoryInfo.read(history),
+        history["now_s"],
+    )
+    return {"page": build_job_page(sources)}
+
+
+async def read_fleet(line: ApiLine, _request: Request) -> Values:
+    """Nodes and devices."""
+    board = BoardInfo.read(await line.get("board", limit="1000"))
+    devices = [DeviceInfo.read(one) for one in (await line.get("nodes"))["devices"]]
+    speeds = (await line.get("speeds"))["speeds"]
+    return {"fleet": build_fleet(devices, board, speeds)}
+
+
+SCREENS = (
+    Screen("/", "board.html", "board", "part_board.html", read_board, lambda values: "Board"),
+    Screen("/jobs/{job}", "job.html", "job", "part_job.html", read_job, lambda values: str(values["page"].job.name)),
+    Screen("/fleet", "fleet.html", "fleet", "part_fleet.html", read_fleet, lambda values: "Fleet"),
+)

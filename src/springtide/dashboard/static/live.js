@@ -1,0 +1,221 @@
+// What moves: times in the reader's zone, the stream of a page, the theme, logs, curves, and terms that are dragged.
+(() => {
+  "use strict";
+  const $ = (id) => document.getElementById(id);
+
+  // ---- times in the reader's own zone
+  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+  const fine = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric" });
+  const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const sameDay = (a, b) => a.toDateString() === b.toDateString();
+  function showTimes(root) {
+    const now = new Date();
+    for (const one of root.querySelectorAll("[data-at]")) {
+      const at = new Date(Number(one.dataset.at) * 1000);
+      const midnight = at.getHours() === 0 && at.getMinutes() === 0 && at.getSeconds() === 0;
+      if (one.tagName === "TIME") {
+        one.textContent = sameDay(at, now) ? fine.format(at) : full.format(at);
+        one.title = full.format(at);
+      } else {
+        one.textContent = midnight || "day" in one.dataset ? day.format(at) : at.getSeconds() ? fine.format(at) : clock.format(at);
+      }
+    }
+  }
+
+  // ---- the stream
+  let source = null, lastSeen = Date.now(), lost = false;
+  const keep = { ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: (name) => name !== "open" } };
+  function tell(state, text) {
+    const live = $("live");
+    if (!live) return;
+    live.dataset.state = state;
+    live.querySelector(".live-text").textContent = text;
+  }
+  function lose() {
+    if (lost) return;
+    lost = true;
+    tell("lost", "not connected");
+    const banner = $("banner");
+    banner.textContent = `The server does not answer. What you see is from ${fine.format(new Date(lastSeen))}; this page goes on by itself when it is back.`;
+    banner.hidden = false;
+  }
+  function find() {
+    lastSeen = Date.now();
+    tell("live", "live");
+    if (!lost) return;
+    lost = false;
+    $("banner").hidden = true;
+  }
+  function swap(parts) {
+    for (const [id, html] of Object.entries(parts)) {
+      const part = $(id);
+      if (!part || part.querySelector(":scope details.confirm[open]")) continue;
+      window.Idiomorph.morph(part, html, keep);
+      const fresh = $(id);
+      if (fresh) { showTimes(fresh); window.htmx.process(fresh); fresh.dispatchEvent(new CustomEvent("drawn", { bubbles: true })); }
+    }
+  }
+  function connect() {
+    disconnect();
+    if (!("live" in document.body.dataset) || document.hidden) return;
+    source = new EventSource("/live" + location.pathname + location.search);
+    source.onopen = find;
+    source.addEventListener("page", (event) => { find(); swap(JSON.parse(event.data)); });
+    source.onerror = () => {
+      lose();
+      if (source && source.readyState === EventSource.CLOSED) { disconnect(); setTimeout(lookAgain, 1000); }
+    };
+  }
+  function disconnect() { if (source) { source.close(); source = null; } }
+  // A stream that is refused for good is a server that starts up, or a session that has ended.
+  async function lookAgain() {
+    try {
+      const answer = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "follow" });
+      if (new URL(answer.url).pathname === "/signin") { location.assign(answer.url); return; }
+      if (answer.ok) { connect(); return; }
+    } catch { /* not back yet */ }
+    setTimeout(lookAgain, 1000);
+  }
+  // Hidden pages let go of their connection: a browser has few for each server.
+  document.addEventListener("visibilitychange", connect);
+  window.addEventListener("pagehide", disconnect);
+  document.addEventListener("htmx:pushedIntoHistory", connect);
+  document.addEventListener("htmx:afterSwap", (event) => showTimes(event.target));
+
+  // ---- the theme
+  function setUpTheme() {
+    const button = $("theme");
+    if (!button) return;
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      const root = document.documentElement;
+      const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = dark ? "light" : "dark";
+      try { localStorage.setItem("springtide-theme", root.dataset.theme); } catch { /* not kept */ }
+      document.dispatchEvent(new Event("theme"));
+    });
+  }
+
+  // ---- logs, as they are written
+  function setUpLogs() {
+    const box = $("log");
+    if (!box) return;
+    let offset = 0, rank = 0, busy = false;
+    const follow = $("follow"), ranks = $("rank");
+    async function read(first) {
+      if (busy || document.hidden) return;
+      busy = true;
+      try {
+        const query = first ? `rank=${rank}&tail=400` : `rank=${rank}&offset=${offset}`;
+        const answer = await fetch(`/api/v1/jobs/${encodeURIComponent(box.dataset.job)}/logs?${query}`);
+        if (answer.ok) {
+          const page = await answer.json();
+          if (first || page.offset < offset) box.textContent = "";
+          offset = page.next_offset;
+          if (page.text) { box.append(page.text); if (follow.checked) box.scrollTop = box.scrollHeight; }
+          if (first && !page.text) box.textContent = "Nothing was written yet.";
+          if (first) box.dataset.empty = page.text ? "" : "yes";
+          else if (page.text && box.dataset.empty) { box.textContent = page.text; box.dataset.empty = ""; }
+        }
+      } catch { /* the stream tells that the server is away */ }
+      busy = false;
+    }
+    ranks.addEventListener("change", () => { rank = Number(ranks.value) || 0; offset = 0; read(true); });
+    read(true);
+    setInterval(() => read(false), 1000);
+  }
+
+  // ---- curves of what run.log recorded
+  function setUpCurves() {
+    const place = $("curves");
+    if (!place || !window.uPlot) return;
+    const rows = [], plots = new Map();
+    const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+    function draw() {
+      const names = [...new Set(rows.flatMap((row) => Object.keys(row.metrics)))].sort();
+      for (const name of names) {
+        const some = rows.filter((row) => typeof row.metrics[name] === "number");
+        const data = [some.map((row) => row.step), some.map((row) => row.metrics[name])];
+        const known = plots.get(name);
+        if (known) { known.setData(data); continue; }
+        const frame = document.createElement("div");
+        place.append(frame);
+        const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter, sans-serif" };
+        plots.set(name, new window.uPlot({
+          title: name, width: frame.clientWidth || 420, height: 190, scales: { x: { time: false } }, axes: [{ ...axis, label: "step", labelSize: 16, labelFont: "11px Inter, sans-serif" }, { ...axis, size: 56 }],
+          legend: { live: true }, cursor: { points: { size: 7 } },
+          series: [{ label: "step" }, { label: name, stroke: colour("--safe"), width: 1.6, points: { show: some.length < 60, size: 4 } }],
+        }, data, frame));
+      }
+      $("no-curves").hidden = names.length > 0;
+    }
+    async function read() {
+      if (document.hidden) return;
+      const after = rows.length ? rows[rows.length - 1].step : 0;
+      try {
+        const answer = await fetch(`/api/v1/jobs/${encodeURIComponent(place.dataset.job)}/metrics?after_step=${after}`);
+        if (!answer.ok) return;
+        const fresh = (await answer.json()).metrics;
+        if (fresh.length) { rows.push(...fresh); draw(); }
+      } catch { /* told elsewhere */ }
+    }
+    addEventListener("resize", () => { for (const plot of plots.values()) plot.setSize({ width: plot.root.parentElement.clientWidth, height: 190 }); });
+    document.addEventListener("theme", () => { for (const plot of plots.values()) plot.destroy(); plots.clear(); place.replaceChildren(); draw(); });
+    read();
+    setInterval(read, 2000);
+  }
+
+  // ---- terms that are dragged: a slider moves the field beside it
+  const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+  function showSpan(seconds) {
+    let left = Math.round(seconds), text = "", parts = 0;
+    for (const [name, size] of units) {
+      const count = Math.floor(left / size);
+      if ((count || text) && parts < 2) { if (count) text += count + name; left -= count * size; parts += 1; }
+    }
+    return text || "1s";
+  }
+  function readSpan(text) {
+    let seconds = 0;
+    for (const [, count, unit] of text.matchAll(/([\d.]+)\s*([dhms])/g)) seconds += Number(count) * Object.fromEntries(units)[unit];
+    return seconds;
+  }
+  function setUpSliders() {
+    for (const slider of document.querySelectorAll("input[type=range][data-for]")) {
+      const field = $(slider.dataset.for), [low, high] = [Number(slider.dataset.low), Number(slider.dataset.high)];
+      slider.hidden = false;
+      const toPlace = (value) => Math.round(1000 * Math.log(Math.max(low, Math.min(high, value)) / low) / Math.log(high / low));
+      const toValue = (place) => low * (high / low) ** (place / 1000);
+      const spans = slider.dataset.kind === "span";
+      const set = () => { const value = spans ? readSpan(field.value) : Number(field.value); if (value) slider.value = toPlace(value); };
+      set();
+      field.addEventListener("input", set);
+      slider.addEventListener("input", () => {
+        const value = toValue(Number(slider.value));
+        field.value = spans ? showSpan(value) : String(Math.round(value));
+        slider.setAttribute("aria-valuetext", field.value);
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+      });
+    }
+    const go = document.querySelector("select[data-go]");
+    if (go) go.addEventListener("change", () => location.assign(go.dataset.go + encodeURIComponent(go.value)));
+    document.addEventListener("click", (event) => {
+      const button = event.target.closest("[data-set]");
+      if (!button) return;
+      event.preventDefault();
+      const field = $(button.dataset.set);
+      field.value = button.dataset.value;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    showTimes(document);
+    setUpTheme();
+    setUpLogs();
+    setUpCurves();
+    setUpSliders();
+    connect();
+  });
+})();

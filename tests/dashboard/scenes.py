@@ -1,0 +1,148 @@
+"""A cluster's afternoon on clocks moved by hand, shown by real pages: the same everywhere, for pictures and tests."""
+
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from tests.control.hand_clock import HandClockServer
+
+from springtide.control.api.guard import LOCAL_NAMES, ensure_owner, hash_token
+from springtide.control.api.routes import build_app
+from springtide.control.api.sessions import Pulse, Sessions
+from springtide.control.server import Listening, bind
+from springtide.control.storage.records import UserRecord
+from springtide.dashboard.pages import add_pages
+from springtide.executors.fake import FakeJob
+
+HOUR_S = 3600.0
+
+
+def make_script(steps: int, rate: float) -> FakeJob:
+    """A job of so many steps that runs so fast on one device, and less than eight times as fast on eight."""
+    speeds = {share: rate * share**0.86 for share in (1, 2, 4, 8, 16)}
+    return FakeJob(steps, speeds, logical_workers=16, steps_per_epoch=max(1, steps // 20), startup_s=20, pause_s=3)
+
+
+SCRIPTS = {
+    "resnet": make_script(90_000, 5.0),
+    "llama": make_script(60_000, 1.2),
+    "bert": make_script(30_000, 2.0),
+    "clicks": make_script(200_000, 20.0),
+    "vit": make_script(50_000, 1.5),
+    "whisper": make_script(24_000, 1.2),
+    "sweep": make_script(8_000, 1.0),
+}
+
+
+def play(folder: Path) -> HandClockServer:
+    """Four hours of sixteen devices: promises kept, a fault, an offer, a job that waits, a node that is drained."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scene = HandClockServer(folder, devices=16, nodes=2, scripts=SCRIPTS)
+    for name in ("ann", "bo", "cem"):
+        scene.store.put_user(UserRecord(name, hash_token(f"token-of-{name}")))
+    cluster = _Afternoon(scene)
+    cluster.submit("bert-squad", "bert", deadline="3h", user="ann")
+    cluster.submit("night-sweep", "sweep", user="bo")
+    cluster.wait(HOUR_S / 3)
+    first = cluster.submit("resnet-a", "resnet", deadline="7h", user="ann")
+    cluster.wait(HOUR_S / 2)
+    cluster.submit("whisper-small", "whisper", deadline="5h", user="cem")
+    cluster.submit("clicks-daily", "clicks", deadline="4h", user="bo")
+    cluster.wait(HOUR_S / 2)
+    scene.executor.kill(first)
+    cluster.submit("vit-large", "vit", deadline="9h", user="ann")
+    cluster.submit("sweep-2", "sweep", user="cem")
+    cluster.wait(HOUR_S / 2)
+    cluster.submit("llama-7b", "llama", deadline="11h", user="ann")
+    cluster.wait(HOUR_S / 2)
+    cluster.submit("bert-finetune", "bert", deadline="90m", user="cem")
+    cluster.submit("sweep-3", "sweep", user="bo")
+    cluster.wait(HOUR_S / 3)
+    cluster.submit("clicks-hurry", "clicks", deadline="6m", user="bo")
+    cluster.wait(60)
+    return scene
+
+
+class _Afternoon:
+    """Submits and waits."""
+
+    def __init__(self, scene: HandClockServer) -> None:
+        self.scene = scene
+
+    def submit(self, name: str, script: str, **keys: object) -> str:
+        return self.scene.submit(name=name, run=f"python train.py {script}", **keys).id  # type: ignore[arg-type]
+
+    def wait(self, seconds: float) -> None:
+        self.scene.pass_s(seconds, 10.0)
+
+
+def write_curves(scene: HandClockServer, job_id: str) -> None:
+    """What a script would have logged."""
+    folder = scene.state_dir.logs(job_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {"step": step, "metrics": {"loss": find_loss(step), "lr": 1e-3 * (1 - step / 90_000)}}
+        for step in range(100, 40_000, 250)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [f"step {step:>6}  loss {find_loss(step):.4f}" for step in range(100, 40_000, 250)]
+    (folder / "rank-0.log").write_text("\n".join(lines) + "\n")
+
+
+def find_loss(step: int) -> float:
+    """A loss that falls, with some noise."""
+    return 0.4 + 4 * math.exp(-step / 9000) + 0.05 * math.sin(step / 37)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A scene with its pages at an address."""
+
+    scene: HandClockServer
+    url: str
+    sessions: Sessions
+    owner: UserRecord
+
+    @property
+    def token(self) -> str:
+        """The owner's token."""
+        return self.scene.state_dir.token.read_text().strip()
+
+    @property
+    def link(self) -> str:
+        """An address that signs the owner in."""
+        return self.url + self.sessions.make_link(self.owner)
+
+
+@contextmanager
+def show(scene: HandClockServer) -> Iterator[Shown]:
+    """The pages of a scene at an address; time stands still."""
+    owner = ensure_owner(scene.store, scene.state_dir)
+    ending = threading.Event()
+    pulse = Pulse(scene.store, ending.is_set)
+    app, sessions = build_app(scene.reconciler, frozenset(LOCAL_NAMES), lambda: None, pulse, add_pages)
+    line = bind(Listening(port=0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none"))
+    threads = [
+        threading.Thread(target=server.run, kwargs={"sockets": [line]}),
+        threading.Thread(target=scene.reconciler.run),
+    ]
+    for thread in threads:
+        thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield Shown(scene, f"http://127.0.0.1:{line.getsockname()[1]}", sessions, owner)
+    finally:
+        ending.set()
+        server.should_exit = True
+        scene.reconciler.stop()
+        for thread in threads:
+            thread.join()
+        line.close()

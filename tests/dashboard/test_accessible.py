@@ -1,0 +1,34 @@
+"""Every page in both themes, read by axe-core: nothing serious or critical, and nothing on the console."""
+
+from pathlib import Path
+
+import pytest
+from tests.dashboard.browsers import CHROMIUM, open_browser
+from tests.dashboard.scenes import play, show
+from tests.dashboard.screenshots import THEMES, list_places
+
+pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
+AXE = Path("build/axe/package/axe.min.js")
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM, reason="the browser tests need a browser: apt-get install chromium"),
+    pytest.mark.skipif(not AXE.is_file(), reason="the tests of accessibility need axe-core: make axe"),
+]
+SEVERE = ("serious", "critical")
+
+
+def test_no_page_shuts_anybody_out(tmp_path: Path) -> None:
+    found, complaints = [], []
+    with show(play(tmp_path / "scene")) as shown:
+        for theme in THEMES:
+            with open_browser(tmp_path / theme, theme) as browser:
+                page = browser.pages[0]
+                page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+                page.goto(shown.link)
+                for name, place in list_places(shown).items():
+                    page.goto(shown.url + place)
+                    page.evaluate(AXE.read_text())
+                    for one in page.evaluate("axe.run()")["violations"]:
+                        if one["impact"] in SEVERE:
+                            found.append((name, theme, one["id"], one["nodes"][0]["html"][:120]))
+    assert found == []
+    assert complaints == []

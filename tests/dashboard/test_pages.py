@@ -1,0 +1,176 @@
+"""The pages over HTTP, without a browser: who gets in, what they see, what a button does."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.dashboard.scenes import Shown, play, show
+
+from springtide.control.api.guard import hash_token
+from springtide.control.storage.records import UserRecord
+from springtide.dashboard.vendoring import check
+
+HTML = {"accept": "text/html"}
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    scene = play(tmp_path_factory.mktemp("scene"))
+    with show(scene) as shown:
+        yield shown
+
+
+@pytest.fixture
+def browser(shown: Shown) -> Iterator[httpx.Client]:
+    with sign_in(shown, shown.token) as client:
+        yield client
+
+
+@contextmanager
+def sign_in(shown: Shown, token: str) -> Iterator[httpx.Client]:
+    """A client with the cookie of a session."""
+    with httpx.Client(base_url=shown.url, headers=HTML | {"origin": shown.url}) as client:
+        assert client.post("/signin", data={"token": token, "next": "/"}).headers["location"] == "/"
+        yield client
+
+
+def job_id(shown: Shown, name: str) -> str:
+    return shown.scene.store.find_jobs(name)[0].id
+
+
+def test_who_is_not_signed_in_is_sent_to_sign_in_and_back(shown: Shown) -> None:
+    with httpx.Client(base_url=shown.url, headers=HTML) as stranger:
+        assert stranger.get("/fleet").headers["location"] == "/signin?next=%2Ffleet"
+        assert stranger.get("/signin?next=/fleet").status_code == 200
+        wrong = stranger.post("/signin", data={"token": "guess", "next": "/"}, headers={"origin": shown.url})
+        assert (wrong.status_code, "no token of this server" in wrong.text) == (401, True)
+        assert stranger.get("/api/v1/jobs").status_code == 401
+
+
+def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(shown: Shown) -> None:
+    with httpx.Client(base_url=shown.url, headers={"origin": shown.url}) as client:
+        cookie = client.post("/signin", data={"token": shown.token}).headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+    assert f"springtide_{shown.url.rpartition(':')[2]}=" in cookie
+
+
+def test_a_change_by_cookie_must_come_from_a_page_of_ours(browser: httpx.Client, shown: Shown) -> None:
+    place = f"/jobs/{job_id(shown, 'sweep-2')}/cancel"
+    assert browser.post(place, headers={"origin": "http://evil.example"}).status_code == 403
+    del browser.headers["origin"]
+    assert browser.post(place).status_code == 403
+    assert browser.post(f"/api/v1{place}", json={}).status_code == 403
+    assert shown.scene.store.find_jobs("sweep-2")[0].active
+
+
+def test_one_must_not_be_sent_elsewhere_after_signing_in(shown: Shown) -> None:
+    for place in ("//evil.example", "https://evil.example", "/\\evil.example"):
+        with httpx.Client(base_url=shown.url, headers={"origin": shown.url}) as client:
+            answer = client.post("/signin", data={"token": shown.token, "next": place})
+        assert answer.headers["location"] == "/"
+
+
+def test_a_link_signs_in_once(shown: Shown) -> None:
+    link = shown.sessions.make_link(shown.owner)
+    with httpx.Client(base_url=shown.url, headers=HTML) as client:
+        assert client.get(link).headers["location"] == "/"
+        assert client.get("/").status_code == 200
+    again = httpx.get(shown.url + link)
+    assert (again.status_code, "was used" in again.text) == (401, True)
+
+
+def test_a_session_ends_when_one_signs_out(browser: httpx.Client) -> None:
+    cookies = dict(browser.cookies)
+    browser.post("/signout")
+    again = httpx.get(str(browser.base_url), cookies=cookies, headers=HTML)
+    assert again.headers["location"].startswith("/signin")
+
+
+def test_sessions_outlive_the_server_but_not_the_token(shown: Shown) -> None:
+    secret = shown.sessions.begin(shown.owner)
+    shown.sessions.known = None  # as after a restart: read from the store again
+    found = shown.sessions.find(secret)
+    assert found is not None and found.name == shown.owner.name
+    other = UserRecord("cat", hash_token("first"))
+    shown.scene.store.put_user(other)
+    secret = shown.sessions.begin(other)
+    shown.scene.store.put_user(UserRecord("cat", hash_token("second")))
+    assert shown.sessions.find(secret) is None
+
+
+@pytest.mark.parametrize("place", ["/", "/?group=ended&past=1d", "/?find=bert", "/fleet", "/ask"])
+def test_pages_let_nothing_but_our_files_run(browser: httpx.Client, place: str) -> None:
+    page = browser.get(place)
+    assert page.status_code == 200, page.text
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "<style" not in page.text and " style=" not in page.text and "onclick" not in page.text
+    assert page.text.count("<script") == page.text.count("<script src=")
+
+
+def test_the_board_shows_every_job_with_its_promise(browser: httpx.Client) -> None:
+    text = browser.get("/").text
+    for name in ("bert-finetune", "vit-large", "clicks-hurry", "sweep-3", "resnet-a"):
+        assert f">{name}</a>" in text
+    assert "promises: " in text and "Take the offer for clicks-hurry" in text
+    only = browser.get("/?group=offered").text
+    assert "clicks-hurry</a>" in only and "vit-large</a>" not in only
+
+
+def test_a_user_sees_only_their_own_jobs(shown: Shown) -> None:
+    with sign_in(shown, "token-of-ann") as ann:
+        text = ann.get("/").text
+        assert "vit-large" in text and "sweep-3" not in text and "another user&#39;s job" in text
+        hidden = ann.get(f"/jobs/{job_id(shown, 'sweep-3')}")
+        assert (hidden.status_code, "there is no job" in hidden.text) == (404, True)
+
+
+def test_a_job_says_why_and_whether_its_prediction_flinched(browser: httpx.Client, shown: Shown) -> None:
+    text = browser.get(f"/jobs/{job_id(shown, 'vit-large')}").text
+    assert "it runs on" in text and "never crossed the deadline" in text
+    assert "Every change of its devices, and why" in text and "run: python train.py vit" in text
+
+
+def test_unknown_pages_and_jobs_are_told_in_words(browser: httpx.Client) -> None:
+    assert "There is no page at /nowhere" in browser.get("/nowhere").text
+    missing = browser.get("/jobs/nobody")
+    assert (missing.status_code, "there is no job" in missing.text) == (404, True)
+    assert browser.get("/api/v1/nowhere").json()["error"]["sentence"]
+
+
+def test_asking_tells_the_answer_and_who_else_would_change(browser: httpx.Client, shown: Shown) -> None:
+    base = {"base": job_id(shown, "bert-finetune"), "file": "run: python train.py bert", "deadline": "100m"}
+    count = len(shown.scene.store.list_jobs())
+    told = browser.post("/ask", data=base, headers={"hx-request": "true"}).text
+    assert "Promised" in told and "What it would change for others" in told and "<html" not in told
+    declined = browser.post("/ask", data=base | {"deadline": "20s"}).text
+    assert "Declined" in declined and "could be promised" in declined and "<html" in declined
+    wrong = browser.post("/ask", data=base | {"deadline": "soon"}).text
+    assert "is not a span of time" in wrong
+    assert len(shown.scene.store.list_jobs()) == count
+
+
+def test_what_users_write_is_escaped(browser: httpx.Client, shown: Shown) -> None:
+    nasty = "<img src=x onerror=alert(1)>"
+    base = {"base": job_id(shown, "bert-finetune"), "file": f"run: python train.py '{nasty}'", "name": nasty}
+    for text in (browser.post("/ask", data=base).text, browser.get("/", params={"find": nasty}).text):
+        assert nasty not in text and "&lt;img src=x" in text
+
+
+def test_vendored_files_have_their_digests() -> None:
+    assert list(check()) == []
+
+
+def test_scripts_stay_small(browser: httpx.Client) -> None:
+    import re
+
+    names = re.findall(r'<script src="([^"]+)"', browser.get("/").text)
+    names += re.findall(
+        r'<script src="([^"]+uPlot[^"]+)"', Path("src/springtide/dashboard/templates/job.html").read_text()
+    )
+    sizes = []
+    for name in [one for one in names if one.startswith("/static")]:
+        with browser.stream("GET", name, headers={"accept-encoding": "gzip"}) as answer:
+            sizes.append(sum(len(part) for part in answer.iter_raw()))
+    assert len(sizes) >= 4 and sum(sizes) < 100_000
