@@ -99,7 +99,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
     now_s, store, inventory = api.now_s(), api.store, api.reconciler.inventory
     since_s = now_s - past_s
     tracks = api.histories.read()
-    active, ended = store.active_jobs(), store.ended_jobs(since_s, MOST_ENDED)
+    active, ended = api.recent.read(since_s, MOST_ENDED)
     seen = frozenset(record.id for record in (*active, *ended) if api.sees(record, user))
     kept, missed = store.count_promises(None if user.admin else user.id)
     return board.BoardSources(
@@ -110,7 +110,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
         seen,
         user.admin,
         tracks,
-        store.last_predictions(),
+        api.recent.read_predictions(),
         board.group_offers(store.offers(state="open")),
         inventory,
         nodes.describe_nodes(inventory, store.fact(nodes.FACT)),

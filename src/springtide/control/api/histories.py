@@ -4,15 +4,18 @@ What a chart of the past needs of thousands of jobs, at the cost of what is new 
 """
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from springtide.control.storage.records import EventRecord
+from springtide.control.storage.records import EventRecord, JobRecord, PredictionRecord
 from springtide.control.storage.store import Store
 
 MOST_EVENTS = 50_000  # read when it is first asked: older ones are out of every chart
 PAGE = 1000
+MOST_ENDED = 2000  # jobs that ended, at hand
+PREDICTIONS_S = 3.0
 MOST_CHANGES = 400  # of one job; the oldest go
 GIVEN = frozenset({"placed", "grows", "shrinks", "moves", "probing"})
 TAKEN = frozenset(
@@ -73,3 +76,43 @@ class Histories:
             if event.job is not None:
                 self._tracks.setdefault(event.job, Track()).note(event)
         self._last = events[-1].seq if events else self._last or 0
+
+
+class RecentJobs:
+    """The records of all jobs that go on and of those that ended lately, as they are stored; kept up as they are.
+
+    Reading a thousand of them from the database takes half a second; a board is asked for once a second.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._active: dict[str, JobRecord] | None = None
+        self._ended: dict[str, JobRecord] = {}
+        self._predictions: dict[str, PredictionRecord] = {}
+        self._predicted_s = 0.0
+        self._lock = threading.Lock()
+
+    def read(self, since_s: float, limit: int) -> tuple[list[JobRecord], list[JobRecord]]:
+        """The jobs that go on in the order of their arrival, and those that ended since an instant, the last first."""
+        with self._lock:
+            if self._active is None:
+                self.store.listeners.append(self._hear)
+                self._active = {record.id: record for record in self.store.active_jobs()}
+                self._ended = {record.id: record for record in self.store.ended_jobs(0.0, MOST_ENDED)[::-1]}
+            active = sorted(self._active.values(), key=lambda record: record.seq)
+            ended = [record for record in self._ended.values() if (record.finished_s or 0.0) >= since_s]
+        return active, sorted(ended, key=lambda record: -(record.finished_s or 0.0))[:limit]
+
+    def read_predictions(self) -> Mapping[str, PredictionRecord]:
+        """The newest prediction of each job that goes on; a few seconds old at most."""
+        if time.monotonic() - self._predicted_s > PREDICTIONS_S:
+            self._predictions, self._predicted_s = self.store.last_predictions(), time.monotonic()
+        return self._predictions
+
+    def _hear(self, jobs: Mapping[str, JobRecord]) -> None:
+        with self._lock:
+            for job_id, record in jobs.items():
+                (self._active if record.active and self._active is not None else self._ended)[job_id] = record
+                (self._ended if record.active else self._active or {}).pop(job_id, None)
+            while len(self._ended) > 2 * MOST_ENDED:
+                del self._ended[next(iter(self._ended))]

@@ -18,7 +18,7 @@ from springtide.control.api import documents, explanations
 from springtide.control.api.board_routes import add_board_routes, write_differences
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
-from springtide.control.api.histories import Histories
+from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.api.requests import (
     MOST_NUMBER,
@@ -66,7 +66,7 @@ class Api:
         self.context = reconciler.context
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
-        self.histories = Histories(self.store)
+        self.histories, self.recent = Histories(self.store), RecentJobs(self.store)
         self.sessions = Sessions(self.store, self.now_s)
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
