@@ -56,9 +56,11 @@ test-postgres: setup
 	$(BIN)/python -m pip install --quiet --target $(POSTGRES) 'psycopg[binary]>=3.1'
 	PYTHONPATH=$(abspath $(POSTGRES)) SPRINGTIDE_POSTGRES=required $(BIN)/python -m pytest tests/control/storage/test_postgres.py
 
-# A job under another system user. As root, with an interpreter that this user can read; otherwise it fails.
+# Jobs under two other system users, attacked. As root; otherwise it fails. Makes an interpreter that they can read.
 test-run-as: setup
-	SPRINGTIDE_RUN_AS=required $(BIN)/python -m pytest -m slow tests/control/test_run_as.py
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	SPRINGTIDE_RUN_AS=required $$($(BIN)/python -m tests.control.readable_python "$$folder") \
+		-m pytest -m 'slow or not slow' tests/control/test_run_as.py
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

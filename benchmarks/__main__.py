@@ -31,6 +31,8 @@ BENCHMARKS = (
     Benchmark("decisions"),
     Benchmark("placement"),
     Benchmark("planner"),
+    Benchmark("spot"),
+    Benchmark("calibration"),
     Benchmark("deadlines", needs_data=True),
     Benchmark("mixed_deadlines", needs_data=True),
     Benchmark("heterogeneous", needs_data=True),

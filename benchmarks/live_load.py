@@ -81,7 +81,9 @@ def measure(folder: Path, submissions: int, finished: int) -> dict[str, float]:
             client.cancel(job.id)
         figures |= flood(url, home, body, submissions)
         figures["memory_after_flood_mb"] = read_memory_mb(home)
+        server = read_pid(home)
         client.stop()
+    wait_end(server)
     return figures
 
 
@@ -149,16 +151,26 @@ def answer(client: Client, url: str, home: StateDir, body: dict[str, Any]) -> di
 
 def restart(home: StateDir) -> tuple[str, float]:
     """Kill the server and start it again; its address, and the seconds until it answers with its jobs adopted."""
-    before = json.loads(home.address.read_text())["pid"]
+    before = read_pid(home)
     os.kill(before, signal.SIGKILL)
-    while psutil.pid_exists(before) and psutil.Process(before).status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.01)
+    wait_end(before)
     home.address.unlink()
     started_s = time.monotonic()
     url = start_background(home, SERVE)
     with Client(url, home=home.root) as client:
         assert len(client.jobs(limit=1000)) >= ACTIVE // 2, "the jobs are here again"
     return url, time.monotonic() - started_s
+
+
+def read_pid(home: StateDir) -> int:
+    """The process of the server."""
+    return int(json.loads(home.address.read_text())["pid"])
+
+
+def wait_end(pid: int) -> None:
+    """Wait until a process has ended: a server that was stopped still writes what it knows."""
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
 
 
 def flood(url: str, home: StateDir, body: dict[str, Any], submissions: int) -> dict[str, float]:

@@ -30,7 +30,8 @@ def keep_backward(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_tensor_that_must_agree_is_read(tmp_path: Path) -> None:
     train_one_step(tmp_path, "p0", 3, "p0:1")
-    assert list(read_records(tmp_path)[1]) == [
+    names = list(read_records(tmp_path)[1])
+    assert [name for name in names if not name.startswith(("alive", "optimizer optimizer"))] == [
         "loss 0 of logical worker 3",
         "parameter weight",
         "parameter bias",

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from springtide.cli.app import main
-from springtide.errors import JobError
+from springtide.errors import JobError, TrainingError
+from springtide.verification.cases import plan_kills
 from springtide.verification.digest_compare import Difference
 from springtide.verification.renumber import find_workers
-from springtide.verification.verify import CaseResult, Proof
+from springtide.verification.verify import CaseResult, Proof, check_resumed
 
 HONEST = """
 import torch, springtide
@@ -28,6 +29,29 @@ for epoch in run.epochs(1):
 # Scales its loss by which process it is, from the second step on: what no runtime can make equal.
 DISHONEST = HONEST.replace("import torch", "import os, torch").replace(
     ".mean()", ".mean() * (1.0 if optimizer.state_dict()['state'] == {} else 1.0 + os.getpid() % 1009 / 1e3)"
+)
+
+# An average that only the script knows of.
+WITH_EMA = HONEST.replace(
+    "data =", "from torch.optim.swa_utils import AveragedModel\nema = AveragedModel(model)\ndata ="
+).replace("        optimizer.zero_grad()", "        optimizer.zero_grad()\n        ema.update_parameters(model)")
+# Goes on from weights of an earlier run, beside the script, in the folder it is in, at home or among temporary files.
+WITH_SNAPSHOT = (
+    HONEST.replace(
+        "data =",
+        """import os, pathlib, tempfile
+places = (pathlib.Path(__file__).parent, pathlib.Path.cwd(), pathlib.Path.home(), pathlib.Path(tempfile.gettempdir()))
+for place in places:
+    if (place / "springtide-test-snapshot.pt").exists():
+        model.load_state_dict(torch.load(place / "springtide-test-snapshot.pt"))
+data =""",
+    )
+    + """
+if run.is_main:
+    for place in places:
+        weights = {name: each.clone() for name, each in model.state_dict().items()}
+        torch.save(weights, place / "springtide-test-snapshot.pt")
+"""
 )
 
 
@@ -95,10 +119,36 @@ def test_an_honest_script_is_identical_in_every_case(
     assert run_verify([str(script), *options]) == 0
     document = json.loads(file.read_text())
     assert [case["name"] for case in document["cases"]] == ["1", "3+1", "rescale 4,1,3", "kill 1"]
+    assert document["cases"][3]["resumed_from"][0] >= 1
     assert document["identical"] is True
     shown = capsys.readouterr()
-    assert "4 of 4 cases identical" in shown.out
+    assert "4 of 4 cases identical" in shown.out and "resumed from step" in shown.out
     assert "reference: ddp" in shown.err
+
+
+def test_what_prepare_was_not_given_is_compared_and_named(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text(WITH_EMA)
+    options = ["--sizes", "4", "--rescale", "", "--kill", "1", "--steps", "4"]
+    assert run_verify([str(script), *options]) == 1
+    shown = capsys.readouterr().out
+    assert "1 of 2 cases identical" in shown
+    assert "alive ema (AveragedModel) " in shown and "run.prepare was not given it" in shown
+
+
+def test_a_scripts_own_files_do_not_leak_between_cases(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text(WITH_SNAPSHOT)
+    options = ["--sizes", "4,1", "--rescale", "", "--kill", "0", "--steps", "3"]
+    assert run_verify([str(script), *options]) == 0
+    assert sorted(path.name for path in script.parent.iterdir()) == ["train.py"]
+
+
+def test_a_kill_that_nothing_resumed_from_fails_its_case() -> None:
+    case = plan_kills(2, 4, 6)
+    check_resumed(case, (1, 3))
+    with pytest.raises(TrainingError, match="after 2 kills 1 starts resumed from a step"):
+        check_resumed(case, (3,))
+    with pytest.raises(TrainingError, match="after 2 kills 1 starts resumed from a step"):
+        check_resumed(case, (0, 3))
 
 
 def test_another_number_of_logical_workers_can_be_tried(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

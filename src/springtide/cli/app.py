@@ -22,6 +22,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "status": ("springtide.cli.job_views:status", "Show all that is known of one job."),
     "why": ("springtide.cli.job_views:why", "Say why a job is where it is."),
     "logs": ("springtide.cli.logs", "Show what a job writes."),
+    "fetch": ("springtide.cli.fetch", "Bring the weights or a checkpoint of a job here."),
+    "receipt": ("springtide.cli.receipt", "Say by bits what a finished job has trained."),
     "events": ("springtide.cli.job_views:events", "Show decisions, rescales and faults."),
     "top": ("springtide.cli.job_views:top", "Watch jobs, devices and slack live."),
     "cancel": ("springtide.cli.job_changes:cancel", "End jobs for good."),

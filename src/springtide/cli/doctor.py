@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from shutil import disk_usage
 
 import typer
 
+from springtide.cli.doctor_prove import run_proofs
 from springtide.cli.maintenance import LOOK, REPAIR, open_store, read_ids
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OutputForm, print_table, tell
@@ -39,6 +41,9 @@ def run(
         "--repair",
         help="Make jobs again of folders that the database does not know; the server must be stopped.",
     ),
+    prove: Path = typer.Option(
+        None, metavar="FILE", help="Prove by bits what the devices here do, in ten minutes; writes a JSON to send back."
+    ),
 ) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
 
@@ -49,7 +54,11 @@ def run(
       springtide doctor
 
       springtide stop && springtide doctor --repair
+
+      springtide doctor --prove proof.json
     """
+    if prove is not None:
+        run_proofs(prove, form)
     findings = [*(repair_home() if repair else ()), *check_all()]
     failed = any(finding.status == "failed" for finding in findings)
     document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}

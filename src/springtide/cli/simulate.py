@@ -59,6 +59,22 @@ class CompareOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class UncertainOptions:
+    """How far from what is stated things really are."""
+
+    speed_error: float = option(0.0, "Speeds are wrong: standard deviation of their logarithm, as 0.05.", metavar="SD")
+    steps_error: float = option(0.0, "Numbers of steps are wrong, likewise.", metavar="SD")
+    faults: str = option("", "Machines fail: mtbf=100,device_mtbf=5000,mttr=1 (hours), slow=0.05,...", metavar="KEYS")
+    confidence: float | None = option(None, "How sure a promise is to be under errors and faults: 0.95.")
+    error_seed: int = option(0, "Seed of errors and faults.", min=0)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anything is to be uncertain."""
+        return bool(self.speed_error or self.steps_error or self.faults)
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyComparison:
     """What is to be compared: traces under policies on a cluster."""
 
@@ -71,6 +87,7 @@ class PolicyComparison:
 def run(
     sources: SourceOptions,
     wanted: CompareOptions,
+    unsure: UncertainOptions,
     rental: RentalOptions,
     form: OutputForm,
     traces: Annotated[list[Path] | None, typer.Argument(metavar="TRACE...", help="Trace files (CSV).")] = None,
@@ -91,6 +108,8 @@ def run(
 
       springtide simulate cluster01.csv --policy edf,springtide --cluster 64x8:a100 --json report.json
 
+      springtide simulate --synthetic jobs=200,gap=600 --speed-error 0.05 --faults mtbf=100,mttr=1
+
       springtide simulate --cloud aws --points points.csv --steps 90000 --global-batch 256 --deadline 12h
     """
     if rental.cloud:
@@ -104,7 +123,9 @@ def run(
     machines = parse_cluster(cluster)
     compared = PolicyComparison(load_traces(sources, traces or (), machines), names, machines)
     check_targets(wanted.plot, form.json_file)
-    if colocation is None:
+    if unsure.is_given:
+        compare_uncertain(compared, unsure, form)
+    elif colocation is None:
         compare_policies(compared, wanted, sources.skip_bad_rows, form)
     else:
         command = "springtide simulate --colocation KEYS"
@@ -127,6 +148,30 @@ def compare_policies(compared: PolicyComparison, wanted: CompareOptions, tell_sk
     reports = [outcome.report for outcome in outcomes]
     if not form.write(build_document(reports, bounds, compared.traces if tell_skipped else ())):
         print_reports(reports, bounds)
+
+
+def compare_uncertain(compared: PolicyComparison, unsure: UncertainOptions, form: OutputForm) -> None:
+    """Run every trace under every policy while speeds, steps and machines are not what they seem."""
+    from springtide.cli.outputs import print_table
+    from springtide.simulator.batches import mute_solvers
+    from springtide.simulator.calibration import HEADINGS, replay_uncertain, show_reports
+    from springtide.simulator.uncertainty import Uncertainty, parse_faults
+
+    uncertain = Uncertainty(
+        unsure.speed_error,
+        unsure.steps_error,
+        parse_faults(unsure.faults),
+        0.95 if unsure.confidence is None else unsure.confidence,
+        unsure.error_seed,
+    )
+    with mute_solvers():
+        reports = [
+            replay_uncertain(trace, policy, compared.cluster, uncertain)
+            for trace in compared.traces
+            for policy in compared.policies
+        ]
+    if not form.write({"schema": 1, "uncertain": [report.to_json() for report in reports]}):
+        print_table(HEADINGS, show_reports(reports))
 
 
 def load_traces(sources: SourceOptions, paths: Sequence[Path], cluster: "Cluster") -> list["Trace"]:

@@ -33,6 +33,23 @@ class RentalOptions:
     region: str = option("", "Regions, joined by commas.", metavar="NAMES", rich_help_panel=PANEL)
     types: str = option("", "GPU or instance types.", "--type", metavar="NAMES", rich_help_panel=PANEL)
     catalog: Path | None = option(None, "Your own catalog (CSV).", metavar="FILE", rich_help_panel=PANEL)
+    spot_trace: Path | None = option(
+        None,
+        "Replay a recorded spot market (CSV time_s,zone,count,price, or SkyPilot's JSON) under every spot policy.",
+        metavar="FILE",
+        rich_help_panel=PANEL,
+    )
+    length: str | None = option(
+        None, "With --spot-trace: how long the job takes on all machines.", rich_help_panel=PANEL
+    )
+    machines: int = option(16, "With --spot-trace: machines it can use.", min=1, rich_help_panel=PANEL)
+    scaling: float = option(
+        1.0, "With --spot-trace: speed grows as machines to this power.", min=0.1, max=1.0, rich_help_panel=PANEL
+    )
+    on_demand_price: float = option(3.06, "With --spot-trace: USD per machine-hour.", min=0.001, rich_help_panel=PANEL)
+    spot_price: float | None = option(
+        None, "With --spot-trace: USD per machine-hour where the trace has no prices.", min=0.001, rich_help_panel=PANEL
+    )
     seeds: int = option(5, "Runs, each with a seed of its own.", min=1, rich_help_panel=PANEL)
 
     def check_unused(self) -> None:
@@ -44,5 +61,9 @@ class RentalOptions:
 def simulate_rental(asked: RentalOptions, words: Sequence[Path], form: OutputForm) -> None:
     """Simulate the job on demand and with spot, once per seed, and print what it cost and whether it was on time."""
     command = "springtide simulate --cloud"
+    if asked.spot_trace is not None:
+        market = import_experiment("spot_replay", "recorded spot markets are replayed", command)
+        market.simulate_market(asked, form)
+        return
     study = import_experiment("rental_simulation", "jobs on rented machines are simulated", command)
     study.simulate_rental(asked, words, form)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.option_groups import flatten
-from springtide.cli.outputs import OutputForm, tell
+from springtide.cli.outputs import OutputForm, print_rich, tell
+from springtide.cli.verify_receipt import ReceiptOptions, verify_receipt
 from springtide.cli.verify_stock import StockOptions, verify_stock
 from springtide.errors import InputError, JobError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 
 STEPS = 50
+#: Said of an object that is alive in the script, but not part of what a resume or a joining process gets.
+UNGIVEN = "alive: run.prepare was not given it, so what it holds is lost at a resume and new in a process that joins"
 
 
 class Against(StrEnum):
@@ -30,8 +33,9 @@ class Against(StrEnum):
 def run(
     form: OutputForm,
     stock: StockOptions,
+    receipt: ReceiptOptions,
     script: Path = typer.Argument(
-        metavar="SCRIPT", help="A training script that calls springtide.init; with --stock a command."
+        None, metavar="[SCRIPT]", help="A training script that calls springtide.init; with --stock a command."
     ),
     arguments: list[str] = typer.Argument(None, metavar="[-- ARGUMENT...]", help="Arguments of the script."),
     against: str = typer.Option(
@@ -68,7 +72,13 @@ def run(
       springtide verify train.py --sizes 3,2+2 --rescale 4,1 --kill 1 --json verdict.json -- --epochs 2
 
       springtide verify --stock -- torchrun --nproc-per-node 4 train.py
+
+      springtide verify --receipt receipt.json --from 400
     """
+    if receipt.receipt is not None:
+        verify_receipt(receipt, sizes, form)
+    if script is None:
+        raise InputError("give a training script; after --stock -- a command, or a receipt with --receipt")
     if stock.stock:
         verify_stock([str(script), *(arguments or ())], stock, against, steps, form)
     from springtide.verification import cases
@@ -119,17 +129,17 @@ def check_place(file: str | None) -> None:
 
 def print_table(verdict: "Proof") -> None:
     """Show every case, and one line that says it all."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("case", "steps", "bits", "first difference", title=f"reference: {verdict.reference}")
     for outcome in verdict.outcomes:
         mark = "[green]identical[/]" if outcome.identical else "[red]different[/]"
-        table.add_row(outcome.name, str(outcome.steps), mark, describe(outcome))
-    console = Console()
-    console.print(table)
+        table.add_row(name_case(outcome), str(outcome.steps), mark, describe(outcome))
+    print_rich(table)
+    if any(one.difference is not None and one.difference.tensor.startswith("alive") for one in verdict.outcomes):
+        print(UNGIVEN)
     same = sum(outcome.identical for outcome in verdict.outcomes)
-    console.print(f"{same} of {len(verdict.outcomes)} cases identical to the reference at every step")
+    print(f"{same} of {len(verdict.outcomes)} cases identical to the reference at every step")
 
 
 def describe(outcome: "CaseResult") -> str:
@@ -139,3 +149,11 @@ def describe(outcome: "CaseResult") -> str:
     if outcome.difference is None:
         return ""
     return f"step {outcome.difference.step}, {outcome.difference.tensor}"
+
+
+def name_case(outcome: "CaseResult") -> str:
+    """A case's name, and where it went on after being killed."""
+    if not outcome.resumed:
+        return outcome.name
+    steps = ", ".join(map(str, outcome.resumed))
+    return f"{outcome.name} (resumed from step{'s' if len(outcome.resumed) > 1 else ''} {steps})"

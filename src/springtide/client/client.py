@@ -15,8 +15,10 @@ import httpx
 
 from springtide import errors
 from springtide.client.board_replies import BoardInfo, PredictionInfo
+from springtide.client.fetching import Fetched, Transfer, choose_checkpoint, fetch_checkpoint
 from springtide.client.projects import JobSource, Project, load_job, read_secrets
 from springtide.client.replies import (
+    CheckpointInfo,
     DeviceInfo,
     Document,
     EventInfo,
@@ -165,6 +167,37 @@ class Client:
         """What `run.log` recorded."""
         found = self.ask("GET", path_of(job, "metrics"), params={"after_step": after_step})
         return [MetricsInfo.read(one) for one in found["metrics"]]
+
+    def checkpoints(self, job: JobRef) -> list[CheckpointInfo]:
+        """The checkpoints of a job that are on the server's disk, newest first."""
+        return [CheckpointInfo.read(one) for one in self.ask("GET", path_of(job, "checkpoints"))["checkpoints"]]
+
+    def fetch(
+        self,
+        job: JobRef,
+        out: Path | str | None = None,
+        checkpoint: int | None = None,
+        whole: bool = False,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> Fetched:
+        """Bring the weights of a job here: of its newest checkpoint, which is the result of a finished job, or of one.
+
+        `.weights` of what is returned is a safetensors file that `load_state_dict` takes. `whole` brings all that a run
+        can be resumed from. A transfer that broke off goes on where it did.
+        """
+        found = self.job(job)
+        told = choose_checkpoint(found.name, self.checkpoints(found), checkpoint)
+        place = Path(found.name) if out is None else Path(out)
+        transfer = Transfer(self.http, find_error, on_bytes)
+        return fetch_checkpoint(transfer, found.id, path_of(found, "checkpoints"), told, place, whole)
+
+    def receipt(self, job: JobRef) -> Document:
+        """The receipt of a job that has succeeded, as `springtide verify --receipt` reads it."""
+        return self.ask("GET", path_of(job, "receipt"))
+
+    def was_sealed_here(self, receipt: Document) -> bool:
+        """Whether this server has written exactly this receipt."""
+        return bool(self.ask("POST", "/api/v1/receipts/check", json={"receipt": receipt})["sealed_here"])
 
     def board(self, **choice: Any) -> BoardInfo:
         """All jobs on one axis of time, with the devices; `choice` as the API takes it: group, find, owner, limit."""

@@ -178,6 +178,24 @@ class MetricsInfo(Reply):
 
 
 @dataclass(frozen=True, slots=True)
+class FileInfo(Reply):
+    """A file of a checkpoint."""
+
+    name: str
+    size: int = field(metadata={"key": "bytes"})
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo(Reply):
+    """A checkpoint that a server has, and the torch that wrote it."""
+
+    step: int
+    torch: str
+    files: tuple[FileInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShareInfo(Reply):
     """How a job would do on so many devices: as measured, as planned with, and how long it takes alone."""
 
@@ -282,6 +300,8 @@ def convert(value: Any, wanted: Any) -> Any:
         return convert(value, first)
     if get_origin(wanted) is tuple:
         return tuple(convert(item, get_args(wanted)[0]) for item in value)
+    if wanted == dict[str, float]:
+        return {name: float(number) for name, number in value.items()}  # "nan" and "inf" come as texts
     if wanted is datetime:
         return datetime.fromisoformat(value)
     if isinstance(wanted, type) and issubclass(wanted, Reply):

@@ -15,10 +15,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from springtide.core.durations import is_instant, parse_instant, parse_span
+from springtide.core.limits import MOST_DEVICES, MOST_STEPS
 from springtide.errors import JobError
 
 MOST_BYTES = 1 << 20
-MOST_DEVICES = 1 << 16
 SHARES_ONE_BY_ONE = 16  # up to here every share of a range is tried, beyond it powers of two
 NAME_RULE = "a lower-case letter, then up to 62 lower-case letters, digits or dashes"
 _NAME = r"[a-z][a-z0-9-]{0,62}"
@@ -82,7 +82,7 @@ class JobFile(JobFileSection):
     env: Annotated[dict[str, Word], Field(max_length=200)] = {}
     secrets: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=200)] = []
     logical_workers: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
-    steps: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None
     deadline: Annotated[str, Field(max_length=64)] | None = None
     budget: Annotated[str, Field(max_length=64)] | None = None
     devices: int | Annotated[str, Field(max_length=32)] | Annotated[list[int], Field(max_length=256)] | None = None
@@ -92,6 +92,7 @@ class JobFile(JobFileSection):
     determinism: Literal["D0", "D1", "D2"] = "D1"
     elastic: bool = True
     duration: Annotated[str, Field(max_length=64)] | None = None
+    patience: Annotated[str, Field(max_length=64)] | None = None
     checkpoint: Checkpoint = Checkpoint()
     retry: Retry = Retry()
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
@@ -163,6 +164,14 @@ class JobFile(JobFileSection):
             check_span(text, "duration", instants=False)
         return text
 
+    @field_validator("patience")
+    @classmethod
+    def check_patience(cls, text: str | None) -> str | None:
+        """A span."""
+        if text is not None:
+            check_span(text, "patience", instants=False)
+        return text
+
     @field_validator("budget")
     @classmethod
     def check_budget(cls, text: str | None) -> str | None:
@@ -217,6 +226,11 @@ class JobFile(JobFileSection):
     def duration_s(self) -> float | None:
         """How long a rigid job says it runs."""
         return None if self.duration is None else parse_span(self.duration, "duration")
+
+    @property
+    def patience_s(self) -> float | None:
+        """How long it may stand still between steps before it counts as hung."""
+        return None if self.patience is None else parse_span(self.patience, "patience")
 
     def shares(self, logical_workers: int, most: int) -> tuple[int, ...]:
         """Numbers of devices it may hold on a cluster of `most`, ascending; empty if none fits."""

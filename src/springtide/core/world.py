@@ -70,6 +70,15 @@ class World:
         (served, ran_s), done = view.used_at(now_s), Progress(0.0, since_s=now_s)
         return replace(view, progress=done, status=Status.FINISHED, devices=(), share=0, served=served, ran_s=ran_s)
 
+    def observe(self, job_id: JobId, progress: Progress, now_s: float) -> None:
+        """Replace what was computed of a job's progress by what was seen.
+
+        The cache stays: progress is read from the view at each decision.
+        """
+        view = self._jobs[job_id]
+        served, ran_s = view.used_at(now_s)
+        self._jobs[job_id] = replace(view, progress=progress, served=served, ran_s=ran_s)
+
     def lend(self, lent: tuple[int, ...]) -> None:
         """Let jobs use exactly these devices from now on; what they hold of others they are to leave."""
         usable = self.cluster.full_masks if self._lent is None else self._lent

@@ -6,7 +6,17 @@ virtual clock). How the values become JSON is in `wire`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
+
+from pydantic import Field
+
+from springtide.core.limits import MOST_DEVICES, MOST_INTEGER, MOST_STEPS
+
+# What `wire` holds the numbers of a message against.
+Number: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST_INTEGER)]
+StepCount: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST_STEPS)]
+WorkerCount: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=MOST_DEVICES)]
+Seconds: TypeAlias = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +26,8 @@ class CheckpointPolicy:
     dir: str
     every_s: float = 300.0
     keep: int = 2
+    #: Whether the job's user has named the folder: it is then made and touched only as that user.
+    is_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,9 @@ class JobSpec:
     output_dir: str
     #: One `rank-K.log` per rank, rotated; `metrics.jsonl` beside them.
     log_dir: str
+    #: The folder of the platform's own in which `output_dir`, `log_dir` and, unless the user has named it, the
+    #: checkpoints lie; None: the one above `log_dir`.
+    home_dir: str | None = None
     #: The interpreter; None: the executor's own.
     python: str | None = None
     env: dict[str, str] = field(default_factory=dict)
@@ -50,6 +65,8 @@ class JobSpec:
     retries: int = 3
     #: Run under this user; needs an executor that is root.
     run_as: str | None = None
+    #: How long the job may stand still between steps before it counts as hung; None: what its own pauses have taught.
+    patience_s: Seconds | None = None
     allow_code_change: bool = False
 
 
@@ -63,7 +80,7 @@ class JobInstruction:
     """
 
     job: str
-    generation: int
+    generation: Number
     key: str
 
 
@@ -75,7 +92,7 @@ class Start(JobInstruction):
     spec: JobSpec
     devices: tuple[str, ...]
     #: Logical workers on each of the devices, more on faster ones; empty: spread evenly.
-    workers: tuple[int, ...] = ()
+    workers: tuple[WorkerCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +102,7 @@ class Resize(JobInstruction):
     kind: Literal["resize"] = "resize"
     devices: tuple[str, ...]
     #: As in `Start`.
-    workers: tuple[int, ...] = ()
+    workers: tuple[WorkerCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +112,7 @@ class Stop(JobInstruction):
     kind: Literal["stop"] = "stop"
     reason: str = "preempted"
     #: Seconds for the checkpoint before all is killed; None: as many as the executor thinks fit.
-    grace_s: float | None = None
+    grace_s: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +134,8 @@ class Probe(JobInstruction):
     kind: Literal["probe"] = "probe"
     spec: JobSpec
     devices: tuple[str, ...]
-    max_steps: int = 30
-    max_s: float = 15.0
+    max_steps: StepCount = 30
+    max_s: Seconds = 15.0
 
 
 Instruction: TypeAlias = Start | Resize | Stop | Cancel | Probe
@@ -131,12 +148,12 @@ class JobEvent:
     `generation` is that of the instruction the job was carrying out.
     """
 
-    seq: int = 0
-    at_s: float = 0.0
+    seq: Number = 0
+    at_s: Seconds = 0.0
     #: The same moment on this machine's steady counter (`steady.read_s`); None where that is not the server's.
-    steady_s: float | None = None
+    steady_s: Seconds | None = None
     job: str
-    generation: int
+    generation: Number
 
     @property
     def moment_s(self) -> float:
@@ -150,7 +167,7 @@ class Started(JobEvent):
 
     kind: Literal["started"] = "started"
     devices: tuple[str, ...]
-    step: int = 0
+    step: StepCount = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +175,13 @@ class ScriptInfo(JobEvent):
     """What the script has said of itself, before its first step; None where it has not."""
 
     kind: Literal["script_info"] = "script_info"
-    logical_workers: int | None
-    total_steps: int | None
-    steps_per_epoch: int | None
+    logical_workers: WorkerCount | None
+    total_steps: StepCount | None
+    steps_per_epoch: StepCount | None
     device_type: str
     torch_version: str
     #: Seconds from the start of the processes to this point.
-    startup_s: float
+    startup_s: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +189,14 @@ class Progressed(JobEvent):
     """How far the job is; sent about once a second, not per step."""
 
     kind: Literal["progressed"] = "progressed"
-    step: int
-    total_steps: int | None
-    epoch: int
+    step: StepCount
+    total_steps: StepCount | None
+    epoch: StepCount
     #: Over the steps since the last report at this share, time outside steps left out; None if there were none.
-    steps_per_s: float | None
+    steps_per_s: Seconds | None
     #: Seconds outside steps (evaluation, checkpoints, user code) since the processes started.
-    outside_s: float
-    share: int
+    outside_s: Seconds
+    share: WorkerCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +205,8 @@ class Resized(JobEvent):
 
     kind: Literal["resized"] = "resized"
     devices: tuple[str, ...]
-    step: int
-    pause_s: float
+    step: StepCount
+    pause_s: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +214,7 @@ class Checkpointed(JobEvent):
     """A checkpoint of this step is on disk; ends `CheckpointFailing`."""
 
     kind: Literal["checkpointed"] = "checkpointed"
-    step: int
+    step: StepCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +222,7 @@ class CheckpointFailing(JobEvent):
     """Checkpoints cannot be written; training goes on."""
 
     kind: Literal["checkpoint_failing"] = "checkpoint_failing"
-    step: int
+    step: StepCount
     reason: str
 
 
@@ -229,7 +246,7 @@ class Faulted(JobEvent):
     kind: Literal["faulted"] = "faulted"
     cause: str
     reason: str
-    step: int
+    step: StepCount
     user_fault: bool = False
 
 
@@ -238,7 +255,7 @@ class Stopped(JobEvent):
     """All devices are given back, by a Stop or Cancel or because the lease ran out; `step` is in a checkpoint."""
 
     kind: Literal["stopped"] = "stopped"
-    step: int
+    step: StepCount
     reason: str
     #: By Cancel: the job will not go on.
     cancelled: bool = False
@@ -251,7 +268,7 @@ class Finished(JobEvent):
     """The script ended with code 0 after its last step, or after `run.stop(reason)`."""
 
     kind: Literal["finished"] = "finished"
-    step: int
+    step: StepCount
     reason: str | None = None
     #: The SHA-256 of the file of weights in the last checkpoint, in hexadecimal; empty if there is none.
     weights: str = ""
@@ -262,13 +279,14 @@ class Failed(JobEvent):
     """The job has failed for good; `reason` is meant for the user."""
 
     kind: Literal["failed"] = "failed"
-    step: int
+    step: StepCount
     exit_code: int | None
     reason: str
     #: Whether the user's code is to blame; otherwise nothing on this side could be done.
     user_fault: bool
     #: A word for programs: crashed, no_init, early_exit, no_script, no_secrets, no_folder, wrong_version, bad_devices,
-    #: no_progress, agent_error.
+    #: no_progress, bad_message (its processes told the agent what cannot be), bad_event (the agent told us such),
+    #: agent_error.
     code: str = "crashed"
 
 
@@ -276,9 +294,9 @@ class Failed(JobEvent):
 class SpeedPoint:
     """A measured speed at a share."""
 
-    share: int
-    steps: int
-    steps_per_s: float
+    share: WorkerCount
+    steps: StepCount
+    steps_per_s: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,9 +305,9 @@ class Probed(JobEvent):
 
     kind: Literal["probed"] = "probed"
     points: tuple[SpeedPoint, ...]
-    startup_s: float
+    startup_s: Seconds
     #: Pause of the change from share 1 to share 2, if there was one.
-    pause_s: float | None = None
+    pause_s: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +316,7 @@ class Ignored(JobEvent):
 
     kind: Literal["ignored"] = "ignored"
     key: str
-    seen: int
+    seen: Number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,11 +357,11 @@ class Running:
     """
 
     job: str
-    generation: int
+    generation: Number
     devices: tuple[str, ...]
     state: str
-    step: int = 0
-    total_steps: int | None = None
+    step: StepCount = 0
+    total_steps: StepCount | None = None
     pids: tuple[int, ...] = ()
 
 

@@ -135,6 +135,10 @@ class Simulation:
                 continue
             self.observer.reallocated(before, after, self.now_s)
             if after.share:
-                heappush(self.finishes, (after.progress.finish_s, after.job.index, after.job.id))
+                self._expect_finish(after)
         assert decision.wake_at_s > self.now_s, f"woken at {decision.wake_at_s} s, which is not after {self.now_s} s"
         return decision.wake_at_s
+
+    def _expect_finish(self, view: JobView) -> None:
+        """Note when a job will end that has just got its devices."""
+        heappush(self.finishes, (view.progress.finish_s, view.job.index, view.job.id))

@@ -23,7 +23,7 @@ from springtide.training.group.rosters import Roster, check_counts
 from springtide.training.reduction import gloo_order
 from springtide.training.run import Parts, PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
-from springtide.training.state import checkpointing, run_state
+from springtide.training.state import chaining, checkpointing, run_state
 from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.workers import once_per_step, sampling
 from springtide.training.workers.contexts import Buffers, Contexts, find_device
@@ -60,6 +60,7 @@ class ElasticRun(Run):
         self.metrics = StepMetrics()
         self.postponed = (Action.NOTHING, 0)
         self.trace = DigestTrace(settings.trace_dir, self.name) if settings.trace_dir else None
+        self.chain = chaining.open_chain(settings)
 
     @property
     def is_main(self) -> bool:
@@ -103,6 +104,7 @@ class ElasticRun(Run):
             check_order(self.logical_workers, self.channel)
         if self.checkpoints is not None:
             checkpointing.resume(self)
+        chaining.begin(self)
 
     def join_roster(self, roster: Roster, generation: int) -> None:
         """Become a process of this roster: open its group and plan the reduction over it."""
@@ -131,6 +133,7 @@ class ElasticRun(Run):
                 self.contexts.enter(worker)
                 torch.empty((), dtype=torch.int64).random_()
         self.loop_began_s = time.monotonic()
+        self.channel.send("inside")
 
     def wants_step(self, steps_per_epoch: int) -> bool:
         """Whether another global step of this epoch is to be taken."""
@@ -168,6 +171,7 @@ class ElasticRun(Run):
         if self.trace is not None:
             self.contexts.buffers.load()
             self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), str(self.roster))
+        chaining.note(self)
         if self.is_main and self.channel.is_open:
             self.report(at_once=bool(action) or not self.wants_step(self.steps_per_epoch))
         if action and self.wants_step(self.steps_per_epoch):
@@ -232,6 +236,7 @@ class ElasticRun(Run):
         self.turns.abandon()
         self.contexts.exit()
         self.loop_s += time.monotonic() - self.loop_began_s
+        self.channel.send("outside")
 
     def log(self, **metrics: Metric) -> None:
         if self.turns.worker is None:

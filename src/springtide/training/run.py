@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
+from springtide.core.limits import MOST_STEPS
 from springtide.errors import JobError
 from springtide.training.determinism import levels
 from springtide.training.group.control_channel import Channel
@@ -211,11 +212,30 @@ class Run(abc.ABC):
                 f"epoch {before.epoch} took no step; walk the loader that run.prepare returned in each epoch"
             )
 
+    @contextlib.contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """Say that this process waits for something that it knows of, as an upload: it does not hang meanwhile."""
+        self.channel.send("busy", doing=doing or "busy")
+        try:
+            yield
+        finally:
+            self.channel.send("busy", doing="")
+
+    def find_total_steps(self) -> int | None:
+        """All global steps of the run, if a goal is set; refused where no plan could be made for so many."""
+        total = self.goal.total_steps(self.steps_per_epoch)
+        if total is not None and total > MOST_STEPS:
+            raise JobError(
+                f"the run would take {total} steps; at most {MOST_STEPS:.0e} can be planned. Name the epochs or steps "
+                'that you need at most; run.stop("why") ends earlier'
+            )
+        return total
+
     def announce(self) -> None:
         """Tell the supervisor how much work there is."""
         self.channel.send(
             "planned",
-            total_steps=self.goal.total_steps(self.steps_per_epoch),
+            total_steps=self.find_total_steps(),
             steps_per_epoch=self.steps_per_epoch,
             logical_workers=self.logical_workers,
             step=self.position.step,

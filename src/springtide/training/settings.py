@@ -52,6 +52,9 @@ class Settings:
     output: Path | None = None
     #: Folder for per-step digests of every tensor, for `springtide verify`.
     trace_dir: Path | None = None
+    #: File for the chain of digests that a receipt is made of; and the only steps (`3,6`) that it links, if any.
+    chain: Path | None = None
+    chain_at: str = ""
     #: Steps (`3,6`) after which rank 0 says `held` and waits for the supervisor's `go`: fixed points for kills and
     #: rescales in `verify` and tests.
     hold_at: str = ""

@@ -68,8 +68,11 @@ def plan_rescale(sizes: list[str], workers: int, steps: int) -> Case:
 
 
 def plan_kills(kills: int, workers: int, steps: int) -> Case:
-    """A run on two processes, of which one is killed (SIGKILL) at as many steps, spread over the run."""
+    """A run on two processes, of which one is killed (SIGKILL) at as many steps, spread over the run.
+
+    None at step 1: before it no step has been saved, and starting anew would prove nothing.
+    """
     if kills >= steps:
         raise JobError(f"{kills} kills do not fit in {steps} steps; there must be fewer kills than steps")
-    at = tuple((index + 1) * steps // (kills + 1) for index in range(kills))
+    at = tuple(max(index + 2, (index + 1) * steps // (kills + 1)) for index in range(kills))
     return Case(f"kill {kills}", ((0, spread(workers, min(2, workers))),), at)

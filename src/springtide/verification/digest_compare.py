@@ -13,7 +13,10 @@ from typing import Any
 from springtide.errors import TrainingError
 
 # Kinds of tensors, each of which depends on those before it within a step.
-CAUSES = ("loss", "buffer", "parameter", "optimizer")
+CAUSES = ("loss", "buffer", "parameter", "optimizer", "alive")
+#: Kinds that only rank 0 of a stock run is asked for: DDP overwrites the others' buffers before they are read, and what
+#: a script keeps besides is its own on every rank.
+OF_RANK_0 = ("buffer", "alive")
 
 #: Per tensor, every digest that any process of the run wrote for it; one if they all agree.
 Digests = dict[str, set[str]]
@@ -47,16 +50,13 @@ def read_rows(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def name_digests(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every digest of a line under a name that begins with its kind.
-
-    A stock rank's own buffers count only on rank 0: DDP overwrites the others' before they are read.
-    """
+    """Every digest of a line under a name that begins with its kind."""
     for worker, losses in row["losses"].items():
         for number, digest in enumerate(losses):
             yield f"loss {number} of logical worker {worker}", digest
     stock = row["roster"] == "reference"
     for name, digest in row["tensors"].items():
-        if not (stock and name.startswith("buffer") and "0" not in row["losses"]):
+        if not (stock and name.startswith(OF_RANK_0) and "0" not in row["losses"]):
             yield name, digest
 
 

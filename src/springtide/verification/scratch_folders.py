@@ -8,7 +8,7 @@ file that a run has written to is found and said. HOME is a folder of links to t
 import os
 import shutil
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,20 +33,26 @@ class SharedPath:
 class Scratch:
     """Where one run works: its copy of the folder, a home and a temporary folder, and what it shares with others."""
 
-    folder: Path
     home: Path
     temporary: Path
-    source: Path
+    #: Real folders and their copies; the first is the one that the run works in.
+    copies: Mapping[Path, Path]
     shared: tuple[SharedPath, ...]
+
+    @property
+    def folder(self) -> Path:
+        """The folder to work in."""
+        return next(iter(self.copies.values()))
 
     def variables(self) -> dict[str, str]:
         """The environment variables that lead a run here."""
         return {"HOME": str(self.home), "TMPDIR": str(self.temporary), "PWD": str(self.folder)}
 
     def place(self, path: Path) -> Path:
-        """Where a path of the real folder is here; a path outside of it is where it is."""
+        """Where a path of the real folders is here; a path outside of them is where it is."""
         real = path.resolve()
-        return self.folder / real.relative_to(self.source) if real.is_relative_to(self.source) else real
+        copies = (copy / real.relative_to(source) for source, copy in self.copies.items() if is_within(real, source))
+        return next(copies, real)
 
     def check(self) -> None:
         """Raise when a run has written to a file that other runs see."""
@@ -58,17 +64,22 @@ class Scratch:
                 )
 
 
-def make_scratch(place: Path, source: Path, environ: Mapping[str, str]) -> Scratch:
-    """A new scratch under `place` for a run that was to work in `source`."""
-    source = source.resolve()
-    folder, home, temporary = place / "work", place / "home", place / "tmp"
-    for made in (folder, home, temporary):
+def make_scratch(place: Path, sources: Sequence[Path], environ: Mapping[str, str]) -> Scratch:
+    """A new scratch under `place` for a run that was to work in the first of these folders and to use the others."""
+    home, temporary = place / "home", place / "tmp"
+    for made in (home, temporary):
         made.mkdir(parents=True)
-    real_home = Path(environ.get("HOME", ""))
-    if environ.get("HOME") and real_home.is_dir():
-        for entry in sorted(real_home.iterdir()):
+    if environ.get("HOME") and Path(environ["HOME"]).is_dir():
+        for entry in sorted(Path(environ["HOME"]).iterdir()):
             (home / entry.name).symlink_to(entry)
-    return Scratch(folder, home, temporary, source, TreeMirror(source, folder).copy())
+    copies: dict[Path, Path] = {}
+    shared: list[SharedPath] = []
+    for source in sources:
+        if not any(is_within(source, held) for held in copies):
+            copies[source.resolve()] = copy = place / f"work{len(copies) or ''}"
+            copy.mkdir()
+            shared += TreeMirror(source.resolve(), copy).copy()
+    return Scratch(home, temporary, copies, tuple(shared))
 
 
 class TreeMirror:

@@ -27,6 +27,7 @@ from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
 from springtide.executors.protocol import CheckpointPolicy, Event, Failed, JobSpec, Start
 from springtide.training.settings import Settings
+from springtide.training.state.checkpoints import MANIFEST
 
 Counts = tuple[int, ...]
 
@@ -46,6 +47,8 @@ class ScriptedJob:
     settings: Settings = field(default_factory=Settings)
     #: Variables of devices that differ, by their names (`slot:0`, ...).
     devices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: Variables of all its processes.
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def name_slots(count: int, first: int = 0) -> tuple[str, ...]:
@@ -140,6 +143,7 @@ class ScriptedRun(JobRunner):
             log_dir=str(folder),
             logical_workers=logical_workers,
             threads=job.settings.threads,
+            env=dict(job.variables),
             retries=0,
         )
 
@@ -237,6 +241,16 @@ class ScriptedRun(JobRunner):
         """Move the job on until it was started again more often than that."""
         self.wait_for(lambda: self.restarts.count > restarts)
 
+    def wait_for_checkpoint(self, timeout_s: float = 120.0) -> None:
+        """Wait until a step is on disk; it is written while the job holds."""
+        folder = self.scripted.settings.checkpoint_dir
+        self.wait_for(lambda: folder is not None and bool(list_saved(folder)), timeout_s)
+
+    @property
+    def resumed(self) -> tuple[int, ...]:
+        """The steps that starts of this run went on from."""
+        return tuple(event["step"] for event in self.events if event["event"] == "resumed")
+
     def close(self) -> None:
         """End what is left of the job."""
         if not self.is_over:
@@ -252,6 +266,11 @@ class ScriptedRun(JobRunner):
         self.close()
 
 
+def list_saved(folder: Path) -> list[int]:
+    """The steps whose checkpoints are whole on disk."""
+    return sorted(int(path.parent.name.removeprefix("step-")) for path in folder.glob(f"step-*/{MANIFEST}"))
+
+
 def follow(
     job: ScriptedJob,
     sizes: Sequence[tuple[int, Counts]],
@@ -262,7 +281,8 @@ def follow(
     """Run a job to its end under a schedule, and return its closed run with all events.
 
     `sizes` are (step, logical workers per process), the first from step 0 on; `kills` are steps after which the
-    last process gets SIGKILL, once each. A killed job needs a checkpoint folder, or it starts from step 0 again.
+    last process gets SIGKILL, once each. A job that saves after every so many steps is killed once one is on disk; any
+    other may start from step 0 again.
     """
     if not sizes or sizes[0][0] != 0:
         raise JobError("a schedule needs a size from step 0 on")
@@ -277,6 +297,8 @@ def follow(
             if step in left:
                 left.remove(step)
                 restarts = run.restarts.count
+                if job.settings.checkpoint_dir is not None and 0 < job.settings.checkpoint_every_steps < step:
+                    run.wait_for_checkpoint()
                 run.kill(-1)
                 run.wait_for_restart(restarts)
                 continue

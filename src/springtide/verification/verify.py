@@ -4,10 +4,11 @@ Ties `cases` (which runs), `scripted_jobs` (running them) and `digest_compare` t
 """
 
 import contextlib
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from springtide.training.settings import Settings
 from springtide.verification import renumber
 from springtide.verification.cases import Case, plan_reference
 from springtide.verification.digest_compare import Difference, Records, check_reference, find_difference, read_records
+from springtide.verification.scratch_folders import Scratch, make_scratch
 from springtide.verification.scripted_jobs import Host, ScriptedJob, follow
 
 Tell = Callable[[str], None]
@@ -33,6 +35,8 @@ class CaseResult:
     difference: Difference | None
     steps: int
     error: str | None = None
+    #: The steps that it went on from after being killed.
+    resumed: tuple[int, ...] = ()
 
     @property
     def identical(self) -> bool:
@@ -70,6 +74,7 @@ def outcome_to_json(outcome: CaseResult) -> dict[str, Any]:
         "identical": outcome.identical,
         "first_difference": difference and {"step": difference.step, "tensor": difference.tensor},
         "steps": outcome.steps,
+        "resumed_from": list(outcome.resumed),
         "error": outcome.error,
     }
 
@@ -84,6 +89,8 @@ class VerifiedScript:
     steps: int
     #: Whether a script that ends before so many steps is compared up to its end, or refused.
     to_its_end: bool = False
+    #: Variables of devices that differ, by their names (`slot:0`, ...).
+    devices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,34 +142,52 @@ def check_steps(reference: Records, subject: VerifiedScript) -> None:
 
 def judge(bench: Bench, case: Case, reference: Records, traces: Path) -> CaseResult:
     """The outcome of one case; a run that fails is an outcome too."""
-    error = None
+    error: str | None = None
+    resumed: tuple[int, ...] = ()
     try:
-        run_case(bench, case, traces)
+        resumed = run_case(bench, case, traces)
+        check_resumed(case, resumed)
     except TrainingError as failure:
         error = str(failure)
     records = read_records(traces)
     shutil.rmtree(traces, ignore_errors=True)  # a large model's checkpoints would fill the disk case by case
-    return CaseResult(case.name, find_difference(reference, records), len(records), error)
+    return CaseResult(case.name, find_difference(reference, records), len(records), error, resumed)
 
 
-def run_case(bench: Bench, case: Case, traces: Path) -> None:
-    """Run the script as the case says and leave its traces."""
+def check_resumed(case: Case, resumed: tuple[int, ...]) -> None:
+    """Refuse a run in which a kill was not followed by a resume: starting anew proves nothing about checkpoints."""
+    from_steps = [step for step in resumed if step >= 1]
+    if len(from_steps) < len(case.kills):
+        raise TrainingError(
+            f"after {len(case.kills)} kills {len(from_steps)} starts resumed from a step that was saved; each must, or "
+            "the case proves nothing"
+        )
+
+
+def run_case(bench: Bench, case: Case, traces: Path) -> tuple[int, ...]:
+    """Run the script as the case says, in a folder of its own, and leave its traces; the steps it resumed from."""
     subject = bench.subject
+    every = max(1, subject.steps // CHECKPOINTS)
     settings = Settings(
         mode="reference" if case.stock else "elastic",
         logical_workers=subject.logical_workers,
         max_steps=subject.steps,
         trace_dir=traces,
         checkpoint_dir=traces / "checkpoints" if case.kills else None,
-        checkpoint_every_steps=max(1, subject.steps // CHECKPOINTS),
+        checkpoint_every_steps=min([every, *(step - 1 for step in case.kills)]),
     )
-    follow(make_job(subject, settings), case.mappings, case.kills, PATIENCE_S, bench.host)
+    with tempfile.TemporaryDirectory(prefix="s", dir=bench.folder, ignore_cleanup_errors=True) as place:
+        scratch = make_scratch(Path(place), (Path.cwd(), subject.script.resolve().parent), os.environ)
+        run = follow(make_job(subject, settings, scratch), case.mappings, case.kills, PATIENCE_S, bench.host)
+        scratch.check()
+        return run.resumed
 
 
-def make_job(subject: VerifiedScript, settings: Settings) -> ScriptedJob:
-    """The script as a job, through `renumber` unless its text says the number of logical workers wanted."""
-    script = subject.script.resolve()
+def make_job(subject: VerifiedScript, settings: Settings, scratch: Scratch) -> ScriptedJob:
+    """The script as a job in its scratch, through `renumber` unless its text says the number of workers wanted."""
+    script = scratch.place(subject.script)
+    job = ScriptedJob(script, subject.arguments, scratch.folder, settings, subject.devices, scratch.variables())
     if renumber.read_numbers(script) == {subject.logical_workers}:
-        return ScriptedJob(script, subject.arguments, settings=settings)
+        return job
     words = (str(subject.logical_workers), str(script), *subject.arguments)
-    return ScriptedJob(Path(renumber.__file__), words, settings=settings)
+    return replace(job, script=Path(renumber.__file__), arguments=words)

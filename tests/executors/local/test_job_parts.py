@@ -15,7 +15,7 @@ from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.attempt import Workers, fit_devices, plan_change
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.executors.local.jobs.exit_causes import ExitEvidence, describe_code, find_cause, find_end_cause
-from springtide.executors.local.jobs.hangs import Patience, ProcessSample, Watch
+from springtide.executors.local.jobs.hangs import Patience, ProcessSample, Standstill, Watch
 from springtide.executors.local.jobs.probe_runner import ProbeMeasurement
 from springtide.executors.local.jobs.progress import Speedometer
 from springtide.executors.local.processes.fork_servers import choose_identity
@@ -67,7 +67,7 @@ def test_a_kill_from_outside_is_never_the_users_fault(codes: dict[str, int]) -> 
 
 
 def look(watch: Watch, at_s: float, cpu_s: float, stepped_s: float | None, stopped: bool = False) -> str:
-    hang = watch.check([ProcessSample("p0", stopped, cpu_s)], stepped_s, 1.0, at_s)
+    hang = watch.check([ProcessSample("p0", stopped, cpu_s)], Standstill(stepped_s, 1.0), at_s)
     return hang.cause if hang is not None else ""
 
 
@@ -97,9 +97,36 @@ def test_before_the_first_step_nothing_but_a_stop_is_a_hang() -> None:
 
 def test_slow_steps_earn_patience() -> None:
     watch = Watch(Patience(idle_s=30))
-    looks = [watch.check([ProcessSample("p0", False, 0.0)], 0.0, 60.0, at_s) for at_s in range(0, 600, 10)]
+    slow = Standstill(0.0, 60.0)
+    looks = [watch.check([ProcessSample("p0", False, 0.0)], slow, at_s) for at_s in range(0, 600, 10)]
     assert looks == [None] * 60
-    assert watch.check([ProcessSample("p0", False, 0.0)], 0.0, 60.0, 600) is not None
+    assert watch.check([ProcessSample("p0", False, 0.0)], slow, 600) is not None
+
+
+def find_first_hang(patience: Patience, standstill: Standstill) -> int:
+    """The second at which a job that uses no processor is taken to hang."""
+    watch, sample = Watch(patience), ProcessSample("p0", False, 0.0)
+    return next(at_s for at_s in range(100_000) if watch.check([sample], standstill, at_s) is not None)
+
+
+def test_between_epochs_only_a_very_long_silence_is_a_hang() -> None:
+    assert find_first_hang(Patience(), Standstill(0.0)) == 30
+    assert find_first_hang(Patience(), Standstill(0.0, is_outside=True)) == 900
+
+
+def test_a_job_that_says_it_is_busy_does_not_hang_and_has_its_time_afterwards() -> None:
+    watch, sample = Watch(Patience()), ProcessSample("p0", False, 0.0)
+    busy, idle = Standstill(0.0, busy="uploading"), Standstill(0.0)
+    assert all(watch.check([sample], busy, at_s) is None for at_s in range(5000))
+    assert all(watch.check([sample], idle, at_s) is None for at_s in range(5000, 5029))
+    assert watch.check([sample], idle, 5029) is not None
+
+
+def test_patience_is_the_job_files_or_grows_with_every_hang() -> None:
+    assert find_first_hang(Patience().given(3600.0), Standstill(0.0)) == 3600
+    assert find_first_hang(Patience().given(5.0), Standstill(0.0)) == 5
+    grown = [find_first_hang(Patience().after_hangs(count), Standstill(0.0)) for count in range(5)]
+    assert grown == [30, 120, 480, 900, 900]
 
 
 def test_speed_leaves_out_time_outside_steps() -> None:

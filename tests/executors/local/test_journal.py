@@ -38,7 +38,7 @@ def make(kind: str, job: str, number: int) -> Instruction | Event:
         "crash": lambda: Faulted(**common, cause="crashed", reason="", step=number, user_fault=True),
         "info": lambda: ScriptInfo(
             **common,
-            logical_workers=number,
+            logical_workers=max(1, number),
             total_steps=9,
             steps_per_epoch=3,
             device_type="cpu",
@@ -150,6 +150,7 @@ def test_a_log_keeps_the_newest_and_never_more_than_its_files(tmp_path: Path) ->
 
 def test_a_pipe_brings_what_was_printed_and_ends(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path / "out")
+    pipe.start()
     with pipe.path.open("w") as writer:
         writer.write("hello\n")
     assert pipe.read(limit=3) == b"hello\n"

@@ -16,10 +16,12 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from springtide import __version__
 from springtide.control.api import documents, explanations
 from springtide.control.api.board_routes import add_board_routes, write_differences
+from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
 from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.receipt_routes import add_receipt_routes
 from springtide.control.api.requests import (
     MOST_NUMBER,
     AcceptBody,
@@ -142,6 +144,8 @@ def build_app(
     api = Api(reconciler, request_stop)
     add_job_routes(app, api)
     add_change_routes(app, api)
+    add_checkpoint_routes(app, api)
+    add_receipt_routes(app, api)
     add_platform_routes(app, api)
     add_user_routes(app, api)
     add_board_routes(app, api)

@@ -14,9 +14,15 @@ def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratc
     return JobSpec(
         argv=job.words,
         folder=str(paths.code / record.archive),
-        checkpoint=CheckpointPolicy(str(checkpoints), job.checkpoint.every_s, job.checkpoint.keep),
+        checkpoint=CheckpointPolicy(
+            str(checkpoints),
+            job.checkpoint.every_s,
+            job.checkpoint.keep,
+            not scratch and job.checkpoint.dir is not None,
+        ),
         output_dir=str(aside / "output" if scratch else paths.output),
         log_dir=str(aside / "logs" if scratch else paths.logs),
+        home_dir=str(state_dir.job_folder(record.id)),
         python=job.python,
         env=job.env,
         secrets_file=str(paths.secrets_file) if job.secrets else None,
@@ -27,6 +33,7 @@ def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratc
         steps=job.steps,
         retries=job.retry.max,
         run_as=run_as,
+        patience_s=job.patience_s,
         allow_code_change=job.checkpoint.allow_code_change,
     )
 

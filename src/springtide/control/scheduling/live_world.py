@@ -60,15 +60,6 @@ class LiveWorld(World):
         progress = replace(view.progress, work_left=max(0.0, view.job.work - step))
         self._put(replace(view, progress=progress, served=served, ran_s=ran_s))
 
-    def observe(self, job_id: JobId, progress: Progress, now_s: float) -> None:
-        """Replace what was computed of a job's progress by what was seen.
-
-        The cache stays: progress is read from the view at each decision.
-        """
-        view = self._jobs[job_id]
-        served, ran_s = view.used_at(now_s)
-        self._jobs[job_id] = replace(view, progress=progress, served=served, ran_s=ran_s)
-
     def revise(self, job: Job, now_s: float) -> None:
         """Replace what is known of a job: its work, speeds or costs. Its devices and promise stay."""
         view = self._jobs[job.id]

@@ -120,8 +120,7 @@ class Operations:
         if refusal is not None:
             raise LimitError(refusal.sentence)
         if record.spec.secrets:
-            run_as = staging.store.find_run_as(record.owner)
-            submissions.keep_secrets(context.state_dir, record, secrets or {}, run_as)
+            submissions.keep_secrets(context.state_dir, record, secrets or {})
         record = replace(record, state=JobState.WAITLISTED, plan=None, missed="", finished_s=None, exit_code=None)
         record = replace(record, promised=False, endangered=False, measure_only=False, weights="")
         staging.stage(Effects(record))

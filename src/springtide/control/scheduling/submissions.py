@@ -89,7 +89,7 @@ def open_record(context: Context, submission: Submission) -> tuple[JobRecord, Re
     check_limits(staging, find_owner(submission, user), user, context.options, submission.job)
     record = make_record(context, submission, user)
     if submission.job.secrets:
-        keep_secrets(context.state_dir, record, submission.secrets, user.run_as if user is not None else None)
+        keep_secrets(context.state_dir, record, submission.secrets)
     return record, refuse(staging, context.world, record, user)
 
 
@@ -187,14 +187,14 @@ def check_budget(job: JobFile, price: float | None) -> None:
         )
 
 
-def keep_secrets(state_dir: StateDir, record: JobRecord, given: Mapping[str, str], run_as: str | None) -> None:
+def keep_secrets(state_dir: StateDir, record: JobRecord, given: Mapping[str, str]) -> None:
     """Keep the values of a job's secrets until it ends; one that has none, now or from before, is an error."""
     names = record.spec.secrets
     missing = [name for name in names if name not in given]
     if missing and not state_dir.secrets_file(record.id).exists():
         raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit or resume from")
     if not missing:
-        write_secrets(state_dir, record.id, {name: given[name] for name in names}, run_as)
+        write_secrets(state_dir, record.id, {name: given[name] for name in names})
 
 
 def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:

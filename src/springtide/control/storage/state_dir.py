@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from springtide.errors import StateError
 from springtide.executors.local.paths import open_private
+from springtide.executors.local.safe_files import hold, take_back
 
 
 def find_home() -> "StateDir":
@@ -143,13 +143,13 @@ def write_private(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def write_secrets(state_dir: StateDir, job_id: str, values: Mapping[str, str], owner: str | None = None) -> None:
-    """Keep the secrets of a job until it ends; the folder they lie in is that of the user whom its processes run as."""
+def write_secrets(state_dir: StateDir, job_id: str, values: Mapping[str, str]) -> None:
+    """Keep the secrets of a job until it ends, in a folder that stays ours."""
     if not values:
         return
+    with hold(state_dir.job_folder(job_id), make=0o700) as folder:
+        take_back(folder, 0o700)  # the executor lets the job's user through when it starts
     write_private(state_dir.secrets_file(job_id), json.dumps(dict(values)))
-    if owner is not None:
-        shutil.chown(state_dir.job_folder(job_id), owner)
 
 
 def read_address(state_dir: StateDir) -> dict[str, Any] | None:

@@ -32,9 +32,14 @@ from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
 from springtide.executors.local.json_lines import EventLoop, Message
 from springtide.executors.local.paths import JOURNAL, LOCK, LOG, PLACE, SOCKET, make_mark, make_runtime_folder, try_lock
+from springtide.executors.local.processes.cgroups import open_groups
 from springtide.executors.local.processes.fork_servers import ForkPool
+from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
 from springtide.executors.local.processes.worker_processes import reap
-from springtide.executors.protocol import CheckpointPolicy, Event, Faulted, Instruction, JobSpec, Running
+from springtide.executors.protocol import CheckpointPolicy, Event, Faulted, Instruction, JobSpec, Running, Warned
+
+#: A job that asks for nothing: it uses the fork server that most jobs use.
+PLAIN_JOB = JobSpec(("python",), "", CheckpointPolicy(""), "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +66,12 @@ class Agent:
         self.runners: dict[str, JobRunner] = {}
         #: When fork servers were last checked for being stopped (SIGSTOP).
         self.inspected_s = 0.0
-        self.leftovers = reap(self.mark)
+        self.groups = open_groups(self.mark, settings.options.limits)
+        self.leftovers = reap(self.mark) + (self.groups.sweep() if self.groups is not None else 0)
         self.folder = make_runtime_folder(self.state_dir)
         environment = {**allow(os.environ), MARK: self.mark}
-        self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG)
+        self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG, settings.options.forks)
+        self.forks.kept = find_key(PLAIN_JOB, sys.executable)
         self.discovery = discover(settings.cpu_slots)
         self.context = AgentContext(
             loop=self.loop,
@@ -76,6 +83,7 @@ class Agent:
             emit=self.emit,
             may_use=self.may_use,
             options=settings.options,
+            groups=self.groups,
         )
         self.journal = Journal(self.state_dir / JOURNAL)
         self.recover()
@@ -93,12 +101,15 @@ class Agent:
                         job=job, generation=assigned.generation, cause="agent_lost", reason=reason, step=assigned.step
                     )
                 )
+        for note in self.list_journal_notes():
+            print(note, flush=True)
+            for job, assigned in self.journal.jobs.items():
+                self.emit(Warned(job=job, generation=assigned.generation, reason=note))
         self.journal.sync()
 
     def warm(self) -> None:
         """Start the fork server that most jobs use."""
-        plain = JobSpec(("python",), "", CheckpointPolicy(""), "", "")
-        self.forks.find(find_key(plain, sys.executable))
+        self.forks.find(find_key(PLAIN_JOB, sys.executable))
 
     # Jobs.
 
@@ -164,7 +175,10 @@ class Agent:
         except Exception as error:
             traceback.print_exc()
             reason = f"the agent met an error of its own: {error!r}; see {self.state_dir / LOG}"
-            runner.fail("agent_error", reason, user_fault=False)
+            if runner.phase == "clearing":  # even what is left cannot be cleared away
+                runner.let_lie(reason)
+            else:
+                runner.fail("agent_error", reason, user_fault=False)
 
     def check_lease(self, now_s: float) -> None:
         """Stop all work if no server has asked for too long."""
@@ -182,7 +196,8 @@ class Agent:
         if now_s - self.inspected_s >= self.settings.options.inspect_s:
             self.inspected_s = now_s
             self.forks.kill_stopped()
-        self.forks.drop_unused(now_s, {*self.runners, *self.journal.jobs})
+            self.forks.drop_unused(now_s, {*self.runners, *self.journal.jobs})
+            end_orphans(self.forks.list_pids())  # what a fork server that was killed has left behind
         dropped = self.forks.poll(now_s)
         for runner in self.runners.values():
             if runner.attempt is not None and runner.attempt.processes.fork in dropped:
@@ -197,10 +212,18 @@ class Agent:
             "pid": os.getpid(),
             "lease_s": self.settings.lease_s,
             "devices": [asdict(device) for device in self.discovery.devices],
-            "notes": list(self.discovery.notes),
+            "notes": [*self.discovery.notes, *self.list_journal_notes()],
             "leftovers": self.leftovers,
             "leaving": self.leaving,
         }
+
+    def list_journal_notes(self) -> list[str]:
+        """What of the journal could not be read."""
+        bad, journal = self.journal.set_aside, self.journal
+        if not bad:
+            return []
+        told = f"{', '.join(bad[:5])}{', ...' if len(bad) > 5 else ''}"
+        return [f"{len(bad)} lines of {journal.path} could not be read, {told}; they are kept in {journal.bad_path}"]
 
     def list_running(self) -> list[Running]:
         """The jobs that hold devices, by name."""
@@ -228,6 +251,8 @@ class Agent:
         self.server.close()
         self.forks.close()
         reap(self.mark)
+        if self.groups is not None:
+            self.groups.close()
         self.journal.close()
         self.loop.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -239,6 +264,7 @@ def run(settings: AgentSettings) -> None:
     lock = try_lock(settings.state_dir / LOCK)
     if lock is None:
         return
+    adopt_orphans()
     agent = Agent(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: agent.leave("shutdown"))

@@ -5,12 +5,23 @@ Nothing is answered before the journal is on disk. What instructions do is in `a
 
 import contextlib
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from springtide.executors import wire
+from springtide.executors.local.agent_requests import (
+    AcknowledgeRequest,
+    AgentRequest,
+    ApplyRequest,
+    EventsRequest,
+    HelloRequest,
+    LeaveRequest,
+    RunningRequest,
+    read_request,
+)
 from springtide.executors.local.journal import Journal
 from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen
 
@@ -43,18 +54,10 @@ class AgentServer:
         self.contact_s = time.monotonic()
         self.listener = listen(path)
         loop.watch(self.listener, self.accept)
-        self.answers: dict[str, Callable[[JsonLines, Message], Message | None]] = {
-            "hello": lambda lines, request: agent.describe(),
-            "apply": self.answer_apply,
-            "events": self.answer_events,
-            "acknowledge": self.answer_acknowledge,
-            "running": lambda lines, request: {"running": wire.dump_running(agent.list_running())},
-            "leave": self.answer_leave,
-        }
 
     def accept(self) -> None:
         """Take a client's line."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             line, _ = self.listener.accept()
             lines = JsonLines(line)
             self.clients.append(lines)
@@ -72,44 +75,53 @@ class AgentServer:
             self.waiters = [waiter for waiter in self.waiters if waiter.lines is not lines]
 
     def answer(self, lines: JsonLines, request: Message) -> None:
-        """Answer one request; an error is an answer too."""
-        asked = request.get("do")
+        """Answer one request; an error is an answer too, and the agent goes on."""
         try:
-            if asked not in self.answers:
-                raise ValueError(f"request {asked!r} is unknown; there are {', '.join(self.answers)}")
-            reply = self.answers[str(asked)](lines, request)
-        except (KeyError, TypeError, ValueError) as error:
-            reply = {"error": str(error)}
+            reply = self.find_answer(lines, read_request(request))
+        except ValueError as error:
+            reply = {"error": wire.describe_problem(error)}
+        except Exception as error:
+            traceback.print_exc()
+            reply = {"error": f"the agent met an error of its own: {error!r}"}
         if reply is not None:
             lines.write(reply if self.journal.sync() else {"error": self.journal.failure})
 
-    def answer_apply(self, lines: JsonLines, request: Message) -> Message:
+    def find_answer(self, lines: JsonLines, request: AgentRequest) -> Message | None:
+        """The answer to a request; None if it is to come later."""
+        match request:
+            case HelloRequest():
+                return self.agent.describe()
+            case ApplyRequest():
+                return self.apply(request.instructions)
+            case EventsRequest():
+                return self.find_events(lines, request)
+            case AcknowledgeRequest():
+                self.journal.acknowledge(request.upto)
+                return {}
+            case RunningRequest():
+                return {"running": wire.dump_running(self.agent.list_running())}
+            case LeaveRequest():
+                self.agent.leave(request.reason)
+                return {}
+
+    def apply(self, instructions: Sequence[Any]) -> Message:
         """Take instructions; all of them must be readable, or none is taken."""
         if self.agent.leaving is not None:
             return {"error": f"the agent is leaving ({self.agent.leaving})", "again": True}
-        for instruction in [wire.load_instruction(data) for data in request["instructions"]]:
+        for instruction in [wire.load_instruction(data) for data in instructions]:
             self.agent.accept(instruction)
         return {"last": self.journal.outbox.last}
 
-    def answer_events(self, lines: JsonLines, request: Message) -> Message | None:
+    def find_events(self, lines: JsonLines, request: EventsRequest) -> Message | None:
         """The events after a number; if there are none, as soon as there is one or the client's patience ends."""
-        after, wait_s = int(request["after"]), min(float(request.get("wait_s", 0.0)), LONGEST_WAIT_S)
+        self.journal.renumber(request.after)
         self.journal.sync()
-        events = self.journal.outbox.after(after)
-        if not events and wait_s > 0:
-            self.waiters.append(PendingReply(lines, after, time.monotonic() + wait_s))
+        events = self.journal.outbox.after(request.after)
+        if not events and request.wait_s > 0:
+            until_s = time.monotonic() + min(request.wait_s, LONGEST_WAIT_S)
+            self.waiters.append(PendingReply(lines, request.after, until_s))
             return None
         return {"events": [wire.dump_event(event) for event in events]}
-
-    def answer_acknowledge(self, lines: JsonLines, request: Message) -> Message:
-        """Forget events."""
-        self.journal.acknowledge(int(request["upto"]))
-        return {}
-
-    def answer_leave(self, lines: JsonLines, request: Message) -> Message:
-        """Begin to end."""
-        self.agent.leave(str(request.get("reason", "shutdown")))
-        return {}
 
     def tick(self) -> None:
         """Answer the clients for whom there is something now, or whose patience has ended; send what is left over."""

@@ -21,12 +21,14 @@ from springtide.executors import wire
 from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.attempt import AttemptOptions
-from springtide.executors.local.json_lines import connect
+from springtide.executors.local.json_lines import connect, read_peer_pid
 from springtide.executors.local.paths import LOCK, LOG, SOCKET, try_lock
 from springtide.executors.protocol import Event, Instruction, Running
 
 START_S = 60.0
-ANSWER_S = 60.0
+#: How long an answer may take, and how often the agent's process is looked at meanwhile: a stopped one never answers.
+ANSWER_S = 15.0
+LOOK_S = 2.0
 #: Seconds before each next line is tried after one that broke.
 PAUSES_S = (0.0, 0.05, 0.2, 1.0)
 
@@ -35,24 +37,53 @@ class AgentConnection:
     """One connection to an agent: a request, then its answer."""
 
     def __init__(self, path: Path) -> None:
-        self.socket = connect(path)
-        self.socket.settimeout(ANSWER_S)
-        self.file = self.socket.makefile("rwb")
+        self.socket = connect(path, LOOK_S)
+        self.pid = read_peer_pid(self.socket)
+        self.received = b""
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request; OSError if the line breaks."""
-        self.file.write(json.dumps(request).encode() + b"\n")
-        self.file.flush()
-        answer = self.file.readline()
-        if not answer.endswith(b"\n"):
-            raise ConnectionResetError("the agent hung up")
-        data: dict[str, Any] = json.loads(answer)
+    def ask(self, request: dict[str, Any], patience_s: float = ANSWER_S) -> dict[str, Any]:
+        """The answer to a request; OSError if the line breaks, ExecutorError at once if the agent is stopped.
+
+        Every wait is bounded, that for room to send in included.
+        """
+        until_s = time.monotonic() + patience_s
+        self.check_agent()
+        self.socket.settimeout(patience_s)
+        self.socket.sendall(json.dumps(request).encode() + b"\n")
+        while b"\n" not in self.received:
+            self.receive(until_s)
+        answer, _, self.received = self.received.partition(b"\n")
+        data = json.loads(answer)
+        if not isinstance(data, dict):
+            raise ConnectionResetError("the agent's answer is no JSON object")
         return data
+
+    def receive(self, until_s: float) -> None:
+        """Take in what comes, looking at the agent now and then."""
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("no answer in time")
+        self.socket.settimeout(min(LOOK_S, left_s))
+        try:
+            data = self.socket.recv(1 << 20)
+        except TimeoutError:
+            self.check_agent()
+            return
+        if not data:
+            raise ConnectionResetError("the agent hung up")
+        self.received += data
+
+    def check_agent(self) -> None:
+        """Refuse to wait for an agent that is stopped (SIGSTOP)."""
+        with contextlib.suppress(psutil.Error):
+            if self.pid is not None and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
+                raise ExecutorError(
+                    f"the agent (process {self.pid}) is stopped (SIGSTOP) and answers nothing; its jobs go on. "
+                    f"Let it go on: kill -CONT {self.pid}"
+                )
 
     def close(self) -> None:
         """Hang up."""
-        with contextlib.suppress(OSError):
-            self.file.close()
         self.socket.close()
 
 
@@ -82,7 +113,7 @@ class LocalExecutor:
 
     def events(self, after: int) -> tuple[Event, ...]:
         """The events with numbers greater than `after`."""
-        return load_events(self.ask({"do": "events", "after": after}))
+        return read_events(self.ask({"do": "events", "after": after}))
 
     def wait(self, after: int, timeout_s: float = 10.0) -> tuple[Event, ...]:
         """The events after a number, as soon as there is one; empty when the time is up. For one thread at a time."""
@@ -90,8 +121,8 @@ class LocalExecutor:
         try:
             if self.waiting is None:
                 self.waiting = self.open()
-            return load_events(self.waiting.ask(request))
-        except OSError:
+            return read_events(self.waiting.ask(request, timeout_s + ANSWER_S))
+        except (OSError, ExecutorError):
             if self.waiting is not None:
                 self.waiting.close()
                 self.waiting = None
@@ -125,6 +156,9 @@ class LocalExecutor:
                     answer = self.ask_over_lines(request)
             except OSError as error:
                 raise ExecutorError(f"the agent of {self.state_dir} does not answer: {error!r}; end it") from error
+            except ValueError as error:
+                self.drop_line()
+                raise ExecutorError(f"the agent of {self.state_dir} answers what cannot be read: {error}") from error
         if "error" in answer:
             raise ExecutorError(f"the agent of {self.state_dir} refused {request['do']}: {answer['error']}")
         return answer
@@ -140,6 +174,9 @@ class LocalExecutor:
             except ConnectionError:
                 self.drop_line()
                 time.sleep(pause_s)
+            except (TimeoutError, ExecutorError):
+                self.drop_line()  # its answer may still come, and would be taken for the next one's
+                raise
             except OSError:
                 self.drop_line()
                 break
@@ -217,12 +254,17 @@ class LocalExecutor:
     def is_up(self) -> bool:
         """Whether an agent answers, without starting one."""
         try:
-            connect(self.state_dir / SOCKET).close()
+            connect(self.state_dir / SOCKET, LOOK_S).close()
         except OSError:
             return False
         return True
 
 
-def load_events(answer: dict[str, Any]) -> tuple[Event, ...]:
+def read_events(answer: dict[str, Any]) -> tuple[Event, ...]:
     """The events in an answer."""
-    return tuple(wire.load_event(data) for data in answer["events"])
+    if "error" in answer:
+        raise ExecutorError(f"the agent refused to tell its events: {answer['error']}")
+    try:
+        return tuple(wire.load_events(answer.get("events")))
+    except ValueError as error:
+        raise ExecutorError(f"the agent's events cannot be read: {error}") from None

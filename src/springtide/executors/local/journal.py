@@ -2,14 +2,16 @@
 
 One append-only file of JSON lines, synced before anything in it is answered or shown. Reading it back gives the jobs
 that should run, the generations seen and the events to deliver, so an agent killed at any moment goes on from it.
-A last line cut short was never acted on and is dropped. It is rewritten when most of it is history. Only its owner can
-read it, because jobs' variables are in it.
+A last line cut short was never acted on and is dropped. Each line has a checksum: one that was damaged, or says what
+cannot be, is set aside in a file of its own, and the rest counts. The journal is rewritten when most of it is history.
+Only its owner can read it, because jobs' variables are in it.
 """
 
 import contextlib
 import io
 import json
 import os
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,8 @@ class Journal:
         self.jobs: dict[str, AssignedJob] = {}
         self.written = 0
         self.unwritten = b""
+        #: What is wrong with each line that was set aside when the file was read.
+        self.set_aside: list[str] = []
         #: Why the last sync failed; empty if it did not.
         self.failure = ""
         self.load()
@@ -80,15 +84,34 @@ class Journal:
         """The file, to append to."""
         return open(self.path, "ab", buffering=0, opener=open_private)
 
+    @property
+    def bad_path(self) -> Path:
+        """Where lines are kept that could not be read."""
+        return self.path.with_name(f"{self.path.name}.bad")
+
     def load(self) -> None:
-        """Read the file back."""
+        """Read the file back; a line that cannot be read is set aside."""
         text = self.path.read_bytes() if self.path.exists() else b""
-        for line in text.splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                self.load_record(json.loads(line))
+        bad = [
+            line for number, line in enumerate(text.splitlines(keepends=True), 1) if not self.load_line(number, line)
+        ]
+        if bad:
+            with open(self.bad_path, "ab", opener=open_private) as file:
+                file.writelines(bad)
+
+    def load_line(self, number: int, line: bytes) -> bool:
+        """Replay one line; False if it cannot be read. One without its end was never acted on."""
+        if not line.endswith(b"\n"):
+            return True
+        try:
+            self.load_record(read_line(line))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self.set_aside.append(f"line {number} ({error.__class__.__name__})")
+            return False
+        return True
 
     def load_record(self, record: dict[str, Any]) -> None:
-        """Replay one line."""
+        """Replay one record; all of it, or an error and nothing."""
         if "instruction" in record:
             instruction = wire.load_instruction(record["instruction"])
             self.generations.record(instruction)
@@ -96,16 +119,25 @@ class Journal:
         elif "event" in record:
             event = wire.load_event(record["event"])
             self.outbox.waiting.append(event)
-            self.outbox.last = event.seq
+            self.outbox.last = max(self.outbox.last, event.seq)
             self.apply_event(event)
         elif "acknowledged" in record:
-            self.outbox.acknowledge(record["acknowledged"])
+            self.outbox.acknowledge(int(record["acknowledged"]))
         elif ASSIGNED in record:
             assigned = _ASSIGNED.validate_python(record[ASSIGNED])
             self.jobs[assigned.order.job] = assigned
         elif "seen" in record:
-            self.generations.seen = {job: (int(number), key) for job, (number, key) in record["seen"].items()}
-            self.outbox.last = record["last"]
+            seen, last = {job: (int(one), str(key)) for job, (one, key) in record["seen"].items()}, int(record["last"])
+            self.generations.seen |= seen
+            self.outbox.last = max(self.outbox.last, last)
+
+    def renumber(self, after: int) -> None:
+        """Number the waiting events anew from a number on that was given out once, if a line that said so was lost."""
+        waiting = self.outbox.waiting
+        if after > self.outbox.last:
+            self.outbox.waiting = [replace(event, seq=after + place) for place, event in enumerate(waiting, 1)]
+            self.outbox.last = after + len(waiting)
+            self.rewrite()
 
     def accept(self, instruction: Instruction) -> Freshness:
         """Judge an instruction, and write it down if it is new."""
@@ -162,7 +194,7 @@ class Journal:
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line, on disk after the next `sync`."""
-        self.unwritten += json.dumps(record).encode() + b"\n"
+        self.unwritten += write_line(record)
         self.written += 1
 
     def sync(self) -> bool:
@@ -186,7 +218,7 @@ class Journal:
         records = self.summarise()
         building = self.path.with_suffix(".new")
         with open(building, "wb", opener=open_private) as file:
-            file.writelines(json.dumps(record).encode() + b"\n" for record in records)
+            file.writelines(write_line(record) for record in records)
             file.flush()
             os.fsync(file.fileno())
         building.replace(self.path)
@@ -207,3 +239,20 @@ class Journal:
         """Sync and let go of the file."""
         self.sync()
         self.file.close()
+
+
+def write_line(record: dict[str, Any]) -> bytes:
+    """A record as a line: JSON, a tab, and the checksum of the JSON."""
+    text = json.dumps(record).encode()
+    return text + b"\t%08x\n" % zlib.crc32(text)
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """The record in a line; a ValueError if it is not as it was written. The first journals had no checksums."""
+    text, tab, checksum = line.removesuffix(b"\n").partition(b"\t")
+    if tab and checksum != b"%08x" % zlib.crc32(text):
+        raise ValueError("its checksum is another")
+    record = json.loads(text)
+    if not isinstance(record, dict):
+        raise ValueError("it is no JSON object")
+    return record

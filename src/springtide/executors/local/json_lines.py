@@ -8,6 +8,7 @@ import json
 import os
 import selectors
 import socket
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,18 @@ class EventLoop:
             self.selector.unregister(file)
 
     def turn(self, timeout_s: float) -> None:
-        """Wait for files, and call back for those that are still watched."""
+        """Wait for files, and call back for those that are still watched.
+
+        A callback that fails is told in the log, and its file is watched no more: it costs itself only.
+        """
         for key, _ in self.selector.select(timeout_s):
             watched = self.selector.get_map()
             if key.fd in watched and watched[key.fd] is key:
-                key.data()
+                try:
+                    key.data()
+                except Exception:
+                    traceback.print_exc()
+                    self.unwatch(key.fileobj)
 
     def close(self) -> None:
         """Let go of everything."""
@@ -51,10 +59,14 @@ class EventLoop:
 class JsonLines:
     """Messages both ways over one socket; `open` becomes False at the stream's end."""
 
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: socket.socket, line_bytes: int = BACKLOG_LIMIT) -> None:
         line.setblocking(False)
         self.line = line
+        #: How long one message may be.
+        self.line_bytes = line_bytes
         self.open = True
+        #: What the peer said that is no message, upon which its line was ended.
+        self.nonsense = ""
         #: Whether the last read left something behind.
         self.has_more = False
         self.incoming = b""
@@ -68,8 +80,9 @@ class JsonLines:
         """The whole messages that have come in; what is not a JSON object ends the line."""
         data = self.receive()
         *whole, self.incoming = (self.incoming + data).split(b"\n")
-        if len(self.incoming) > BACKLOG_LIMIT:
-            self.open = False
+        if len(self.incoming) > self.line_bytes:
+            self.incoming = b""
+            self.refuse(f"a line of more than {self.line_bytes} bytes")
         return [message for text in whole if (message := self.parse(text)) is not None]
 
     def receive(self) -> bytes:
@@ -88,13 +101,20 @@ class JsonLines:
         return b"".join(chunks)
 
     def parse(self, text: bytes) -> Message | None:
-        """One message."""
-        with contextlib.suppress(ValueError):
-            message = json.loads(text)
+        """One message; none after nonsense."""
+        if self.nonsense:
+            return None
+        with contextlib.suppress(ValueError, RecursionError):
+            message = json.loads(text) if len(text) <= self.line_bytes else None
             if isinstance(message, dict):
                 return message
-        self.open = False
+        self.refuse(f"{text[:80].decode(errors='backslashreplace')!r}, which is no JSON object of a message's size")
         return None
+
+    def refuse(self, nonsense: str) -> None:
+        """End the line of a peer that does not speak as it should."""
+        self.nonsense = self.nonsense or nonsense
+        self.open = False
 
     def write(self, message: Message) -> None:
         """Send a message as far as the peer takes it, and keep the rest for `flush`."""
@@ -144,9 +164,10 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def connect(path: Path) -> socket.socket:
-    """A socket connected to a path; OSError if nobody listens there."""
+def connect(path: Path, patience_s: float | None = None) -> socket.socket:
+    """A socket connected to a path; OSError if nobody listens there, or not in time where the queue is full."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(patience_s)
     try:
         with shorten(path) as name:
             line.connect(name)

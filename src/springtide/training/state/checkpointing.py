@@ -16,11 +16,15 @@ import torch
 from springtide.errors import CheckpointError
 from springtide.training.group.groups import send_tree
 from springtide.training.settings import Settings
-from springtide.training.state import run_state
+from springtide.training.state import chaining, run_state
 from springtide.training.state.checkpoints import Checkpoints, Facts
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
+
+
+#: Seconds before each next try to write the result, under a supervisor; half an hour in all.
+RESULT_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 60)
 
 
 def open_checkpoints(settings: Settings) -> Checkpoints | None:
@@ -58,6 +62,7 @@ def save(run: "ElasticRun", wait: bool) -> None:
     run.agreement.saved_s = time.monotonic()
     if not run.is_main:
         return
+    chaining.link(run)
     run.checkpoints.save(run_state.capture(run, contexts), run.position.step, run.facts, urgent=wait)
     if wait:
         finish_writing(run)
@@ -93,15 +98,34 @@ def report_saved(run: "ElasticRun", step: int | None) -> None:
 
 
 def save_result(run: "ElasticRun") -> None:
-    """Write the last checkpoint. It is the result: if it cannot be written the run says so, and fails."""
+    """Write the last checkpoint. It is the result: what cannot be written is written again, not trained again.
+
+    After `RESULT_PAUSES_S` the run gives up, says so, and fails.
+    """
     assert run.checkpoints is not None
     if run.position.step != run.saved_step:
         save(run, wait=False)
-    try:
-        report_saved(run, run.checkpoints.wait())
-    except CheckpointError as error:
-        run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error), is_result=True)
-        raise
+    for pause_s in (*RESULT_PAUSES_S, None):
+        try:
+            report_saved(run, run.checkpoints.wait())
+        except CheckpointError as error:
+            can_retry = run.channel.is_open and isinstance(error.__cause__, OSError)
+            is_last = pause_s is None or not can_retry
+            run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error), is_result=is_last)
+            if pause_s is None or is_last:
+                raise
+            wait_to_save(run, error, pause_s)
+        else:
+            return
+
+
+def wait_to_save(run: "ElasticRun", error: CheckpointError, pause_s: float) -> None:
+    """Wait a while and begin to write the result again, from the copy in memory."""
+    assert run.checkpoints is not None
+    print(f"springtide: warning: {error}; it is the result, and is tried again in {pause_s:g} s", file=sys.stderr)
+    with run.busy("waiting to save the result"):
+        time.sleep(pause_s)
+    run.checkpoints.write_again()
 
 
 def resume(run: "ElasticRun") -> None:

@@ -76,6 +76,8 @@ class Checkpoints:
         self.writing: int | None = None
         self.failure: Exception | None = None
         self.staging: Tensors = {}
+        #: What was last copied to be written.
+        self.last: tuple[str, Tensors, int, Facts, bool] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     def clean(self) -> None:
@@ -95,11 +97,14 @@ class Checkpoints:
         """
         self.wait()
         text, tensors = state_tree.take_apart(state)
-        copies = self.stage(tensors)
-        self.writer = threading.Thread(
-            target=self.write, args=(text, copies, step, facts, urgent), name="springtide-checkpoint", daemon=False
-        )
-        self.writing = step
+        self.last = (text, self.stage(tensors), step, facts, urgent)
+        self.write_again()
+
+    def write_again(self) -> None:
+        """Write in the background what was last copied, as for the first time."""
+        assert self.last is not None
+        self.writer = threading.Thread(target=self.write, args=self.last, name="springtide-checkpoint", daemon=False)
+        self.writing = self.last[2]
         self.writer.start()
 
     def wait(self) -> int | None:

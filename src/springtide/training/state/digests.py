@@ -1,7 +1,8 @@
 """Digests of everything a step may change, written after each step for `springtide verify` to compare.
 
-One JSON line per step: a digest per parameter, optimizer state tensor and rank-0 buffer, and one per logical worker's
-loss. Digests are over bytes, so NaN equals itself and -0.0 differs from 0.0. Off unless a folder is asked for.
+One JSON line per step: a digest per parameter, optimizer state tensor and rank-0 buffer, one per logical worker's loss,
+and those of all else that is alive (`alive_objects`). Digests are over bytes: NaN equals itself, -0.0 differs from 0.0.
+Off unless a folder is asked for.
 """
 
 import hashlib
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from springtide.training.state.alive_objects import digest_alive
 
 
 def digest(tensor: torch.Tensor) -> str:
@@ -61,10 +64,12 @@ class DigestTrace:
 
     def write(self, step: int, tensors: Iterable[tuple[str, torch.Tensor]], roster: str) -> None:
         """Write the line of a finished step, and have it on its way before anything can kill the process."""
+        named = dict(tensors)
+        alive = digest_alive({id(tensor) for tensor in named.values()}, digest)
         line = {
             "step": step,
             "roster": roster,
-            "tensors": {name: digest(tensor) for name, tensor in tensors},
+            "tensors": {name: digest(tensor) for name, tensor in named.items()} | alive,
             "losses": {str(worker): losses for worker, losses in sorted(self.losses.items())},
         }
         self.losses = {}

@@ -51,7 +51,7 @@ def record(command: Sequence[str], options: RecordOptions, tell: Tell, environ: 
     if shutil.which(command[0]) is None:
         raise JobError(f"command {command[0]!r} was not found; give what you would type to train, after --")
     with tempfile.TemporaryDirectory(prefix="springtide-stock-", ignore_cleanup_errors=True) as name:
-        scratch = None if options.in_place else make_scratch(Path(name), Path.cwd(), environ)
+        scratch = None if options.in_place else make_scratch(Path(name), (Path.cwd(),), environ)
         place = make_place(Path(name), options, scratch, environ)
         run_recorded(command, place, tell)
         recording = read_shim_files(place.lines, command, options.every)

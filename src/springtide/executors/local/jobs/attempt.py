@@ -17,7 +17,8 @@ from springtide.executors.local.jobs.exit_causes import ExitCause, ExitEvidence,
 from springtide.executors.local.jobs.hangs import Patience, ProcessSample
 from springtide.executors.local.journal import AssignedJob
 from springtide.executors.local.json_lines import EventLoop, Message
-from springtide.executors.local.processes.fork_servers import ForkKey, ForkLine, ForkPool
+from springtide.executors.local.processes.cgroups import ControlGroups, GroupLimits
+from springtide.executors.local.processes.fork_servers import ForkBudget, ForkKey, ForkLine, ForkPool
 from springtide.executors.local.processes.worker_processes import STORE, Processes, WorkerProcess
 from springtide.executors.protocol import Event, JobSpec, Probe
 from springtide.training.group.rosters import Roster, make_roster, spread
@@ -40,6 +41,10 @@ class AttemptOptions:
     #: The least grace after SIGTERM, and the speed reckoned for writing a checkpoint.
     grace_s: float = 10.0
     write_bytes_per_s: float = 50e6
+    #: What the processes of one job may use, where there are control groups.
+    limits: GroupLimits = field(default_factory=GroupLimits)
+    #: Fork servers that are kept though nobody uses them.
+    forks: ForkBudget = field(default_factory=ForkBudget)
 
     def find_grace_s(self, longest_gap_s: float, checkpoint_bytes: int) -> float:
         """The least grace, plus two of the longest gaps between steps, plus three times what a checkpoint may take."""
@@ -62,6 +67,8 @@ class AgentContext:
     #: Whether a job may take devices now, or must wait until another job has left them.
     may_use: Callable[[str, Sequence[str]], bool]
     options: AttemptOptions = field(default_factory=AttemptOptions)
+    #: Where each start of a job gets a control group of its own; None: nowhere.
+    groups: ControlGroups | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,9 @@ class Attempt:
         self.codes: dict[str, int] = {}
         number = next(_numbers)
         fork = find_fork(context, assigned.order.job, self.spec)
-        self.processes = Processes(context.loop, fork, context.folder / f"j{number}", f"{assigned.order.job}/{number}")
+        group = context.groups.make(f"job-{number}") if context.groups is not None else None
+        label = f"{assigned.order.job}/{number}"
+        self.processes = Processes(context.loop, fork, context.folder / f"j{number}", label, group)
         self.environment = {**context.environment, **environment.find_home(self.spec), **dict(fork.key.early)}
         self.processes.spawn_store(self.environment)
 

@@ -1,6 +1,7 @@
 """The folder of a job's checkpoints as the agent sees it: which is the newest, how large it is, whether it is new.
 
-Reads names, sizes and the hash of the weights; what else a checkpoint holds is the business of `training.checkpoints`.
+Reads names, sizes and the hash of the weights, as the job's user; what else a checkpoint holds is the business of
+`training.checkpoints`.
 """
 
 import contextlib
@@ -10,45 +11,66 @@ import re
 import stat
 from pathlib import Path
 
+from springtide.executors.local.as_user import do_as
+
 WEIGHTS = "model.safetensors"
 MOST_MANIFEST_BYTES = 1 << 20
 SHA256 = re.compile("[0-9a-f]{64}")
+#: As `training.checkpoints` names them; a number of more digits is nobody's step.
+STEP_NAME = re.compile(r"step-[0-9]{1,12}")
 
 
 class CheckpointFolder:
     """The checkpoints of one job, and the newest of them that was seen."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, user: str | None = None) -> None:
         self.folder = folder
+        self.user = user
         self.seen = self.find_step()
 
     def find_newest(self) -> Path | None:
         """The newest whole checkpoint: their names sort by step, and the manifest is written last."""
         whole = [path.parent for path in self.folder.glob("step-*/manifest.json")]
-        return max((path for path in whole if path.name.removeprefix("step-").isdigit()), default=None)
+        return max((path for path in whole if STEP_NAME.fullmatch(path.name)), default=None)
+
+    def read_newest(self) -> list[int]:
+        """The step and the bytes of the newest checkpoint; -1 and 0 if there is none."""
+        newest = self.find_newest()
+        if newest is None:
+            return [-1, 0]
+        size = 0
+        with contextlib.suppress(OSError):
+            size = sum(file.stat(follow_symlinks=False).st_size for file in os.scandir(newest))
+        return [int(newest.name.removeprefix("step-")), size]
+
+    def look(self) -> list[int]:
+        """What `read_newest` finds, as the job's user; a folder that cannot be read holds none."""
+        try:
+            step, size = do_as(self.user, self.read_newest)
+        except (OSError, KeyError):
+            return [-1, 0]
+        return [step, size]
 
     def find_step(self) -> int:
         """The step of the newest checkpoint; -1 if there is none."""
-        newest = self.find_newest()
-        return int(newest.name.removeprefix("step-")) if newest is not None else -1
+        return self.look()[0]
 
     def measure(self) -> int:
         """The bytes of the newest checkpoint; 0 if there is none."""
-        newest = self.find_newest()
-        with contextlib.suppress(OSError):
-            return sum(file.stat().st_size for file in newest.iterdir()) if newest is not None else 0
-        return 0
+        return self.look()[1]
 
     def find_weights(self) -> str:
         """The hash of the weights in the newest checkpoint, as its manifest says; empty if there is none."""
-        newest = self.find_newest()
         try:
-            told = (
-                "" if newest is None else json.loads(read_plain(newest / "manifest.json"))["files"][WEIGHTS]["sha256"]
-            )
+            told = do_as(self.user, self.read_weights)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return ""
         return told if isinstance(told, str) and SHA256.fullmatch(told) else ""
+
+    def read_weights(self) -> object:
+        """What the newest manifest says is the hash of the weights."""
+        newest = self.find_newest()
+        return "" if newest is None else json.loads(read_plain(newest / "manifest.json"))["files"][WEIGHTS]["sha256"]
 
     def find_new(self) -> int | None:
         """The step of a checkpoint newer than any seen before."""

@@ -4,16 +4,20 @@ Pure but for reading the secrets file and making a job's folders. Nothing of the
 is not on the list.
 """
 
+import errno
 import json
-import pwd
-import shutil
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from springtide.errors import JobError
+from springtide.executors.local.as_user import do_as, find_user
+from springtide.executors.local.safe_files import make_given, make_kept, open_to_read
 from springtide.executors.protocol import JobSpec
 from springtide.training.settings import Settings
 
+#: In a job's output folder: the digests that its receipt is made of.
+CHAIN = "chain.jsonl"
 ALLOWED = ("PATH", "HOME", "LANG")
 #: In every process of an agent, so that what outlives it can be found: the agent's name, fixed by its state folder.
 MARK = "SPRINGTIDE_AGENT"
@@ -42,7 +46,7 @@ def choose_early(spec: JobSpec) -> dict[str, str]:
 
 def find_home(spec: JobSpec) -> dict[str, str]:
     """The home of the user under whom a job runs, if that is another than ours."""
-    return {"HOME": pwd.getpwnam(spec.run_as).pw_dir} if spec.run_as is not None else {}
+    return {"HOME": find_user(spec.run_as).home} if spec.run_as is not None else {}
 
 
 def choose_own(spec: JobSpec) -> dict[str, str]:
@@ -55,7 +59,8 @@ def read_secrets(spec: JobSpec) -> dict[str, str]:
     if spec.secrets_file is None:
         return {}
     try:
-        secrets = json.loads(Path(spec.secrets_file).read_text())
+        with open_to_read(Path(spec.secrets_file)) as file:
+            secrets = json.load(file)
     except (OSError, ValueError) as error:
         raise JobError(
             f"secrets file {spec.secrets_file} cannot be read ({type(error).__name__}); submit again"
@@ -75,6 +80,7 @@ def make_settings(spec: JobSpec) -> Settings:
         checkpoint_keep=spec.checkpoint.keep,
         allow_code_change=spec.allow_code_change,
         output=Path(spec.output_dir),
+        chain=Path(spec.output_dir) / CHAIN,
     )
 
 
@@ -114,35 +120,59 @@ def check_command(spec: JobSpec) -> None:
     if not spec.argv:
         raise JobError("the job's command is empty; `run` must name one, as in `run: python train.py`")
     found = find_script(spec)
-    if found is not None and not (Path(spec.folder) / found[0]).is_file():
+    if found is not None and not do_as(spec.run_as, (Path(spec.folder) / found[0]).is_file):
         raise JobError(f"script {found[0]!r} is not in the job's folder; `run` names it relative to `workdir`")
 
 
-def make_folder(path: Path, user: str | None) -> None:
-    """Have a folder there for the user whose job will write to it; what had to be made is private."""
+def make_folder(path: Path) -> None:
+    """Have a folder in which we can write; what had to be made is private."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
-    if user is not None:
-        for folder in {path, *missing}:
-            shutil.chown(folder, user)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def make_folders(spec: JobSpec) -> None:
+    """Have the folders of a job.
+
+    With `run_as` those for its user's files lie in folders that stay ours, as do those for logs; a folder that the user
+    has named is made and looked at as that user, and belongs to whom it belonged.
+    """
+    checkpoints, output, logs = Path(spec.checkpoint.dir), Path(spec.output_dir), Path(spec.log_dir)
+    if spec.run_as is None:
+        for folder in (checkpoints, output, logs):
+            make_folder(folder)
+        return
+    user, home = find_user(spec.run_as), Path(spec.home_dir or logs.parent)
+    make_kept(logs, home)
+    make_given(output, home, user.uid, user.gid)
+    if spec.checkpoint.is_given:
+        do_as(spec.run_as, lambda: make_folder(checkpoints))
+    else:
+        make_given(checkpoints, home, user.uid, user.gid)
 
 
 def prepare(spec: JobSpec) -> tuple[str, str] | None:
     """Look for all that a start needs, and make its folders; a code and a sentence if something is missing."""
     try:
         check_command(spec)
-    except JobError as error:
+    except (JobError, OSError) as error:
         return "no_script", str(error)
     try:
         read_secrets(spec)
     except JobError as error:
         return "no_secrets", str(error)
     try:
-        for folder in (spec.checkpoint.dir, spec.output_dir, spec.log_dir):
-            make_folder(Path(folder), spec.run_as)
+        make_folders(spec)
+    except KeyError:
+        return "no_user", f"run_as {spec.run_as!r} is no user of this system; add it, or name another"
     except OSError as error:
-        return "no_folder", f"a folder of the job cannot be made ({error}); choose another checkpoint.dir"
+        whom = f" by user {spec.run_as}" if spec.run_as is not None else ""
+        return (
+            "no_folder",
+            f"a folder of the job cannot be made or written{whom} ({error}); choose another checkpoint.dir",
+        )
     return None
 
 

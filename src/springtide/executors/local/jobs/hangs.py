@@ -2,7 +2,8 @@
 
 Three signs, from the surest: a process that is stopped (SIGSTOP); a job without a step whose processes use no
 processor, which is what a blocked collective looks like; a job without a step for very long, whatever it does.
-Before a job's first step only the first sign counts, for scripts may download or compile.
+Before a job's first step only the first sign counts, for scripts may download or compile. The second does not count
+while a process is in the user's code between epochs, and neither of the two while one has said that it is busy.
 """
 
 from dataclasses import dataclass, field
@@ -18,6 +19,28 @@ class Patience:
     stopped_s: float = 3.0
     idle_s: float = 30.0
     silent_s: float = 900.0
+
+    def given(self, patience_s: float | None) -> "Patience":
+        """As the job file says how long the job may stand still, whatever it does then; None: as it is."""
+        return self if patience_s is None else Patience(self.stopped_s, patience_s, patience_s)
+
+    def after_hangs(self, count: int) -> "Patience":
+        """Four times as long after each time that it ended and perhaps should not have, up to the longest."""
+        return Patience(self.stopped_s, max(self.idle_s, min(self.idle_s * 4**count, self.silent_s)), self.silent_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """What is known of a job between two steps."""
+
+    #: When the last step was; None before the first.
+    stepped_s: float | None
+    #: Longest time between two steps, in this start or an earlier one.
+    longest_gap_s: float = 0.0
+    #: Whether a process is in the user's code between epochs.
+    is_outside: bool = False
+    #: What a process has said it is busy with; empty: nothing.
+    busy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +71,33 @@ class Watch:
     busy_s: float | None = None
     cpu_s: float = 0.0
     sampled_s: float = 0.0
+    #: When a process was last known to be busy, or the job not yet to have made a step.
+    free_s: float = 0.0
 
-    def check(
-        self, samples: list[ProcessSample], stepped_s: float | None, longest_gap_s: float, now_s: float
-    ) -> Hang | None:
-        """The hang that new samples show, if any; `stepped_s` is when the last step was, None before the first."""
+    def check(self, samples: list[ProcessSample], standstill: Standstill, now_s: float) -> Hang | None:
+        """The hang that new samples show, if any."""
         self.update_stopped(samples, now_s)
         for name, since_s in self.stopped_since_s.items():
             if now_s - since_s >= self.patience.stopped_s:
                 return Hang("stopped", f"process {name} has been stopped (SIGSTOP) for {now_s - since_s:.0f} s")
         self.update_busy(samples, now_s)
-        if stepped_s is None or self.busy_s is None:
+        if standstill.stepped_s is None or standstill.busy:
+            self.free_s = now_s
             return None
-        silent_s = now_s - stepped_s
-        idle_s = now_s - max(self.busy_s, stepped_s)
-        if idle_s >= max(self.patience.idle_s, 10 * longest_gap_s):
-            return Hang("hung", f"no step for {silent_s:.0f} s and no processor used for {idle_s:.0f} s")
-        if silent_s >= max(self.patience.silent_s, 20 * longest_gap_s):
-            return Hang("hung", f"no step for {silent_s:.0f} s, the longest before was {longest_gap_s:.0f} s")
-        return None
+        return self.find_silence(max(standstill.stepped_s, self.free_s), standstill, now_s)
+
+    def find_silence(self, since_s: float, standstill: Standstill, now_s: float) -> Hang | None:
+        """The hang of a job that has made no step since a moment, if it is one."""
+        gap_s = standstill.longest_gap_s
+        busy_s = since_s if self.busy_s is None else self.busy_s
+        silent_s, idle_s = now_s - since_s, now_s - max(busy_s, since_s)
+        if not standstill.is_outside and idle_s >= max(self.patience.idle_s, 10 * gap_s):
+            why = f"no step for {silent_s:.0f} s and no processor used for {idle_s:.0f} s"
+        elif silent_s >= max(self.patience.silent_s, 20 * gap_s):
+            why = f"no step for {silent_s:.0f} s, the longest before was {gap_s:.0f} s"
+        else:
+            return None
+        return Hang("hung", f'{why}; if it only waits: `patience: 10m` in the job file, or `with run.busy("..."):`')
 
     def update_stopped(self, samples: list[ProcessSample], now_s: float) -> None:
         """Remember since when processes are stopped."""

@@ -1,12 +1,22 @@
 """How far a job is in one attempt, by what its processes have said: step, goal, speed, and how they meant to end.
 
-State without effects; the clock is an argument. The messages are those of `training.group.control_channel`. Time
+State without effects; the clock is an argument. The messages are those of `worker_messages`. Time
 outside steps (evaluation, checkpoints, the user's code between epochs) is measured by the training runtime and taken
 off the time between two steps.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import TypedDict
+
+from springtide.executors.local.jobs.worker_messages import (
+    EpochMessage,
+    FailingMessage,
+    FinishMessage,
+    NoteMessage,
+    PlanMessage,
+    StepMessage,
+    WorkerMessage,
+)
 
 
 @dataclass
@@ -82,27 +92,27 @@ class AttemptProgress:
     #: Why the last checkpoint, which is the result, could not be written; empty if that has not been said.
     result_failure: str = ""
 
-    def update(self, message: dict[str, Any], now_s: float) -> None:
+    def update(self, message: WorkerMessage, now_s: float) -> None:
         """Keep what a message says."""
-        self.step = int(message.get("step", self.step))
-        match message.get("event"):
-            case "planned":
+        step: int | None = getattr(message, "step", None)
+        self.step = self.step if step is None else step
+        match message:
+            case PlanMessage():
                 self.startup_s = now_s - self.began_s
-                self.logical_workers = message["logical_workers"]
-                self.total_steps = message["total_steps"]
-                self.steps_per_epoch = message["steps_per_epoch"]
-            case "progressed":
+                self.logical_workers = message.logical_workers
+                self.total_steps = message.total_steps
+                self.steps_per_epoch = message.steps_per_epoch
+            case StepMessage():
                 self.stepped_s = now_s
-                self.epoch = int(message["epoch"])
+                self.epoch = message.epoch
                 self.speed.add_step(self.step, now_s)
-            case "epoch":
-                self.speed.add_outside(float(message["outside_s"]))
-            case "finished":
-                self.finished = True
-                self.finish_reason = message.get("reason")
-            case "checkpoint_failing" if message.get("is_result"):
-                self.result_failure = str(message.get("reason"))
-            case "terminated":
+            case EpochMessage():
+                self.speed.add_outside(message.outside_s)
+            case FinishMessage():
+                self.finished, self.finish_reason = True, message.reason
+            case FailingMessage(is_result=True):
+                self.result_failure = message.reason
+            case NoteMessage(event="terminated"):
                 self.terminated = True
 
     @property
@@ -128,3 +138,21 @@ class AttemptProgress:
             f"the script ended with code 0 after step {self.step}{goal}; walk run.epochs to its end, or call "
             'run.stop("why") to end early'
         )
+
+
+@dataclass
+class RemarkBudget:
+    """How many remarks of a job's processes may still be reported: a hundred, and one more each second."""
+
+    most: float = 100.0
+    left: float = 100.0
+    counted_s: float | None = None
+
+    def take(self, now_s: float) -> bool:
+        """Use one up; False if there is none."""
+        since_s = 0.0 if self.counted_s is None else now_s - self.counted_s
+        self.left, self.counted_s = min(self.most, self.left + since_s), now_s
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True

@@ -7,17 +7,32 @@ codes mean and when to give up is in `exit_causes`, what counts as a hang in `ha
 
 import signal
 import time
+import traceback
 from pathlib import Path
 
-from springtide.errors import SpringtideError
+from springtide.core.plain_text import make_plain
 from springtide.executors.delivery import EventFields
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, Workers, find_workers, fit_devices
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.executors.local.jobs.exit_causes import ExitCause, Restarts, describe_code
-from springtide.executors.local.jobs.hangs import Watch
-from springtide.executors.local.jobs.progress import AttemptProgress
+from springtide.executors.local.jobs.hangs import Patience, Standstill, Watch
+from springtide.executors.local.jobs.progress import AttemptProgress, RemarkBudget
 from springtide.executors.local.jobs.worker_logs import JobLogs, read_tail
+from springtide.executors.local.jobs.worker_messages import (
+    BusyMessage,
+    FailingMessage,
+    MetricsMessage,
+    PlaceMessage,
+    PlanMessage,
+    ResizedMessage,
+    ResumeMessage,
+    StepMessage,
+    StoreMessage,
+    WarningMessage,
+    WorkerMessage,
+    read_message,
+)
 from springtide.executors.local.journal import AssignedJob
 from springtide.executors.local.json_lines import Message
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
@@ -38,6 +53,7 @@ from springtide.executors.protocol import (
     Stopped,
     Warned,
 )
+from springtide.executors.wire import describe_problem
 
 
 class JobRunner:
@@ -57,9 +73,12 @@ class JobRunner:
         self.until_s = 0.0
         self.attempt: Attempt | None = None
         self.progress = AttemptProgress(time.monotonic(), step=assigned.step)
-        self.watch = Watch(context.options.patience)
+        #: Hangs so far in which nothing was stopped, and the longest time between two steps: what may be usual here.
+        self.hangs = 0
+        self.longest_gap_s = 0.0
+        self.watch = Watch(self.patience)
         self.inspected_s = self.reported_s = 0.0
-        self.checkpoints = CheckpointFolder(Path(self.spec.checkpoint.dir))
+        self.checkpoints = CheckpointFolder(Path(self.spec.checkpoint.dir), self.spec.run_as)
         self.restarts = Restarts(assigned.step, context.options.futile)
         #: What the script was last reported to have said of itself.
         self.reported_info: tuple[int | None, ...] = ()
@@ -72,6 +91,8 @@ class JobRunner:
         #: Why the agent itself ends the job, if it does: the lease, or its own end.
         self.leaving: str | None = None
         self.abandoned = False
+        #: How many of its processes' warnings, and how many plans, may be reported.
+        self.remarks, self.plans = RemarkBudget(), RemarkBudget()
 
     @property
     def workers(self) -> Workers | None:
@@ -123,15 +144,18 @@ class JobRunner:
     def launch(self) -> None:
         """Start the processes, from the last checkpoint if there is one."""
         self.phase = "starting"
-        self.watch = Watch(self.context.options.patience)
+        self.watch = Watch(self.patience)
         before = self.progress
+        self.longest_gap_s = max(self.longest_gap_s, before.speed.longest_gap_s)
         self.progress = AttemptProgress(time.monotonic(), step=before.step, total_steps=before.total_steps)
         problem = environment.prepare(self.spec)
         if problem is not None:
             self.fail(*problem)
             return
         self.attempt = self.make_attempt()
-        self.attempt.processes.connect_handlers(self.handle_message, self.keep_output, self.handle_exit)
+        self.attempt.processes.connect_handlers(
+            self.handle_message, self.keep_output, self.handle_exit, self.handle_nonsense
+        )
 
     def make_attempt(self) -> Attempt:
         """New processes for the job."""
@@ -143,53 +167,77 @@ class JobRunner:
             self.logs.write(self.attempt.rank_of(process), data)
 
     def handle_message(self, process: WorkerProcess, message: Message) -> None:
-        """Act on a message of a process; all but the store's count only from rank 0."""
+        """Act on a message of a process; one that is none of ours, or a mistake of ours, ends this job and no other."""
         if self.attempt is None or self.phase in ("clearing", "over"):
             return
         try:
-            self.interpret(self.attempt, process, message)
-        except (KeyError, TypeError, ValueError) as error:
-            self.fail("crashed", f"process {process.name} said {message} to the agent, which means nothing ({error!r})")
-        except (OSError, SpringtideError) as error:
-            self.fail("agent_error", f"the job's processes could not be started: {error}", user_fault=False)
+            self.interpret(self.attempt, process, read_message(message))
+        except ValueError as error:
+            self.handle_nonsense(process, describe_problem(error))
+        except Exception as error:
+            traceback.print_exc()
+            self.fail(
+                "agent_error", f"the agent could not act on what process {process.name} said: {error!r}", None, False
+            )
 
-    def interpret(self, attempt: Attempt, process: WorkerProcess, message: Message) -> None:
-        """Act on a message; one that `training.group.control_channel` does not send raises."""
-        if process.name == STORE:
-            attempt.meet(str(message["address"]), self.wanted, self.workers)
-            if not self.spec.elastic:
-                self.begin(0)
-        elif attempt.speaks_for_all(process):
-            if attempt.is_takeover(process) and message.get("event") in ("planned", "progressed"):
-                since_s = self.progress.stepped_s or attempt.began_s
-                self.complete_change(self.progress.step, time.monotonic() - since_s)
-            self.progress.update(message, time.monotonic())
-            self.act_on(message)
+    def handle_nonsense(self, process: WorkerProcess, said: str) -> None:
+        """A process has told the agent what cannot be: its job is over."""
+        if self.attempt is not None and self.phase not in ("clearing", "over"):
+            told = "its script or a library in it wrote to $SPRINGTIDE_CONTROL, or has another springtide"
+            self.fail("bad_message", f"process {process.name} said to the agent what cannot be: {said}; {told}")
 
-    def act_on(self, message: Message) -> None:
+    def interpret(self, attempt: Attempt, process: WorkerProcess, message: WorkerMessage) -> None:
+        """Act on a message; of how far the job is, only rank 0's word counts."""
+        match message:
+            case StoreMessage() if process.name == STORE and not attempt.store:
+                attempt.meet(message.address, self.wanted, self.workers)
+                if not self.spec.elastic:
+                    self.begin(0)
+            case StoreMessage():
+                raise ValueError("`store`, which only the store says, and once")
+            case PlaceMessage():
+                process.outside = message.event == "outside"
+            case BusyMessage():
+                process.busy = message.doing
+            case _ if attempt.speaks_for_all(process):
+                self.listen_to_first(attempt, process, message)
+
+    def listen_to_first(self, attempt: Attempt, process: WorkerProcess, message: WorkerMessage) -> None:
+        """Act on a message of rank 0."""
+        if attempt.is_takeover(process) and isinstance(message, PlanMessage | StepMessage):
+            since_s = self.progress.stepped_s or attempt.began_s
+            self.complete_change(self.progress.step, time.monotonic() - since_s)
+        self.progress.update(message, time.monotonic())
+        self.act_on(attempt, message)
+
+    def act_on(self, attempt: Attempt, message: WorkerMessage) -> None:
         """Do what a message of rank 0 calls for."""
         step = self.progress.step
-        match message.get("event"):
-            case "planned":
+        match message:
+            case PlanMessage():
                 self.handle_plan()
-            case "progressed":
+            case StepMessage():
                 self.handle_step()
-            case "resized":
-                self.complete_change(step, float(message["pause_s"]))
-            case "checkpoint_failing":
-                reason = str(message.get("reason", "the disk may be full"))
-                self.context.emit(CheckpointFailing(**self.common, step=step, reason=reason))
-            case "warned":
-                self.warn(str(message["text"]))
-            case "resumed":
-                for problem in message.get("passed_over", ()):
-                    self.warn(f"checkpoint passed over: {problem}; goes on from step {message['step']}")
-            case "logged":
-                self.logs.metrics.write(step, message["metrics"], time.time())
+            case ResizedMessage() if attempt.change is not None:
+                self.complete_change(step, message.pause_s)
+            case FailingMessage():
+                self.tell(CheckpointFailing(**self.common, step=step, reason=message.reason))
+            case WarningMessage():
+                self.warn(message.text)
+            case ResumeMessage():
+                for problem in message.passed_over:
+                    self.warn(f"checkpoint passed over: {problem}; goes on from step {message.step}")
+            case MetricsMessage():
+                self.logs.metrics.write(step, message.metrics, time.time())
+
+    def tell(self, event: Warned | CheckpointFailing) -> None:
+        """Report what a process has said, unless it says too much: that is in its log only."""
+        if self.remarks.take(time.monotonic()):
+            self.context.emit(event)
 
     def warn(self, reason: str) -> None:
         """Report what the user should know."""
-        self.context.emit(Warned(**self.common, reason=reason))
+        self.tell(Warned(**self.common, reason=reason))
 
     def handle_plan(self) -> None:
         """The script has said its goal and is about to take steps; report what is new in it."""
@@ -199,6 +247,8 @@ class JobRunner:
             self.begin(progress.step)
         info = (progress.logical_workers, progress.total_steps, progress.steps_per_epoch)
         if info != self.reported_info:
+            if not self.plans.take(time.monotonic()):
+                raise ValueError("another plan, again and again; a script has one")
             self.reported_info = info
             self.context.emit(
                 ScriptInfo(
@@ -288,7 +338,7 @@ class JobRunner:
             self.fault("unsaved", f"the result could not be saved: {self.progress.result_failure}")
             return
         rank = self.attempt.rank_of(self.attempt.processes.by_name[cause.process])
-        printed = " | ".join(read_tail(self.logs.path_of(rank))) or "it said nothing"
+        printed = make_plain(" | ".join(read_tail(self.logs.path_of(rank)))) or "it said nothing"
         reason = f"rank {rank} {describe_code(cause.code)}: {printed}"
         if self.is_guess:
             self.expected = None
@@ -348,6 +398,13 @@ class JobRunner:
             self.context.emit(self.last or self.make_stopped())
         else:
             self.phase = "waiting"
+
+    def let_lie(self, reason: str) -> None:
+        """End at once, whatever is left: the job must not stay for ever because of a mistake of ours."""
+        self.phase, step = "over", self.progress.step
+        failed = Failed(**self.common, step=step, exit_code=None, reason=reason, user_fault=False, code="agent_error")
+        if not self.abandoned:
+            self.context.emit(self.last or failed)
 
     def make_stopped(self) -> Stopped:
         """The devices are free, by an instruction or because the agent leaves."""
@@ -457,10 +514,23 @@ class JobRunner:
             return
         if self.progress.finished:
             return
-        progress = self.progress
-        hang = self.watch.check(attempt.sample(), progress.stepped_s, progress.speed.longest_gap_s, now_s)
+        hang = self.watch.check(attempt.sample(), self.find_standstill(attempt), now_s)
         if hang is not None:
+            self.hangs += hang.cause == "hung"
             self.fault(hang.cause, hang.reason)
+
+    @property
+    def patience(self) -> Patience:
+        """How long the job may stand still: as its file says, or as long as its own past has taught."""
+        usual = self.context.options.patience
+        return usual.after_hangs(self.hangs) if self.spec.patience_s is None else usual.given(self.spec.patience_s)
+
+    def find_standstill(self, attempt: Attempt) -> Standstill:
+        """What is known of the job between two steps."""
+        alive = [process for process in attempt.ranked if process.is_alive]
+        busy = next((process.busy for process in alive if process.busy), "")
+        gap_s = max(self.longest_gap_s, self.progress.speed.longest_gap_s)
+        return Standstill(self.progress.stepped_s, gap_s, any(process.outside for process in alive), busy)
 
     def is_stuck(self, now_s: float) -> bool:
         """Whether a process that should end will never do so by itself, because it is stopped (SIGSTOP)."""
@@ -468,7 +538,7 @@ class JobRunner:
         if now_s - self.inspected_s < self.context.options.inspect_s:
             return False
         self.inspected_s = now_s
-        return self.watch.check(self.attempt.sample(), None, 0.0, now_s) is not None
+        return self.watch.check(self.attempt.sample(), Standstill(None), now_s) is not None
 
     def oversee_devices(self, attempt: Attempt) -> None:
         """Begin a change if other devices or workers are wanted; report it if they are there already."""

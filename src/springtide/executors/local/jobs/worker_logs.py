@@ -6,10 +6,14 @@ is trained again is not written again.
 """
 
 import contextlib
+import itertools
 import json
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from springtide.executors.local.safe_files import hold, open_to_append, open_to_read
 
 FILES = 5
 FILE_BYTES = 10 << 20
@@ -25,9 +29,8 @@ class RotatingLog:
         self.path = path
         self.files = files
         self.file_bytes = file_bytes
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = path.open("ab", buffering=0)
-        self.size = self.file.tell()
+        self.file = open_to_append(path)
+        self.size = os.fstat(self.file.fileno()).st_size
 
     def write(self, data: bytes) -> None:
         """Append; a full disk loses output, never the job."""
@@ -39,13 +42,14 @@ class RotatingLog:
     def rotate(self) -> None:
         """Start a new file."""
         self.file.close()
-        for number in range(self.files - 2, 0, -1):
-            older = self.path.with_name(f"{self.path.name}.{number}")
-            if older.exists():
-                older.replace(self.path.with_name(f"{self.path.name}.{number + 1}"))
-        if self.files > 1:
-            self.path.replace(self.path.with_name(f"{self.path.name}.1"))
-        self.file = self.path.open("wb", buffering=0)
+        with hold(self.path.parent) as folder:
+            names = [self.path.name, *(f"{self.path.name}.{number}" for number in range(1, self.files))]
+            for newer, older in reversed(list(itertools.pairwise(names))):
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(newer, older, src_dir_fd=folder, dst_dir_fd=folder)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path.name, dir_fd=folder)
+        self.file = open_to_append(self.path)
         self.size = 0
 
     def close(self) -> None:
@@ -56,7 +60,7 @@ class RotatingLog:
 def read_tail(path: Path, lines: int = 5, reach: int = 8192) -> list[str]:
     """The last lines of a file that are not empty."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - reach))
             text = file.read().decode(errors="replace")
     except OSError:
@@ -65,20 +69,28 @@ def read_tail(path: Path, lines: int = 5, reach: int = 8192) -> list[str]:
 
 
 class Pipe:
-    """The reading end of one worker's output."""
+    """The reading end of one worker's output; a writer waits until it is opened."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path, 0o600)
         self.path = path
-        self.handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self.handle: int | None = None
+        #: Whether there may be more to read.
         self.open = True
 
+    def start(self) -> None:
+        """Let the writer begin."""
+        if self.handle is None:
+            self.handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
     def fileno(self) -> int:
-        """For selectors."""
-        return self.handle
+        """For selectors; no file before the start."""
+        return -1 if self.handle is None else self.handle
 
     def read(self, limit: int = TURN_BYTES) -> bytes:
         """What is there, up to a limit; `open` becomes False when the writers have gone."""
+        if self.handle is None:
+            return b""
         chunks: list[bytes] = []
         size = 0
         with contextlib.suppress(BlockingIOError):
@@ -93,7 +105,8 @@ class Pipe:
 
     def close(self) -> None:
         """Let go of the pipe."""
-        os.close(self.handle)
+        if self.handle is not None:
+            os.close(self.handle)
         self.path.unlink(missing_ok=True)
 
 
@@ -139,8 +152,8 @@ class MetricSeries:
         self.names = names | (self.names if step == self.step else set())
         self.step = step
 
-    def write(self, step: int, metrics: dict[str, Any], at_s: float) -> None:
-        """Append what has not been written before."""
+    def write(self, step: int, metrics: Mapping[str, float], at_s: float) -> None:
+        """Append what has not been written before; JSON has no number for infinity or none, so they are texts."""
         if step < self.step:
             return
         known = self.names if step == self.step else set()
@@ -148,5 +161,7 @@ class MetricSeries:
         if not fresh:
             return
         self.enter(step, set(fresh))
-        with contextlib.suppress(OSError), self.path.open("a") as file:
-            file.write(json.dumps({"step": step, "at_s": at_s, "metrics": fresh}) + "\n")
+        shown = {name: value if math.isfinite(value) else str(value) for name, value in fresh.items()}
+        row = json.dumps({"step": step, "at_s": at_s, "metrics": shown}, allow_nan=False)
+        with contextlib.suppress(OSError), open_to_append(self.path) as file:
+            file.write(f"{row}\n".encode())

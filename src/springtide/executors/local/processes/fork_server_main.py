@@ -1,7 +1,8 @@
 """The fork server: a process that has imported torch and forks training processes in milliseconds instead of seconds.
 
-It answers JSON lines on a Unix socket: a request names script, arguments, environment, folder and output files; the
-answers are the child's pid, and later its exit. Run as a program (`SOCKET`), it serves all jobs of an interpreter. Run
+It calls its agent on a Unix socket and answers JSON lines: a request names script, arguments, environment, folder and
+output files; the answers are the child's pid, and later its exit, after which nothing of the child is left: a child's
+own processes end with it, even daemons. Run as a program (`SOCKET`), it serves all jobs of an interpreter. Run
 as a script by such a server (`SOCKET FOLDER MODULE ...`), it has imported what a job's script imports and serves that
 one job. It never touches CUDA, runs no operator and starts no thread, so that a child is as good as a fresh process;
 if an import does, it refuses to serve. Linux and macOS.
@@ -20,6 +21,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +32,7 @@ import torch.distributed
 import torch.utils.data
 
 from springtide.errors import SpringtideError
+from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans, list_children
 from springtide.training import ddp_run, elastic_run, run
 from springtide.training.determinism import cuda
 from springtide.training.group import groups
@@ -37,94 +40,95 @@ from springtide.training.group import groups
 PRELOADED = (torch._dynamo, torch.distributed, torch.utils.data, elastic_run, ddp_run, run)
 #: The exit code of a server whose children would not be as good as fresh processes.
 UNFIT = 70
+#: How long a server that ends waits for what it has killed.
+END_S = 2.0
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 
 
 class ForkServer:
-    """Forks on request, and tells each requester how its children end; they end with it at the latest."""
+    """Forks on request, and tells how its children end; they end with it at the latest."""
 
     def __init__(self, path: Path) -> None:
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind(str(path))
-        self.listener.listen()
+        adopt_orphans()
+        #: What was started while importing is not a child's.
+        self.spared = list_children()
+        self.line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.line.connect(str(path))
         self.selector = selectors.DefaultSelector()
-        self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
-        self.children: dict[int, socket.socket] = {}
-        self.pending: dict[socket.socket, bytes] = {}
+        self.selector.register(self.line, selectors.EVENT_READ, self.read)
+        self.children: set[int] = set()
+        self.pending = b""
+        self.open = True
         self.wake_read, self.wake_write = socket.socketpair()
         self.wake_write.setblocking(False)
         self.selector.register(self.wake_read, selectors.EVENT_READ, self.reap)
 
     def serve(self) -> None:
-        """Answer until the last requester has gone."""
+        """Answer until the agent has gone, then end the children: nobody else would."""
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self.wake_write.fileno())
-        served = False
-        while self.pending or not served:
+        while self.open:
             for key, _ in self.selector.select():
-                key.data(key.fileobj)
-            served = served or bool(self.pending)
+                key.data()
+        for pid in self.children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.end_all()
 
-    def accept(self, listener: socket.socket) -> None:
-        """Take a new requester."""
-        line, _ = listener.accept()
-        self.pending[line] = b""
-        self.selector.register(line, selectors.EVENT_READ, self.read)
+    def end_all(self) -> None:
+        """Wait a moment until the children and what they have left behind are gone."""
+        until_s = time.monotonic() + END_S
+        while end_orphans(self.spared) and time.monotonic() < until_s:
+            time.sleep(0.01)
 
-    def read(self, line: socket.socket) -> None:
-        """Answer the whole requests that have come in; a requester that has gone takes its children along."""
-        data = line.recv(1 << 16)
-        if not data:
-            self.drop(line)
-            return
-        *requests, self.pending[line] = (self.pending[line] + data).split(b"\n")
+    def read(self) -> None:
+        """Answer the whole requests that have come in."""
+        try:
+            data = self.line.recv(1 << 16)
+        except OSError:
+            data = b""
+        self.open = bool(data)
+        *requests, self.pending = (self.pending + data).split(b"\n")
         for request in requests:
-            self.answer(line, json.loads(request))
+            self.answer(json.loads(request))
 
-    def drop(self, line: socket.socket) -> None:
-        """End the children of a requester that has gone: nobody would."""
-        self.selector.unregister(line)
-        del self.pending[line]
-        for pid, owner in list(self.children.items()):
-            if owner is line:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        line.close()
-
-    def answer(self, line: socket.socket, request: dict[str, Any]) -> None:
+    def answer(self, request: dict[str, Any]) -> None:
         """Fork a child for a request and send back its pid."""
         pid = os.fork()
         if pid == 0:
             self.become(request)
-        self.children[pid] = line
-        send(line, {"pid": pid, "process": request["process"]})
+        self.children.add(pid)
+        send(self.line, {"pid": pid, "process": request["process"]})
 
     def become(self, request: dict[str, Any]) -> None:
         """In the child: end with the server, let go of all that is its own, and run the script to its end."""
         end_with_parent()
+        adopt_orphans()
         name_process(request["process"])
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for held in (self.listener, self.wake_read, self.wake_write, *self.pending):
+        for held in (self.line, self.wake_read, self.wake_write):
             held.close()
         self.selector.close()
         os._exit(run_script(request))
 
-    def reap(self, wake: socket.socket) -> None:
-        """Tell requesters of children that have ended."""
-        wake.recv(1 << 12)
-        while self.children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            line = self.children.pop(pid)
-            if line in self.pending:
-                send(line, {"exited": pid, "code": os.waitstatus_to_exitcode(status)})
+    def reap(self) -> None:
+        """Tell of children that have ended, when what they have left behind has been ended too."""
+        self.wake_read.recv(1 << 12)
+        ended: dict[int, int] = {}
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                ended[found[0]] = found[1]
+        known = self.children & ended.keys()
+        self.children -= known
+        end_orphans(self.children | self.spared)
+        for pid in known:
+            send(self.line, {"exited": pid, "code": os.waitstatus_to_exitcode(ended[pid])})
 
 
 def send(line: socket.socket, message: dict[str, Any]) -> None:
-    """Send a JSON line; a requester that has just gone is dropped at the next read."""
+    """Send a JSON line; an agent that has just gone is noticed at the next read."""
     with contextlib.suppress(OSError):
         line.sendall(json.dumps(message).encode() + b"\n")
 

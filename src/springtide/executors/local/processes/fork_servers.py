@@ -11,7 +11,7 @@ import functools
 import importlib.metadata
 import json
 import os
-import pwd
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,12 +23,12 @@ from typing import IO, TypedDict
 import psutil
 
 from springtide import __version__
+from springtide.executors.local.as_user import do_as, find_user
 from springtide.executors.local.jobs.exit_causes import describe_code, is_from_outside
-from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, connect
+from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
 from springtide.executors.local.processes.import_scan import find_imports
+from springtide.executors.local.safe_files import OPEN_TO_PASS, make_file_for
 
-#: Seconds a fork server without processes is kept, but for the one of our own interpreter.
-IDLE_S = 600.0
 #: Run by a fork server as a script, never imported here: the agent has no torch.
 SERVER_SCRIPT = Path(__file__).with_name("fork_server_main.py")
 
@@ -36,6 +36,18 @@ ASK_VERSIONS = (
     "import importlib.metadata as m, json, springtide; "
     "print(json.dumps({'springtide': springtide.__version__, 'torch': m.version('torch')}))"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ForkBudget:
+    """How many fork servers that nobody uses are kept warm, for how long, and how much memory they may hold.
+
+    The one that most jobs use is kept anyway.
+    """
+
+    idle_s: float = 600.0
+    idle_servers: int = 2
+    idle_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,10 @@ class ForkLine(abc.ABC):
         self.key = key
         self.path = folder / "fork"
         self.folder = folder
+        #: The server calls us here, where no other user can have put another socket.
+        self.listener = listen(self.path)
+        if key.user is not None:
+            give_to(self.path, key.user)
         self.torch_version = ""
         #: Why it cannot serve; empty while it may.
         self.failure = ""
@@ -70,12 +86,17 @@ class ForkLine(abc.ABC):
     def poll(self) -> bool:
         """Move on if possible; True when it has just begun to answer."""
 
-    def try_connect(self) -> bool:
-        """Take up the line if the server listens, and send what has waited."""
+    def take_call(self) -> bool:
+        """Take up the line if the server has called, and send what has waited; nobody else may call."""
         try:
-            self.lines = JsonLines(connect(self.path))
+            line, _ = self.listener.accept()
         except OSError:
             return False
+        server = self.find_process()
+        if server is None or read_peer_pid(line) not in (server.pid, None):
+            line.close()
+            return False
+        self.lines = JsonLines(line)
         for message in self.waiting:
             self.lines.write(message)
         self.waiting.clear()
@@ -134,6 +155,13 @@ class ForkLine(abc.ABC):
             return process is not None and process.status() == psutil.STATUS_STOPPED
         return False
 
+    def measure(self) -> int:
+        """The bytes of memory that its process holds; 0 if it has none."""
+        with contextlib.suppress(psutil.Error):
+            process = self.find_process()
+            return int(process.memory_info().rss) if process is not None else 0
+        return 0
+
     def kill(self) -> None:
         """End its process at once; its line then ends too."""
         with contextlib.suppress(psutil.Error):
@@ -143,6 +171,8 @@ class ForkLine(abc.ABC):
 
     def close(self) -> None:
         """Hang up, upon which the server ends its children and itself."""
+        self.listener.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
         if self.lines is not None:
             self.lines.close()
 
@@ -152,7 +182,7 @@ class ForkServerHandle(ForkLine):
 
     def __init__(self, key: ForkKey, folder: Path, environment: Mapping[str, str], log: Path) -> None:
         super().__init__(key, folder)
-        home = {"HOME": pwd.getpwnam(key.user).pw_dir} if key.user is not None else {}
+        home = {"HOME": find_user(key.user).home} if key.user is not None else {}
         self.environment = {**environment, **home, **dict(key.early)}
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
@@ -190,7 +220,7 @@ class ForkServerHandle(ForkLine):
             return False
         code = self.process.poll()
         if code is None:
-            return self.try_connect()
+            return self.take_call()
         self.lost = is_from_outside(code)
         self.failure = f"the fork server of {self.key.python} {describe_code(code)}"
         return False
@@ -274,7 +304,7 @@ class JobServer(ForkLine):
         self.torch_version = self.parent.torch_version
         if self.pid is None or self.lines is not None or self.is_unfit:
             return False
-        return self.try_connect()
+        return self.take_call()
 
     @property
     def is_waking(self) -> bool:
@@ -315,11 +345,16 @@ def find_own_versions() -> dict[str, str]:
 class ForkPool:
     """All fork servers of an agent, or of whoever else runs attempts."""
 
-    def __init__(self, loop: EventLoop, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, loop: EventLoop, folder: Path, environment: Mapping[str, str], log: Path, budget: ForkBudget | None = None
+    ) -> None:
         self.loop = loop
         self.folder = folder
         self.environment = dict(environment)
         self.log = log
+        self.budget = budget or ForkBudget()
+        #: The server that most jobs use, which is never dropped for being idle.
+        self.kept: ForkKey | None = None
         self.servers: dict[ForkKey, ForkServerHandle] = {}
         self.job_servers: dict[str, JobServer] = {}
         #: Servers dropped since the last poll.
@@ -338,11 +373,14 @@ class ForkPool:
     def find_for_job(self, job: str, key: ForkKey, script: Path, log: Path, own: Mapping[str, str]) -> ForkLine:
         """The server for a job: one of its own if its script imports packages, else that of the key."""
         parent = self.find(key)
-        modules = find_imports(script)
+        modules = do_as(key.user, lambda: find_imports(script))
         if not modules:
             return parent
         server = self.job_servers.get(job)
         if server is None or server.parent is not parent or server.failure:
+            if key.user is not None:
+                owner = find_user(key.user)
+                make_file_for(log, owner.uid, owner.gid)
             server = self.job_servers[job] = JobServer(parent, self.make_folder(key), script, modules, log)
             server.open({**parent.environment, **own})
         return server
@@ -351,7 +389,7 @@ class ForkPool:
         """A folder for a server's socket."""
         folder = Path(tempfile.mkdtemp(prefix="f", dir=self.folder))
         if key.user is not None:
-            give_to(folder, key.user)
+            folder.chmod(OPEN_TO_PASS)
         return folder
 
     def every(self) -> list[ForkLine]:
@@ -379,13 +417,28 @@ class ForkPool:
             self.drop(server)
 
     def drop_unused(self, now_s: float, jobs: Collection[str]) -> None:
-        """Drop the servers of jobs that are not among these, and those that nobody has used for long."""
+        """Drop the servers of jobs that are not among these, and idle ones beyond the budget, longest idle first."""
         for job, job_server in list(self.job_servers.items()):
             if job not in jobs:
                 self.drop(job_server)
-        for server in list(self.servers.values()):
-            if server.lines is not None and server.key.python != sys.executable and now_s - server.used_s > IDLE_S:
+        parents = {id(server.parent) for server in self.job_servers.values()}
+        idle = [
+            server
+            for key, server in self.servers.items()
+            if key != self.kept and server.is_idle and server.lines is not None and id(server) not in parents
+        ]
+        newest_first = sorted(idle, key=lambda server: server.used_s, reverse=True)
+        held = 0
+        for place, server in enumerate(newest_first, 1):
+            held += server.measure()
+            is_old = now_s - server.used_s > self.budget.idle_s
+            if is_old or place > self.budget.idle_servers or held > self.budget.idle_bytes:
                 self.drop(server)
+
+    def list_pids(self) -> set[int]:
+        """The processes that were started here."""
+        started = [one for server in self.servers.values() for one in (server.process, server.asking)]
+        return {process.pid for process in started if process is not None}
 
     def kill_stopped(self) -> None:
         """Kill the servers that were stopped (SIGSTOP) at the last call and still are; their jobs start again."""
@@ -426,12 +479,11 @@ def choose_identity(user: str | None) -> Identity:
     """A user with the user's own groups and none of ours; nothing changes for None."""
     if user is None:
         return {}
-    entry = pwd.getpwnam(user)
-    groups = os.getgrouplist(user, entry.pw_gid)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
+    found = find_user(user)
+    return {"user": found.uid, "group": found.gid, "extra_groups": found.groups}
 
 
 def give_to(path: Path, user: str) -> None:
-    """Make a user the owner of a file or folder."""
-    entry = pwd.getpwnam(user)
-    os.chown(path, entry.pw_uid, entry.pw_gid)
+    """Make a user the owner of a socket or pipe, which must lie in a folder that stays ours."""
+    found = find_user(user)
+    os.chown(path, found.uid, found.gid, follow_symlinks=False)

@@ -17,13 +17,20 @@ import psutil
 from springtide.executors.local.jobs.environment import MARK, find_script, is_python
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.worker_logs import Pipe
+from springtide.executors.local.jobs.worker_messages import LINE_BYTES
 from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
+from springtide.executors.local.processes.cgroups import ControlGroup
 from springtide.executors.local.processes.fork_servers import ForkLine, give_to
+from springtide.executors.local.safe_files import OPEN_TO_PASS, PRIVATE
 from springtide.executors.protocol import JobSpec
 
 STORE = "store"
 #: How long processes that were killed are waited for.
 REAP_S = 10.0
+#: How often a line is read after its process has ended, a megabyte at a time.
+DRAIN_TURNS = 64
+#: Lines of processes that are not known (yet) that one start may hold open.
+MOST_UNCLAIMED = 64
 LAST_MESSAGES = ("finished", "done", "left", "terminated")
 #: Run as scripts by the fork server, never imported here: the agent has no torch.
 STORE_SCRIPT = Path(__file__).with_name("store_main.py")
@@ -45,6 +52,10 @@ class WorkerProcess:
     connected: bool = False
     #: Whether it has said that its part is over: its steps are done, or it has handed over.
     done: bool = False
+    #: Whether it has said that it is in the user's code between epochs, not in a step.
+    outside: bool = False
+    #: What it has said it waits for (`run.busy`); empty: for nothing that it knows of.
+    busy: str = ""
     code: int | None = None
 
     @property
@@ -94,8 +105,12 @@ class WorkerProcess:
 class Processes:
     """The processes of one start."""
 
-    def __init__(self, loop: EventLoop, fork: ForkLine, folder: Path, label: str) -> None:
+    def __init__(
+        self, loop: EventLoop, fork: ForkLine, folder: Path, label: str, group: ControlGroup | None = None
+    ) -> None:
         self.loop = loop
+        #: The control group that holds them and all that they start, where there is one.
+        self.group = group
         self.fork = fork
         self.folder = folder
         self.label = label
@@ -106,9 +121,9 @@ class Processes:
         self.on_message: Callable[[WorkerProcess, Message], None] = lambda process, message: None
         self.on_output: Callable[[WorkerProcess, bytes], None] = lambda process, data: None
         self.on_end: Callable[[WorkerProcess], None] = lambda process: None
-        folder.mkdir(mode=0o700)
-        if fork.key.user is not None:
-            give_to(folder, fork.key.user)
+        self.on_nonsense: Callable[[WorkerProcess, str], None] = lambda process, said: None
+        # The folder stays ours: in it a job's user can neither replace nor add anything.
+        folder.mkdir(mode=OPEN_TO_PASS if fork.key.user is not None else PRIVATE)
         self.control = folder / "c"
         self.listener = listen(self.control)
         if fork.key.user is not None:
@@ -125,9 +140,11 @@ class Processes:
         on_message: Callable[[WorkerProcess, Message], None],
         on_output: Callable[[WorkerProcess, bytes], None],
         on_end: Callable[[WorkerProcess], None],
+        on_nonsense: Callable[[WorkerProcess, str], None],
     ) -> None:
-        """Say who is called for what processes say and print, and when they end."""
+        """Say who is called for what processes say and print, when they end, and when they say what is no message."""
         self.on_message, self.on_output, self.on_end = on_message, on_output, on_end
+        self.on_nonsense = on_nonsense
 
     def spawn_store(self, environment: Mapping[str, str]) -> None:
         """Start the process that holds the store; it says `store` when it serves."""
@@ -155,7 +172,6 @@ class Processes:
         pipe = process.pipe = Pipe(self.folder / f"{process.name}.out")
         if self.fork.key.user is not None:
             give_to(pipe.path, self.fork.key.user)
-        self.loop.watch(pipe, lambda: self.read_output(process))
         message = {
             "process": f"{self.label}/{process.name}",
             "script": script,
@@ -176,6 +192,7 @@ class Processes:
                 process.handle = psutil.Process(process.pid)
             if self.killed:
                 process.kill()
+            self.let_go(process)
             lines = self.unclaimed.pop(message["pid"], None)
             if lines is not None:
                 self.attach_line(process, lines)
@@ -184,16 +201,26 @@ class Processes:
         process.code = message["code"]
         self.on_end(process)
 
+    def let_go(self, process: WorkerProcess) -> None:
+        """Put a new process into the group, and only then open the pipe for its output, for which it waits."""
+        if self.group is not None and process.pid is not None:
+            self.group.add(process.pid)
+        if process.pipe is not None:
+            process.pipe.start()
+            self.loop.watch(process.pipe, lambda: self.read_output(process))
+
     def accept(self) -> None:
         """Take the line of a process that calls."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             line, _ = self.listener.accept()
-            lines, pid = JsonLines(line), read_peer_pid(line)
+            lines, pid = JsonLines(line, LINE_BYTES), read_peer_pid(line)
             process = next((one for one in self.by_name.values() if one.pid == pid and pid is not None), None)
             if process is not None:
                 self.attach_line(process, lines)
-            elif pid is not None:
+            elif pid is not None and pid not in self.unclaimed and len(self.unclaimed) < MOST_UNCLAIMED:
                 self.unclaimed[pid] = lines
+            else:
+                lines.close()
 
     def attach_line(self, process: WorkerProcess, lines: JsonLines) -> None:
         """Listen to a process on its line."""
@@ -210,8 +237,10 @@ class Processes:
         if lines is None:
             return
         for message in lines.read():
-            process.done = process.done or message.get("event") in LAST_MESSAGES
+            process.done = process.done or str(message.get("event")) in LAST_MESSAGES
             self.on_message(process, message)
+        if lines.nonsense:
+            self.on_nonsense(process, lines.nonsense)
         if not lines.open and process.lines is lines:
             self.close_line(process)
 
@@ -241,9 +270,10 @@ class Processes:
 
     def drain(self, process: WorkerProcess) -> None:
         """Take in all that a process said before it ended."""
-        self.read_messages(process)
-        while process.lines is not None and process.lines.has_more:
+        for _ in range(DRAIN_TURNS):  # a child of it may hold the line and never stop
             self.read_messages(process)
+            if process.lines is None or not process.lines.has_more:
+                break
         self.read_output(process)
 
     def write(self, name: str, message: Message) -> None:
@@ -269,11 +299,15 @@ class Processes:
             if f"{self.label}/{process.name}" in withdrawn:
                 process.code = -int(signal.SIGKILL)
             process.kill()
+        if self.group is not None:
+            self.group.kill()
 
     @property
     def are_gone(self) -> bool:
-        """Whether no process is left, the store's included."""
-        return not any(process.is_alive for process in self.by_name.values())
+        """Whether no process is left, the store's included, nor any that they have started where that can be known."""
+        if any(process.is_alive for process in self.by_name.values()):
+            return False
+        return self.group is None or self.group.is_empty
 
     def lose_fork(self) -> None:
         """The fork server has gone, so nobody will say how its children end: end them, and count them as killed."""
@@ -282,6 +316,8 @@ class Processes:
                 process.kill()
                 self.drain(process)
                 process.code = -int(signal.SIGKILL)
+        if self.group is not None:
+            self.group.kill()
 
     def close(self) -> None:
         """Let go of every file."""
@@ -293,6 +329,8 @@ class Processes:
         for lines in self.unclaimed.values():
             lines.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.group is not None:
+            self.group.remove()
 
 
 def find_marked(mark: str) -> list[psutil.Process]:

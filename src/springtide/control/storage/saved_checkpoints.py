@@ -1,0 +1,82 @@
+"""Checkpoints of jobs as the server hands them out: listed by their manifests, opened file by file.
+
+A job's processes own its folder, so nothing there is believed to be what its name says: no link is followed, and a
+manifest is read as data. Only what a manifest names can be opened. What a checkpoint holds says `training.state`.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from springtide.control.storage.private_paths import list_inside, open_plain
+from springtide.control.storage.state_dir import StateDir
+
+MANIFEST = "manifest.json"
+MOST_MANIFEST_BYTES = 1 << 20
+FOLDER = re.compile(r"step-(\d{9,15})")
+NAME = re.compile(r"[a-z]+\.(safetensors|json)")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    """A file of a checkpoint, as its manifest says."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """A checkpoint that is whole: its manifest, which was written last, is there."""
+
+    step: int
+    torch: str
+    files: tuple[SavedFile, ...]
+
+
+def list_checkpoints(state_dir: StateDir, job_id: str) -> list[SavedCheckpoint]:
+    """The checkpoints of a job, newest first; folders without a manifest that can be read are left out."""
+    folder = state_dir.checkpoints(job_id)
+    steps = sorted(
+        (
+            int(match[1])
+            for name, is_folder in list_inside(state_dir.root, folder).items()
+            if is_folder and (match := FOLDER.fullmatch(name))
+        ),
+        reverse=True,
+    )
+    found = (read_checkpoint(state_dir, job_id, step) for step in steps)
+    return [checkpoint for checkpoint in found if checkpoint is not None]
+
+
+def read_checkpoint(state_dir: StateDir, job_id: str, step: int) -> SavedCheckpoint | None:
+    """The checkpoint of a step, if there is one with a manifest that can be believed."""
+    try:
+        with open_file(state_dir, job_id, step, MANIFEST) as file:
+            manifest = json.loads(file.read(MOST_MANIFEST_BYTES))
+        files = tuple(read_entry(name, entry) for name, entry in sorted(manifest["files"].items()))
+        return SavedCheckpoint(step, str(manifest["torch"]), files)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def read_entry(name: str, entry: Mapping[str, Any]) -> SavedFile:
+    """A line of a manifest; ValueError where it is no file of a checkpoint."""
+    if not NAME.fullmatch(name) or not SHA256.fullmatch(entry["sha256"]):
+        raise ValueError(f"{name} is no file of a checkpoint")
+    return SavedFile(name, int(entry["bytes"]), entry["sha256"])
+
+
+def open_file(state_dir: StateDir, job_id: str, step: int, name: str) -> BinaryIO:
+    """A file of a checkpoint, to read; OSError where it is not there or is no plain file."""
+    return open_plain(state_dir.root, state_dir.checkpoints(job_id) / f"step-{step:09d}" / name)
+
+
+def measure(file: BinaryIO) -> int:
+    """The size of an open file."""
+    return os.fstat(file.fileno()).st_size

@@ -1,0 +1,149 @@
+"""A control group (cgroup v2) for each start of a job, where the agent may make one: all in it end together.
+
+No process can leave it but root's own, whatever it does to its parents, session or environment. Where the memory and
+pids controllers are ours to use, a job has limits too. Elsewhere `stray_processes` does what can be done without.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MOUNTS = Path("/proc/self/mountinfo")
+MEMBERSHIP = Path("/proc/self/cgroup")
+CONTROLLERS = ("memory", "pids")
+#: How long processes that were killed are waited for when leftovers are swept away.
+SWEEP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """What the processes of a job may use together, where the system lets us say so; whether groups are used at all."""
+
+    enabled: bool = True
+    memory_bytes: int | None = None
+    pids: int | None = 10_000
+
+
+class ControlGroup:
+    """One group: the processes of one start of a job, and all that they start."""
+
+    def __init__(self, path: Path, limits: GroupLimits) -> None:
+        self.path = path
+        self.limits = limits
+        path.mkdir(exist_ok=True)
+        self.limit("pids.max", limits.pids)
+        self.limit("memory.max", limits.memory_bytes)
+        self.limit("memory.oom.group", 1)
+
+    def limit(self, name: str, value: int | None) -> None:
+        """Set a limit, where its controller is ours to use."""
+        if value is not None and (self.path / name).exists():
+            with contextlib.suppress(OSError):
+                (self.path / name).write_text(str(value))
+
+    def add(self, pid: int) -> None:
+        """Put a process in; one that has ended already is none."""
+        with contextlib.suppress(OSError):
+            (self.path / "cgroup.procs").write_text(str(pid))
+
+    def kill(self) -> None:
+        """End all processes in it at once."""
+        try:
+            (self.path / "cgroup.kill").write_text("1")
+        except OSError:  # before Linux 5.14
+            for pid in self.list():
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def list(self) -> list[int]:
+        """The processes in it."""
+        try:
+            return [int(word) for word in (self.path / "cgroup.procs").read_text().split()]
+        except OSError:
+            return []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no process is in it, those that nobody has waited for left out."""
+        try:
+            return "populated 0" in (self.path / "cgroup.events").read_text()
+        except OSError:
+            return True
+
+    @property
+    def has_passed_memory(self) -> bool:
+        """Whether a process in it was ended by the system because the memory limit was reached."""
+        with contextlib.suppress(OSError, ValueError):
+            rows = (line.split() for line in (self.path / "memory.events").read_text().splitlines())
+            return any(name == "oom_kill" and int(count) > 0 for name, count in rows)
+        return False
+
+    def remove(self) -> None:
+        """Remove the group; one that is not empty stays for the next sweep."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+
+class ControlGroups:
+    """The groups of one agent, in a group of their own."""
+
+    def __init__(self, path: Path, limits: GroupLimits) -> None:
+        self.path = path
+        self.limits = limits
+
+    def make(self, name: str) -> ControlGroup:
+        """A new group; OSError if it cannot be made."""
+        return ControlGroup(self.path / name, self.limits)
+
+    def sweep(self) -> int:
+        """End what an agent before us has left in its groups, and remove them; how many processes there were."""
+        groups = [ControlGroup(path, GroupLimits(pids=None)) for path in self.path.iterdir() if path.is_dir()]
+        count = sum(len(group.list()) for group in groups)
+        until_s = time.monotonic() + SWEEP_S
+        for group in groups:
+            group.kill()
+        while not all(group.is_empty for group in groups) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        for group in groups:
+            group.remove()
+        return count
+
+    def close(self) -> None:
+        """End and remove everything."""
+        self.sweep()
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+
+def find_own_group() -> Path | None:
+    """The folder of the control group in which we are; None where there is no cgroup v2."""
+    try:
+        mounts = [line.split() for line in MOUNTS.read_text().splitlines()]
+        memberships = MEMBERSHIP.read_text().splitlines()
+    except OSError:
+        return None
+    mounted = [words[4] for words in mounts if words[words.index("-") + 1] == "cgroup2"]
+    ours = [line.removeprefix("0::") for line in memberships if line.startswith("0::")]
+    return Path(mounted[0]) / ours[0].lstrip("/") if mounted and ours else None
+
+
+def open_groups(mark: str, limits: GroupLimits) -> ControlGroups | None:
+    """The groups for an agent of this mark; None where it may not make any, or could not end what is in them."""
+    own = find_own_group()
+    if own is None or not limits.enabled:
+        return None
+    path = own / f"springtide-{mark}"
+    try:
+        path.mkdir(exist_ok=True)
+        if not os.access(path / "cgroup.procs", os.W_OK):
+            return None
+    except OSError:
+        return None
+    for parent in (own, path):
+        for controller in CONTROLLERS:
+            with contextlib.suppress(OSError):  # taken by cgroup v1, or processes of others are in the group
+                (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+    return ControlGroups(path, limits)

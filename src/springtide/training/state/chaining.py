@@ -1,0 +1,59 @@
+"""When a run adds to its chain: at its start or resume, now and then, at every checkpoint and at its end.
+
+Only rank 0 does, and only where a file was asked for (`settings.chain`); what a chain is says `state_chain`.
+"""
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from springtide.training.settings import Settings
+from springtide.training.state.digests import name_tensors
+from springtide.training.state.state_chain import ChainPlan, Named, StateChain, describe_environment, find_fingerprint
+
+if TYPE_CHECKING:
+    from springtide.training.elastic_run import ElasticRun
+
+
+def open_chain(settings: Settings) -> StateChain | None:
+    """The run's chain, if it is to have one."""
+    if settings.chain is None:
+        return None
+    return StateChain(settings.chain, ChainPlan(frozenset(int(step) for step in settings.chain_at.split(",") if step)))
+
+
+def begin(run: "ElasticRun") -> None:
+    """Write what is run, or that it was resumed."""
+    if run.chain is None or not run.is_main:
+        return
+    if run.position.step:
+        run.chain.resume(run.position.step, describe(run), list_state(run))
+    else:
+        run.chain.begin(describe(run))
+
+
+def note(run: "ElasticRun") -> None:
+    """Add a link after a step if one is due."""
+    if run.chain is not None and run.is_main:
+        run.chain.note(run.position.step, list_state(run), time.monotonic())
+
+
+def link(run: "ElasticRun") -> None:
+    """Add a link here, unless only certain steps were asked for."""
+    if run.chain is not None and run.is_main and not run.chain.plan.steps:
+        run.chain.add(run.position.step, list_state(run))
+
+
+def list_state(run: "ElasticRun") -> Named:
+    """The tensors that a link is over, with the buffers that all processes agreed on."""
+    run.contexts.buffers.load()
+    return name_tensors(run.model, run.optimizers)
+
+
+def describe(run: "ElasticRun") -> dict[str, Any]:
+    """The head of a chain: what is run, and on what."""
+    return {
+        "facts": asdict(run.facts),
+        "data": find_fingerprint(run.loader.dataset),
+        "environment": describe_environment(),
+    }

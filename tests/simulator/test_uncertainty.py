@@ -1,0 +1,137 @@
+"""Facts beside beliefs: what is drawn, what is learned, what a failed node takes, and what promises then are worth."""
+
+from functools import partial
+from math import exp, inf
+from statistics import fmean, stdev
+
+import pytest
+from tests.policies.replays import JobSketch, Replay, build_jobs
+
+from springtide.core.decisions import Decision, Snapshot
+from springtide.core.devices import parse_cluster
+from springtide.core.jobs import Job
+from springtide.errors import InputError
+from springtide.policies import decide, find_policy
+from springtide.simulator.calibration import replay_uncertain
+from springtide.simulator.engine import Simulation
+from springtide.simulator.front import load_trace
+from springtide.simulator.scenarios import load_scenario
+from springtide.simulator.traces import Trace
+from springtide.simulator.uncertainty import (
+    Faults,
+    Uncertainty,
+    draw_facts,
+    parse_faults,
+    quantile_poisson,
+    run_uncertain,
+    sum_poisson,
+)
+from springtide.throughput.overheads import parse_overhead
+
+
+def draw(text: str, cluster: str = "4x8:a100") -> Trace:
+    machines = parse_cluster(cluster)
+    return load_trace(text, load_scenario(machines, None, parse_overhead("elasticflow", machines.total)))
+
+
+def run(policy: str, sketches: list[JobSketch], uncertain: Uncertainty, cluster: str = "2x4:cpu") -> Replay:
+    replay = Replay()
+    entry = find_policy(policy)
+    run_uncertain(build_jobs(sketches), parse_cluster(cluster), partial(decide, entry), replay, uncertain)
+    return replay
+
+
+def test_facts_are_the_same_for_a_seed_and_spread_as_stated() -> None:
+    jobs = build_jobs([JobSketch(100.0)] * 20) * 30
+    facts = draw_facts(jobs, Uncertainty(speed_error=0.1, steps_error=0.2, seed=3))
+    assert facts == draw_facts(jobs, Uncertainty(speed_error=0.1, steps_error=0.2, seed=3))
+    speeds = [job.curve.rate(1) for job in facts]
+    assert fmean(speeds) == pytest.approx(1.0, abs=0.02)
+    assert stdev(speeds) == pytest.approx(0.1, rel=0.15)
+    assert stdev(job.work for job in facts) == pytest.approx(20.0, rel=0.2)
+
+
+def test_one_error_does_not_change_the_draws_of_the_other() -> None:
+    jobs = build_jobs([JobSketch(100.0)] * 5)
+    alone = draw_facts(jobs, Uncertainty(steps_error=0.2))
+    both = draw_facts(jobs, Uncertainty(speed_error=0.1, steps_error=0.2))
+    assert [job.work for job in alone] == [job.work for job in both]
+
+
+def test_without_errors_and_faults_nothing_is_different() -> None:
+    sketches = [JobSketch(1000.0, 30.0 * number, deadline_s=30.0 * number + 900.0) for number in range(6)]
+    plain = Replay()
+    entry = find_policy("springtide")
+    Simulation(parse_cluster("2x4:cpu"), partial(decide, entry), plain).run(build_jobs(sketches))
+    assert run("springtide", sketches, Uncertainty()).finishes == pytest.approx(plain.finishes)
+
+
+def test_a_speed_is_believed_at_its_slow_end_and_learned_in_a_minute() -> None:
+    seen: list[tuple[float, Job]] = []
+
+    def watch(now_s: float, snapshot: Snapshot) -> Decision:
+        seen.extend((now_s, view.job) for view in snapshot.jobs.values())
+        return decide(find_policy("fifo"), now_s, snapshot)
+
+    jobs = build_jobs([JobSketch(1000.0), JobSketch(1.0, 30.0), JobSketch(1.0, 100.0)])
+    uncertain = Uncertainty(speed_error=0.1, confidence=0.95)
+    (fact, *_) = draw_facts(jobs, uncertain)
+    run_uncertain(jobs, parse_cluster("1x4:cpu"), watch, Replay(), uncertain)
+    (before,) = [job for now_s, job in seen if now_s == 30.0 and job.id == "a"]
+    (after,) = [job for now_s, job in seen if now_s == 100.0 and job.id == "a"]
+    assert before.curve.rate(1) == pytest.approx(exp(-1.645 * 0.1), rel=1e-3)
+    assert after.curve.rate(1) == pytest.approx(fact.curve.rate(1))
+
+
+def test_a_failed_node_stops_its_jobs_and_undoes_their_work() -> None:
+    sketches = [JobSketch(36_000.0, requested=4)]
+    calm = run("fifo", sketches, Uncertainty())
+    stormy = run("fifo", sketches, Uncertainty(faults=Faults(mtbf=1.0, mttr=0.1)))
+    assert calm.finishes["a"] == 9000.0
+    assert stormy.finishes["a"] > 9000.0
+    assert 0 in [share for _, share in stormy.changes["a"]]
+
+
+def test_a_slow_node_slows_its_jobs() -> None:
+    slow = run("fifo", [JobSketch(1000.0)], Uncertainty(faults=Faults(slow=1.0, slow_speed=0.5)))
+    assert slow.finishes["a"] == 2000.0
+
+
+def test_faults_are_parsed_and_checked() -> None:
+    assert parse_faults("mtbf=100,mttr=2") == Faults(mtbf=100.0, mttr=2.0)
+    assert Faults(mtbf=inf, device_mtbf=inf).node_rate(8) == 0.0
+    with pytest.raises(InputError, match=r"mttr=0\.0 must be positive hours"):
+        parse_faults("mttr=0")
+    with pytest.raises(InputError, match="unknown key 'mtfb'"):
+        parse_faults("mtfb=3")
+    with pytest.raises(InputError, match=r"confidence 1\.0 must be"):
+        Uncertainty(confidence=1.0)
+
+
+def test_the_reserve_is_a_quantile_of_what_was_seen() -> None:
+    assert quantile_poisson(0.0, 0.99) == 0
+    assert quantile_poisson(1.0, 0.9) == 2
+    assert sum_poisson(1.0, 2) == pytest.approx(2.5 * exp(-1.0))
+
+
+@pytest.mark.parametrize("uncertain", [Uncertainty(speed_error=0.05), Uncertainty(0.05, faults=Faults(mtbf=100.0))])
+def test_promises_broken_are_no_more_than_was_said(uncertain: Uncertainty) -> None:
+    report = replay_uncertain(draw("jobs=150,gap=900,seed=1"), "springtide", parse_cluster("4x8:a100"), uncertain)
+    assert report.promised > 100 and report.said is not None and report.kept is not None
+    assert report.kept >= uncertain.confidence
+    assert abs(report.kept - report.said) < 0.03
+
+
+def test_a_larger_confidence_promises_less() -> None:
+    trace, cluster = draw("jobs=150,gap=600,seed=1"), parse_cluster("4x8:a100")
+    bold, careful = (
+        replay_uncertain(trace, "springtide", cluster, Uncertainty(0.15, confidence=confidence))
+        for confidence in (0.5, 0.99)
+    )
+    assert bold.broken > careful.broken
+    assert bold.promised > careful.promised
+
+
+def test_several_device_types_are_refused() -> None:
+    with pytest.raises(InputError, match="need a cluster of one group of nodes"):
+        run("fifo", [JobSketch(1.0)], Uncertainty(), "1x4:cpu,1x4:gpu")
