@@ -7,6 +7,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
 from springtide.control.api import board, documents
+from springtide.control.api.promise_reports import write_report
 from springtide.control.api.requests import JobRef
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.differences import PlanDifference, Standing
@@ -87,6 +88,13 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
             if (key := speed.key.rpartition("@")[0]) in names
         ]
         return documents.write_list("speeds", told)
+
+    @app.get("/api/v1/report", tags=["board"])
+    def show_report(request: Request) -> Document:
+        """Promises kept, prediction errors, work lost and device-hours, by user and by week of the end."""
+        user: UserRecord = request.state.user
+        entries = api.store.list_ledger(None if user.admin else user.id)
+        return write_report(entries, api.context.options.price_per_device_hour)
 
     @app.post("/api/v1/links", tags=["users"], status_code=201)
     def make_link(request: Request) -> Document:
