@@ -19,7 +19,7 @@ from springtide.control.api.board_routes import add_board_routes, write_differen
 from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
-from springtide.control.api.histories import Histories
+from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.api.receipt_routes import add_receipt_routes
@@ -74,7 +74,7 @@ class Api:
         self.request_stop = request_stop
         self.snapshot = JobSnapshot(self.store)
         self.pages = JobPages(self.snapshot, self.now_s, reconciler.health.tell)
-        self.histories = Histories(self.store)
+        self.histories, self.recent = Histories(self.store), RecentJobs(self.store, self.snapshot)
         self.sessions = Sessions(self.store, self.now_s)
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types

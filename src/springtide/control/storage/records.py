@@ -141,6 +141,21 @@ class JobOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLedgerEntry:
+    """What a report counts of a job."""
+
+    user: str
+    state: JobState
+    promised: bool
+    missed: str
+    served: float
+    lost_steps: int
+    finished_s: float | None
+    answered_s: float | None
+    expected_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class EventRecord:
     """Something that happened, in one sentence and as data."""
 

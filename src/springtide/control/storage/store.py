@@ -21,6 +21,7 @@ from springtide.control.storage.records import (
     Condition,
     EventRecord,
     InstructionRecord,
+    JobLedgerEntry,
     JobOutcome,
     JobRecord,
     OfferRecord,
@@ -216,11 +217,12 @@ class Store:
             rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq))
             return [JobOutcome(job_id, archive, JobState(state), *rest) for job_id, archive, state, *rest in rows]
 
-    def ended_jobs(self, since_s: float, limit: int) -> list[JobRecord]:
-        """The jobs that ended last, the newest end first, as far back as an instant."""
-        query = select(JOBS).where(JOBS.c.finished_s >= since_s).order_by(JOBS.c.finished_s.desc()).limit(limit)
+    def list_ledger(self, owner: str | None = None) -> list[JobLedgerEntry]:
+        """What reports count: of one owner's jobs, or of all."""
+        query = select(*(JOBS.c[one.name] for one in fields(JobLedgerEntry))).order_by(JOBS.c.seq)
         with self.engine.connect() as connection:
-            return [read_job(row) for row in connection.execute(query)]
+            rows = connection.execute(query if owner is None else query.where(JOBS.c.owner == owner))
+            return [JobLedgerEntry(user, JobState(state), *rest) for user, state, *rest in rows]
 
     def count_promises(self, owner: str | None = None) -> tuple[int, int]:
         """How many promises were kept, and how many missed: of one owner's jobs, or of all."""
