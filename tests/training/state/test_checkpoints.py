@@ -215,7 +215,7 @@ class Tied(torch.nn.Module):
 
 def test_the_file_of_weights_is_what_load_state_dict_takes(tmp_path: Path) -> None:
     model = Tied()
-    state = {"model": run_state.name_weights(model), "weights_file": run_state.describe_weights([model])}
+    state = {"model": run_state.name_weights([model]), "weights_file": run_state.describe_weights([model])}
     saved = Checkpoints(tmp_path, keep=1)
     saved.save(state, 1, FACTS)
     saved.wait()
@@ -223,4 +223,4 @@ def test_the_file_of_weights_is_what_load_state_dict_takes(tmp_path: Path) -> No
     assert set(weights) == set(model.state_dict())
     Tied().load_state_dict(weights)
     read = saved.load(FACTS, allow_code_change=False)
-    assert read is not None and set(read.state["model"]) == set(run_state.name_weights(model))
+    assert read is not None and set(read.state["model"]) == set(run_state.name_weights([model]))
