@@ -33,6 +33,7 @@ BENCHMARKS = (
     Benchmark("planner"),
     Benchmark("spot"),
     Benchmark("calibration"),
+    Benchmark("constants", needs_data=True),
     Benchmark("deadlines", needs_data=True),
     Benchmark("mixed_deadlines", needs_data=True),
     Benchmark("heterogeneous", needs_data=True),

@@ -138,8 +138,9 @@ def start_training() -> tuple[Any, Iterator[None]]:
 def step(run: Any, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Any) -> Iterator[None]:
     """Steps without end."""
     for _ in run.epochs(1_000_000):
-        for (inputs,) in loader:
-            model(inputs).square().mean().backward()
+        for step in loader:
+            for (inputs,) in step:
+                model(inputs).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
             yield

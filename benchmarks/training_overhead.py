@@ -67,7 +67,7 @@ def measure(workload: Workload, blocks: int, steps: int, rounds: int) -> Iterato
     small = workload.name == "cnn"
     yield from measure_gangs(workload, steps, rounds)
     loops = {
-        "ours": step_elastic(workload, WORKERS, WORKERS),
+        "ours": step_elastic(workload, WORKERS),
         "other": step_accumulating(workload, WORKERS),
         "unseeded": step_accumulating(workload, WORKERS, seeding=False),
     }
@@ -80,8 +80,8 @@ def measure(workload: Workload, blocks: int, steps: int, rounds: int) -> Iterato
 
 def measure_gangs(workload: Workload, steps: int, rounds: int) -> Iterator[Row]:
     """Rows against stock DDP with four processes, in turns."""
-    one: list[Made] = [partial(step_elastic, workload, WORKERS, WORKERS)]
-    four: list[Made] = [partial(step_elastic, workload, WORKERS, 1)] * WORKERS
+    one: list[Made] = [partial(step_elastic, workload, WORKERS)]
+    four: list[Made] = [partial(step_elastic, workload, WORKERS)] * WORKERS
     stock: list[Made] = [partial(step_ddp, workload)] * WORKERS
     kinds: dict[str, Callable[[], Cost]] = {
         "one": partial(time_gang, one, Trial(steps)),

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import springtide
 from springtide.examples import folder
+from springtide.training.run import forget_run
 
 Loop = Iterator[Tensor]
 
@@ -59,24 +60,20 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
 
 
-def step_elastic(workload: Workload, workers: int, local: int) -> Loop:
-    """Global steps of the elastic loop in a process that holds `local` of the logical workers."""
+def step_elastic(workload: Workload, workers: int) -> Loop:
+    """Global steps of the elastic loop in this process."""
+    forget_run()
     run = springtide.init(logical_workers=workers, seed=0)
     bare = workload.model()
     made = workload.optimizer(bare.parameters())
     model, optimizer, loader = run.prepare(bare, made, workload.data(), batch_size=workload.batch)
-    turns = 0
     for _ in run.epochs(1_000_000):
-        for inputs, targets in loader:
-            loss = workload.loss(model(inputs), targets)
-            loss.backward()
-            if workload.clip is not None:
-                run.clip_grad_norm_(workload.clip)
-            optimizer.step()
-            optimizer.zero_grad()
-            turns += 1
-            if turns % local == 0:
-                yield loss
+        for step in loader:
+            for inputs, targets in step:
+                loss = workload.loss(model(inputs), targets)
+                loss.backward()
+            update(workload, model, optimizer)
+            yield loss
 
 
 class Unseeded(Dataset[tuple[Tensor, Tensor]]):

@@ -27,7 +27,7 @@ from experiments.switches import measure_switches
 
 def measure_switching(example: str, workers: int, steps: int) -> dict[str, float]:
     """Seconds of a mini-batch with all workers in one process, and of the switches in it."""
-    loop = step_elastic(load_workload(example), workers, workers)
+    loop = step_elastic(load_workload(example), workers)
     advance(loop, 2)
     switching_s, step_s = measure_switches(loop, steps)
     return {"switch_s": switching_s / workers, "minibatch_s": step_s / workers}
@@ -36,7 +36,7 @@ def measure_switching(example: str, workers: int, steps: int) -> dict[str, float
 def measure_turns(example: str, workers: int, steps: int) -> dict[str, float]:
     """Seconds of an ordinary worker's turn, of the last one's (which adds up and updates), and of stock DDP's."""
     stock = time_gang([partial(step_ddp, load_workload(example))] * workers, Trial(steps))
-    loop = step_elastic(load_workload(example), workers, 1)
+    loop = step_elastic(load_workload(example), workers)
     advance(loop, 2 * workers)
     turns = [[time_next(loop) for _ in range(workers)] for _ in range(steps)]
     ordinary = median(seconds for step in turns for seconds in step[:-1])
@@ -85,7 +85,7 @@ def start_level(variables: Mapping[str, str], example: str, workers: int, level:
     """Our loop at a level on an emulated device type."""
     os.environ.update(variables)
     os.environ["SPRINGTIDE_LEVEL"] = level
-    return step_elastic(load_workload(example), workers, workers)
+    return step_elastic(load_workload(example), workers)
 
 
 ORDERS: Mapping[str, Callable[..., Any]] = {

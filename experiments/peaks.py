@@ -92,7 +92,7 @@ def report_peak(order: dict[str, Any]) -> None:
         set_ranks(order["rank"], order["workers"], int(os.environ[PORT]), always=True)
         loop = step_ddp(workload)
     else:
-        loop = step_elastic(workload, order["workers"], order["workers"])
+        loop = step_elastic(workload, order["workers"])
     advance(loop, WARM_STEPS)
     before_s = time.process_time()
     advance(loop, order["steps"])

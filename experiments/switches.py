@@ -6,23 +6,26 @@ from typing import Any
 
 from experiments.gangs import advance
 from experiments.loops import Loop
+from springtide.training.workers.buffers import Buffers
 from springtide.training.workers.contexts import Contexts
 
-# What Contexts does when one logical worker follows another: random state and buffers.
-SWITCHES = ("enter", "exit", "load_buffers", "keep_buffers")
+# What is done when one logical worker follows another: random state and buffers.
+SWITCHES = [(Contexts, "enter"), (Contexts, "exit")] + [
+    (Buffers, name) for name in ("begin_walk", "begin_turn", "end_turn", "end_walk")
+]
 
 
 def measure_switches(loop: Loop, steps: int) -> tuple[float, float]:
     """CPU seconds per step spent in context switches, and in the whole step."""
     spent_ns = [0]
-    originals = {name: getattr(Contexts, name) for name in SWITCHES}
-    for name, original in originals.items():
-        setattr(Contexts, name, timed(original, spent_ns))
+    originals = [getattr(owner, name) for owner, name in SWITCHES]
+    for (owner, name), original in zip(SWITCHES, originals, strict=True):
+        setattr(owner, name, timed(original, spent_ns))
     before = thread_time_ns()
     advance(loop, steps)
     whole_ns = thread_time_ns() - before
-    for name, original in originals.items():
-        setattr(Contexts, name, original)
+    for (owner, name), original in zip(SWITCHES, originals, strict=True):
+        setattr(owner, name, original)
     return spent_ns[0] / steps / 1e9, whole_ns / steps / 1e9
 
 

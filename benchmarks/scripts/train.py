@@ -43,13 +43,12 @@ generator = torch.Generator().manual_seed(args.seed)
 data = TensorDataset(torch.randn(320, 8, generator=generator), torch.randn(320, 1, generator=generator))
 model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=8)
 ledger = os.open(run.output_dir / "steps.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-taken = run.position.step
 for _epoch in run.steps(args.steps):
-    for x, y in loader:
-        time.sleep(args.sleep)
-        torch.nn.functional.mse_loss(model(x), y).backward()
+    for step in loader:
+        if run.is_main and step.number:
+            os.write(ledger, f"{os.getpid()} {step.number} {time.monotonic():.3f}\n".encode())
+        for x, y in step:
+            time.sleep(args.sleep)
+            torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if run.is_main and run.position.step > taken:
-            taken = run.position.step
-            os.write(ledger, f"{os.getpid()} {taken} {time.monotonic():.3f}\n".encode())

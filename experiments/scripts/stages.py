@@ -28,10 +28,11 @@ made = workload.optimizer(bare.parameters())
 model, optimizer, loader = run.prepare(bare, made, workload.data(), batch_size=batch)
 with losses.open("a") as lines:
     for _ in run.epochs(1_000_000):
-        for inputs, targets in loader:
-            loss = workload.loss(model(inputs), targets)
-            if run.trace.worker == run.logical_workers - 1:
-                print(run.position.step + 1, float(loss).hex(), file=lines, flush=True)
-            loss.backward()
+        for step in loader:
+            for inputs, targets in step:
+                loss = workload.loss(model(inputs), targets)
+                if step.worker.rank == run.logical_workers - 1:
+                    print(step.number + 1, float(loss).hex(), file=lines, flush=True)
+                loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -42,11 +42,12 @@ data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=4)
 import time
 for epoch in run.epochs(EPOCHS):
-    for x, y in loader:
-        loss = ((model(x) - y) ** 2).mean()
-        loss.backward()
+    for step in loader:
+        for x, y in step:
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            time.sleep(0.01)
         optimizer.step(); optimizer.zero_grad(); scheduler.step()
-        time.sleep(0.01)
     if run.is_main:
         print("epoch", epoch, "loss", float(loss), flush=True)
 """

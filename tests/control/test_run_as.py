@@ -76,8 +76,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 data = torch.utils.data.TensorDataset(torch.randn(32, 8), torch.randn(32, 1))
 model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=4)
 for epoch in run.epochs(2):
-    for x, y in loader:
-        ((model(x) - y) ** 2).mean().backward()
+    for step in loader:
+        for x, y in step:
+            ((model(x) - y) ** 2).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 if run.is_main:

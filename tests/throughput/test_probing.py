@@ -19,8 +19,9 @@ SCRIPT = """
     data = torch.utils.data.TensorDataset(torch.ones(4096, 8), torch.ones(4096, 1))
     model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=8)
     for epoch in run.epochs(50):
-        for x, y in loader:
-            ((model(x) - y) ** 2).mean().backward()
+        for step in loader:
+            for x, y in step:
+                ((model(x) - y) ** 2).mean().backward()
             optimizer.step()
             optimizer.zero_grad()
 """

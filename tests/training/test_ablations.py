@@ -21,9 +21,9 @@ import torch._dynamo
 
 import springtide
 from springtide.examples import folder
-from springtide.training.reduction import gloo_order
+from springtide.training.reduction import buckets, gloo_order
+from springtide.training.workers.buffers import Buffers
 from springtide.training.workers.contexts import Contexts
-from springtide.training.workers.global_step import Turns
 from springtide.training.workers.sampling import Seeded
 from springtide.verification.digest_compare import Difference, Records, check_reference, find_difference, read_records
 
@@ -83,8 +83,9 @@ def train_with(num_workers: int) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     model, optimizer, loader = run.prepare(model, optimizer, parts["Digits"](), batch_size=32, num_workers=num_workers)
     for _ in run.epochs(1):
-        for images, labels in loader:
-            torch.nn.functional.cross_entropy(model(images), labels).backward()
+        for step in loader:
+            for images, labels in step:
+                torch.nn.functional.cross_entropy(model(images), labels).backward()
             optimizer.step()
             optimizer.zero_grad()
 
@@ -95,18 +96,18 @@ def keep_everything(patch: pytest.MonkeyPatch) -> None:
 
 def share_random_state(patch: pytest.MonkeyPatch) -> None:
     """One random state for all logical workers."""
-    patch.setattr(Contexts, "enter", lambda self, worker: setattr(self, "active", worker))
+    patch.setattr(Contexts, "enter", lambda self, worker: None)
 
 
 def share_buffers(patch: pytest.MonkeyPatch) -> None:
     """One set of buffers that all logical workers write."""
-    patch.setattr(Contexts, "load_buffers", lambda self, worker: None)
-    patch.setattr(Contexts, "keep_buffers", lambda self, worker: self.buffers.keep())
+    patch.setattr(Buffers, "begin_turn", lambda self, worker, is_first: setattr(self, "forwards", 0))
+    patch.setattr(Buffers, "end_walk", lambda self, workers, group: None)
 
 
 def keep_first_layout(patch: pytest.MonkeyPatch) -> None:
     """The bucket layout of the first step for all steps."""
-    patch.setattr(Turns, "rebuild", lambda self: None)
+    patch.setattr(buckets, "rebuilt_layout", lambda parameters, order: buckets.first_layout(parameters, False))
 
 
 def add_in_rank_order(patch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,10 @@ optimizer = torch.optim.Adam(model.parameters())
 data = torch.utils.data.TensorDataset(torch.randn(96, 8), torch.randn(96, 1))
 model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=4)
 for epoch in run.epochs(1):
-    for x, y in loader:
-        loss = (model(x) - y).square().mean()
-        loss.backward()
+    for step in loader:
+        for x, y in step:
+            loss = (model(x) - y).square().mean()
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 """

@@ -19,6 +19,7 @@ from springtide.cli.outputs import (
     say,
     show_seconds,
     show_time,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ def ps(
       springtide ps --all
     """
     with connect() as client:
-        jobs = client.jobs(everything, limit)
-    if not output.write({"schema": 1, "jobs": [job.document for job in jobs]}):
+        jobs, standstill = client.jobs(everything, limit), client.server().document.get("standstill")
+    if not output.write({"schema": 1, "jobs": [job.document for job in jobs], "standstill": standstill}):
         print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")
+        if standstill:
+            tell(str(standstill))
 
 
 def show_row(job: "JobInfo") -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import springtide
 from springtide.training import run
+from springtide.training.workers.feeds import Feed
 from springtide.training.workers.sampling import Sampling
 
 VARIABLE = "SPRINGTIDE_PROFILE"
@@ -57,6 +58,7 @@ def wrap_init(record: Record, init: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Any:
         record.facts["script_logical_workers"] = logical_workers
         run = init(int(os.environ.get("WORLD_SIZE", "1")), seed, determinism)
+        run.scale_feed = wrap_feed(record)
         run.prepare = wrap_prepare(record, run, run.prepare)
         run.end_step = wrap_end_step(record, run, run.end_step)
         run.finish = wrap_finish(run, run.finish)
@@ -67,20 +69,29 @@ def wrap_init(record: Record, init: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def wrap_prepare(record: Record, run: Any, prepare: Callable[..., Any]) -> Callable[..., Any]:
-    """`run.prepare` with the script's batch size times the ordered factor."""
+def wrap_feed(record: Record) -> Callable[[Feed], Feed]:
+    """The script's batch size times the ordered factor."""
 
-    def wrapped(*parts: Any, batch_size: int, **options: Any) -> Any:
-        batch = max(1, round(batch_size * record.orders["factor"]))
-        prepared = prepare(*parts, batch_size=batch, **options)
-        parameters = [p for p in run.model.parameters() if p.requires_grad]
+    def wrapped(feed: Feed) -> Feed:
+        record.facts["script_batch"] = feed.batch_size
+        return replace(feed, batch_size=max(1, round(feed.batch_size * record.orders["factor"])))
+
+    return wrapped
+
+
+def wrap_prepare(record: Record, run: Any, prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """`run.prepare` that notes what it was given."""
+
+    def wrapped(*parts: Any, **options: Any) -> Any:
+        prepared = prepare(*parts, **options)
+        parameters = [p for model in run.models for p in model.parameters()]
+        sampling, batch = run.loader.sampling, record.facts["script_batch"]
         record.facts |= {
-            "script_batch": batch_size,
-            "local_batch": batch * options.get("accumulate", 1),
-            "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
-            "parameter_bytes": sum(p.numel() * p.element_size() for p in run.model.parameters()),
+            "local_batch": sampling.batch_size * sampling.accumulate,
+            "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
+            "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "transport": run.backend if len(run.roster.names) > 1 else "none",
-            "steps_per_epoch": count_epoch(run.loader.sampling, record.facts["script_logical_workers"], batch_size),
+            "steps_per_epoch": count_epoch(sampling, record.facts["script_logical_workers"], batch),
         }
         return prepared
 

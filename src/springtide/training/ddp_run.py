@@ -4,7 +4,9 @@ Everything that decides bits is torch's own: DDP with defaults, DistributedSampl
 would write by hand (seeding, set_epoch, no_sync) is here.
 """
 
+import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -17,82 +19,120 @@ from torch.utils.data.distributed import DistributedSampler
 from springtide.errors import JobError
 from springtide.training.group.groups import connect_store, delay_exit
 from springtide.training.group.rosters import parse_roster
-from springtide.training.run import Parts, PrepareOptions, Run
+from springtide.training.parts import Parts
+from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings
 from springtide.training.state.digests import DigestTrace, name_tensors
-from springtide.training.workers import once_per_step, randomness, sampling
-from springtide.training.workers.sampling import Sampling, Seeded
+from springtide.training.workers import feeds, sampling
+from springtide.training.workers.contexts import Contexts, LogicalWorker
+from springtide.training.workers.feeds import Feed
+from springtide.training.workers.sampling import Sampling, Seeded, SeededCollate
+from springtide.training.workers.shards import Shard
+from springtide.training.workers.steps import Step
 
 #: Runs that have ended, kept so that their groups are not destroyed while the group's threads still let go of tensors
 #: (see `groups`).
 _finished: list[Run] = []
 
 
-class ReferenceLoader:
-    """One rank's stock DataLoader, which also counts steps and turns gradient synchronisation on and off."""
+class StockModel(DistributedDataParallel):
+    """DDP whose model's own attributes can be asked for, as in a script without it."""
 
-    def __init__(self, run: "ReferenceRun", loader: DataLoader[Any], facts: Sampling) -> None:
-        self.run = run
-        self.loader = loader
-        self.facts = facts
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
 
-    def __len__(self) -> int:
-        return self.facts.steps_per_epoch * self.facts.accumulate
+
+class RankOrder(torch.utils.data.Sampler[Any]):
+    """One rank's part of what a sampler of the user's draws: samples, or batches."""
+
+    def __init__(self, feed: Feed, facts: Sampling, rank: int) -> None:
+        self.feed, self.facts, self.rank = feed, facts, rank
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw for this epoch from now on."""
+        self.epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
+        if self.feed.batch_sampler is not None:
+            batches = feeds.draw_batches(self.feed, self.facts, self.epoch)
+            return iter(batches[self.rank :: self.facts.logical_workers])
+        order = feeds.draw_order(self.feed, self.facts, self.epoch)
+        return iter(order[self.rank :: self.facts.logical_workers].tolist())
+
+
+class ReferenceLoader:
+    """One rank's stock DataLoader as steps, which also counts them and turns synchronisation on and off."""
+
+    def __init__(self, run: "ReferenceRun", loader: DataLoader[Any], feed: Feed, facts: Sampling) -> None:
+        self.run = run
+        self.loader = loader
+        self.dataset = feed.dataset
+        self.facts = facts
+        self.accumulate = facts.accumulate
+        self.workers = [run.rank]
+        self.batches: Iterator[Any] = iter(())
+        self.taken: list[Any] = []
+
+    def __len__(self) -> int:
+        return self.facts.steps_per_epoch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "loader" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __iter__(self) -> Iterator[Step]:
         run = self.run
-        outside = randomness.capture()
-        randomness.restore(run.rank_state)
-        try:
-            batches = iter(self.loader)
-            for _ in range(self.facts.steps_per_epoch):
-                if run.stop_reason is not None or not run.goal.allows_step(run.position):
-                    break
-                for micro in range(self.facts.accumulate):
-                    run.moment.begin(micro)
-                    run.wrapped.require_backward_grad_sync = run.moment.acting
-                    yield next(batches)
-                run.end_step()
-            run.moment.begin(self.facts.accumulate - 1)
-        finally:
-            run.rank_state = randomness.capture()
-            randomness.restore(outside)
+        run.check_entry()
+        run.contexts.enter(run.rank)
+        self.batches = iter(self.loader)
+        run.contexts.exit()
+        for index in range(len(self)):
+            if run.stop_reason is not None or not run.goal.allows_step(run.position):
+                break
+            self.taken = []
+            run.step = Step(self, index, run.position.step)
+            yield run.step
+            run.end_step()
 
+    def find_worker(self) -> LogicalWorker:
+        """This rank."""
+        return self.run.contexts.workers[self.run.rank]
 
-class RankMoment:
-    """Where a rank is in its accumulation: what an `if (i + 1) % accumulate == 0` would be in a script by hand."""
+    def begin_walk(self, step: Step) -> None:
+        """Nothing to begin."""
 
-    def __init__(self, accumulate: int, wrapped: DistributedDataParallel) -> None:
-        self.accumulate = accumulate
-        self.micro = accumulate - 1
-        self.began_backward = False
-        wrapped.register_forward_hook(self.after_forward)
+    def begin_turn(self, worker: int) -> None:
+        """Switch to the rank's random state."""
+        self.run.contexts.enter(worker)
 
-    def begin(self, micro: int) -> None:
-        """Start a mini-batch."""
-        self.micro = micro
-        self.began_backward = False
+    def take_batch(self, step: Step, worker: int, micro: int) -> Any:
+        """The rank's batch; all but the last are accumulated."""
+        if micro == len(self.taken):
+            self.taken.append(next(self.batches))
+        self.run.synchronise(micro == self.accumulate - 1)
+        return self.taken[micro]
 
-    def after_forward(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        """Listen for the backward."""
-        once_per_step.call_on_backward(output, self.on_backward)
+    def end_turn(self, worker: int) -> None:
+        """Leave the rank's random state."""
+        self.run.contexts.exit()
 
-    def on_backward(self, gradient: torch.Tensor) -> None:
-        """The mini-batch's backward has begun."""
-        self.began_backward = True
-
-    @property
-    def acting(self) -> bool:
-        """Whether this is the mini-batch that DDP synchronises after."""
-        return self.micro == self.accumulate - 1
-
-    @property
-    def accumulating(self) -> bool:
-        """Whether gradients of earlier mini-batches of the step are waiting for more."""
-        return once_per_step.is_accumulating(self.micro, self.began_backward, self.accumulate)
-
-    def ensure_reduced(self) -> None:
+    def end_walk(self) -> None:
         """DDP has reduced."""
+
+    def abandon_walk(self) -> int:
+        """The loop was left."""
+        self.run.contexts.exit()
+        return self.run.rank
+
+    def skip_batches(self) -> None:
+        """Pass over the batches of a step that was not walked."""
+        for _ in range(self.accumulate):
+            next(self.batches)
 
 
 class ReferenceRun(Run):
@@ -113,6 +153,7 @@ class ReferenceRun(Run):
             timeout=timedelta(seconds=settings.collective_timeout_s),
         )
         self.trace = DigestTrace(settings.trace_dir, settings.process) if settings.trace_dir else None
+        self.step: Step | None = None
 
     @property
     def is_main(self) -> bool:
@@ -122,56 +163,105 @@ class ReferenceRun(Run):
     def steps_per_epoch(self) -> int:
         return self.facts.steps_per_epoch
 
-    def adopt_parts(self, given: Parts, options: PrepareOptions) -> tuple[Any, Any]:
-        if isinstance(given.dataset, IterableDataset):
+    def adopt_parts(self, given: Parts, feed: Feed, options: PrepareOptions) -> tuple[list[Any], Any]:
+        if isinstance(feed.dataset, IterableDataset):
             raise JobError(
                 "the stock reference has no order for an iterable dataset; compare with `springtide verify --against "
                 "self`, or use a map-style dataset"
             )
-        self.dataset = sampling.seeded(given.dataset, self.seed)
-        self.facts = self.make_sampling(len(self.dataset), options)
+        self.feed = feed
+        self.data = sampling.seeded(feed.dataset, self.seed)
+        self.facts = self.make_sampling(feed, len(self.data))
         # Only what was asked for is passed on, so that DDP's own defaults hold.
         buffers: Any = {} if options.broadcast_buffers else {"broadcast_buffers": False}
-        self.wrapped = DistributedDataParallel(
-            self.model, find_unused_parameters=options.find_unused_parameters, **buffers
-        )
-        self.sampler: DistributedSampler[Any] = DistributedSampler(
-            self.dataset, self.logical_workers, self.rank, shuffle=options.shuffle, seed=self.seed, drop_last=True
-        )
-        stock = DataLoader(
-            self.dataset,
-            options.batch_size,
-            sampler=self.sampler,
-            drop_last=options.drop_last,
-            num_workers=options.num_workers,
-            collate_fn=options.collate,
-        )
-        self.moment = RankMoment(options.accumulate, self.wrapped)
-        once_per_step.gate(self.optimizers, given.schedulers, given.scalers, self.moment)
-        self.seed_rank()
-        return self.wrapped, ReferenceLoader(self, stock, self.facts)
+        self.wrapped = [
+            StockModel(model, find_unused_parameters=options.find_unused_parameters, **buffers) for model in self.models
+        ]
+        self.order = self.make_order(feed)
+        self.loader = ReferenceLoader(self, self.make_loader(feed), feed, self.facts)
+        self.contexts = Contexts()
+        self.contexts.seed([self.rank], self.seed)
+        return list(self.wrapped), self.loader
 
-    def seed_rank(self) -> None:
-        """Keep the random state that this rank trains with."""
-        before = randomness.capture()
-        randomness.seed_all(self.seed + self.rank)
-        self.rank_state = randomness.capture()
-        randomness.restore(before)
+    def make_order(self, feed: Feed) -> Any:
+        """The rank's sampler: torch's own where the user's is torch's."""
+        if feed.batch_sampler is not None or not isinstance(feed.sampler, DistributedSampler | None):
+            return RankOrder(feed, self.facts, self.rank)
+        return DistributedSampler(
+            self.data,
+            self.logical_workers,
+            self.rank,
+            shuffle=feed.shuffle,
+            seed=self.facts.seed,
+            drop_last=not feed.pad,
+        )
+
+    def make_loader(self, feed: Feed) -> DataLoader[Any]:
+        """The rank's stock DataLoader."""
+        cut: dict[str, Any] = {"batch_size": feed.batch_size, "sampler": self.order, "drop_last": feed.drop_last}
+        return DataLoader(
+            self.data,
+            **(cut if feed.batch_sampler is None else {"batch_sampler": self.order}),
+            num_workers=feed.num_workers,
+            collate_fn=SeededCollate(feed.collate) if feed.num_workers else feed.collate,
+            generator=None if feed.draws_seed else torch.Generator(),
+            **dict(feed.pool),
+        )
 
     def walk_epochs(self) -> Iterator[int]:
         for epoch in super().walk_epochs():
-            self.sampler.set_epoch(epoch)
-            if isinstance(self.dataset, Seeded):
-                self.dataset.set_epoch(epoch)
             if self.trace is not None:
                 self.trace.worker = self.rank
+            self.epoch = epoch
             yield epoch
+
+    def check_entry(self) -> None:
+        super().check_entry()
+        given = self.feed.sampler
+        self.order.set_epoch(given.epoch if isinstance(given, DistributedSampler) else self.epoch)
+        if isinstance(self.data, Seeded):
+            self.data.set_epoch(self.epoch)
+
+    def synchronise(self, wanted: bool) -> None:
+        """Let DDP reduce in the coming backward, or not."""
+        for model in self.wrapped:
+            model.require_backward_grad_sync = wanted
 
     def end_step(self) -> None:
         """Count a step and write its digests."""
+        step, self.step = self.step, None
+        assert step is not None
+        step.check_whole()
+        if not step.walks:
+            self.loader.skip_batches()
         self.position = self.position.after_step()
         if self.trace is not None:
-            self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), "reference")
+            self.trace.write(self.position.step, name_tensors(self.models, self.optimizers), "reference")
+
+    def settle(self) -> None:
+        if self.step is not None and (self.step.walks or self.step.left_at is not None):
+            self.end_step()
+        self.step = None
+
+    def add_workers(self, values: list[torch.Tensor]) -> torch.Tensor:
+        (value,) = values
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    def shard(self, loader: DataLoader[Any]) -> Shard:
+        return Shard(loader, 0, 1, lambda results: [results])
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """DDP's own `no_sync`, of every model."""
+        with contextlib.ExitStack() as stack:
+            for model in self.wrapped:
+                stack.enter_context(model.no_sync())
+            yield
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.hold()
 
     def log(self, **metrics: float | torch.Tensor) -> None:
         if self.is_main:  # no mean over ranks: a collective of ours has no place between DDP's
@@ -180,11 +270,6 @@ class ReferenceRun(Run):
 
     def checkpoint(self) -> None:
         """A reference is run from its start to its end."""
-
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        if not self.wrapped.require_backward_grad_sync:
-            return torch.zeros(())
-        return torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm, norm_type)
 
     def report_epoch(self, epoch: int, seconds: float) -> None:
         """A reference is not timed."""

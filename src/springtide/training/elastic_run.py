@@ -1,35 +1,45 @@
 """The elastic run: logical workers of this process walked in turn, one reduction and one agreement per global step.
 
-Ties the parts together: contexts (`contexts`), gradients and reduction (`global_step`), data (`loaders`),
-decisions (`agreement`), changes of processes (`rescale`), disk (`checkpointing`).
+Ties the parts together: who is at work with what (`turns`), data (`loaders`), decisions (`agreement`), changes of
+processes (`rescale`), disk (`checkpointing`).
 """
 
+import copy
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
 from springtide.training.determinism import cuda
 from springtide.training.determinism.operators import OperatorScan, check_operators
 from springtide.training.group import rescale
-from springtide.training.group.agreement import Action, Agreement, read_header, write_header
+from springtide.training.group.agreement import VERDICT_SIZE, Action, Agreement, Verdict, read_verdict, write_verdict
 from springtide.training.group.control_channel import Channel
-from springtide.training.group.groups import Group, connect_store, open_group
+from springtide.training.group.groups import Group, broadcast_tensor, connect_store, open_group, share_trees
+from springtide.training.group.peers import Peers
 from springtide.training.group.rosters import Roster, check_counts
+from springtide.training.parts import Parts, find_strays
 from springtide.training.reduction import gloo_order
-from springtide.training.run import Parts, PrepareOptions, Run
+from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
 from springtide.training.state import chaining, checkpointing, run_state
 from springtide.training.state.digests import DigestTrace, name_tensors
-from springtide.training.workers import once_per_step, sampling
-from springtide.training.workers.contexts import Buffers, Contexts, find_device
-from springtide.training.workers.global_step import Turns
-from springtide.training.workers.loaders import Loader
-from springtide.training.workers.step_metrics import Metric, StepMetrics
+from springtide.training.state.divergence import DivergenceGuard
+from springtide.training.workers import sampling
+from springtide.training.workers.feeds import Feed
+from springtide.training.workers.loaders import Loader, StepSource
+from springtide.training.workers.model_gradients import Place, find_device
+from springtide.training.workers.shards import Shard
+from springtide.training.workers.step_metrics import Metric, StepMetrics, gather_values
+from springtide.training.workers.steps import Step
+from springtide.training.workers.turns import Turns
 
 PROGRESS_S = 0.05
 TERMINATED = 143  # the exit code of a process ended by SIGTERM, as shells report it
@@ -50,6 +60,10 @@ class ElasticRun(Run):
         self.generation = settings.generation
         self.store = find_store(settings, environ)
         self.agreement = Agreement(settings, self.channel, self.store)
+        self.is_over = False
+        self.peers = None if self.store is None else Peers(self.store, self.name, lambda: self.is_over)
+        self.divergence = DivergenceGuard()
+        refuse_groups()
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.saved_step = -1
         self.reported_s, self.reported_generation = time.monotonic(), -1
@@ -59,6 +73,9 @@ class ElasticRun(Run):
         self.group: Group | None = None
         self.metrics = StepMetrics()
         self.postponed = (Action.NOTHING, 0)
+        #: A state to resume from, until the loop is entered; and the step that is under way.
+        self.saved: dict[str, Any] | None = None
+        self.step: Step | None = None
         self.trace = DigestTrace(settings.trace_dir, self.name) if settings.trace_dir else None
         self.chain = chaining.open_chain(settings)
 
@@ -75,28 +92,36 @@ class ElasticRun(Run):
     def steps_per_epoch(self) -> int:
         return self.loader.sampling.steps_per_epoch
 
-    def adopt_parts(self, given: Parts, options: PrepareOptions) -> tuple[Any, Any]:
-        self.schedulers, self.scalers = given.schedulers, given.scalers
-        dataset = sampling.adopt(given.dataset, self.seed)
-        self.loader = Loader(self, dataset, self.make_sampling(len(dataset), options), options)
-        self.attach(options.find_unused_parameters, options.broadcast_buffers)
-        return self.model, self.loader
+    # From prepare to the first step.
 
-    def attach(self, find_unused: bool, broadcast_buffers: bool) -> None:
-        """Give the workers their contexts and buffers, and let optimizers and schedulers wait for their moment."""
-        self.device = find_device(self.model)
+    def adopt_parts(self, given: Parts, feed: Feed, options: PrepareOptions) -> tuple[list[Any], Any]:
+        length = len(sampling.adopt(feed.dataset, self.seed))
+        self.loader = Loader(self, given.data, feed, self.make_sampling(feed, length))
+        self.device = find_device(self.models[0])
         self.backend = cuda.choose_backend(self.device.type)
         self.facts = checkpointing.find_facts(self)
-        self.contexts = Contexts(Buffers(self.model), broadcast_buffers)
-        self.contexts.seed(self.local, self.seed)
-        self.turns = Turns(self.model, self.contexts, find_unused)
-        once_per_step.gate(self.optimizers, self.schedulers, self.scalers, self.turns)
+        self.turns = Turns(self.models, options.find_unused_parameters, options.broadcast_buffers)
+        self.turns.contexts.seed(self.local, self.seed)
+        self.verdict = torch.zeros(VERDICT_SIZE, dtype=torch.int64, device=self.device)
         received = rescale.receive_state(self) if self.settings.joining else None
         self.join_roster(self.roster, self.generation)
         if received is not None:
-            run_state.adopt(self, received)
+            self.adopt_early(received)
         else:
             self.start()
+        self.watched = register_optimizer_step_pre_hook(self.check_optimizer)
+        return self.models, self.loader
+
+    def adopt_early(self, state: dict[str, Any]) -> None:
+        """Take over a saved state as far as the parts are known, and keep it until the loop is entered."""
+        self.saved = state
+        run_state.adopt(self, state, is_final=False)
+
+    def keep(self, **objects: Any) -> None:
+        super().keep(**objects)
+        for name, one in objects.items():
+            if self.saved is not None and name in self.saved["kept"]:
+                one.load_state_dict(copy.deepcopy(self.saved["kept"][name]))
 
     def start(self) -> None:
         """Begin anew, or from the newest whole checkpoint."""
@@ -104,6 +129,9 @@ class ElasticRun(Run):
             check_order(self.logical_workers, self.channel)
         if self.checkpoints is not None:
             checkpointing.resume(self)
+        if self.saved is None and self.group is not None:
+            for tensor in run_state.name_weights(self.models).values():  # as DDP does when it is built
+                broadcast_tensor(self.group, tensor)
         chaining.begin(self)
 
     def join_roster(self, roster: Roster, generation: int) -> None:
@@ -111,7 +139,7 @@ class ElasticRun(Run):
         self.roster, self.generation = roster, generation
         self.rank = roster.rank_of(self.name)
         self.group = self.open_group()
-        self.turns.configure(roster, self.rank, self.group, self.backend)
+        self.turns.configure(Place(roster, self.rank, self.group, self.backend))
 
     def open_group(self) -> Group | None:
         """This generation's process group; a process alone needs none."""
@@ -123,61 +151,104 @@ class ElasticRun(Run):
         timeout_s = self.settings.collective_timeout_s
         return open_group(self.backend, self.store, self.rank, size, str(self.generation), timeout_s)
 
-    def begin_epoch(self) -> None:
-        """Start walking the loader: at an epoch's very start each worker draws what iter(DataLoader) would draw."""
+    def enter_loop(self) -> None:
+        """Start walking the loader: all parts are known by now, and what a resume brings back is put in its place."""
+        is_first = not self.entered
+        self.check_entry()
+        if is_first:
+            strays = find_strays(self.optimizers, self.schedulers, self.scalers)
+            self.schedulers += strays.schedulers
+            self.scalers += strays.scalers
+        if self.saved is not None:
+            run_state.adopt(self, self.saved, is_final=True)
+            self.saved = None
         (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
         if action:
             self.act(action, generation)
-        if self.position.step_in_epoch == 0:
-            for worker in self.local:
-                self.contexts.enter(worker)
-                torch.empty((), dtype=torch.int64).random_()
+        if self.position.step_in_epoch == 0 and self.loader.feed.draws_seed:
+            self.draw_seeds()
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
+
+    def draw_seeds(self) -> None:
+        """At an epoch's very start each worker draws what iter(DataLoader) would draw."""
+        for worker in self.local:
+            self.turns.contexts.enter(worker)
+            torch.empty((), dtype=torch.int64).random_()
+        self.turns.contexts.exit()
+
+    # A global step.
 
     def wants_step(self, steps_per_epoch: int) -> bool:
         """Whether another global step of this epoch is to be taken."""
         open_ = self.position.step_in_epoch < steps_per_epoch and self.stop_reason is None
         return open_ and self.goal.allows_step(self.position)
 
-    def begin_turn(self, worker: int) -> None:
-        """Switch to a worker's context for its part of the step."""
+    def begin_step(self, source: StepSource) -> Step:
+        """Start a global step."""
+        self.turns.guard(in_step=True)
+        self.step = Step(source, self.position.step_in_epoch, self.position.step)
+        return self.step
+
+    def begin_walk(self, step: Step) -> None:
+        """Start the turns of a step."""
+        if step is not self.step:
+            raise JobError(f"step {step.number} was walked after its time; walk a step before the loader goes on")
         if self.scan is None and self.level == "D2":
             self.scan = OperatorScan()
             self.scan.__enter__()  # type: ignore[no-untyped-call]
-        self.contexts.enter(worker)
-        self.contexts.load_buffers(worker)
-        self.turns.begin(worker)
+        self.turns.begin_walk()
+
+    def begin_turn(self, worker: int) -> None:
+        """Switch to a worker's context for its part of the step."""
+        self.turns.begin_turn(worker)
         if self.trace is not None:
             self.trace.worker = worker
 
     def end_turn(self, worker: int) -> None:
-        """Make sure the worker's gradients are staged, and keep its buffers."""
-        self.turns.end()
-        self.contexts.keep_buffers(worker)
+        """Keep what the worker's turn has made."""
+        self.turns.end_turn(worker)
+
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Before any optimizer steps: refuse one that acts within turns, or of which a resume would not know."""
+        if self.step is not None:
+            self.step.check_whole()
+        self.turns.check_optimizer(self.optimizers, optimizer)
 
     def end_step(self) -> None:
         """The boundary between two global steps: agree with the other processes, record, and act."""
+        step, self.step = self.step, None
+        assert step is not None
+        step.check_whole()
+        if not step.walks:
+            self.loader.skip_batches()
+        self.turns.guard(in_step=False)
         if self.scan is not None and not self.scanned:
             self.end_scan(self.scan)
         self.position = self.position.after_step()
-        # The order matters: layouts and agreement are collectives of the roster that took the step, so acting on what
-        # was agreed, which may change the roster or end this process, comes last; the trace has the agreed buffers.
-        self.turns.rebuild()
-        action, generation, form = self.agree()
-        means = self.metrics.average(form, self.logical_workers, self.group, self.device)
+        # The order matters: agreement is a collective of the roster that took the step, so acting on what was agreed,
+        # which may change the roster or end this process, comes last.
+        verdict = self.agree()
+        means = self.metrics.average(verdict.form, self.logical_workers, self.group, self.device)
         if means:
             self.emit(means)
         if self.trace is not None:
-            self.contexts.buffers.load()
-            self.trace.write(self.position.step, name_tensors(self.model, self.optimizers), str(self.roster))
+            self.trace.write(self.position.step, name_tensors(self.models, self.optimizers), str(self.roster))
         chaining.note(self)
         if self.is_main and self.channel.is_open:
-            self.report(at_once=bool(action) or not self.wants_step(self.steps_per_epoch))
-        if action and self.wants_step(self.steps_per_epoch):
-            self.act(action, generation)
-        elif action:
-            self.postpone(action, generation)
+            self.report(at_once=bool(verdict.action & ~Action.COMPARE) or not self.wants_step(self.steps_per_epoch))
+        if verdict.action and self.wants_step(self.steps_per_epoch):
+            self.act(verdict.action, verdict.generation)
+        elif verdict.action:
+            self.postpone(verdict.action, verdict.generation)
+
+    def settle(self) -> None:
+        if self.step is not None and not self.step.walks:
+            self.step.check_whole()
+            self.step = None
+            self.turns.guard(in_step=False)
+        elif self.step is not None:
+            self.end_step()
 
     def postpone(self, action: Action, generation: int) -> None:
         """Keep what was agreed after an epoch's last step for the start of the next one; a stop counts at once.
@@ -204,26 +275,43 @@ class ElasticRun(Run):
         scan.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         check_operators(scan.seen)
 
-    def agree(self) -> tuple[Action, int, tuple[int, int]]:
-        """Rank 0's decision for this boundary, with its buffers; the same on every process."""
-        buffers = self.contexts.buffers
+    def agree(self) -> Verdict:
+        """Rank 0's decision for this boundary; the same on every process."""
+        position = (self.position.epoch, self.position.step_in_epoch, self.position.step)
         if self.is_main:
-            buffers.agree()
-            writing = checkpointing.is_writing(self)
-            action = self.agreement.decide(self.roster, self.position.step, self.stop_reason is not None, writing)
-            write_header(buffers.header, action, self.agreement.change, self.metrics.form)
+            write_verdict(self.decide(position), self.verdict)
         else:
             self.agreement.forward_termination()
         if self.group is not None:
-            self.group.broadcast(buffers.agreed, 0).wait()
-        return read_header(buffers.header)
+            self.group.broadcast(self.verdict, 0).wait()
+        verdict = read_verdict(self.verdict)
+        if verdict.position != position:
+            raise JobError(
+                f"process {self.name} is at (epoch, step in it, step) {position}, the first process at "
+                f"{verdict.position}; the loop over the loader must be the same on every process. The usual cause is a "
+                "count or a decision in a variable of yours, which a process that joins does not have: keep it in "
+                "run.state, or take step.index, step.number or run.mean(...)"
+            )
+        return verdict
+
+    def decide(self, position: tuple[int, int, int]) -> Verdict:
+        """What rank 0 decides."""
+        writing = checkpointing.is_writing(self)
+        action = self.agreement.decide(self.roster, self.position.step, self.stop_reason is not None, writing)
+        if self.group is not None and (Action.CHECKPOINT in action or self.divergence.is_due()):
+            action |= Action.COMPARE
+        change = self.agreement.change
+        generation = change.generation if change is not None and Action.RESCALE in action else 0
+        return Verdict(action, generation, self.metrics.form, position)
 
     def act(self, action: Action, generation: int) -> None:
-        """Do what was agreed; the contexts are at rest meanwhile."""
-        self.contexts.exit()
+        """Do what was agreed."""
+        if self.group is not None and Action.COMPARE in action:
+            self.divergence.compare(self)
         if self.checkpoints is not None and action & (Action.CHECKPOINT | Action.TERMINATE):
             checkpointing.save(self, wait=Action.TERMINATE in action)
         if Action.TERMINATE in action:
+            self.is_over = True
             self.channel.send("terminated", step=self.position.step)
             raise SystemExit(TERMINATED)
         if Action.STOP in action and self.stop_reason is None:
@@ -232,11 +320,34 @@ class ElasticRun(Run):
             rescale.change_roster(self, generation)
 
     def leave_loop(self) -> None:
-        """Stop walking the loader: the process's own context is active again."""
-        self.turns.abandon()
-        self.contexts.exit()
+        """Stop walking the loader."""
         self.loop_s += time.monotonic() - self.loop_began_s
         self.channel.send("outside")
+
+    # What the script asks for.
+
+    def stop(self, reason: str = "stopped") -> None:
+        if self.turns.worker in (None, 0):
+            super().stop(reason)
+
+    def add_workers(self, values: list[torch.Tensor]) -> torch.Tensor:
+        if len(values) != len(self.local):
+            raise JobError(
+                f"run.sum or run.mean was given {len(values)} values on a process with {len(self.local)} logical "
+                "workers; give one per turn of `for ... in step:`"
+            )
+        return gather_values(values, self.local, self.logical_workers, self.group)
+
+    def shard(self, loader: DataLoader[Any]) -> Shard:
+        size = 1 if self.group is None else self.group.size
+        return Shard(loader, self.rank, size, self.exchange)
+
+    def exchange(self, results: list[Any]) -> list[list[Any]]:
+        """Everyone's results, by rank."""
+        return [results] if self.group is None else share_trees(self.group, results, self.device)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.turns.hold()
 
     def log(self, **metrics: Metric) -> None:
         if self.turns.worker is None:
@@ -256,18 +367,14 @@ class ElasticRun(Run):
         if self.is_main and self.turns.worker in (None, 0):
             self.agreement.wants_checkpoint = True
 
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        if not self.turns.acting:
-            return torch.zeros((), device=self.device)
-        self.turns.ensure_reduced()
-        return torch.nn.utils.clip_grad_norm_(self.turns.parameters, max_norm, norm_type)
-
     def report_epoch(self, epoch: int, seconds: float) -> None:
         inside_s, self.loop_s = self.loop_s, 0.0
         if self.is_main:
             self.channel.send("epoch", epoch=epoch, inside_s=inside_s, outside_s=seconds - inside_s)
 
     def finish(self) -> None:
+        self.watched.remove()
+        self.is_over = True
         if self.checkpoints is not None:
             checkpointing.save_result(self)
         self.agreement.restore_sigterm()
@@ -289,6 +396,22 @@ def find_store(settings: Settings, environ: Mapping[str, str]) -> dist.Store | N
         timeout=timedelta(seconds=settings.collective_timeout_s),
     )
     return dist.PrefixStore(f"springtide/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def refuse_groups() -> None:
+    """Refuse a default group of the script's own: its ranks would be processes, not logical workers."""
+    if dist.is_initialized():
+        refuse_group()
+    dist.init_process_group = refuse_group
+
+
+def refuse_group(*_: Any, **__: Any) -> NoReturn:
+    """What `dist.init_process_group` does in an elastic run."""
+    raise JobError(
+        "torch.distributed.init_process_group in an elastic run: its ranks would be processes, of which there may be "
+        "any number, and not logical workers. Remove it; reduce values with run.sum(...) and run.mean(...), print and "
+        "save where run.is_main"
+    )
 
 
 def check_order(logical_workers: int, channel: Channel) -> None:

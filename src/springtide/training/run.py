@@ -8,22 +8,26 @@ import abc
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from springtide.core.limits import MOST_STEPS
 from springtide.errors import JobError
 from springtide.training.determinism import levels
 from springtide.training.group.control_channel import Channel
 from springtide.training.group.rosters import check_counts
+from springtide.training.parts import Parts, sort_parts
 from springtide.training.settings import Settings, read_settings
 from springtide.training.workers import randomness
-from springtide.training.workers.sampling import Sampling, check_size
+from springtide.training.workers.feeds import Feed, make_sampling, read_loader
+from springtide.training.workers.sampling import Sampling
+from springtide.training.workers.shards import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,10 @@ class Goal:
         return not limits or position.step < min(limits)
 
 
+#: The run of this process, once there is one.
+_current: list["Run"] = []
+
+
 class Run(abc.ABC):
     """A training run of N logical workers, as one process sees it."""
 
@@ -81,13 +89,21 @@ class Run(abc.ABC):
         self.level = settings.level or "D1"
         self.position = Position()
         self.goal = Goal(cap=settings.max_steps)
-        #: The user's own: numbers, strings, tensors, and lists, tuples and dicts of them. The first process's is saved
-        #: with every checkpoint and handed to joining processes, so keep in it what is the same on all. `prepare`
-        #: replaces it when a run is resumed; give defaults after it, with `run.state.setdefault`.
+        #: The user's own: numbers, strings, tensors, and lists, tuples and dicts of them. It is saved with every
+        #: checkpoint and handed to joining processes, so keep in it what is the same on all. `prepare` replaces it when
+        #: a run is resumed; give defaults after it, with `run.state.setdefault`.
         self.state: dict[str, Any] = {}
         self.stop_reason: str | None = None
-        self.model: torch.nn.Module
-        self.optimizers: list[torch.optim.Optimizer]
+        #: What the user keeps, by name.
+        self.kept: dict[str, Any] = {}
+        self.models: list[torch.nn.Module] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.schedulers: list[Any] = []
+        self.scalers: list[torch.amp.GradScaler] = []
+        #: How far the script has come: `prepare` was called, `epochs` was, the loader was entered at least once.
+        self.prepared = self.began = self.entered = False
+        #: Within `run.epochs`: whether an epoch is under way, and whether the loader was walked in it.
+        self.in_epoch = self.walked = False
         self.channel = Channel(settings.control, settings.process)
 
     @property
@@ -103,7 +119,7 @@ class Run(abc.ABC):
     def prepare(
         self,
         *parts: Any,
-        batch_size: int,
+        batch_size: int | None = None,
         shuffle: bool = True,
         drop_last: bool = True,
         accumulate: int = 1,
@@ -113,51 +129,108 @@ class Run(abc.ABC):
         prefetch_factor: int = 2,
         collate_fn: Any = None,
     ) -> tuple[Any, ...]:
-        """The given model, optimizers, schedulers, gradient scalers and dataset made elastic, in the order given.
+        """The given models, optimizers, schedulers, gradient scalers and DataLoader made elastic, in the order given.
 
-        The dataset comes back as the loader. `batch_size` is per logical worker; `accumulate` mini-batches of each
-        worker make one global step. `drop_last` (True here, unlike DataLoader) leaves out a worker's incomplete last
-        batch, so that the global batch never changes.
+        The DataLoader comes back as one of steps; its batch size is per logical worker, and its order is split between
+        them as by a DistributedSampler. Instead of it a dataset can be given with `batch_size` and the options of a
+        DataLoader; it is then shuffled and incomplete batches are left out. `accumulate` mini-batches of each worker
+        make one global step.
         """
+        if self.prepared:
+            raise JobError(
+                "run.prepare was called a second time; a run is prepared once, with all its models and optimizers. "
+                "Train each stage or fold as a job of its own"
+            )
+        self.prepared = True
         given = sort_parts(parts)
-        options = PrepareOptions(
-            batch_size=batch_size,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            accumulate=accumulate,
-            find_unused_parameters=find_unused_parameters,
-            broadcast_buffers=broadcast_buffers,
-            num_workers=num_workers,
-            prefetch_factor=prefetch_factor,
-            collate=collate_fn or default_collate,
-        )
-        self.model, self.optimizers = given.model, given.optimizers
-        model, loader = self.adopt_parts(given, options)
-        replaced = {id(given.model): model, id(given.dataset): loader}
+        if isinstance(given.data, DataLoader):
+            if batch_size is not None or collate_fn is not None or num_workers:
+                raise JobError("run.prepare was given a DataLoader and options for one; give them to the DataLoader")
+            feed = read_loader(given.data, accumulate)
+        else:
+            if batch_size is None:
+                raise JobError("run.prepare was given a dataset without batch_size=; give it, or give a DataLoader")
+            feed = Feed(
+                dataset=given.data,
+                batch_size=batch_size,
+                shuffle=shuffle,
+                drop_last=drop_last,
+                accumulate=accumulate,
+                num_workers=num_workers,
+                collate=collate_fn or default_collate,
+                pool=(("prefetch_factor", prefetch_factor),) if num_workers else (),
+            )
+        self.models, self.optimizers = given.models, given.optimizers
+        self.schedulers, self.scalers = given.schedulers, given.scalers
+        options = PrepareOptions(find_unused_parameters, broadcast_buffers)
+        models, loader = self.adopt_parts(given, self.scale_feed(feed), options)
+        replaced = dict(zip(map(id, given.models), models, strict=True)) | {id(given.data): loader}
         return tuple(replaced.get(id(part), part) for part in parts)
 
-    @abc.abstractmethod
-    def adopt_parts(self, given: "Parts", options: "PrepareOptions") -> tuple[Any, Any]:
-        """The model and the loader that the script goes on with; its optimizers and the rest act once per step."""
+    def scale_feed(self, feed: Feed) -> Feed:
+        """The data as they are; `springtide profile` tries other batch sizes here."""
+        return feed
 
-    def make_sampling(self, samples: int, options: "PrepareOptions") -> Sampling:
+    @abc.abstractmethod
+    def adopt_parts(self, given: Parts, feed: Feed, options: "PrepareOptions") -> tuple[list[Any], Any]:
+        """The models and the loader that the script goes on with."""
+
+    def make_sampling(self, feed: Feed, samples: int) -> Sampling:
         """The job's data order, if the samples can fill a global batch."""
-        size, shuffle, accumulate = options.batch_size, options.shuffle, options.accumulate
-        sampling = Sampling(samples, self.logical_workers, size, self.seed, shuffle, options.drop_last, accumulate)
-        check_size(sampling)
-        return sampling
+        return make_sampling(feed, samples, self.logical_workers, self.seed)
+
+    def keep(self, **objects: Any) -> None:
+        """Keep objects that have a `state_dict` (an EMA, a metric) in checkpoints and on joining processes."""
+        if self.entered:
+            raise JobError("run.keep was called inside the loop; call it before run.epochs, so that a resume finds all")
+        for name, one in objects.items():
+            if not hasattr(one, "state_dict") or not hasattr(one, "load_state_dict"):
+                raise JobError(
+                    f"run.keep({name}=...) was given a {type(one).__name__} without state_dict and load_state_dict; "
+                    "keep numbers and tensors in run.state"
+                )
+            self.kept[name] = one
+
+    def sum(self, values: Sequence[float | torch.Tensor]) -> torch.Tensor:
+        """The sum over all logical workers of what each had in its turn: one value per turn of this process.
+
+        Write `losses = [train(x, y) for x, y in step]`, then `run.sum(losses)`. It has the bits of `dist.all_reduce`
+        on N ranks, and is the same on every process.
+        """
+        if not isinstance(values, list | tuple):
+            raise JobError(
+                f"run.sum and run.mean were given a {type(values).__name__}; give the list of what this process's "
+                "logical workers had in their turns: losses = [train(x, y) for x, y in step], then run.mean(losses)"
+            )
+        tensors = [one.detach() if isinstance(one, torch.Tensor) else torch.tensor(float(one)) for one in values]
+        return self.add_workers(tensors)
+
+    def mean(self, values: Sequence[float | torch.Tensor]) -> torch.Tensor:
+        """The sum of `run.sum` divided by the number of logical workers."""
+        return self.sum(values) / self.logical_workers
+
+    @abc.abstractmethod
+    def add_workers(self, values: list[torch.Tensor]) -> torch.Tensor:
+        """The sum over all logical workers of one value per local worker."""
+
+    @abc.abstractmethod
+    def shard(self, loader: DataLoader[Any]) -> Shard:
+        """A DataLoader's batches shared out between the processes, for evaluation.
+
+        Each batch is the same on any number of processes, and walked by one of them; `shard.gather` then gives
+        everyone's results in the loader's order.
+        """
+
+    @abc.abstractmethod
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Within a turn: backwards inside add to the worker's own gradients, and are reduced with the next outside."""
 
     @abc.abstractmethod
     def log(self, **metrics: float | torch.Tensor) -> None:
-        """Record metrics of this logical worker's step; their mean over all workers is logged once per step.
+        """Record metrics of this logical worker's turn; their mean over all workers is logged once per step.
 
-        Outside the loop there is no worker: what the first process has is logged as it is. Log there what is the same
-        on every process, as a result of evaluation is; a loss left over from the loop is that of one worker.
+        Outside turns, what the first process has is logged as it is; it is the same on every process.
         """
-
-    @abc.abstractmethod
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Clip the reduced gradients; acts once per global step and returns the norm (0 in the other turns)."""
 
     @abc.abstractmethod
     def finish(self) -> None:
@@ -172,14 +245,25 @@ class Run(abc.ABC):
         """The epochs left of `count`, from where a resumed run stands."""
         if count < 1:
             raise JobError(f"run.epochs({count}); a run needs at least 1 epoch")
-        self.goal = Goal(epochs=count, cap=self.settings.max_steps)
-        return self.walk_epochs()
+        return self.begin_epochs(Goal(epochs=count, cap=self.settings.max_steps))
 
     def steps(self, count: int) -> Iterator[int]:
         """As many epochs as it takes for `count` global steps in all; the last one may be cut short."""
         if count < 1:
             raise JobError(f"run.steps({count}); a run needs at least 1 step")
-        self.goal = Goal(steps=count, cap=self.settings.max_steps)
+        return self.begin_epochs(Goal(steps=count, cap=self.settings.max_steps))
+
+    def begin_epochs(self, goal: Goal) -> Iterator[int]:
+        """The epochs of a goal, once per run."""
+        if not self.prepared:
+            raise JobError("run.epochs was called before run.prepare; prepare model, optimizer and loader first")
+        if self.began:
+            raise JobError(
+                "run.epochs or run.steps was called a second time; a run has one goal. Give it all epochs, with what "
+                "changes on the way under `if epoch == ...:`, or train the stages as jobs of their own"
+            )
+        self.began = True
+        self.goal = goal
         return self.walk_epochs()
 
     def walk_epochs(self) -> Iterator[int]:
@@ -188,12 +272,33 @@ class Run(abc.ABC):
         while self.stop_reason is None and not self.goal.is_reached(self.position):
             randomness.seed_all(randomness.mix(self.seed, self.position.epoch))
             before, began_s = self.position, time.monotonic()
+            self.in_epoch, self.walked = True, False
             yield self.position.epoch
+            self.settle()
+            self.in_epoch = False
             self.check_progress(before)
             self.report_epoch(before.epoch, time.monotonic() - began_s)
             if self.has_ended_epoch():
                 self.position = self.position.after_epoch()
         self.finish()
+
+    @abc.abstractmethod
+    def settle(self) -> None:
+        """End a step that the loop was left in."""
+
+    def check_entry(self) -> None:
+        """Refuse to walk the loader where there is no epoch, or a second time in one."""
+        if not self.in_epoch:
+            raise JobError(
+                "the loader of run.prepare was walked outside run.epochs; write `for epoch in run.epochs(n):` around "
+                "`for step in loader:`. To look at the data without training, walk a DataLoader of your own"
+            )
+        if self.walked:
+            raise JobError(
+                f"the loader of run.prepare was walked a second time in epoch {self.position.epoch}; an epoch has one "
+                "walk. To look at the data without training, walk a DataLoader of your own or run.shard(...)"
+            )
+        self.walked = self.entered = True
 
     def has_ended_epoch(self) -> bool:
         """Whether the loop left the epoch for good: all steps taken, or broken off while more were allowed."""
@@ -244,7 +349,7 @@ class Run(abc.ABC):
     def stop(self, reason: str = "stopped") -> None:
         """End the run early and successfully, at the end of this global step.
 
-        Inside the loop logical worker 0's call counts; decide on values that all workers share.
+        Decide on what is the same on every process, after `for ... in step:`; within a turn worker 0's call counts.
         """
         self.stop_reason = reason
 
@@ -252,20 +357,22 @@ class Run(abc.ABC):
     def checkpoint(self) -> None:
         """Ask for a checkpoint at the end of this global step, or of the next one, if the run has a folder for them.
 
-        Inside the loop logical worker 0's call counts. Training does not wait for it.
+        Within a turn logical worker 0's call counts. Training does not wait for it.
         """
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Evaluate without disturbing training: model in eval mode, no gradients, all random state put back."""
         state = randomness.capture()
-        was_training = self.model.training
-        self.model.eval()
+        modes = [model.training for model in self.models]
+        for model in self.models:
+            model.eval()
         try:
             with torch.no_grad():
                 yield
         finally:
-            self.model.train(was_training)
+            for model, was_training in zip(self.models, modes, strict=True):
+                model.train(was_training)
             randomness.restore(state)
 
 
@@ -275,6 +382,7 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
     Seeds Python, NumPy and torch with `seed`, so call it before building the model. The job file and the launcher may
     set the level and more through the environment (see `settings`).
     """
+    refuse_second()
     settings = read_settings()
     check_counts(logical_workers, 1)
     if settings.logical_workers is not None and settings.logical_workers != logical_workers:
@@ -285,7 +393,12 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
     level = settings.level or determinism
     levels.apply(levels.choose(level, settings.threads, torch.cuda.is_available()))
     randomness.seed_all(seed)
-    settings = replace(settings, level=level)
+    _current.append(make_run(logical_workers, seed, replace(settings, level=level)))
+    return _current[-1]
+
+
+def make_run(logical_workers: int, seed: int, settings: Settings) -> Run:
+    """The run of the mode that is set."""
     if settings.mode == "reference":
         from springtide.training.ddp_run import ReferenceRun
 
@@ -295,54 +408,23 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
     return ElasticRun(logical_workers, seed, settings, os.environ)
 
 
+def refuse_second() -> None:
+    """Refuse a second run in one process: processes, checkpoints and progress belong to the first."""
+    if _current:
+        raise JobError(
+            "springtide.init was called a second time in this process; a job is one run. Train each fold or stage as "
+            "a job of its own, with its number as an argument of the script"
+        )
+
+
+def forget_run() -> None:
+    """Let another run begin in this process, for measurements that take one after another."""
+    _current.clear()
+
+
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What `prepare` was given, by what it is."""
-
-    model: torch.nn.Module
-    optimizers: list[torch.optim.Optimizer]
-    schedulers: list[Any]
-    scalers: list[torch.amp.GradScaler]
-    dataset: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareOptions:
-    """How `prepare` was told to make batches and to reduce."""
+    """What DDP would be told."""
 
-    batch_size: int
-    shuffle: bool
-    drop_last: bool
-    accumulate: int
     find_unused_parameters: bool
     broadcast_buffers: bool
-    num_workers: int
-    prefetch_factor: int
-    collate: Callable[[list[Any]], Any]
-
-
-def sort_parts(parts: Iterable[Any]) -> Parts:
-    """The arguments of `prepare` by what they are; exactly one model and one dataset."""
-    by_type: dict[str, list[Any]] = {"model": [], "optimizer": [], "scheduler": [], "scaler": [], "dataset": []}
-    for part in parts:
-        by_type[find_part_type(part)].append(part)
-    for part_type in ("model", "dataset"):
-        if len(by_type[part_type]) != 1:
-            raise JobError(f"run.prepare was given {len(by_type[part_type])} of kind {part_type}; give exactly one")
-    if not by_type["optimizer"]:
-        raise JobError("run.prepare was given no optimizer; give the one that trains the model")
-    (model,), (dataset,) = by_type["model"], by_type["dataset"]
-    return Parts(model, by_type["optimizer"], by_type["scheduler"], by_type["scaler"], dataset)
-
-
-def find_part_type(part: Any) -> str:
-    """What an argument of `prepare` is."""
-    if isinstance(part, torch.nn.Module):
-        return "model"
-    if isinstance(part, torch.optim.Optimizer):
-        return "optimizer"
-    if isinstance(part, torch.optim.lr_scheduler.LRScheduler):
-        return "scheduler"
-    if isinstance(part, torch.amp.GradScaler):
-        return "scaler"
-    return "dataset"

@@ -17,10 +17,11 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 model, optimizer, loader = run.prepare(model, optimizer, TensorDataset(torch.randn(80, 4)), batch_size=2)
 for _epoch in run.steps(steps):
-    for (x,) in loader:
-        time.sleep(step_s / 4)
-        model(x).square().mean().backward()
+    for step in loader:
+        for (x,) in step:
+            time.sleep(step_s / 4)
+            model(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        if run.position.step == crashes_at > 0:
+        if step.number == crashes_at > 0:
             raise RuntimeError(f"told to crash after step {crashes_at}")

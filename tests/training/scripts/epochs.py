@@ -12,9 +12,10 @@ features = torch.randn(80, 6)
 dataset = torch.utils.data.TensorDataset(features, features.sum(1, keepdim=True))
 model, optimizer, loader = run.prepare(model, optimizer, dataset, batch_size=4)  # 5 steps per epoch
 for _ in run.epochs(3):
-    for x, y in loader:
-        loss = torch.nn.functional.mse_loss(model(x), y)
-        loss.backward()
+    for step in loader:
+        for x, y in step:
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     scheduler.step()

@@ -14,8 +14,9 @@ schedules = [torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5) 
 dataset = torch.utils.data.TensorDataset(torch.randint(0, 20, (80,)), torch.randn(80, 1))
 model, slow, fast, *schedules, loader = run.prepare(model, slow, fast, *schedules, dataset, batch_size=4)
 for _ in run.epochs(2):
-    for x, y in loader:
-        torch.nn.functional.mse_loss(model(x), y).backward()
+    for step in loader:
+        for x, y in step:
+            torch.nn.functional.mse_loss(model(x), y).backward()
         for optimizer, schedule in zip((slow, fast), schedules, strict=True):
             optimizer.step()
             optimizer.zero_grad()

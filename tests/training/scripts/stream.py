@@ -32,7 +32,8 @@ model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.2), torch.
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 model, optimizer, loader = run.prepare(model, optimizer, Walk(), batch_size=4)  # 5 steps per epoch
 for _ in run.epochs(2):
-    for x, y in loader:
-        torch.nn.functional.mse_loss(model(x), y).backward()
+    for step in loader:
+        for x, y in step:
+            torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()

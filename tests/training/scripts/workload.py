@@ -172,27 +172,26 @@ def main() -> None:
         model, optimizer, scheduler, scaler, data, batch_size=4, **options
     )
     for _ in run.epochs(ASKED.get("epochs", 3)):
-        for x, y in loader:
-            if ASKED.get("zero_first"):
-                optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(ASKED.get("autocast"))):
-                out = model(x) + model(-x) if ASKED.get("twice") else model(x)
-                loss = nn.functional.cross_entropy(out["logits"] if isinstance(out, dict) else out, y)
-            loss = loss * (1 + 0.01 * np.random.rand() + 0.01 * random.random() + 0.01 * np.random.randn())
-            scaler.scale(loss).backward()
+        for step in loader:
+            for x, y in step:
+                if ASKED.get("zero_first"):
+                    optimizer.zero_grad()
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(ASKED.get("autocast"))):
+                    out = model(x) + model(-x) if ASKED.get("twice") else model(x)
+                    loss = nn.functional.cross_entropy(out["logits"] if isinstance(out, dict) else out, y)
+                loss = loss * (1 + 0.01 * np.random.rand() + 0.01 * random.random() + 0.01 * np.random.randn())
+                scaler.scale(loss).backward()
+                if run.is_main or not ASKED.get("main_logs"):
+                    run.log(loss=loss)
             if ASKED.get("unscale"):
                 scaler.unscale_(optimizer)
             if "clip" in ASKED:
-                run.clip_grad_norm_(ASKED["clip"])
-            if "plain_clip" in ASKED:
-                nn.utils.clip_grad_norm_(model.parameters(), ASKED["plain_clip"])
+                nn.utils.clip_grad_norm_(model.parameters(), ASKED["clip"])
             scaler.step(optimizer)
             scaler.update()
             if not ASKED.get("zero_first"):
                 optimizer.zero_grad(set_to_none=ASKED.get("set_to_none", True))
             scheduler.step()
-            if run.is_main or not ASKED.get("main_logs"):
-                run.log(loss=loss)
             if run.position.step == ASKED.get("save_in_step"):
                 run.checkpoint()
             run.state["seen"] = run.state.get("seen", 0) + 1

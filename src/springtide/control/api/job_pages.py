@@ -32,9 +32,10 @@ class JobPage:
 class JobPages:
     """The pages of one server; used from its event loop."""
 
-    def __init__(self, snapshot: JobSnapshot, now_s: Callable[[], float]) -> None:
+    def __init__(self, snapshot: JobSnapshot, now_s: Callable[[], float], tell: Callable[[], str]) -> None:
         self.snapshot = snapshot
         self.now_s = now_s
+        self.tell = tell  # what stands still, if anything does
         self.turn = asyncio.Lock()
         self.pages: dict[JobQuery, JobPage] = {}
         self.coming: dict[JobQuery, asyncio.Task[bytes]] = {}
@@ -70,7 +71,8 @@ class JobPages:
         jobs = b",".join([self.write_facts(one) + to_json(documents.write_spans(one, now_s))[1:] for one in records])
         if len(self.facts) > 2 * self.snapshot.most:
             self.facts.clear()
-        return b'{"schema":%d,"jobs":[%b],"next":%b}' % (documents.SCHEMA, jobs, to_json(following))
+        ending = to_json({"next": following, "standstill": self.tell() or None})[1:]
+        return b'{"schema":%d,"jobs":[%b],%b' % (documents.SCHEMA, jobs, ending)
 
     def write_facts(self, record: JobRecord) -> bytes:
         """What of a job does not change with time, up to where the rest goes on; written once for each record."""

@@ -22,10 +22,13 @@ scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=20, gamma=0.7)
 data = Digits()
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
 for epoch in run.epochs(args.epochs):
-    for images, labels in loader:
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
+    for step in loader:
+        losses = []
+        for images, labels in step:
+            loss = cross_entropy(model(images), labels)
+            loss.backward()
+            losses.append(loss)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-    run.log(epoch=epoch, loss=loss.item(), accuracy=measure_accuracy(model))
+    run.log(epoch=epoch, loss=run.mean(losses), accuracy=measure_accuracy(model))

@@ -22,11 +22,14 @@ scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total
 data = TextSource(args.windows)
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
 for epoch in run.epochs(args.epochs):
-    for tokens, targets in loader:
-        loss = measure_loss(model(tokens), targets)
-        loss.backward()
+    for step in loader:
+        losses = []
+        for tokens, targets in step:
+            loss = measure_loss(model(tokens), targets)
+            loss.backward()
+            losses.append(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-    run.log(epoch=epoch, loss=loss.item())
+    run.log(epoch=epoch, loss=run.mean(losses))

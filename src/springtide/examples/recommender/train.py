@@ -22,10 +22,13 @@ scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.99)
 data = Clicks()
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
 for epoch in run.epochs(args.epochs):
-    for rows, clicked in loader:
-        loss = binary_cross_entropy_with_logits(model(rows), clicked)
-        loss.backward()
+    for step in loader:
+        losses = []
+        for rows, clicked in step:
+            loss = binary_cross_entropy_with_logits(model(rows), clicked)
+            loss.backward()
+            losses.append(loss)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-    run.log(epoch=epoch, loss=loss.item())
+    run.log(epoch=epoch, loss=run.mean(losses))

@@ -23,10 +23,13 @@ scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
 data = Digits(args.images)
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
 for epoch in run.epochs(args.epochs):
-    for images, labels in loader:
-        loss = cross_entropy(model(images), labels, label_smoothing=0.1)
-        loss.backward()
+    for step in loader:
+        losses = []
+        for images, labels in step:
+            loss = cross_entropy(model(images), labels, label_smoothing=0.1)
+            loss.backward()
+            losses.append(loss)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-    run.log(epoch=epoch, loss=loss.item())
+    run.log(epoch=epoch, loss=run.mean(losses))

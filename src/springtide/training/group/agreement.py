@@ -1,7 +1,7 @@
-"""What all processes do at a step boundary, decided by the process of rank 0 and broadcast with its buffers.
+"""What all processes do at a step boundary, decided by the process of rank 0 and broadcast to the others.
 
-The decision is one word in the header that travels with DDP's buffer broadcast, so agreeing costs no message of its
-own. Commands come from the supervisor, SIGTERM from anywhere, periodic checkpoints from the clock.
+The decision is a message of a few integers at the end of each step, when the script's own lines for it have run.
+Commands come from the supervisor, SIGTERM from anywhere, periodic checkpoints from the clock.
 """
 
 import enum
@@ -32,6 +32,8 @@ class Action(enum.IntFlag):
     RESCALE = 2
     TERMINATE = 4
     STOP = 8
+    #: Compare the processes' states with each other.
+    COMPARE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +148,29 @@ def ready_key(generation: int) -> str:
     return f"ready/{generation}"
 
 
-def write_header(header: torch.Tensor, action: Action, change: RosterUpdate | None, form: tuple[int, int]) -> None:
-    """Put the decision, and the form of the step's metrics, where the broadcast carries it."""
-    generation = change.generation if change is not None and Action.RESCALE in action else 0
-    header[:4] = torch.tensor([int(action), generation, *form])
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What rank 0 says at a boundary: what to do, and what the others need to know for it."""
+
+    action: Action
+    #: The generation to change to, if the action says so.
+    generation: int
+    #: How many metrics the step has, and a number that stands for their names.
+    form: tuple[int, int]
+    #: Where rank 0 stands: epoch, steps in it, steps in all. The others must stand there too.
+    position: tuple[int, int, int]
 
 
-def read_header(header: torch.Tensor) -> tuple[Action, int, tuple[int, int]]:
-    """The decision that the broadcast brought, the generation to change to, and the form of the metrics."""
-    word, generation, *form = header[:4].tolist()
-    return Action(word), generation, (form[0], form[1])
+#: Integers of a verdict.
+VERDICT_SIZE = 7
+
+
+def write_verdict(verdict: Verdict, place: torch.Tensor) -> None:
+    """Put a verdict where the broadcast carries it."""
+    place.copy_(torch.tensor([int(verdict.action), verdict.generation, *verdict.form, *verdict.position]))
+
+
+def read_verdict(place: torch.Tensor) -> Verdict:
+    """The verdict that the broadcast brought."""
+    word, generation, count, names, epoch, step_in_epoch, step = place.tolist()
+    return Verdict(Action(word), generation, (count, names), (epoch, step_in_epoch, step))

@@ -124,6 +124,14 @@ def open_group(backend: str, store: dist.Store, rank: int, size: int, name: str,
         ) from error
 
 
+def broadcast_tensor(group: Group, tensor: torch.Tensor) -> None:
+    """Make a tensor what it is on rank 0, whatever its type and its layout in memory."""
+    flat = pack([tensor], tensor.device)
+    group.broadcast(flat, 0).wait()
+    if group.rank:
+        unpack(flat, [tensor])
+
+
 def share_trees(group: Group, tree: Any, device: torch.device) -> list[Any]:
     """Everyone's tree, by rank."""
     return [send_tree(group, tree, root, device) for root in range(group.size)]
@@ -162,5 +170,5 @@ def unpack(flat: torch.Tensor, places: Sequence[torch.Tensor]) -> None:
     offset = 0
     for place in places:
         size = count_bytes(place)
-        place.reshape(-1).view(torch.uint8).copy_(flat[offset : offset + size])
+        place.copy_(flat[offset : offset + size].clone().view(place.dtype).view(place.shape))
         offset += size

@@ -62,13 +62,13 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
         # A leaver may have been rank 0 and be writing a checkpoint, which is to be whole before it ends.
         if run.checkpoints is not None:
             checkpointing.finish_writing(run)
+        run.is_over = True
         run.channel.send("left", step=run.position.step, generation=generation)
         raise Left
     # Opening the group waits for every process of the new roster, and a joiner opens it only with the state in hand: no
     # step is taken before all of them can take it.
     run.join_roster(new, generation)
-    run.contexts.from_plain(contexts, run.local)
-    run.contexts.forget(run.local)
+    run_state.adopt_contexts(run, contexts)
     if run.is_main:
         run.channel.send(
             "resized",

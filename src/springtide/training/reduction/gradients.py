@@ -1,8 +1,8 @@
 """Gradients of each logical worker, staged in flat buffers in the layout DistributedDataParallel would use.
 
-A worker's gradients are scaled by 1/N straight into its flat buffer when its backward ends (DDP multiplies, it does
-not divide), and after the fold the parameters' .grad are views of the result. In which order gradients become ready is
-watched here too; what is exchanged with other processes is in `reduction`.
+A worker's gradients are scaled by 1/N straight into its flat buffer (DDP multiplies, it does not divide), and after the
+fold the parameters' .grad are views of the result. Which gradients a backward brings, and in which order, is watched
+here too; what is exchanged with other processes is in `reduction`.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,22 +40,23 @@ class FlatGradients:
                 offset += self.parameters[index].numel()
         self.views = [views[index] for index in range(len(self.parameters))]
 
-    def store(self, indices: Sequence[int], scale: float) -> list[int]:
-        """Scale the parameters' gradients into the buffer and take them away.
-
-        Returns the parameters without a gradient, which count as zero.
-        """
-        missing = []
+    def store(self, indices: Sequence[int], scale: float) -> None:
+        """Scale the parameters' gradients into the buffer; one that is not there counts as zero."""
         for index in indices:
-            parameter = self.parameters[index]
-            gradient = parameter.grad
+            gradient = self.parameters[index].grad
             if gradient is None:
                 self.views[index].zero_()
-                missing.append(index)
             else:
                 torch.mul(gradient, scale, out=self.views[index])
-                parameter.grad = None
-        return missing
+
+    def keep(self, indices: Sequence[int]) -> None:
+        """Copy the parameters' gradients into the buffer as they are."""
+        for index in indices:
+            gradient = self.parameters[index].grad
+            if gradient is None:
+                self.views[index].zero_()
+            else:
+                self.views[index].copy_(gradient)
 
 
 def view_like(parameter: torch.Tensor, flat: torch.Tensor, offset: int) -> torch.Tensor:
@@ -101,81 +102,56 @@ def refuse_modules(model: torch.nn.Module) -> None:
             )
 
 
-class Readiness:
-    """The order in which a worker's gradients became ready, written down by hooks in the first step.
+class Arrivals:
+    """The gradients that a backward has brought so far, told by hooks on the parameters: whatever the loss was made of.
 
-    DDP orders its rebuilt buckets by rank 0's; the other workers' must be the same, or their forward differs.
+    A gradient is there when autograd has accumulated it. In `order` each parameter stands once, as it came; DDP orders
+    its rebuilt buckets by rank 0's. `versions` tells whether they were written to since. `tell` is asked about every
+    arrival first, and may refuse it or keep it out.
     """
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], tell: Callable[[int], bool]) -> None:
+        self.tell = tell
         self.order: list[int] = []
-        self.handles = [
+        self.versions: list[int] = []
+        self.seen = bytearray(len(parameters))
+        self.departures: Departures | None = None
+        for index, parameter in enumerate(parameters):
             parameter.register_post_accumulate_grad_hook(partial(self.add, index))
-            for index, parameter in enumerate(parameters)
-        ]
 
     def add(self, index: int, parameter: torch.Tensor) -> None:
-        """This parameter's gradient is ready."""
+        """This parameter's gradient is there."""
+        if not self.tell(index):
+            return
+        assert parameter.grad is not None
+        self.seen[index] = 1
         self.order.append(index)
+        self.versions.append(parameter.grad._version)
+        if self.departures is not None:
+            self.departures.count(index)
 
-    def pop_order(self) -> list[int]:
-        """The order seen since the last call, each parameter once."""
-        order = list(dict.fromkeys(self.order))
-        self.order.clear()
+    def pop(self) -> list[int]:
+        """The order seen since the last call."""
+        order, self.order, self.versions = self.order, [], []
+        self.seen = bytearray(len(self.seen))
+        self.departures = None
         return order
 
-    def remove(self) -> None:
-        """Take the hooks away."""
-        for handle in self.handles:
-            handle.remove()
 
+class Departures:
+    """Reduction during a backward: counts what has arrived, and lets each full bucket leave in its turn."""
 
-class Overlap:
-    """Reduction during the backward: counts ready gradients, and calls `leave(bucket)` for each full one in its turn.
-
-    Only for the last local worker of a step, and only with several processes; else there is nothing to overlap with.
-    """
-
-    def __init__(
-        self, parameters: Sequence[torch.nn.Parameter], layout: BucketLayout, leave: Callable[[int], None]
-    ) -> None:
+    def __init__(self, layout: BucketLayout, leave: Callable[[int], None]) -> None:
         self.leave = leave
-        self.sizes = [len(bucket.parameters) for bucket in layout.buckets]
-        bucket_of = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
-        self.missing: list[int] = []
-        self.next = 0
-        self.armed = False
-        self.handles = [
-            parameter.register_post_accumulate_grad_hook(partial(self.count, bucket_of[index]))
-            for index, parameter in enumerate(parameters)
-        ]
+        self.bucket_of = {index: number for number, bucket in enumerate(layout.buckets) for index in bucket.parameters}
+        self.missing = [len(bucket.parameters) for bucket in layout.buckets]
+        #: Buckets that have left.
+        self.left = 0
 
-    def count(self, bucket: int, parameter: torch.Tensor) -> None:
-        """A gradient of this bucket is ready."""
-        if self.armed:
-            self.missing[bucket] -= 1
-            self.advance()
-
-    def arm(self) -> None:
-        """Count the gradients of the backward that comes."""
-        self.missing = list(self.sizes)
-        self.next = 0
-        self.armed = True
-
-    def advance(self) -> None:
-        """Let every full bucket leave, in order."""
+    def count(self, index: int) -> None:
+        """This gradient has arrived."""
+        self.missing[self.bucket_of[index]] -= 1
         # In bucket order whatever becomes ready first: peers match collectives by their sequence.
-        while self.next < len(self.missing) and self.missing[self.next] <= 0:
-            self.next += 1
-            self.leave(self.next - 1)
-
-    def disarm(self) -> int:
-        """Stop counting, and return how many buckets have left."""
-        left, self.next = self.next, 0
-        self.armed = False
-        return left
-
-    def remove(self) -> None:
-        """Take the hooks away."""
-        for handle in self.handles:
-            handle.remove()
+        while self.left < len(self.missing) and self.missing[self.left] <= 0:
+            self.left += 1
+            self.leave(self.left - 1)

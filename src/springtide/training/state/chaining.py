@@ -45,9 +45,8 @@ def link(run: "ElasticRun") -> None:
 
 
 def list_state(run: "ElasticRun") -> Named:
-    """The tensors that a link is over, with the buffers that all processes agreed on."""
-    run.contexts.buffers.load()
-    return name_tensors(run.model, run.optimizers)
+    """The tensors that a link is over; between turns buffers are those that all processes agreed on."""
+    return name_tensors(run.models, run.optimizers)
 
 
 def describe(run: "ElasticRun") -> dict[str, Any]:

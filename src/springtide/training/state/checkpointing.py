@@ -137,7 +137,7 @@ def resume(run: "ElasticRun") -> None:
         return
     if "error" in saved:
         raise CheckpointError(saved["error"])
-    run_state.adopt(run, saved)
+    run.adopt_early(saved)
     run.saved_step = run.position.step
 
 
@@ -168,7 +168,7 @@ def fingerprint_code() -> str:
     Installed packages are left out: their versions belong to the environment, which the manifest names.
     """
     main = getattr(sys.modules["__main__"], "__file__", None)
-    if main is None:
+    if main is None or not Path(main).is_file():  # a session, or a script that came by standard input
         return "interactive"
     home = Path(main).resolve().parent
     files = {Path(main).resolve()}

@@ -25,15 +25,18 @@ def digest(tensor: torch.Tensor) -> str:
 
 
 def name_tensors(
-    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+    model: torch.nn.Module | Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter, buffer and optimizer state tensor under a name that is the same in every run."""
     names: dict[int, str] = {}
-    for name, parameter in model.named_parameters():
-        names[id(parameter)] = name
-        yield f"parameter {name}", parameter
-    for name, buffer in model.named_buffers():
-        yield f"buffer {name}", buffer
+    models = [model] if isinstance(model, torch.nn.Module) else model
+    for number, model in enumerate(models):
+        title = "" if len(models) == 1 else f"{number}."
+        for name, parameter in model.named_parameters():
+            names[id(parameter)] = title + name
+            yield f"parameter {title}{name}", parameter
+        for name, buffer in model.named_buffers():
+            yield f"buffer {title}{name}", buffer
     for number, optimizer in enumerate(optimizers):
         for trained, state in optimizer.state.items():
             for key, value in state.items():

@@ -1,9 +1,11 @@
 """Everything a run is at a step boundary, as one tree: what checkpoints hold and joining processes receive.
 
-One copy of parameters, optimizer, scheduler and gradient scaler; one context per logical worker; position, bucket
-layout, user state.
+One copy of parameters, optimizers, schedulers, gradient scalers and what the user keeps; one context per logical
+worker; the processes' common random state, position, bucket layouts, user state.
 """
 
+import copy
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,21 +13,28 @@ import torch
 from springtide.errors import CheckpointError
 from springtide.training.group.groups import share_trees
 from springtide.training.run import Position
+from springtide.training.workers import randomness
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
 
 
+#: Parts of a state that are taken over as they are.
+LOADED = ("optimizers", "schedulers", "scalers", "kept", "user", "contexts")
+
+
 def capture(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """The run's state, with these contexts of all logical workers; tensors are the live ones, not copies."""
     return {
-        "model": name_weights(run.model),
-        "buffers": run.contexts.buffers.agreed,
+        "model": name_weights(run.models),
+        "weights_file": describe_weights(run.models),
         "optimizers": [optimizer.state_dict() for optimizer in run.optimizers],
         "schedulers": [scheduler.state_dict() for scheduler in run.schedulers],
         "scalers": [scaler.state_dict() for scaler in run.scalers],
+        "kept": {name: kept.state_dict() for name, kept in sorted(run.kept.items())},
         "contexts": contexts,
-        "layout": {"indices": run.turns.layout.indices, "rebuilt": run.turns.rebuilt},
+        "outside": randomness.to_plain(randomness.capture()),
+        "layouts": [{"indices": part.layout.indices, "rebuilt": part.rebuilt} for part in run.turns.gradients],
         "position": [run.position.epoch, run.position.step_in_epoch, run.position.step],
         "user": dict(run.state),
     }
@@ -33,7 +42,9 @@ def capture(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dict[str,
 
 def share_contexts(run: "ElasticRun") -> dict[int, dict[str, Any]]:
     """The contexts of all logical workers, on every process of the present group."""
-    mine = run.contexts.to_plain(run.local)
+    mine = run.turns.contexts.to_plain(run.local)
+    for worker, plain in mine.items():
+        plain["buffers"] = [one.kept.get(worker) for one in run.turns.buffers]
     if run.group is None:
         return mine
     merged: dict[int, dict[str, Any]] = {}
@@ -42,41 +53,89 @@ def share_contexts(run: "ElasticRun") -> dict[int, dict[str, Any]]:
     return dict(sorted(merged.items()))
 
 
-def name_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by name, each tensor once."""
-    return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+def adopt_contexts(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> None:
+    """Take over this process's logical workers, and drop all others."""
+    run.turns.contexts.from_plain(contexts, run.local)
+    for number, one in enumerate(run.turns.buffers):
+        kept = {worker: contexts[worker]["buffers"][number] for worker in run.local}
+        one.kept = {worker: flat for worker, flat in kept.items() if flat is not None}
 
 
-def adopt(run: "ElasticRun", state: dict[str, Any]) -> None:
-    """Make a prepared run equal to a captured state."""
-    check_shapes(run.model, state["model"])
-    check_parts(run, state)
+def name_weights(models: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name, each tensor once; with several models, each has its number before the name."""
+    titles = [""] if len(models) == 1 else [f"{number}." for number in range(len(models))]
+    return {
+        title + name: tensor.detach()
+        for title, model in zip(titles, models, strict=True)
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+    }
+
+
+def describe_weights(models: Sequence[torch.nn.Module]) -> dict[str, Any]:
+    """What makes a file of weights one that `load_state_dict` takes: names to be added to it, and to be left out.
+
+    `aliases` are names of a tensor that has another name already (tied weights); `transient` are buffers that are not
+    in a model's state dict.
+    """
+    titles = [""] if len(models) == 1 else [f"{number}." for number in range(len(models))]
+    aliases: dict[str, str] = {}
+    transient: list[str] = []
+    for title, model in zip(titles, models, strict=True):
+        first: dict[int, str] = {}
+        kept = set(model.state_dict(keep_vars=True))
+        for name, tensor in list_tensors(model):
+            if first.setdefault(id(tensor), title + name) != title + name:
+                aliases[title + name] = first[id(tensor)]
+            elif name not in kept:
+                transient.append(title + name)
+    return {"aliases": aliases, "transient": transient}
+
+
+def list_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers under all their names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
+    """Make a prepared run equal to a captured state.
+
+    Done twice: in `prepare`, so that the script reads what was saved, and where its loop is entered, so that lines in
+    between, which have acted before the state was captured, do not act again. Only then are all parts known.
+    """
+    check_shapes(run.models, state["model"])
+    check_parts(run, state, is_final)
+    if not is_final:  # what is loaded may be changed before it is loaded again
+        state = {**state, **copy.deepcopy({part: state[part] for part in LOADED})}
     with torch.no_grad():
-        for name, tensor in name_weights(run.model).items():
+        for name, tensor in name_weights(run.models).items():
             tensor.copy_(state["model"][name])
-    run.contexts.buffers.agreed.copy_(state["buffers"])
-    run.contexts.buffers.load()
-    for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
-        optimizer.load_state_dict(saved)
-    for scheduler, saved in zip(run.schedulers, state["schedulers"], strict=True):
-        scheduler.load_state_dict(saved)
-    for scaler, saved in zip(run.scalers, state["scalers"], strict=True):
-        scaler.load_state_dict(saved)
-    run.contexts.from_plain(state["contexts"], run.local)
+    for part in ("optimizers", "schedulers", "scalers"):
+        for one, saved in zip(getattr(run, part), state[part], strict=False):
+            one.load_state_dict(saved)
+    for name, kept in run.kept.items():
+        kept.load_state_dict(state["kept"][name])
+    adopt_contexts(run, state["contexts"])
     run.position = Position(*state["position"])
-    run.turns.adopt_layout(state["layout"]["indices"], state["layout"]["rebuilt"])
+    for gradients, layout in zip(run.turns.gradients, state["layouts"], strict=True):
+        gradients.adopt_layout(layout["indices"], layout["rebuilt"])
     run.state.clear()
     run.state.update(state["user"])
+    if is_final:
+        randomness.restore(randomness.from_plain(state["outside"]))
 
 
-def check_parts(run: "ElasticRun", state: dict[str, Any]) -> None:
+def check_parts(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
     """Refuse a state of other parts, which only other code or other arguments can have saved."""
-    counts = {
+    trained = [sum(map(len, layout["indices"])) for layout in state["layouts"]]
+    counts: dict[str, tuple[Any, Any]] = {
         "optimizers": (len(run.optimizers), len(state["optimizers"])),
-        "schedulers": (len(run.schedulers), len(state["schedulers"])),
-        "scalers": (len(run.scalers), len(state["scalers"])),
-        "trained parameters": (len(run.turns.parameters), sum(map(len, state["layout"]["indices"]))),
+        "trained parameters": (sum(len(part.parameters) for part in run.turns.gradients), sum(trained)),
     }
+    if is_final:
+        counts["schedulers"] = len(run.schedulers), len(state["schedulers"])
+        counts["scalers"] = len(run.scalers), len(state["scalers"])
+        counts["kept objects"] = sorted(run.kept), sorted(state["kept"])
     for part, (here, there) in counts.items():
         if here != there:
             raise CheckpointError(
@@ -85,9 +144,9 @@ def check_parts(run: "ElasticRun", state: dict[str, Any]) -> None:
             )
 
 
-def check_shapes(model: torch.nn.Module, saved: dict[str, torch.Tensor]) -> None:
+def check_shapes(models: Sequence[torch.nn.Module], saved: dict[str, torch.Tensor]) -> None:
     """Refuse weights of another model, naming the first that differs."""
-    present = name_weights(model)
+    present = name_weights(models)
     for name in sorted(present.keys() | saved.keys()):
         here = tuple(present[name].shape) if name in present else None
         there = tuple(saved[name].shape) if name in saved else None

@@ -1,92 +1,219 @@
-"""The loader the user's loop walks: every batch of every logical worker that lives in this process, turn by turn.
+"""The loader the user's loop walks: one step after another, each with a batch for every logical worker.
 
-Each batch arrives inside its worker's context. Between global steps the runtime gets its say (agreement, rescale,
-checkpoint). Which samples form a batch is in `sampling`.
+Between global steps the runtime gets its say (agreement, rescale, checkpoint). Which samples form a batch is in
+`sampling`, what the user's DataLoader said in `feeds`.
 """
 
+import gc
+import itertools
+import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, default_collate
 
+from springtide.errors import JobError
+from springtide.training.workers import feeds
 from springtide.training.workers import sampling as samplings
-from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, Stream, Tensors
+from springtide.training.workers.contexts import LogicalWorker
+from springtide.training.workers.feeds import Feed
+from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, SeededCollate, Stream, Tensors
+from springtide.training.workers.steps import Step
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
-    from springtide.training.run import PrepareOptions
+
+#: What counts the steps it passes on, from 0 wherever a process joins or resumes.
+COUNTERS = (enumerate, zip, itertools.islice)
+
+
+class StepSource(Protocol):
+    """What a step asks for when it is walked."""
+
+    accumulate: int
+
+    @property
+    def workers(self) -> list[int]:
+        """The logical workers whose turns these are."""
+
+    def find_worker(self) -> LogicalWorker:
+        """The worker whose turn it is."""
+
+    def begin_walk(self, step: Step) -> None:
+        """A loop over the step begins."""
+
+    def begin_turn(self, worker: int) -> None:
+        """A worker's turn begins."""
+
+    def take_batch(self, step: Step, worker: int, micro: int) -> Any:
+        """A worker's batch."""
+
+    def end_turn(self, worker: int) -> None:
+        """A worker's turn has ended."""
+
+    def end_walk(self) -> None:
+        """All turns have ended."""
+
+    def abandon_walk(self) -> int:
+        """The loop was left; whose turn it was."""
 
 
 class Loader:
-    """Batches of this process's logical workers, in the order of their turns.
+    """The steps of an epoch, and the batches of this process's logical workers in each.
 
-    `len(loader)` is the number of batches of one logical worker per epoch, which is what a schedule counts.
+    `len(loader)` is the number of steps per epoch. All else that the user's DataLoader has can be asked of this one.
     """
 
-    def __init__(self, run: "ElasticRun", dataset: Any, sampling: Sampling, options: "PrepareOptions") -> None:
+    def __init__(self, run: "ElasticRun", given: Any, feed: Feed, sampling: Sampling) -> None:
         self.run = run
-        self.dataset = dataset
+        self.given = given
+        self.feed = feed
+        self.data = samplings.adopt(feed.dataset, run.seed, is_pooled=feed.num_workers > 0)
         self.sampling = sampling
-        self.options = options
+        self.accumulate = sampling.accumulate
+        self.batches: Iterator[Any] = iter(())
+        self.taken: dict[tuple[int, int], Any] = {}
+        self.counted = False
+
+    @property
+    def dataset(self) -> Any:
+        """The user's dataset."""
+        return self.feed.dataset
+
+    def __getattr__(self, name: str) -> Any:
+        given = self.__dict__.get("given")
+        if isinstance(given, DataLoader) and not name.startswith("__"):
+            return getattr(given, name)
+        raise AttributeError(f"the loader of run.prepare has no {name!r}")
 
     def __len__(self) -> int:
-        return self.sampling.steps_per_epoch * self.sampling.accumulate
+        return self.sampling.steps_per_epoch
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Step]:
+        steps = self.walk_steps()
+        self.iterator = weakref.ref(steps)
+        return steps
+
+    def walk_steps(self) -> Iterator[Step]:
+        """The steps of the present epoch that are left."""
+        self.refuse_counters()
+        self.run.enter_loop()
         epoch = self.run.position.epoch
-        order = samplings.epoch_order(self.sampling, epoch)
-        if isinstance(self.dataset, Seeded):
-            self.dataset.set_epoch(epoch)
-        self.run.begin_epoch()
+        if isinstance(self.data, Seeded):
+            self.data.set_epoch(epoch)
+        plan = self.draw_plan(epoch)
         try:
-            while self.run.wants_step(self.sampling.steps_per_epoch):
-                yield from self.walk(epoch, order)
+            while self.run.wants_step(len(self)):
+                generation = self.run.generation
+                self.batches = self.fetch(epoch, plan)
+                while self.run.generation == generation and self.run.wants_step(len(self)):
+                    self.taken = {}
+                    yield self.run.begin_step(self)
+                    self.run.end_step()
         finally:
             self.run.leave_loop()
 
-    def walk(self, epoch: int, order: torch.Tensor) -> Iterator[Any]:
-        """Steps until the epoch ends or the roster changes, which makes the batches ahead other ones."""
-        generation = self.run.generation
-        batches = self.fetch(epoch, order, list(self.run.local))
-        while self.run.generation == generation and self.run.wants_step(self.sampling.steps_per_epoch):
-            for worker in list(self.run.local):
-                self.run.begin_turn(worker)
-                for micro in range(self.sampling.accumulate):
-                    batch = next(batches)
-                    self.run.turns.begin_batch(micro, self.sampling.accumulate)
-                    yield batch
-                self.run.end_turn(worker)
-            self.run.end_step()
+    def refuse_counters(self) -> None:
+        """Refuse what counts steps from 0 in a process that joins or resumes in the middle of an epoch."""
+        if self.counted:
+            return
+        self.counted = True
+        for holder in gc.get_referrers(self.iterator()):
+            if isinstance(holder, COUNTERS):
+                raise JobError(
+                    f"{type(holder).__name__} around the loader counts from 0 in a process that joins or resumes in "
+                    "the middle of an epoch; write `for step in loader:` and use step.index (in the epoch) or "
+                    "step.number (in the run)"
+                )
 
-    def fetch(self, epoch: int, order: torch.Tensor, local: list[int]) -> Iterator[Any]:
-        """The batches of these workers from the present position to the end of the epoch."""
-        if isinstance(self.dataset, Stream):
-            batches = self.dataset.batches(self.sampling, epoch, self.run.position.step_in_epoch, local)
-            return (self.options.collate(batch) for batch in batches)
-        plan = self.plan(order, local)
-        if isinstance(self.dataset, Tensors) and self.options.collate is default_collate:
-            return (self.dataset.batch(indices) for indices in plan)
-        keys = ([SampleKey(epoch, index) for index in indices.tolist()] for indices in plan)
-        if self.options.num_workers == 0:
-            return (self.options.collate(self.dataset.__getitems__(batch)) for batch in keys)
+    # What a step asks for.
+
+    @property
+    def workers(self) -> list[int]:
+        """The logical workers of this process."""
+        return self.run.local
+
+    def find_worker(self) -> LogicalWorker:
+        """The worker whose turn it is."""
+        turns = self.run.turns
+        if turns.worker is None:
+            raise JobError("step.worker is the logical worker whose turn it is; ask for it inside `for ... in step:`")
+        return turns.contexts.workers[turns.worker]
+
+    def begin_walk(self, step: Step) -> None:
+        """A loop over the step begins."""
+        self.run.begin_walk(step)
+
+    def begin_turn(self, worker: int) -> None:
+        """A worker's turn begins."""
+        self.run.begin_turn(worker)
+
+    def take_batch(self, step: Step, worker: int, micro: int) -> Any:
+        """A worker's batch; a step that is walked again has the same ones."""
+        if (worker, micro) not in self.taken:
+            self.taken[worker, micro] = next(self.batches)
+        self.run.turns.begin_batch(holding=micro < self.accumulate - 1)
+        return self.taken[worker, micro]
+
+    def end_turn(self, worker: int) -> None:
+        """A worker's turn has ended."""
+        self.run.end_turn(worker)
+
+    def end_walk(self) -> None:
+        """All turns have ended."""
+        self.run.turns.end_walk()
+
+    def abandon_walk(self) -> int:
+        """The loop was left."""
+        return self.run.turns.abandon()
+
+    def skip_batches(self) -> None:
+        """Pass over the batches of a step that was not walked."""
+        for _ in range(len(self.workers) * self.accumulate - len(self.taken)):
+            next(self.batches)
+
+    # Data.
+
+    def draw_plan(self, epoch: int) -> Any:
+        """The order of an epoch: of samples, or of a batch sampler's batches."""
+        if isinstance(self.data, Stream):
+            return None
+        if self.feed.batch_sampler is not None:
+            return feeds.draw_batches(self.feed, self.sampling, epoch)
+        return feeds.draw_order(self.feed, self.sampling, epoch)
+
+    def fetch(self, epoch: int, plan: Any) -> Iterator[Any]:
+        """The batches of this process's workers from the present position to the end of the epoch."""
+        if isinstance(self.data, Stream):
+            batches = self.data.batches(self.sampling, epoch, self.run.position.step_in_epoch, self.workers)
+            return (self.feed.collate(batch) for batch in batches)
+        indices = self.plan_batches(plan, self.workers)
+        if isinstance(self.data, Tensors) and self.feed.collate is default_collate:
+            return (self.data.batch(torch.as_tensor(batch)) for batch in indices)
+        keys = ([SampleKey(epoch, int(index)) for index in batch] for batch in indices)
+        if self.feed.num_workers == 0:
+            return (self.feed.collate(self.data.__getitems__(batch)) for batch in keys)
         return iter(self.open_pool(list(keys)))
 
-    def plan(self, order: torch.Tensor, local: list[int]) -> Iterator[torch.Tensor]:
+    def plan_batches(self, plan: Any, local: list[int]) -> Iterator[Any]:
         """Sample indices, batch by batch in the order of the turns."""
-        accumulate = self.sampling.accumulate
-        for step in range(self.run.position.step_in_epoch, self.sampling.steps_per_epoch):
+        for step in range(self.run.position.step_in_epoch, len(self)):
             for worker in local:
-                for micro in range(accumulate):
-                    yield samplings.batch_indices(self.sampling, order, worker, step * accumulate + micro)
+                for micro in range(self.accumulate):
+                    number = step * self.accumulate + micro
+                    if self.feed.batch_sampler is not None:
+                        yield plan[number * self.sampling.logical_workers + worker]
+                    else:
+                        yield samplings.batch_indices(self.sampling, plan, worker, number)
 
     def open_pool(self, batches: list[list[SampleKey]]) -> DataLoader[Any]:
         """DataLoader workers over these batches; their base seed comes from a generator of their own."""
         return DataLoader(
-            self.dataset,
+            self.data,
             batch_sampler=batches,
-            num_workers=self.options.num_workers,
-            prefetch_factor=self.options.prefetch_factor,
-            collate_fn=self.options.collate,
+            num_workers=self.feed.num_workers,
+            collate_fn=SeededCollate(self.feed.collate),
             generator=torch.Generator(),
+            **dict(self.feed.pool),
         )

@@ -1,7 +1,8 @@
 """Which samples each logical worker sees, and randomness per (epoch, sample): the same for every placement.
 
-The order is that of `DistributedSampler(num_replicas=N, rank=worker, shuffle=True, seed=seed, drop_last=True)`; a
-test compares them. Nothing here depends on processes or on DataLoader workers. Walking the batches is in `loaders`.
+The order is that of `DistributedSampler(num_replicas=N, rank=worker)`; a test compares them. Any other sampler's order
+is split in the same way, and a batch sampler's batches go to the workers in turn. Nothing here depends on processes or
+on DataLoader workers. What a user's DataLoader says is read in `feeds`, walking the batches is in `loaders`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,9 +52,11 @@ class Seeded(Dataset[Any]):
         before = randomness.capture()
         try:
             samples = [] if self.draws else self.try_quiet(keys)
-            return [self.draw(key) for key in keys] if self.draws else samples
+            batch = Samples([self.draw(key) for key in keys] if self.draws else samples)
         finally:
             randomness.restore(before)
+        batch.seed = randomness.mix(self.seed, *keys[0], len(keys))
+        return batch
 
     def try_quiet(self, keys: Sequence[SampleKey]) -> list[Any]:
         """The samples under one seed; notes if that is not enough, because one of them drew."""
@@ -81,6 +84,27 @@ def seeded(dataset: Any, seed: int = 0) -> Seeded:
     return dataset if isinstance(dataset, Seeded) else Seeded(dataset, seed)
 
 
+class Samples(list[Any]):
+    """The samples of a batch, with a seed for whoever collates them in a process of its own."""
+
+    seed: int = 0
+
+
+class SeededCollate:
+    """A collate function that draws from (seed, epoch, first sample), whichever DataLoader worker calls it."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: Any) -> Any:
+        before = randomness.capture()
+        randomness.seed_sample(samples.seed)
+        try:
+            return self.collate(samples)
+        finally:
+            randomness.restore(before)
+
+
 class Tensors(Dataset[Any]):
     """A TensorDataset, which draws nothing at random, indexed a batch at a time."""
 
@@ -101,13 +125,13 @@ class Tensors(Dataset[Any]):
         return [tensor[indices] for tensor in self.dataset.tensors]
 
 
-def adopt(dataset: Any, seed: int) -> Any:
+def adopt(dataset: Any, seed: int, is_pooled: bool = False) -> Any:
     """The dataset as the loader uses it: seeded per sample unless nothing in it can be random."""
     if isinstance(dataset, Seeded):
         return dataset
     if isinstance(dataset, IterableDataset):
         return Stream(dataset, seed)
-    if type(dataset) is TensorDataset:
+    if type(dataset) is TensorDataset and not is_pooled:
         return Tensors(dataset)
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise JobError(
@@ -183,15 +207,22 @@ class Sampling:
     drop_last: bool = True
     #: Mini-batches per logical worker and global step (gradient accumulation).
     accumulate: int = 1
+    #: Whether samples are repeated until every worker has as many, as DistributedSampler does by default, or the rest
+    #: is left out.
+    pad: bool = False
+    #: How many batches a batch sampler of the user's makes, if there is one.
+    batches: int | None = None
 
     @property
     def samples_per_worker(self) -> int:
-        """Samples of each worker per epoch, as DistributedSampler(drop_last=True) counts them."""
-        return self.samples // self.logical_workers
+        """Samples of each worker per epoch, as DistributedSampler counts them."""
+        return (-(-self.samples // self.logical_workers)) if self.pad else self.samples // self.logical_workers
 
     @property
     def steps_per_epoch(self) -> int:
         """Global steps per epoch; an incomplete round of accumulation is left out."""
+        if self.batches is not None:
+            return self.batches // self.logical_workers // self.accumulate
         whole, rest = divmod(self.samples_per_worker, self.batch_size)
         batches = whole + (0 if self.drop_last or not rest else 1)
         return batches // self.accumulate
@@ -210,14 +241,22 @@ def check_size(sampling: Sampling) -> None:
         )
 
 
-def epoch_order(sampling: Sampling, epoch: int) -> torch.Tensor:
-    """Sample indices of an epoch over all workers; worker r's are every N-th from r."""
-    if sampling.shuffle:
+def epoch_order(sampling: Sampling, epoch: int, drawn: Sequence[int] | None = None) -> torch.Tensor:
+    """Sample indices of an epoch over all workers; worker r's are every N-th from r.
+
+    `drawn` is what a sampler of the user's gave for this epoch.
+    """
+    if drawn is not None:
+        order = torch.as_tensor(list(drawn), dtype=torch.int64)
+    elif sampling.shuffle:
         generator = torch.Generator().manual_seed(sampling.seed + epoch)
         order = torch.randperm(sampling.samples, generator=generator)
     else:
         order = torch.arange(sampling.samples)
-    return order[: sampling.samples_per_worker * sampling.logical_workers]
+    total = sampling.samples_per_worker * sampling.logical_workers
+    if total > len(order):
+        order = order.repeat(-(-total // len(order)))
+    return order[:total]
 
 
 def batch_indices(sampling: Sampling, order: torch.Tensor, worker: int, batch: int) -> torch.Tensor:

@@ -5,12 +5,13 @@ every process takes part in the sum, or none does. Where a mean goes is the run'
 """
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from springtide.training.group.groups import Group
+from springtide.training.reduction import gloo_order
 
 Metric = float | torch.Tensor
 
@@ -55,3 +56,17 @@ def describe_names(names: Iterable[str]) -> tuple[int, int]:
     """How many names there are, and a checksum of them."""
     known = sorted(names)
     return len(known), zlib.crc32("\0".join(known).encode())
+
+
+def gather_values(
+    values: Sequence[torch.Tensor], local: Sequence[int], workers: int, group: Group | None
+) -> torch.Tensor:
+    """The sum of one value per logical worker, added in the order of an all-reduce on as many ranks."""
+    first = values[0]
+    # x + -0.0 has the bits of x for every x, so the sum over processes puts each row where it belongs.
+    table = torch.full((workers, max(1, first.numel())), -0.0, device=first.device).to(first.dtype)
+    for worker, value in zip(local, values, strict=True):
+        table[worker] = value.reshape(-1)
+    if group is not None:
+        group.all_reduce(table).wait()
+    return gloo_order.add_in_order(list(table)).reshape(first.shape)

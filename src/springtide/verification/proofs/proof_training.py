@@ -39,12 +39,15 @@ def main(device: str, level: str, kind: str) -> None:
     data = torch.utils.data.TensorDataset(torch.randn(SAMPLES, 1, SIZE, SIZE), torch.randint(10, (SAMPLES,)))
     model, optimizer, schedule, scaler, loader = run.prepare(model, optimizer, schedule, scaler, data, batch_size=4)
     for _ in run.epochs(1):
-        for images, labels in loader:
-            with torch.autocast(device, torch.bfloat16 if device == "cpu" else torch.float16, enabled=kind == "amp"):
-                loss = torch.nn.functional.cross_entropy(model(images.to(device)).float(), labels.to(device))
-            scaler.scale(loss).backward()
+        for step in loader:
+            for images, labels in step:
+                with torch.autocast(
+                    device, torch.bfloat16 if device == "cpu" else torch.float16, enabled=kind == "amp"
+                ):
+                    loss = torch.nn.functional.cross_entropy(model(images.to(device)).float(), labels.to(device))
+                scaler.scale(loss).backward()
             scaler.unscale_(optimizer)
-            run.clip_grad_norm_(1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()

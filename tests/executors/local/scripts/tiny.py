@@ -30,22 +30,22 @@ generator = torch.Generator().manual_seed(3)
 data = TensorDataset(torch.randn(320, 8, generator=generator), torch.randn(320, 1, generator=generator))
 model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=8)
 for _epoch in run.steps(args.steps):
-    for x, y in loader:
-        time.sleep(args.sleep)
-        loss = torch.nn.functional.mse_loss(model(x), y)
-        loss.backward()
+    for step in loader:
+        for x, y in step:
+            time.sleep(args.sleep)
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            run.log(loss=loss)
         optimizer.step()
         optimizer.zero_grad()
-        run.log(loss=loss)
-        step = run.position.step
-        if args.crash_at == step:
-            raise RuntimeError(f"told to crash at step {step}")
-        if args.exit_at == step:
+        if args.crash_at == step.number:
+            raise RuntimeError(f"told to crash at step {step.number}")
+        if args.exit_at == step.number:
             sys.exit(0)
         blocked = run.output_dir / "blocked"
-        if args.block_at == step and not run.is_main and not blocked.exists():
+        if args.block_at == step.number and not run.is_main and not blocked.exists():
             blocked.touch()
             time.sleep(10_000)
-        if args.stop_at == step:
+        if args.stop_at == step.number:
             run.stop("converged")
 print("the end")

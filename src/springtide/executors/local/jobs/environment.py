@@ -179,11 +179,12 @@ def prepare(spec: JobSpec) -> tuple[str, str] | None:
 def describe_missing_init(when: str) -> str:
     """What to tell the user of a script that never called `springtide.init`."""
     return (
-        f"the script did not call springtide.init {when}. Add these five lines:\n"
+        f"the script did not call springtide.init {when}. Add these lines:\n"
         "  import springtide\n"
         "  run = springtide.init(logical_workers=8, seed=0)\n"
         "  model, optimizer, loader = run.prepare(model, optimizer, dataset, batch_size=32)\n"
         "  for epoch in run.epochs(90):\n"
-        "      for x, y in loader:\n"
+        "      for step in loader:\n"
+        "          for x, y in step:   # forward and backward in here, optimizer.step() after it\n"
         "or set `elastic: false` and `devices: K` to run it unchanged, as a gang of K that is never resized."
     )

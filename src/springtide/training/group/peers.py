@@ -1,0 +1,81 @@
+"""An error on one process ends its peers within seconds, and is told once.
+
+A process that fails, or ends before its run has, leaves its reason in the store. Each of its peers looks there now and
+then, from a thread of its own: in a collective that the failed process will never join, nothing else would wake it.
+"""
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import torch.distributed as dist
+
+FAILED_KEY = "failed"
+POLL_S = 0.5
+#: A peer ends only so long after the failed process, which is to be the first that anybody sees.
+GRACE_S = 3.0
+LONGEST = 500
+
+
+class Peers:
+    """This process's word to the others, and its ear for theirs."""
+
+    def __init__(self, store: dist.Store, name: str, is_over: Callable[[], bool]) -> None:
+        self.store = store
+        self.name = name
+        self.is_over = is_over
+        self.told = False
+        self.previous = sys.excepthook
+        sys.excepthook = self.on_error
+        self.ended = threading.Event()
+        self.watcher = threading.Thread(target=self.watch, name="springtide-peers", daemon=True)
+        self.watcher.start()
+        atexit.register(self.on_exit)
+
+    def on_error(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Tell the others what ended this process; it is shown here as ever."""
+        self.tell(f"{kind.__name__}: {error}")
+        self.previous(kind, error, trace)
+
+    def on_exit(self) -> None:
+        """Tell the others if this process ends before its run."""
+        if not self.is_over():
+            self.tell("it ended before the run did")
+        self.ended.set()  # a thread that is inside the store when the interpreter ends would abort the process
+        self.watcher.join(POLL_S)
+
+    def tell(self, reason: str) -> None:
+        """Leave a reason, once."""
+        if self.told or self.is_over():
+            return
+        self.told = True
+        try:
+            self.store.set(FAILED_KEY, f"{self.name}\n{reason[:LONGEST]}")
+        except RuntimeError:  # the store has gone, and with it whoever would read this
+            return
+
+    def watch(self) -> None:
+        """End this process when another has failed."""
+        while not self.is_over() and not self.ended.wait(POLL_S):
+            try:
+                if not self.store.check([FAILED_KEY]):
+                    continue
+                name, _, reason = self.store.get(FAILED_KEY).decode().partition("\n")
+            except RuntimeError:
+                return
+            if name != self.name:
+                self.end(name, reason)
+            return
+
+    def end(self, name: str, reason: str) -> None:
+        """End this process after a moment, for whatever it waits for will not come."""
+        time.sleep(GRACE_S)
+        if self.is_over():
+            return
+        print(f"springtide: {self.name} ends because {name} has failed: {reason.splitlines()[0]}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)

@@ -1,0 +1,159 @@
+"""The turns of this process's logical workers within a global step: contexts, buffers and gradients switched together.
+
+A *walk* is one loop over a step: every logical worker of the process takes its turn, then gradients are reduced and
+the process's own context is active again. Data are in `loaders`, agreement between processes in `agreement`.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from springtide.errors import JobError
+from springtide.training.parts import list_parameters, refuse_stray_optimizer
+from springtide.training.workers.buffers import Buffers
+from springtide.training.workers.contexts import Contexts
+from springtide.training.workers.forward_hooks import listen
+from springtide.training.workers.model_gradients import ModelGradients, Place
+from springtide.training.workers.steps import Step, refuse_form
+
+
+class Turns:
+    """Who is at work in this process, and with what."""
+
+    def __init__(self, models: Sequence[torch.nn.Module], find_unused: bool, broadcast_buffers: bool) -> None:
+        self.contexts = Contexts()
+        single = len(models) == 1
+        titles = [""] if single else [f"{number}." for number in range(len(models))]
+        # With several models, collectives would leave in the order of a backward, which differs with the turns.
+        self.gradients = [
+            ModelGradients(model, title, find_unused, overlapping=single)
+            for model, title in zip(models, titles, strict=True)
+        ]
+        self.buffers = [Buffers(model, broadcast_buffers) for model in models]
+        self.parameters = [parameter for part in self.gradients for parameter in part.parameters]
+        self.trained = {id(parameter) for parameter in self.parameters}
+        #: Whether a loop over a step is under way, and the worker whose turn it is.
+        self.walking = False
+        self.worker: int | None = None
+        self.held = False
+        for number, model in enumerate(models):
+            listen(model, partial(self.before_forward, number), partial(self.after_forward, number))
+
+    def configure(self, place: Place) -> None:
+        """Take a place in a roster."""
+        self.place = place
+        for part in self.gradients:
+            part.configure(place)
+
+    @property
+    def local(self) -> list[int]:
+        """The logical workers of this process."""
+        return self.place.local
+
+    def guard(self, in_step: bool) -> None:
+        """Refuse backwards that are no worker's, or allow them, as between epochs."""
+        for part in self.gradients:
+            part.guarding = in_step
+
+    def begin_walk(self) -> None:
+        """Start a loop over a step."""
+        if self.walking:
+            raise JobError("a loop over `step` began inside another one; let each logical worker finish its turn")
+        self.walking = True
+        self.versions = sum(parameter._version for parameter in self.parameters)
+        for one in self.buffers:
+            one.begin_walk(self.local)
+
+    def begin_turn(self, worker: int) -> None:
+        """Switch to a worker's context."""
+        self.worker = worker
+        self.contexts.enter(worker)
+        for one in self.buffers:
+            one.begin_turn(worker, worker == self.local[0])
+        for part in self.gradients:
+            part.begin_turn(worker)
+
+    def begin_batch(self, holding: bool) -> None:
+        """Start one of a turn's mini-batches."""
+        self.held = holding
+        for part in self.gradients:
+            part.begin_batch(holding)
+
+    def end_turn(self, worker: int) -> None:
+        """Keep what the turn has made."""
+        for part in self.gradients:
+            part.end_turn()
+        for one in self.buffers:
+            one.end_turn(worker)
+        self.worker = None
+
+    def end_walk(self) -> None:
+        """Reduce, and go back to the process's own context."""
+        self.contexts.exit()
+        for part in self.gradients:
+            part.end_walk()
+        for one in self.buffers:
+            one.end_walk(self.local, self.place.group)
+        self.walking = False
+        if sum(parameter._version for parameter in self.parameters) != self.versions:
+            raise JobError(
+                "weights were changed inside `for ... in step:`, which runs once for every logical worker of a "
+                "process; change them after that loop, which is once per global step"
+            )
+
+    def abandon(self) -> int:
+        """Leave a loop over a step in its middle, and return whose turn it was."""
+        worker, self.worker = self.worker, None
+        self.walking = False
+        self.contexts.exit()
+        for part in self.gradients:
+            part.abandon()
+        for one in self.buffers:
+            one.abandon()
+        return -1 if worker is None else worker
+
+    # What the script does within a turn.
+
+    def before_forward(self, number: int, inputs: Any) -> None:
+        """A model is called."""
+        if any(isinstance(one, Step) for one in inputs):
+            refuse_form("given to a model")
+        if self.worker is not None:
+            self.gradients[number].before_forward()
+            self.buffers[number].before_forward(self.worker == self.local[0], self.place.group)
+
+    def after_forward(self, number: int) -> None:
+        """A model was called."""
+        if self.worker is not None:
+            self.gradients[number].after_forward()
+            self.buffers[number].after_forward(self.held)
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Let backwards within add to the worker's own gradients only, as DDP's `no_sync` does."""
+        before = self.held
+        self.held = True
+        for part in self.gradients:
+            part.holding = True
+        try:
+            yield
+        finally:
+            self.held = before
+            for part in self.gradients:
+                part.holding = before
+
+    def check_optimizer(self, known: Sequence[torch.optim.Optimizer], optimizer: torch.optim.Optimizer) -> None:
+        """Refuse an optimizer that acts within turns, or that a resume would not know."""
+        is_known = any(optimizer is one for one in known)
+        if not is_known and not any(id(parameter) in self.trained for parameter in list_parameters(optimizer)):
+            return
+        if self.walking:
+            raise JobError(
+                f"{type(optimizer).__name__}.step() was called inside `for ... in step:`, which runs once for every "
+                "logical worker of a process; call it after that loop, on the reduced gradients"
+            )
+        if not is_known:
+            refuse_stray_optimizer(optimizer)
