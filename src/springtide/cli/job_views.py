@@ -136,6 +136,7 @@ def print_job(job: "JobInfo") -> None:
         "rescales": f"{job.rescales} (paused {show_seconds(job.pause_s)} in all)",
         "faults": f"{job.faults} ({job.lost_steps} steps done twice)",
         "used": f"{job.device_s:.1f} device-seconds",
+        "weights": f"SHA-256 {job.weights_sha256}" if job.weights_sha256 else "none yet",
         "files": find_files(job.id),
     }
     for name, value in facts.items():
