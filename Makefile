@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check axe screenshots vendor test-slow test-wheel test-postgres test-run-as test-gpu test-skypilot bench figures clean
+.PHONY: setup demo test check axe screenshots vendor test-slow test-wheel test-postgres test-run-as test-adversary test-gpu test-skypilot bench figures clean
 
 setup: $(STAMP)
 
@@ -65,6 +65,10 @@ test-run-as: setup
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
 	SPRINGTIDE_RUN_AS=required $$($(BIN)/python -m tests.control.readable_python "$$folder") \
 		-m pytest -m 'slow or not slow' tests/control/test_run_as.py
+
+# Fuzzers, faults and attacks; another night's with SPRINGTIDE_SEED=N.
+test-adversary: setup
+	$(BIN)/python -m pytest -m adversary tests/adversary
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

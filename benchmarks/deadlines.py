@@ -1,11 +1,15 @@
 """Deadlines met on the published traces: ours beside the published value, the bar, and the alone bound.
 
     python -m benchmarks.deadlines --data DIR [--only cluster01] [--sweep]
+    python -m benchmarks.deadlines --data DIR --all [--only rubick] [--policies springtide,edf] [--record FILE]
 
-`--sweep` replays every trace on a quarter and an eighth of its published cluster too, where admission matters.
+`--sweep` replays every trace on a quarter and an eighth of its published cluster too, where admission matters. `--all`
+is one table over all workloads and policies: deadlines met (broken promises after a slash), and mean hours to
+completion where there are no deadlines. It takes long; runs in --record are not made again.
 """
 
 import argparse
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +20,7 @@ from rich.table import Table
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data, shrink
 from springtide.core.devices import parse_cluster
+from springtide.policies import POLICIES as EVERY_POLICY
 from springtide.simulator.batches import mute_solvers
 from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
@@ -63,10 +68,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
     parser.add_argument("--only", default="", help="rows whose 'trace cluster' contains this")
-    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--policies", default="", help=f"default: {','.join(POLICIES)}; with --all every policy")
+    parser.add_argument("--all", action="store_true", help="one table over all workloads and policies")
+    parser.add_argument("--record", type=Path, help="with --all: where finished runs are kept (JSON lines)")
     parser.add_argument("--sweep", action="store_true", help="also a quarter and an eighth of the published sizes")
     args = parser.parse_args()
-    data, policies = require_data(args.data), args.policies.split(",")
+    data = require_data(args.data)
+    policies = args.policies.split(",") if args.policies else list(EVERY_POLICY if args.all else POLICIES)
+    if args.all:
+        print_all(Console(width=max(150, 60 + 10 * len(policies))), data, args.only, policies, args.record)
+        return
     console = Console(width=150)
     rows = [row for row in ROWS if args.only in f"{row.trace} {row.cluster}"]
     print_rows(console, data, rows, policies)
@@ -140,6 +151,69 @@ def print_sweep(console: Console, data: Path, pairs: Sequence[tuple[str, str]]) 
     if gains:
         console.print(f"mean gain over {len(gains)} loaded pairs: {fmean(gains):+.3f} (bar +0.030)")
     console.print(f"pairs where springtide is below by more than max(1 job, 0.005): {', '.join(below) or 'none'}")
+
+
+# beside the published traces: jobs that need many devices at least, with and without deadlines, and drawn ones
+FURTHER = (
+    ("rubick/base-deadlines", "8x8:a100"),
+    ("rubick/base-deadlines", "9x8:a100"),
+    ("rubick/base-deadlines", "6x8:a100"),
+    ("rubick/base", "8x8:a100"),
+    ("jobs=200,gap=600,best_effort=1", "4x8:a100"),
+    ("jobs=200,gap=150,best_effort=1", "4x8:a100"),
+    ("jobs=300,gap=900,min_factor=0.5,max_factor=1", "4x8:a100"),
+    ("jobs=300,gap=900,min_factor=1,max_factor=3", "4x8:a100"),
+)
+
+
+def list_workloads(data: Path) -> list[tuple[str, str]]:
+    """(workload, cluster) of every row: published at full, quarter and eighth size, then the others that are there."""
+    published = [
+        (trace, cluster) for trace, full in PUBLISHED_SIZES for cluster in (full, shrink(full, 4), shrink(full, 8))
+    ]
+    return [*published, *[row for row in FURTHER if "=" in row[0] or (data / "traces" / f"{row[0]}.csv").is_file()]]
+
+
+def print_all(console: Console, data: Path, only: str, policies: Sequence[str], record: Path | None) -> None:
+    """The table of all workloads and policies, each row printed as soon as it is measured."""
+    layout = "{:44} {:>10}" + " {:>9}" * len(policies)
+    console.print(layout.format("workload", "cluster", *[name[-9:] for name in policies]), style="bold")
+    for workload, cluster in list_workloads(data):
+        if only in f"{workload} {cluster}":
+            cells = [measure(data, workload, cluster, policy, record) for policy in policies]
+            console.print(layout.format(workload, cluster, *cells), highlight=False)
+
+
+def measure(data: Path, workload: str, cluster: str, policy: str, record: Path | None) -> str:
+    """The cell of one run, from the record if it is there."""
+    key = f"{workload} {cluster} {policy}"
+    lines = record.read_text().splitlines() if record is not None and record.exists() else []
+    kept = {entry["key"]: entry["cell"] for entry in (json.loads(line) for line in lines if line.endswith("}"))}
+    if key in kept:
+        return str(kept[key])
+    cell = show_cell(run_workload(data, workload, cluster, policy))
+    if record is not None:
+        with record.open("a") as file:
+            file.write(json.dumps({"key": key, "cell": cell}) + "\n")
+    return cell
+
+
+def run_workload(data: Path, workload: str, cluster: str, policy: str) -> SimulationReport:
+    """One run of a published trace, of a file under traces/, or of a drawn workload."""
+    if workload in {trace for trace, _ in PUBLISHED_SIZES}:
+        return run_one(data, workload, cluster, policy)
+    source = workload if "=" in workload else data / "traces" / f"{workload}.csv"
+    with mute_solvers():
+        return simulate(source, policy, cluster, profiles=data / "profiles")
+
+
+def show_cell(report: SimulationReport) -> str:
+    """Deadlines met, promised or not, and the promises broken; hours to completion without deadlines."""
+    if report.dsr is None:
+        return f"{(report.avg_jct_s or 0.0) / 3600:.2f} h"
+    share = f"{(report.met + report.met_unpromised) / (report.jobs - report.best_effort_jobs):.3f}"
+    promises = EVERY_POLICY[report.policy].promises
+    return f"{share}/{report.late_admitted}" if report.late_admitted and promises else share
 
 
 if __name__ == "__main__":

@@ -7,7 +7,16 @@ import pytest
 import typer
 
 from springtide.cli.app import VERBS, build_app
-from springtide.cli.outputs import OutputForm, OutputOption, check_picture, write_text
+from springtide.cli.outputs import (
+    OutputForm,
+    OutputOption,
+    check_picture,
+    clean_log,
+    print_table,
+    say,
+    tell,
+    write_text,
+)
 from springtide.errors import InputError
 
 
@@ -52,3 +61,20 @@ def test_every_command_takes_o_json_and_every_report_json(verb: str) -> None:
     for name, options in list_options(verb).items():
         assert {"-o", "--output"} <= options, name
         assert ("--json" in options) == (name in REPORTS), name
+
+
+EVIL = "\x1b]0;title\x07\x1b[2Jx\x9b31m\u202ey\ud800"
+
+
+def test_words_of_jobs_are_told_to_the_terminal_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    for show in (say, tell, lambda text: print_table(("A",), [(text,)], width=200)):
+        show(f"{EVIL} [/b] [red]z[/]")
+        shown = "".join(capsys.readouterr())
+        assert not set("\x1b\x07\x9b\u202e\ud800") & set(shown)
+        assert r"\x1b]0;title\x07\x1b[2Jx\x9b31m\u202ey\ud800 [/b] [red]z[/]" in shown
+
+
+def test_a_log_keeps_its_colours_and_progress_bars_on_a_terminal_and_nothing_else() -> None:
+    harmless = "\x1b[1;31mred\x1b[0m\r 50%\x1b[K\tdone\n"
+    assert clean_log(harmless) == harmless
+    assert clean_log(f"{harmless}{EVIL}\x1b") == harmless + r"\x1b]0;title\x07\x1b[2Jx\x9b31m\u202ey\ud800\x1b"

@@ -246,3 +246,17 @@ def test_colocation_reports_what_was_lent_and_given_back(trace: Path, capsys: py
     assert "easyscale-heter" in capsys.readouterr().out
     assert run(trace, "--cluster", "1x8:a100", "--colocation", "days=1", "--policy", "edf") == 2
     assert "does not give back what is claimed" in capsys.readouterr().err
+
+
+def test_errors_and_faults_say_which_promises_were_kept(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = ("--speed-error", "0.05", "--faults", "mtbf=200,mttr=1", "--confidence", "0.9")
+    assert run(trace, *errors, "--policy", "springtide,fifo", "-o", "json") == 0
+    ours, others = read_json(capsys)["uncertain"]
+    assert ours["promised"] > 0 and ours["confidence"] == 0.9
+    assert (others["promised"], others["said"]) == (0, None)
+    assert run(trace, "--faults", "mtbf=-1") == 2
+    assert "mtbf=-1.0 must be positive hours" in capsys.readouterr().err
+    assert run(trace, "--confidence", "0.9") == 2
+    assert "--confidence needs something uncertain" in capsys.readouterr().err
+    assert run(trace, "--speed-error", "0.1", "--optimum") == 2
+    assert "go without --optimum" in capsys.readouterr().err

@@ -110,3 +110,23 @@ def test_bad_input_ends_with_code_2(
     given = [] if words[0] == "--steps" else job
     assert run(*BASE, *given, *words) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_recorded_market_is_replayed_under_every_spot_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market = tmp_path / "market.csv"
+    market.write_text("time_s,zone,count,price\n0,a,5,1.0\n7200,a,16,1.0\n")
+    words = ("simulate", "--cloud", "--spot-trace", str(market), "--length", "10h", "--deadline", "15h")
+    assert run(*words, "-o", "json") == 0
+    runs = read(capsys)["runs"]
+    assert [one["policy"] for one in runs] == ["on-demand", "greedy", "uniform-progress", "elastic"]
+    assert all(one["met"] for one in runs)
+    assert run(*words[:4], "--deadline", "15h") == 2
+    assert "--spot-trace needs --length" in capsys.readouterr().err
+    assert run(*words[:6], "--deadline", "9h") == 2
+    assert "cannot be met" in capsys.readouterr().err
+    assert run(*words, "--points", str(market)) == 2
+    assert "--spot-trace replays machines alike" in capsys.readouterr().err
+    assert run("simulate", "--cloud", "--length", "10h") == 2
+    assert "need --spot-trace" in capsys.readouterr().err

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from springtide.client.packing import list_files, pack
+from springtide.client.packing import list_files, list_withheld, pack
 from springtide.errors import ArchiveError
 
 
@@ -74,3 +74,23 @@ def test_ignore_rules_may_hold_spaces_classes_and_escapes_and_the_innermost_wins
     (tmp_path / "#notes").write_text("")
     (tmp_path / "two words").write_text("")
     assert set(list_files(tmp_path)) == {".gitignore", "runx.txt", "build/keep", "sub/.gitignore", "sub/weights.bin"}
+
+
+def test_files_that_usually_hold_secrets_stay_here_and_are_named(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        train_dot_py="",
+        _dot_env="TOKEN=x",
+        _dot_env_dot_local="",
+        _dot_env_dot_example="",
+        sub___dot_env="",
+        sub__server_dot_key="",
+        _dot_ssh__id_rsa="",
+        ignored___dot_env="",
+        _dot_gitignore="ignored/",
+    )
+    assert list(list_files(tmp_path)) == [".env.example", ".gitignore", "train.py"]
+    assert list_withheld(tmp_path) == [".env", ".env.local", ".ssh/", "sub/.env", "sub/server.key"]
+    write(tmp_path, _dot_springtideignore="!.env\n.ssh/\n")
+    assert {".env", "sub/.env"} <= set(list_files(tmp_path))
+    assert list_withheld(tmp_path) == [".env.local", "sub/server.key"]

@@ -36,13 +36,14 @@ device_types: null
 determinism: D2
 elastic: true
 duration: null
+patience: 10m
 checkpoint: {every: 5m, keep: 2, dir: null}
 retry: {max: 3}
 priority: 0
 """
     job = parse_job_text(text, "job.yaml")
     assert job.env == {"OMP_SCHEDULE": "static", "N": "3"}
-    assert job.budget_usd == 50
+    assert job.budget_usd == 50 and job.patience_s == 600
     assert set(JobFile.model_fields) == {line.split(":")[0] for line in text.strip().splitlines()}
 
 

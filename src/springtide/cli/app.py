@@ -10,6 +10,7 @@ from importlib import import_module
 import typer
 
 from springtide import __version__
+from springtide.cli.outputs import tell
 from springtide.errors import SpringtideError
 
 # verb -> (module or module:function, one line for --help). A new verb costs a function and one line here.
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         build_app(find_verb(words))(args=words, prog_name="springtide")
     except SpringtideError as error:
-        print(f"error: {error}", file=sys.stderr)
+        tell(f"error: {error}")
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption
+from springtide.cli.outputs import OUTPUT, OutputOption, say
 from springtide.cli.submit import EXIT_CODES, print_answer
 
 if TYPE_CHECKING:
@@ -58,4 +58,4 @@ def show_jobs(jobs: list["JobInfo"], output: OutputOption) -> None:
     """What has become of jobs, a line each."""
     if not output.write({"schema": 1, "jobs": [job.document for job in jobs]}):
         for job in jobs:
-            print(f"{job.name} ({job.id}): {job.state}: {job.sentence}")
+            say(f"{job.name} ({job.id}): {job.state}: {job.sentence}")

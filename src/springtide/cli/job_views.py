@@ -13,10 +13,13 @@ from springtide.cli.outputs import (
     OutputOption,
     count_devices,
     list_rent,
+    make_cells,
     print_rich,
     print_table,
+    say,
     show_seconds,
     show_time,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -42,9 +45,11 @@ def ps(
       springtide ps --all
     """
     with connect() as client:
-        jobs = client.jobs(everything, limit)
-    if not output.write({"schema": 1, "jobs": [job.document for job in jobs]}):
+        jobs, standstill = client.jobs(everything, limit), client.server().document.get("standstill")
+    if not output.write({"schema": 1, "jobs": [job.document for job in jobs], "standstill": standstill}):
         print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")
+        if standstill:
+            tell(str(standstill))
 
 
 def show_row(job: "JobInfo") -> tuple[str, ...]:
@@ -118,8 +123,8 @@ def status(job: str = JOB, output: OutputOption = OUTPUT) -> None:
 
 def print_job(job: "JobInfo") -> None:
     """A job as a list of facts."""
-    print(f"{job.name} ({job.id}) of {job.user}: {job.state}")
-    print(f"  {job.sentence}")
+    say(f"{job.name} ({job.id}) of {job.user}: {job.state}")
+    say(f"  {job.sentence}")
     unpromised = " (not promised)" if is_unpromised(job) else ""
     facts = {
         "progress": f"step {job.step}" + (f" of {job.total_steps}" if job.total_steps else ""),
@@ -134,15 +139,15 @@ def print_job(job: "JobInfo") -> None:
         "files": find_files(job.id),
     }
     for name, value in facts.items():
-        print(f"  {name:<10} {value}")
+        say(f"  {name:<10} {value}")
     for segment in job.plan:
-        print(f"  plan       from {show_time(segment.start)}: {count_devices(segment.share)}")
+        say(f"  plan       from {show_time(segment.start)}: {count_devices(segment.share)}")
     for condition in job.conditions:
-        print(f"  {condition.kind}: {condition.sentence}")
+        say(f"  {condition.kind}: {condition.sentence}")
     for offer in job.offers:
-        print(f"  offer {offer.id} ({offer.state}): {offer.sentence}")
+        say(f"  offer {offer.id} ({offer.state}): {offer.sentence}")
     for line in list_rent(job.rent):
-        print(f"  {line}")
+        say(f"  {line}")
 
 
 def find_files(job_id: str) -> str:
@@ -169,11 +174,11 @@ def why(job: str = JOB, output: OutputOption = OUTPUT) -> None:
 def print_explanation(told: "WhyInfo") -> None:
     """The sentence, the facts behind it, and what to do."""
     reason = f", {told.reason}" if told.reason not in ("", told.state) else ""
-    print(f"{told.name} ({told.state}{reason}): {told.sentence}")
+    say(f"{told.name} ({told.state}{reason}): {told.sentence}")
     for fact in (*told.facts, *list_rent(told.rent)):
-        print(f"  - {fact}")
+        say(f"  - {fact}")
     if told.remedy:
-        print(f"  try: {told.remedy}")
+        say(f"  try: {told.remedy}")
 
 
 def events(
@@ -198,7 +203,7 @@ def events(
         while follow:
             time.sleep(FOLLOW_S)
             for one in client.events(job, last):
-                print(f"{show_time(one.at)} {find_name(one, names)} {one.kind}: {one.sentence}", flush=True)
+                say(f"{show_time(one.at)} {find_name(one, names)} {one.kind}: {one.sentence}")
                 last = one.seq
 
 
@@ -247,5 +252,5 @@ def draw_jobs(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> "Group":
         line.append(f"[{device.job_name or ' '}]", style="green" if device.job_name else "dim")
     table = Table(*HEADINGS, box=None, header_style="bold", pad_edge=False)
     for job in jobs:
-        table.add_row(*show_row(job))
+        table.add_row(*make_cells(show_row(job)))
     return Group(line, table)

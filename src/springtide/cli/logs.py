@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, tell
+from springtide.cli.outputs import OUTPUT, OutputOption, clean_log, tell
 
 if TYPE_CHECKING:
     from springtide.client.client import Client
@@ -56,7 +56,7 @@ def run(
                 if output is OutputOption.JSON:
                     pieces.append(text)
                 else:
-                    sys.stdout.write(text)
+                    sys.stdout.write(clean_log(text) if sys.stdout.isatty() else text)
                     sys.stdout.flush()
                 told = True
             found = client.job(ref)

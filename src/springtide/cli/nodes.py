@@ -3,7 +3,7 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, say
 
 app = typer.Typer(help="List devices and who holds them; drain a node.")
 
@@ -46,7 +46,7 @@ def drain(
     with connect() as client:
         changed = client.drain(node, grace)
     if not output.write(changed.document):
-        print(f"{node} is {changed.state}; follow it with: springtide nodes, springtide events")
+        say(f"{node} is {changed.state}; follow it with: springtide nodes, springtide events")
 
 
 @app.command()
@@ -60,4 +60,4 @@ def undrain(node: str = typer.Argument(metavar="NODE"), output: OutputOption = O
     with connect() as client:
         changed = client.undrain(node)
     if not output.write(changed.document):
-        print(f"{node} takes work again")
+        say(f"{node} takes work again")

@@ -1,8 +1,9 @@
 """How commands show results: a table for people, or one JSON document on stdout; progress goes to stderr."""
 
 import json
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -17,9 +18,13 @@ from springtide.errors import InputError
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from rich.text import Text
+
     from springtide.client.replies import RentInfo
 
 WIDE = 160  # characters where the output is no terminal
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+LOG_CODES = re.compile(r"\r|\x1b\[[0-9;]*[mK]")
 PICTURES = (".png", ".pdf", ".svg")
 
 
@@ -77,9 +82,26 @@ def check_picture(path: Path) -> None:
         raise InputError("drawing needs matplotlib; install it with: pip install 'springtide[figures]'")
 
 
+def clean(text: str) -> str:
+    """A text in which nothing moves a cursor, rings, renames a window or turns the writing round: told, not obeyed."""
+    return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def clean_log(text: str) -> str:
+    """The same for what a job prints, which may have colours, erase the end of a line and go back to its start."""
+    return "".join(
+        piece if LOG_CODES.fullmatch(piece) else clean(piece) for piece in re.split(f"({LOG_CODES.pattern})", text)
+    )
+
+
+def say(line: str) -> None:
+    """A line on stdout that may hold the words of jobs and users."""
+    print(clean(line), flush=True)
+
+
 def tell(line: str) -> None:
     """A line of progress on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    print(clean(line), file=sys.stderr, flush=True)
 
 
 def list_rent(rent: "RentInfo | None") -> list[str]:
@@ -102,8 +124,15 @@ def print_table(
         return
     table = Table(*headings, box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
     for row in listed:
-        table.add_row(*row)
+        table.add_row(*make_cells(row))
     print_rich(table, width)
+
+
+def make_cells(row: Iterable[str]) -> Iterator["Text"]:
+    """The cells of a row that may hold the words of jobs and users: brackets in it are brackets."""
+    from rich.text import Text
+
+    return (Text(clean(cell)) for cell in row)
 
 
 def print_rich(drawn: Any, width: int = WIDE) -> None:

@@ -119,11 +119,15 @@ def run(
     from springtide.core.devices import parse_cluster
     from springtide.simulator.front import choose_policies
 
+    if unsure.confidence is not None and not unsure.is_given:
+        raise InputError("--confidence needs something uncertain: --speed-error, --steps-error or --faults")
     names = choose_policies(BORROWER if colocation is not None and policy == DEFAULT_POLICIES else policy)
     machines = parse_cluster(cluster)
     compared = PolicyComparison(load_traces(sources, traces or (), machines), names, machines)
     check_targets(wanted.plot, form.json_file)
     if unsure.is_given:
+        if wanted.optimum or wanted.plot is not None or colocation is not None:
+            raise InputError("--speed-error, --steps-error and --faults go without --optimum, --plot and --colocation")
         compare_uncertain(compared, unsure, form)
     elif colocation is None:
         compare_policies(compared, wanted, sources.skip_bad_rows, form)

@@ -57,10 +57,31 @@ class RentalOptions:
         if replace(self, seeds=RentalOptions().seeds) != RentalOptions():
             raise InputError("options of rented machines, such as --points and --deadline, need --cloud")
 
+    def check_market(self) -> None:
+        """Refuse options that a replay of a recorded market would ignore, and those of one where there is none."""
+        plain = RentalOptions()
+        of_market = ("length", "machines", "scaling", "on_demand_price", "spot_price")
+        of_rental = ("points", "prior", "model", "steps", "global_batch", "logical_workers", "budget", "catalog")
+        given = [name for name in of_market if getattr(self, name) != getattr(plain, name)]
+        if self.spot_trace is None and given:
+            raise InputError(f"{', '.join(map(name_option, given))} need --spot-trace FILE")
+        given = [name for name in of_rental if getattr(self, name) != getattr(plain, name)]
+        if self.spot_trace is not None and given:
+            raise InputError(
+                f"--spot-trace replays machines alike; it takes no {', '.join(map(name_option, given))}: "
+                "give --length, --deadline and --machines"
+            )
+
+
+def name_option(field: str) -> str:
+    """A field as it is spelt on the command line."""
+    return f"--{field.replace('_', '-')}"
+
 
 def simulate_rental(asked: RentalOptions, words: Sequence[Path], form: OutputForm) -> None:
     """Simulate the job on demand and with spot, once per seed, and print what it cost and whether it was on time."""
     command = "springtide simulate --cloud"
+    asked.check_market()
     if asked.spot_trace is not None:
         market = import_experiment("spot_replay", "recorded spot markets are replayed", command)
         market.simulate_market(asked, form)

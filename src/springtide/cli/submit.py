@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import connect_or_start
-from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, show_time, tell
+from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, say, show_time, tell
 
 if TYPE_CHECKING:
     from springtide.client.projects import Project
     from springtide.client.replies import JobInfo
 
+MOST_TOLD = 5
 EXIT_CODES = {"admitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 1}
 
 
@@ -43,11 +44,23 @@ def run(
     read_secrets(project.job)  # one that is missing is said before a server is started
     if allow_code_change:
         project = allow_other_code(project)
+    tell_withheld(project)
     with connect_or_start() as client:
         answer = client.submit(project, accept_offer, wait, lambda job: tell(f"{job.name}: probing"))
     if not output.write(answer.document):
         print_answer(answer)
     raise typer.Exit(EXIT_CODES.get(answer.state, 3))
+
+
+def tell_withheld(project: "Project") -> None:
+    """Say which files stay here although no ignore file names them."""
+    withheld = project.list_withheld()
+    if withheld:
+        more = f" and {len(withheld) - MOST_TOLD} more" if len(withheld) > MOST_TOLD else ""
+        tell(
+            f"not sent, because it may hold secrets: {', '.join(withheld[:MOST_TOLD])}{more}; "
+            f"give values by `secrets:`, or send it by a line !{withheld[0]} in .springtideignore"
+        )
 
 
 def allow_other_code(project: "Project") -> "Project":
@@ -61,13 +74,13 @@ def allow_other_code(project: "Project") -> "Project":
 def print_answer(answer: "JobInfo") -> None:
     """The answer in a few lines, and what to do next."""
     shown = answer.answer if answer.state not in ("failed", "cancelled") else answer.state
-    print(f"{answer.name} ({answer.id}): {shown}: {answer.sentence}")
+    say(f"{answer.name} ({answer.id}): {shown}: {answer.sentence}")
     for offer in answer.open_offers:
-        print(f"  offer {offer.id}: {offer.sentence}")
+        say(f"  offer {offer.id}: {offer.sentence}")
     for line in list_rent(answer.rent):
-        print(f"  {line}")
+        say(f"  {line}")
     if answer.open_offers:
         until = show_time(answer.open_offers[0].expires_at)
-        print(f"take the first with: springtide accept {answer.name}   (open until {until})")
+        say(f"take the first with: springtide accept {answer.name}   (open until {until})")
     elif shown == "admitted":
-        print(f"watch it with: springtide logs -f {answer.name}   springtide why {answer.name}")
+        say(f"watch it with: springtide logs -f {answer.name}   springtide why {answer.name}")

@@ -1,6 +1,7 @@
 """Packing a working directory: its files without those that `.gitignore` and `.springtideignore` leave out.
 
-Data does not belong in an archive. What an archive is, and how large it may be, says `core.archive_format`.
+Data does not belong in an archive, and files that usually hold secrets are withheld unless an ignore file brings them
+back (`!.env`). What an archive is, and how large it may be, says `core.archive_format`.
 """
 
 import io
@@ -17,6 +18,11 @@ from springtide.core.archive_format import LIMIT_BYTES, MOST_FILES, Archive, exp
 from springtide.errors import ArchiveError
 
 ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", "*.pyc", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/")
+SECRETS = (
+    *(".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", "*.pem", "*.key", "*.p12", "*.pfx"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".pypirc", ".git-credentials"),
+    *(".ssh/", ".aws/", ".gnupg/", ".kube/"),
+)
 IGNORE_FILES = (".gitignore", ".springtideignore")
 
 
@@ -26,6 +32,7 @@ class IgnoreRules:
 
     base: str
     spec: GitIgnoreSpec
+    secrets: bool = False
 
     def judge(self, name: str) -> bool | None:
         """Whether a name, with `/` at the end of a folder's, is ignored or kept; None where no rule matches."""
@@ -61,25 +68,38 @@ def add_file(tar: tarfile.TarFile, folder: Path, name: str) -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
+STANDARD = (
+    IgnoreRules("", GitIgnoreSpec.from_lines(ALWAYS_IGNORED)),
+    IgnoreRules("", GitIgnoreSpec.from_lines(SECRETS), secrets=True),
+)
+
+
 def list_files(folder: Path) -> Iterator[str]:
     """Names of the regular files that are not ignored, sorted, with `/` between folders. Links are not followed."""
-    yield from sorted(walk_files(folder, "", (IgnoreRules("", GitIgnoreSpec.from_lines(ALWAYS_IGNORED)),)))
+    yield from sorted(name for name, withheld in walk_files(folder, "", STANDARD) if not withheld)
 
 
-def walk_files(root: Path, base: str, rules: tuple[IgnoreRules, ...]) -> Iterator[str]:
-    """The files under one folder of the tree."""
+def list_withheld(folder: Path) -> list[str]:
+    """What is not packed because it may hold secrets, and nothing else leaves it out; folders end in `/`."""
+    return sorted(name for name, withheld in walk_files(folder, "", STANDARD) if withheld)
+
+
+def walk_files(root: Path, base: str, rules: tuple[IgnoreRules, ...]) -> Iterator[tuple[str, bool]]:
+    """The files under one folder of the tree that are packed or (True) withheld."""
     here = root / base
     rules = (*rules, read_rules(here, base))
     with os.scandir(here) as entries:
         for entry in entries:
             is_folder = entry.is_dir(follow_symlinks=False)
             name = f"{base}{entry.name}{'/' if is_folder else ''}"
-            if is_ignored(name, rules):
-                continue
-            if is_folder:
+            ignoring = find_ignoring(name, rules)
+            if ignoring is not None:
+                if ignoring.secrets:
+                    yield name, True
+            elif is_folder:
                 yield from walk_files(root, name, rules)
             elif entry.is_file(follow_symlinks=False):
-                yield name
+                yield name, False
             elif entry.is_symlink() and entry.is_file():
                 raise ArchiveError(f"{name} in workdir {str(root)!r} is a link; copy the file, or ignore the link")
 
@@ -91,7 +111,7 @@ def read_rules(folder: Path, base: str) -> IgnoreRules:
     return IgnoreRules(base, GitIgnoreSpec.from_lines(line for text in texts for line in text.splitlines()))
 
 
-def is_ignored(name: str, rules: tuple[IgnoreRules, ...]) -> bool:
-    """Whether the last rule that matches, in the innermost folder that has one, leaves a name out."""
-    judged = (one.judge(name) for one in reversed(rules))
-    return next((ignored for ignored in judged if ignored is not None), False)
+def find_ignoring(name: str, rules: tuple[IgnoreRules, ...]) -> IgnoreRules | None:
+    """The rules that leave a name out: the last that match, in the innermost folder that has any."""
+    judged = ((one, one.judge(name)) for one in reversed(rules))
+    return next((one if ignored else None for one, ignored in judged if ignored is not None), None)

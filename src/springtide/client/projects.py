@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from springtide.client.packing import pack
+from springtide.client.packing import list_withheld, pack
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_file import JobFile, check_job, read_job_file
 from springtide.errors import JobError
@@ -22,6 +22,10 @@ class Project:
     def pack(self, limit_bytes: int = LIMIT_BYTES) -> Archive:
         """The archive of the code."""
         return pack(self.workdir, limit_bytes, self.file)
+
+    def list_withheld(self) -> list[str]:
+        """What of the folder is not packed because it may hold secrets."""
+        return list_withheld(self.workdir) if self.workdir.is_dir() else []
 
 
 #: What can be submitted: a job file or its path, the same as a dict, or a project.

@@ -49,7 +49,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetView:
     """All that the template draws."""
 
     nodes: list[NodeCard]
@@ -60,7 +60,7 @@ class Fleet:
     span_s: float
 
 
-def build_fleet(devices: Sequence[DeviceInfo], board: BoardInfo, speeds: Sequence[dict[str, Any]]) -> Fleet:
+def build_fleet(devices: Sequence[DeviceInfo], board: BoardInfo, speeds: Sequence[dict[str, Any]]) -> FleetView:
     """The fleet of the API's documents."""
     tones = {job.id: find_tone(job) for job in board.jobs}
     span_s = max(1e-9, board.now_s - board.since_s)
@@ -82,7 +82,7 @@ def build_fleet(devices: Sequence[DeviceInfo], board: BoardInfo, speeds: Sequenc
         for one in speeds
         if one["points"]
     ]
-    return Fleet(nodes, codes, board, lent_s / 3600.0, span_s)
+    return FleetView(nodes, codes, board, lent_s / 3600.0, span_s)
 
 
 def find_cell_tone(device: DeviceInfo, tones: dict[str, str]) -> str:

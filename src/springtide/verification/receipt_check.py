@@ -24,7 +24,7 @@ PATIENCE_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class StepRange:
     """What of a receipt is trained again: links of steps from `first` to `last`, from a checkpoint if one is given."""
 
     first: int
@@ -38,7 +38,7 @@ class Segment:
 class ReceiptVerdict:
     """Whether a segment of a receipt holds."""
 
-    segment: Segment
+    segment: StepRange
     #: Steps whose digests were compared.
     compared: tuple[int, ...]
     #: The first of them whose state is another; None if all are the same.
@@ -66,7 +66,7 @@ class ReceiptVerdict:
         }
 
 
-def choose_segment(receipt: Mapping[str, Any], first: int, last: int | None, checkpoints: Path | None) -> Segment:
+def choose_segment(receipt: Mapping[str, Any], first: int, last: int | None, checkpoints: Path | None) -> StepRange:
     """The segment that is asked for; refused where the receipt has no link in it."""
     steps = [step for step, _ in list_links(receipt)]
     end = steps[-1] if last is None and steps else last or 0
@@ -77,21 +77,21 @@ def choose_segment(receipt: Mapping[str, Any], first: int, last: int | None, che
             f"{max(steps, default=0)}"
         )
     if checkpoints is None:
-        return Segment(first, inside[-1])
+        return StepRange(first, inside[-1])
     # At least one step must be taken, or nothing but the checkpoint itself would be compared.
     usable = [step for step in list_saved(checkpoints) if step <= first and step < inside[-1]]
     if not usable:
         raise InputError(
             f"{checkpoints} has no checkpoint of a step up to {first}; fetch one with --whole, or leave it out"
         )
-    return Segment(first, inside[-1], checkpoints / f"step-{usable[-1]:09d}", usable[-1])
+    return StepRange(first, inside[-1], checkpoints / f"step-{usable[-1]:09d}", usable[-1])
 
 
-def check_receipt(receipt: Mapping[str, Any], segment: Segment, size: str, tell: Any) -> ReceiptVerdict:
+def check_receipt(receipt: Mapping[str, Any], segment: StepRange, size: str, tell: Any) -> ReceiptVerdict:
     """Train a segment of a receipt again on so many processes, and compare."""
     facts = receipt["chain"][0]["facts"]
     links = {step: state for step, state in list_links(receipt) if segment.start <= step <= segment.last}
-    tell(f"training steps {segment.start + 1} to {segment.last} again on {size} processes")
+    tell(f"training steps {segment.start + 1} to {segment.last} again on {size} process(es)")
     with tempfile.TemporaryDirectory(prefix="springtide-receipt-", ignore_cleanup_errors=True) as name:
         lines = run_segment(Path(name), receipt["job"]["run"], facts, segment, sorted(links), size)
     check_chain(lines)
@@ -108,7 +108,7 @@ def check_receipt(receipt: Mapping[str, Any], segment: Segment, size: str, tell:
 
 
 def run_segment(
-    place: Path, words: Sequence[str], facts: Mapping[str, Any], segment: Segment, steps: Sequence[int], size: str
+    place: Path, words: Sequence[str], facts: Mapping[str, Any], segment: StepRange, steps: Sequence[int], size: str
 ) -> list[dict[str, Any]]:
     """The chain of a segment that is trained again, with links at these steps."""
     script, arguments = find_script(words)

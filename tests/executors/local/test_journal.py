@@ -183,3 +183,21 @@ def test_a_log_book_has_one_file_per_rank(tmp_path: Path) -> None:
     book.write(1, b"one\n")
     book.close()
     assert [read_tail(book.path_of(rank)) for rank in (0, 1, 2)] == [["zero"], ["one"], []]
+
+
+def test_one_flipped_byte_costs_its_line_and_is_kept(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    for job in "abc":
+        journal.accept(make("start", job, 1))  # type: ignore[arg-type]
+        journal.add_event(make("progress", job, 1), 1.0)  # type: ignore[arg-type]
+    journal.close()
+    lines = (tmp_path / "j").read_bytes().splitlines(keepends=True)
+    damaged = lines[-2].replace(b'"cpu:0"', b'"cpu:1"')  # still JSON, and still an instruction
+    assert damaged != lines[-2]
+    (tmp_path / "j").write_bytes(b"".join([*lines[:-2], damaged, lines[-1]]))
+    again = Journal(tmp_path / "j")
+    assert set(again.jobs) == {"a", "b"} and len(again.outbox.waiting) == 3
+    assert again.bad_path.read_bytes() == damaged and again.set_aside
+    again.renumber(50)  # what the server has seen, of which the line was lost
+    assert [event.seq for event in again.outbox.waiting] == [51, 52, 53]
+    again.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from springtide.control.scheduling.operations import Forecast
 from springtide.control.scheduling.sentences import tell_offer
-from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, UserRecord
+from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, QuarantineRecord, UserRecord
 from springtide.core.durations import show_instant, show_instants
 from springtide.core.job_states import JobState
 
@@ -27,6 +27,12 @@ def round_s(seconds: float) -> float:
 
 def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = ()) -> dict[str, Any]:
     """A job, all of it but its secrets (whose values are in no record)."""
+    told = {"offers": [write_offer(offer, now_s) for offer in offers], "rent": None}
+    return write_facts(record) | told | write_spans(record, now_s)
+
+
+def write_facts(record: JobRecord) -> dict[str, Any]:
+    """What of a job stays the same until its record changes."""
     instants = show_instants(
         submitted_at=record.submitted_s,
         answered_at=record.answered_s,
@@ -46,11 +52,9 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
         "reason": record.reason,
         "sentence": record.sentence,
         **instants,
-        "deadline_in_s": None if record.deadline_s is None else round_s(record.deadline_s - now_s),
         "best_effort": record.deadline_s is None,
         "promised": record.promised,
         "promised_finish": instants["deadline"] if record.promised else None,
-        "predicted_finish_in_s": None if record.predicted_s is None else round_s(record.predicted_s - now_s),
         "slack_s": find_slack(record),
         "met": find_met(record),
         "missed": record.missed or None,
@@ -63,18 +67,24 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
         "faults": record.faults,
         "pause_s": round_s(record.pause_s),
         "lost_steps": record.lost_steps,
-        "device_s": round_s(find_served(record, now_s)),
         "exit_code": record.exit_code,
         "weights_sha256": record.weights or None,
         "conditions": [
             {"kind": one.kind, "reason": one.reason, "sentence": one.sentence, "since": show_time(one.since_s)}
             for one in record.conditions
         ],
-        "plan": [] if record.finished_s is not None else write_plan(record.plan.segments if record.plan else (), now_s),
-        "offers": [write_offer(offer, now_s) for offer in offers],
-        "rent": None,
         "code_hash": record.archive,
         "spec": record.spec.model_dump(mode="json", exclude_defaults=True),
+    }
+
+
+def write_spans(record: JobRecord, now_s: float) -> dict[str, Any]:
+    """What of a job is another at every moment."""
+    return {
+        "deadline_in_s": None if record.deadline_s is None else round_s(record.deadline_s - now_s),
+        "predicted_finish_in_s": None if record.predicted_s is None else round_s(record.predicted_s - now_s),
+        "device_s": round_s(find_served(record, now_s)),
+        "plan": [] if record.finished_s is not None else write_plan(record.plan.segments if record.plan else (), now_s),
     }
 
 
@@ -177,6 +187,12 @@ def write_forecast(forecast: Forecast, now_s: float) -> dict[str, Any]:
             for offer in forecast.offers
         ],
     }
+
+
+def write_quarantine(one: QuarantineRecord) -> dict[str, Any]:
+    """Something that was put aside."""
+    told = {"kind": one.kind, "job": one.job, "error": one.error, "body": one.body}
+    return {"seq": one.seq, "at": show_time(one.at_s), **told}
 
 
 def write_user(user: UserRecord) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class BoundedLine(H11Protocol):
         """Give up the line that has been silent for longest; if all others are in use, this one."""
         others = [one for one in self.connections if isinstance(one, BoundedLine) and one.is_silent and one is not self]
         if others:
-            min(others, key=lambda one: one.silent_since_s).transport.abort()
+            oldest = min(others, key=lambda one: one.silent_since_s)
+            oldest.transport.abort()
+            self.connections.discard(oldest)  # which is told of it only later, when more new lines were counted
         else:
             self.refuse(make_reply(503, "Service Unavailable", "busy", TOO_MANY))
 

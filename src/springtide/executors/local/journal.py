@@ -40,6 +40,8 @@ from springtide.executors.protocol import (
 ASSIGNED = "standing"
 #: Lines beyond what a rewrite would leave.
 HISTORY_LIMIT = 5_000
+#: No server has seen so many events; one that says so is wrong.
+HIGHEST_NUMBER = 1 << 53
 #: Generations are remembered for so many jobs, newest first.
 GENERATIONS_LIMIT = 20_000
 
@@ -134,7 +136,7 @@ class Journal:
     def renumber(self, after: int) -> None:
         """Number the waiting events anew from a number on that was given out once, if a line that said so was lost."""
         waiting = self.outbox.waiting
-        if after > self.outbox.last:
+        if self.set_aside and self.outbox.last < after < HIGHEST_NUMBER:
             self.outbox.waiting = [replace(event, seq=after + place) for place, event in enumerate(waiting, 1)]
             self.outbox.last = after + len(waiting)
             self.rewrite()

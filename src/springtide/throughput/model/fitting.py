@@ -34,6 +34,7 @@ USUAL_NOISE_ROWS = 6.0  # how many residuals that belief is worth
 MISFIT = 0.06  # what no form of this kind explains in a layout it has not seen
 REACH_PER_DOUBLING = 0.05  # of devices beyond the most measured
 Z90 = 1.645  # of a normal: 5 % above
+MOST_LEVERAGE = 0.8  # beyond it a left-out residual is a guess
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,12 @@ class PhysicalFit:
     reference: Reference
     residuals: Array  # log measured - log predicted
     cost: float
+    leverage: Array  # how far each point drew the fit to itself, from 0 to 1
+
+    @property
+    def left_out(self) -> Array:
+        """The residuals as they would be if each point had been left out: few points bend the fit to themselves."""
+        return self.residuals / (1.0 - np.minimum(self.leverage, MOST_LEVERAGE))
 
     def predict(self, at: Columns) -> Array:
         """Log step seconds of each layout."""
@@ -70,7 +77,9 @@ def fit_physical(sample: Sample, mean: Array, spread: Array, near: PhysicalFit |
     jacobian = problem.jacobian(best)
     covariance = np.linalg.inv(jacobian.T @ jacobian).astype(np.float64)
     residuals = sample.log_step - predict_log_step(best, reference, sample.at)
-    return PhysicalFit(best, covariance, reference, residuals, cost)
+    points = jacobian[: len(residuals)]
+    leverage = np.einsum("ij,jk,ik->i", points, covariance, points)
+    return PhysicalFit(best, covariance, reference, residuals, cost, leverage)
 
 
 @dataclass(frozen=True)
@@ -134,6 +143,8 @@ def scatter(residuals: Array) -> float:
 def find_spread(fit: PhysicalFit, noise: float, sample: Sample, at: Columns) -> Array:
     """The standard deviation of each log prediction; `noise` is the scatter of the fit."""
     reach = np.maximum(np.log2(at.devices / sample.at.devices.max()), 0.0)
-    variance = noise**2 + MISFIT**2 + fit.open_variance(at) + (REACH_PER_DOUBLING * reach) ** 2
+    # the covariance is that of points with the usual noise; parameters found from wilder ones are less sure
+    wild = max(1.0, (noise / SCALE) ** 2)
+    variance = noise**2 + MISFIT**2 + wild * fit.open_variance(at) + (REACH_PER_DOUBLING * reach) ** 2
     spread: Array = np.sqrt(variance)
     return spread

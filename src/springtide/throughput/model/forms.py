@@ -62,7 +62,7 @@ def fit_physical_form(sample: Sample, prior: Prior) -> Estimator:
     fit = fit_physical(sample, prior.mean, prior.spread)
     blind = not (prior.multi_node or bool((sample.at.nodes > 1).any()))
     one_node = baselines.fit_one_node(sample)
-    noise = scatter(fit.residuals)
+    noise = scatter(fit.left_out)
 
     def estimate(at: Columns) -> Estimate:
         logs, unseen = fit.predict(at), (at.nodes > 1) & blind

@@ -1,5 +1,6 @@
 """Says to the agent what no training says, or what some do and should not."""
 
+import base64
 import os
 import socket
 import sys
@@ -26,6 +27,9 @@ def say(data: bytes) -> None:
 if what.startswith("raw:"):
     say(sys.argv[1].removeprefix("raw:").encode() + b"\n")
     time.sleep(100)
+elif what.startswith("lines:"):
+    say(base64.b64decode(what.removeprefix("lines:")))
+    time.sleep(0.5)
 elif what == "huge":
     say(b'{"event": "warned", "text": "' + b"x" * (2 << 20))
     time.sleep(100)

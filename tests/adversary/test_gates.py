@@ -1,0 +1,283 @@
+"""Fuzzers of everything that users send: archives, job files, bodies, and the API against its own description.
+
+`SPRINGTIDE_SEED` chooses another night's nonsense, `SPRINGTIDE_CASES` multiplies how much of it there is.
+"""
+
+import copy
+import hashlib
+import io
+import json
+import os
+import random
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from tests.control.http_servers import OPTIONS, run_server
+
+from springtide.control.scheduling.context import ServerOptions
+from springtide.control.server import Server
+from springtide.control.storage.archive_reader import ArchiveLimits, read_content, read_member, survey
+from springtide.core.job_file import JobFile, check_job, parse_job_text
+from springtide.errors import ArchiveError, JobError
+
+pytestmark = [pytest.mark.adversary, pytest.mark.timeout(900)]
+SEED = int(os.environ.get("SPRINGTIDE_SEED", "14"))
+TIMES = float(os.environ.get("SPRINGTIDE_CASES", "1"))
+LIMITS = ArchiveLimits(50, 20_000)
+UNLIMITED = {"rate_per_s": 1e9, "burst": 10**9, "reads_per_s": 1e9, "read_burst": 10**9}
+ODD: tuple[Any, ...] = (
+    *(None, True, -1, 0, 1, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 10**30, 0.5, -0.0, 1e308, float("nan")),
+    *(float("inf"), "", "0", "\udcff", "\x1b[2J", "\x00", "é" * 300, "x" * 5000, "1:30", "0h", "10000d", "-5m"),
+    *("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "../../etc/passwd", "1..2", "64..1", "$(id)"),
+    *([], {}, [[]], [None], {"a": 1}, {"": {"": {"": {}}}}, [1] * 200, ["x"] * 200),
+)
+JOB = {
+    "run": "python train.py",
+    "deadline": "6h",
+    "name": "x",
+    "devices": "1..4",
+    "env": {"A": "b"},
+    "secrets": [],
+    "checkpoint": {"every": "5m"},
+}
+USUAL: dict[str, tuple[Any, ...]] = {
+    "deadline": ("1h", "900h", "2034-01-01T00:00:00Z", None),
+    "devices": (1, "1..2", [1, 2], 64),
+    "steps": (1, 10**12),
+    "duration": ("1s", "20h"),
+    "logical_workers": (1, 64),
+    "determinism": ("D0", "D1", "D2"),
+    "priority": (0, 5),
+    "budget": ("$5",),
+    "device_types": (["fake"], ["a100"]),
+    "workdir": (".", "sub"),
+}
+
+
+PLAIN = b"train.py".ljust(100, b"\0") + b"0000644\0" + bytes(16) + b"00000000000\0" + bytes(12)
+PLAIN = PLAIN + b"%06o\0 " % (sum(PLAIN) + 8 * 32 + 48) + b"0" + bytes(355) + bytes(1024)
+
+
+def count(cases: int) -> range:
+    """So many cases, or more where that was asked for."""
+    return range(round(cases * TIMES))
+
+
+def report(capsys: pytest.CaptureFixture[str], what: str, seen: Counter[Any]) -> None:
+    """Say what became of all cases."""
+    told = ", ".join(f"{outcome} {number}" for outcome, number in sorted(seen.items(), key=str))
+    with capsys.disabled():
+        print(f"\n{what}: {seen.total()} cases (seed {SEED}): {told}")
+
+
+def spoil(value: Any, dice: random.Random) -> Any:
+    """A document in which one to three things are others, are gone, or are too many."""
+    spoiled = copy.deepcopy(value)
+    for _ in range(dice.randint(1, 3)):
+        place = spoiled
+        while inner := [one for one in place.values() if isinstance(one, dict)]:
+            if dice.random() < 0.5:
+                break
+            place = dice.choice(inner)
+        key = dice.choice([*place, *JobFile.model_fields, "more"])
+        if dice.random() < 0.15:
+            place.pop(key, None)
+        else:
+            values = USUAL[key] if key in USUAL and dice.random() < 0.6 else ODD
+            place[key] = copy.deepcopy(dice.choice(values))
+    return spoiled
+
+
+def make_archive(dice: random.Random) -> bytes:
+    """A tar that is nearly right: strange names, kinds and headers, then a few bytes changed, or its end gone."""
+    buffer = io.BytesIO()
+    form = dice.choice([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
+        for number in range(dice.choice([0, 1, 2, 5, 60])):
+            name = dice.choice(
+                [f"f{number}", f"d/{number}", "a", "a/b", "../x", "/x", "é" * 20, "n" * 90, "d/" * 70 + "x"]
+            )
+            member = tarfile.TarInfo(name)
+            member.type = dice.choices([tarfile.REGTYPE, bytes([dice.randrange(256)])], [9, 1])[0]
+            if form == tarfile.PAX_FORMAT and dice.random() < 0.3:
+                key = dice.choice(["size", "path", "GNU.sparse.map", "GNU.sparse.realsize", "mtime", "hdrcharset", "x"])
+                member.pax_headers = {key: dice.choice(["-1", "0", "9" * 30, "../x", "a\x00b", "0,1", "x" * 3000])}
+            member.size = dice.choice([0, 1, 511, 512, 513, 3000])
+            tar.addfile(member, io.BytesIO(bytes(member.size)))
+    data = bytearray(buffer.getvalue())
+    for _ in range(dice.choice([0, 0, 1, 3, 20])):
+        change_byte(data, dice)
+    return bytes(data[: dice.randrange(len(data))] if dice.random() < 0.1 else data)
+
+
+def change_byte(data: bytearray, dice: random.Random) -> None:
+    """Change a byte, mostly of a header, whose sum is then made right again."""
+    block = 512 * dice.randrange(min(8, len(data) // 512))
+    data[block + dice.choice([dice.randrange(512), 124 + dice.randrange(12), 156])] = dice.randrange(256)
+    if dice.random() < 0.8:
+        data[block + 148 : block + 156] = b" " * 8
+        data[block + 148 : block + 156] = b"%06o\0 " % sum(data[block : block + 512])
+
+
+def judge_archive(data: bytes) -> str:
+    """Whether an archive is taken; what is taken is counted, stays inside and has no name twice."""
+    file = io.BytesIO(data)
+    names, size = set(), 0
+    try:
+        survey(file, LIMITS)
+        while (member := read_member(file)) is not None:
+            assert not member.name.startswith("/") and ".." not in Path(member.name).parts and member.name not in names
+            names.add(member.name)
+            size += sum(map(len, read_content(file, member.size)))
+    except ArchiveError as error:
+        assert str(error).strip()
+        return "refused"
+    assert len(names) <= LIMITS.files and size <= LIMITS.bytes
+    return "taken"
+
+
+def test_archives(capsys: pytest.CaptureFixture[str]) -> None:
+    dice = random.Random(SEED)
+    seen = Counter(judge_archive(make_archive(dice)) for _ in count(12_000))
+    assert seen["taken"] and seen["refused"], "both ways are tried"
+    report(capsys, "archives", seen)
+
+
+def write_text(dice: random.Random) -> str:
+    """The text of a job file that is nearly right."""
+    text = json.dumps(spoil(JOB, dice), indent=dice.choice([None, 1]))
+    for _ in range(dice.choice([0, 0, 1, 4])):
+        at = dice.randrange(len(text))
+        odd = dice.choice(
+            ["{", "]", ":", "&a ", "*a", "!!python/object:os.system ", "\t", "\n- ", "? ", "|", "<<: ", "'"]
+        )
+        text = text[:at] + odd + text[at + dice.randrange(3) :]
+    return text
+
+
+def judge_text(text: str) -> str:
+    """Whether a job file is taken; what is taken can be written and read again."""
+    try:
+        job = parse_job_text(text, "job.yaml")
+    except JobError as error:
+        assert str(error).startswith("job.yaml")
+        return "refused"
+    assert check_job(json.loads(job.model_dump_json(exclude_defaults=True)), "again") == job
+    return "taken"
+
+
+def test_job_files(capsys: pytest.CaptureFixture[str]) -> None:
+    dice = random.Random(SEED)
+    seen = Counter(judge_text(write_text(dice)) for _ in count(15_000))
+    assert seen["taken"] and seen["refused"], "both ways are tried"
+    report(capsys, "job files", seen)
+
+
+@pytest.fixture
+def sender(server: Server) -> Iterator["RawSender"]:
+    with RawSender(server) as sender:
+        yield sender
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ServerOptions(**{"policy": OPTIONS.policy, "most_active": 50, **UNLIMITED})  # type: ignore[arg-type]
+    with run_server(tmp_path_factory.mktemp("server"), options) as server:
+        yield server
+
+
+class RawSender:
+    """Sends bytes to a server as its admin."""
+
+    def __init__(self, server: Server) -> None:
+        self.line = HTTPConnection(urlsplit(server.url).netloc, timeout=120)
+        self.token = server.settings.state_dir.token.read_text().strip()
+
+    def send(self, method: str, path: str, body: bytes, kind: str = "application/json") -> int:
+        """The status of the answer; a line that the server has closed meanwhile is opened again."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
+        for _ in range(2):
+            try:
+                self.line.request(method, path, body, headers)
+                response = self.line.getresponse()
+                response.read()
+                return response.status
+            except (HTTPException, ConnectionError):
+                self.line.close()
+        raise AssertionError("the server hangs up")
+
+    def __enter__(self) -> "RawSender":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.line.close()
+
+
+def test_bodies(sender: RawSender, capsys: pytest.CaptureFixture[str]) -> None:
+    dice = random.Random(SEED)
+    archive = hashlib.sha256(PLAIN).hexdigest()
+    assert sender.send("PUT", f"/api/v1/archives/{archive}", PLAIN, "application/x-tar") == 201
+    seen: Counter[int] = Counter()
+    for number in count(17_000):
+        document = {"job": spoil(JOB, dice), "archive": archive, "secrets": {}}
+        document = spoil(document, dice) if number % 3 == 0 else document
+        path = "/api/v1/jobs" if number % 10 == 0 else "/api/v1/plan"
+        status = sender.send("POST", path, json.dumps(document).encode())
+        assert status < 500, (number, document)
+        seen[status] += 1
+    assert seen[200] and seen[422], "both ways are tried"
+    report(capsys, "bodies", seen)
+
+
+def test_uploads(server: Server, sender: RawSender, capsys: pytest.CaptureFixture[str]) -> None:
+    dice = random.Random(SEED)
+    seen: Counter[int] = Counter()
+    for number in count(200):
+        data = make_archive(dice)
+        path = f"/api/v1/archives/{hashlib.sha256(data).hexdigest()}"
+        status = sender.send("PUT", path, data, "application/x-tar")
+        assert status < 500, (number, data[:2000])
+        seen[status] += 1
+    report(capsys, "uploads", seen)
+    left = [path.name for path in (server.settings.state_dir.root / "code").iterdir() if path.name.startswith(".")]
+    assert left == []
+
+
+def test_described_operations(server: Server, sender: RawSender, capsys: pytest.CaptureFixture[str]) -> None:
+    sender.line.request("GET", "/openapi.json", headers={"Authorization": f"Bearer {sender.token}"})
+    document = json.loads(sender.line.getresponse().read())
+    del document["paths"]["/api/v1/stop"]
+    operations = list(schemathesis.openapi.from_dict(document).get_all_operations())
+    seen: Counter[int] = Counter()
+    for operation in operations:
+        attack(server, operation.ok(), round(6000 * TIMES / len(operations)), seen)  # type: ignore[union-attr]
+    report(capsys, "described operations", seen)
+
+
+def attack(server: Server, operation: Any, cases: int, seen: Counter[int]) -> None:
+    """Send what hypothesis makes up for one operation."""
+    token = server.settings.state_dir.token.read_text().strip()
+
+    @seed(SEED)
+    @settings(
+        max_examples=cases,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    @given(case=operation.as_strategy())
+    def send(case: Any) -> None:
+        response = case.call(base_url=server.url, headers={"Authorization": f"Bearer {token}"})
+        assert response.status_code < 500, (case, response.text)
+        seen[response.status_code] += 1
+
+    send()

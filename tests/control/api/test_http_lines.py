@@ -1,0 +1,128 @@
+"""Lines to a real server: bounded in number, and in how long they may take to ask and to take an answer."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.control.http_servers import OPTIONS, connect, run_server
+
+from springtide.control.api import guard, http_lines
+from springtide.control.server import Server
+
+MOST = 10
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = replace(OPTIONS, most_connections=MOST, reads_per_s=0.001, read_burst=20)
+    with run_server(tmp_path_factory.mktemp("server"), options) as server:
+        yield server
+
+
+def open_line(server: Server) -> socket.socket:
+    return socket.create_connection(server.socket.getsockname(), timeout=30)
+
+
+def read_reply(line: socket.socket) -> tuple[int, dict[str, Any]]:
+    """The status and the document of what is said before the server hangs up."""
+    said = b""
+    while piece := line.recv(65536):
+        said += piece
+    head, _, body = said.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+def begin_post(server: Server, line: socket.socket) -> None:
+    """Ask with a body of which only a part comes."""
+    token = server.settings.state_dir.token.read_text().strip()
+    head = f"POST /api/v1/plan HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+    line.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+
+
+def list_lines(server: Server) -> list[http_lines.BoundedLine]:
+    return [one for one in server.http.server_state.connections.copy() if isinstance(one, http_lines.BoundedLine)]
+
+
+def wait_for_lines(server: Server, count: int) -> None:
+    """Wait until so many requests are being answered."""
+    while sum(not one.is_silent for one in list_lines(server)) < count:
+        time.sleep(0.01)
+
+
+def test_who_opens_many_lines_and_is_silent_crowds_out_only_themselves(server: Server) -> None:
+    with ExitStack() as lines:
+        for _ in range(5 * MOST):
+            lines.enter_context(open_line(server))
+        with connect(server) as client:
+            assert client.send("GET", "/healthz").status_code == 200
+        assert len(server.http.server_state.connections) <= MOST
+
+
+def test_when_every_line_is_in_use_a_new_one_is_told_so(server: Server) -> None:
+    with ExitStack() as lines:
+        for _ in range(MOST):
+            begin_post(server, lines.enter_context(open_line(server)))
+        wait_for_lines(server, MOST)
+        status, told = read_reply(lines.enter_context(open_line(server)))
+        assert (status, told["error"]["reason"]) == (503, "busy")
+
+
+@pytest.mark.parametrize("head", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: local"])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    monkeypatch.setattr(http_lines, "HEAD_S", 0.2)
+    with open_line(server) as line:
+        line.sendall(head)
+        status, told = read_reply(line)
+        assert (status, told["error"]["reason"]) == (408, "too_slow")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "PAUSE_S", 0.2)
+    with open_line(server) as line:
+        begin_post(server, line)
+        status, told = read_reply(line)
+        assert (status, told["error"]["reason"]) == (408, "too_slow")
+
+
+def test_what_is_no_http_is_answered_in_a_sentence(server: Server) -> None:
+    with open_line(server) as line:
+        line.sendall(b"\x16\x03\x01\x02\x00\x01\r\n\r\n")
+        status, told = read_reply(line)
+        assert (status, told["error"]["reason"]) == (400, "no_http")
+
+
+def test_an_answer_that_nobody_takes_is_not_kept_for_ever(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_lines, "WRITE_S", 0.2)
+    with open_line(server) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.setblocking(False)
+        token = server.settings.state_dir.token.read_text().strip()
+        request = f"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+        ours = line.getsockname()
+        sent = 0
+        while any(one.client == ours for one in list_lines(server)) or not sent:
+            try:
+                sent += line.send(request)
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:
+                break
+
+
+def test_reads_of_one_user_are_limited_and_changes_are_not_touched_by_that(tmp_path: Path) -> None:
+    options = replace(OPTIONS, reads_per_s=0.001, read_burst=3)
+    with run_server(tmp_path, options) as server, connect(server) as client:
+        replies = [client.send("GET", "/api/v1/jobs") for _ in range(5)]
+        assert [one.status_code for one in replies] == [200, 200, 200, 429, 429]
+        assert int(replies[-1].headers["retry-after"]) > 0
+        assert client.send("POST", "/api/v1/jobs/x/cancel", json={}).status_code == 404
+        with connect(server, client.put_user("bob").token) as bob:
+            assert bob.send("GET", "/api/v1/jobs").status_code == 200
