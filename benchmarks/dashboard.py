@@ -94,12 +94,12 @@ def weigh_scripts(http: httpx.Client) -> int:
     return total
 
 
-async def watch(url: str, cookies: dict[str, str], seconds: float) -> list[tuple[float, str]]:
+async def watch(url: str, cookies: dict[str, str], seconds: float, query: str = "") -> list[tuple[float, str]]:
     """When a page was drawn anew, and what came."""
     seen: list[tuple[float, str]] = []
     async with httpx.AsyncClient(base_url=url, cookies=cookies, timeout=None) as http:
         try:
-            async with asyncio.timeout(seconds), http.stream("GET", "/live/") as answer:
+            async with asyncio.timeout(seconds), http.stream("GET", f"/live/{query}") as answer:
                 async for line in answer.aiter_lines():
                     if line.startswith("data: "):
                         seen.append((time.time(), line))
@@ -110,7 +110,7 @@ async def watch(url: str, cookies: dict[str, str], seconds: float) -> list[tuple
 
 async def measure_delay(url: str, cookies: dict[str, str], client: Client, folder: Path) -> list[float]:
     """Seconds from a submission until the board shows it, for five of them."""
-    watching = asyncio.create_task(watch(url, cookies, 14.0))
+    watching = asyncio.create_task(watch(url, cookies, 14.0, "?find=new-"))
     sent = []
     await asyncio.sleep(3.0)
     for number in range(5):

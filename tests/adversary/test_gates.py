@@ -3,7 +3,6 @@
 `SPRINGTIDE_SEED` chooses another night's nonsense, `SPRINGTIDE_CASES` multiplies how much of it there is.
 """
 
-import copy
 import hashlib
 import io
 import json
@@ -20,12 +19,13 @@ from urllib.parse import urlsplit
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from tests.adversary.nonsense import spoil
 from tests.control.http_servers import OPTIONS, run_server
 
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.server import Server
 from springtide.control.storage.archive_reader import ArchiveLimits, read_content, read_member, survey
-from springtide.core.job_file import JobFile, check_job, parse_job_text
+from springtide.core.job_file import check_job, parse_job_text
 from springtide.errors import ArchiveError, JobError
 
 pytestmark = [pytest.mark.adversary, pytest.mark.timeout(900)]
@@ -33,12 +33,6 @@ SEED = int(os.environ.get("SPRINGTIDE_SEED", "14"))
 TIMES = float(os.environ.get("SPRINGTIDE_CASES", "1"))
 LIMITS = ArchiveLimits(50, 20_000)
 UNLIMITED = {"rate_per_s": 1e9, "burst": 10**9, "reads_per_s": 1e9, "read_burst": 10**9}
-ODD: tuple[Any, ...] = (
-    *(None, True, -1, 0, 1, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 10**30, 0.5, -0.0, 1e308, float("nan")),
-    *(float("inf"), "", "0", "\udcff", "\x1b[2J", "\x00", "é" * 300, "x" * 5000, "1:30", "0h", "10000d", "-5m"),
-    *("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "../../etc/passwd", "1..2", "64..1", "$(id)"),
-    *([], {}, [[]], [None], {"a": 1}, {"": {"": {"": {}}}}, [1] * 200, ["x"] * 200),
-)
 JOB = {
     "run": "python train.py",
     "deadline": "6h",
@@ -48,20 +42,29 @@ JOB = {
     "secrets": [],
     "checkpoint": {"every": "5m"},
 }
-USUAL: dict[str, tuple[Any, ...]] = {
-    "deadline": ("1h", "900h", "2034-01-01T00:00:00Z", None),
-    "devices": (1, "1..2", [1, 2], 64),
-    "steps": (1, 10**12),
-    "duration": ("1s", "20h"),
-    "logical_workers": (1, 64),
-    "determinism": ("D0", "D1", "D2"),
-    "priority": (0, 5),
-    "budget": ("$5",),
-    "device_types": (["fake"], ["a100"]),
-    "workdir": (".", "sub"),
+EDGES: dict[str, tuple[Any, ...]] = {
+    "deadline": (
+        "1h",
+        "900h",
+        "2034-01-01T00:00:00Z",
+        None,
+        "9999-12-31T23:59:59-14:00",
+        "0001-01-01T00:00:00+14:00",
+        "1:30",
+    ),
+    "devices": (1, "1..2", [1, 2], 64, "64..1", "1..99999999", [0]),
+    "steps": (1, 10**12, 2**63),
+    "duration": ("1s", "20h", "10000d", "0h"),
+    "elastic": (False, True, "no"),
+    "logical_workers": (1, 64, 65537),
+    "determinism": ("D0", "D1", "D2", "D3"),
+    "priority": (0, 5, -(2**63) - 1),
+    "budget": ("$5", "-$5"),
+    "device_types": (["fake"], ["a100"], []),
+    "workdir": (".", "sub", "../../etc"),
+    "name": ("a", "A", "a" * 63, "\x1b[2J"),
+    "env": ({}, {"LD_PRELOAD": "x"}, {"A": 90}),
 }
-
-
 PLAIN = b"train.py".ljust(100, b"\0") + b"0000644\0" + bytes(16) + b"00000000000\0" + bytes(12)
 PLAIN = PLAIN + b"%06o\0 " % (sum(PLAIN) + 8 * 32 + 48) + b"0" + bytes(355) + bytes(1024)
 
@@ -78,22 +81,11 @@ def report(capsys: pytest.CaptureFixture[str], what: str, seen: Counter[Any]) ->
         print(f"\n{what}: {seen.total()} cases (seed {SEED}): {told}")
 
 
-def spoil(value: Any, dice: random.Random) -> Any:
-    """A document in which one to three things are others, are gone, or are too many."""
-    spoiled = copy.deepcopy(value)
-    for _ in range(dice.randint(1, 3)):
-        place = spoiled
-        while inner := [one for one in place.values() if isinstance(one, dict)]:
-            if dice.random() < 0.5:
-                break
-            place = dice.choice(inner)
-        key = dice.choice([*place, *JobFile.model_fields, "more"])
-        if dice.random() < 0.15:
-            place.pop(key, None)
-        else:
-            values = USUAL[key] if key in USUAL and dice.random() < 0.6 else ODD
-            place[key] = copy.deepcopy(dice.choice(values))
-    return spoiled
+def make_job(dice: random.Random) -> dict[str, Any]:
+    """A job of which some things lie at the edge of what may be, and sometimes beyond."""
+    keys = dice.sample(sorted(EDGES), dice.randint(0, 3))
+    job = JOB | {key: dice.choice(EDGES[key]) for key in keys}
+    return spoil(job, dice) if dice.random() < 0.5 else job
 
 
 def make_archive(dice: random.Random) -> bytes:
@@ -153,7 +145,7 @@ def test_archives(capsys: pytest.CaptureFixture[str]) -> None:
 
 def write_text(dice: random.Random) -> str:
     """The text of a job file that is nearly right."""
-    text = json.dumps(spoil(JOB, dice), indent=dice.choice([None, 1]))
+    text = json.dumps(make_job(dice), indent=dice.choice([None, 1]))
     for _ in range(dice.choice([0, 0, 1, 4])):
         at = dice.randrange(len(text))
         odd = dice.choice(
@@ -227,7 +219,7 @@ def test_bodies(sender: RawSender, capsys: pytest.CaptureFixture[str]) -> None:
     assert sender.send("PUT", f"/api/v1/archives/{archive}", PLAIN, "application/x-tar") == 201
     seen: Counter[int] = Counter()
     for number in count(17_000):
-        document = {"job": spoil(JOB, dice), "archive": archive, "secrets": {}}
+        document: dict[str, Any] = {"job": make_job(dice), "archive": archive, "secrets": {}}
         document = spoil(document, dice) if number % 3 == 0 else document
         path = "/api/v1/jobs" if number % 10 == 0 else "/api/v1/plan"
         status = sender.send("POST", path, json.dumps(document).encode())

@@ -24,6 +24,7 @@ def list_places(shown: Shown) -> dict[str, str]:
         "offer": f"/jobs/{ids['clicks-hurry']}",
         "ask": f"/ask?job={ids['bert-finetune']}",
         "fleet": "/fleet",
+        "report": "/report",
         "signin": "/signin",
     }
 

@@ -100,7 +100,7 @@ def test_sessions_outlive_the_server_but_not_the_token(shown: Shown) -> None:
     assert shown.sessions.find(secret) is None
 
 
-@pytest.mark.parametrize("place", ["/", "/?group=ended&past=1d", "/?find=bert", "/fleet", "/ask"])
+@pytest.mark.parametrize("place", ["/", "/?group=ended&past=1d", "/?find=bert", "/fleet", "/ask", "/report"])
 def test_pages_let_nothing_but_our_files_run(browser: httpx.Client, place: str) -> None:
     page = browser.get(place)
     assert page.status_code == 200, page.text
@@ -156,6 +156,14 @@ def test_what_users_write_is_escaped(browser: httpx.Client, shown: Shown) -> Non
     base = {"base": job_id(shown, "bert-finetune"), "file": f"run: python train.py '{nasty}'", "name": nasty}
     for text in (browser.post("/ask", data=base).text, browser.get("/", params={"find": nasty}).text):
         assert nasty not in text and "&lt;img src=x" in text
+
+
+def test_the_report_counts_what_was_promised_and_kept(browser: httpx.Client, shown: Shown) -> None:
+    report = browser.get("/api/v1/report").json()
+    assert report["total"]["kept"] == 3 and report["total"]["missed"] == 0
+    assert sum(one["jobs"] for one in report["users"]) == report["total"]["jobs"] == 5
+    with sign_in(shown, "token-of-ann") as ann:
+        assert [one["name"] for one in ann.get("/api/v1/report").json()["users"]] == ["ann"]
 
 
 def test_vendored_files_have_their_digests() -> None:

@@ -241,4 +241,11 @@ def check_server() -> DoctorFinding:
             if "no server" in str(error)
             else DoctorFinding("server", "failed", str(error))
         )
-    return DoctorFinding("server", "ok", f"{client.url}, {told.devices} devices, policy {told.policy}")
+    seen = f"{client.url}, {told.devices} devices, policy {told.policy}"
+    still, aside = told.document.get("standstill"), int(told.document.get("quarantined") or 0)
+    if still:
+        return DoctorFinding("server", "failed", f"{seen}: {still}", "see its log, and GET /readyz")
+    if aside:
+        remedy = "see what they are, as an admin: GET /api/v1/quarantine"
+        return DoctorFinding("server", "warning", f"{seen}; {aside} reports could not be taken in", remedy)
+    return DoctorFinding("server", "ok", seen)

@@ -19,6 +19,7 @@ from springtide.cli.outputs import (
     say,
     show_seconds,
     show_time,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ def ps(
       springtide ps --all
     """
     with connect() as client:
-        jobs = client.jobs(everything, limit)
-    if not output.write({"schema": 1, "jobs": [job.document for job in jobs]}):
+        jobs, standstill = client.jobs(everything, limit), client.server().document.get("standstill")
+    if not output.write({"schema": 1, "jobs": [job.document for job in jobs], "standstill": standstill}):
         print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")
+        if standstill:
+            tell(str(standstill))
 
 
 def show_row(job: "JobInfo") -> tuple[str, ...]:
@@ -133,6 +136,7 @@ def print_job(job: "JobInfo") -> None:
         "rescales": f"{job.rescales} (paused {show_seconds(job.pause_s)} in all)",
         "faults": f"{job.faults} ({job.lost_steps} steps done twice)",
         "used": f"{job.device_s:.1f} device-seconds",
+        "weights": f"SHA-256 {job.weights_sha256}" if job.weights_sha256 else "none yet",
         "files": find_files(job.id),
     }
     for name, value in facts.items():

@@ -6,6 +6,7 @@ of `springtide.errors`.
 
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ from springtide.errors import ArchiveError, InputError, JobError, ServerError, S
 FOLLOW_S = 0.3
 RENT_LOOKS = 3
 PAGE_EVENTS = 1000
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # before a submission whose answer was lost is sent again
+UNAVAILABLE = 503
 
 #: A job that a server has: its id, its name, the beginning of either, or what the client said of it.
 JobRef = str | JobInfo
@@ -78,17 +81,38 @@ class Client:
         accept_offer: bool = False,
         wait: bool = True,
         on_probe: Callable[[JobInfo], None] = lambda job: None,
+        key: str | None = None,
     ) -> JobInfo:
-        """Ask for a promise; with `wait`, follows a probe, of which `on_probe` hears, until the answer is there."""
+        """Ask for a promise; with `wait`, follows a probe, of which `on_probe` hears, until the answer is there.
+
+        A lost answer is asked for again by itself: the request has a `key` (made here if none is given) under which the
+        server knows it, so there is one job however often it is sent.
+        """
         project = load_job(job)
         body = self._upload_job(project) | {"secrets": read_secrets(project.job), "accept_offer": accept_offer}
-        answer = JobInfo.read(self.ask("POST", "/api/v1/jobs", json=body))
+        answer = JobInfo.read(self._ask_again("/api/v1/jobs", body, key or uuid.uuid4().hex))
         if not wait:
             return answer
         if answer.state is JobState.PROBING:
             on_probe(answer)
             answer = self.wait(answer, lambda job: job.state is not JobState.PROBING)
         return self._follow_rent(answer)
+
+    def _ask_again(self, path: str, body: Document, key: str) -> Document:
+        """The answer to a request that may be sent several times, once one is not lost and the server can give it."""
+        for pause_s in PAUSES_S:
+            try:
+                response = self.http.post(path, json=body, headers={"Idempotency-Key": key})
+            except httpx.ConnectError as error:
+                if pause_s == PAUSES_S[0]:
+                    raise self._find_no_server(error) from None  # nobody was there at all
+            except httpx.HTTPError:
+                pass  # it may have arrived, and only its answer is lost
+            else:
+                if response.status_code != UNAVAILABLE:
+                    return self._read(response)
+            time.sleep(pause_s)
+        return self.ask("POST", path, json=body, headers={"Idempotency-Key": key})
 
     def _upload_job(self, project: Project) -> Document:
         told = project.job.model_dump(mode="json", exclude_defaults=True)
@@ -289,7 +313,10 @@ class Client:
 
     def ask(self, method: str, path: str, **options: Any) -> Document:
         """The document that a request is answered with; an error document becomes an exception."""
-        response = self.send(method, path, **options)
+        return self._read(self.send(method, path, **options))
+
+    def _read(self, response: httpx.Response) -> Document:
+        """The document in a response."""
         if response.status_code >= 400:
             raise find_error(response)
         try:
@@ -303,7 +330,10 @@ class Client:
         try:
             return self.http.request(method, path, **options)
         except httpx.HTTPError as error:
-            raise ServerError(f"no server answers at {self.url} ({error}); start one with: springtide serve") from None
+            raise self._find_no_server(error) from None
+
+    def _find_no_server(self, error: Exception) -> ServerError:
+        return ServerError(f"no server answers at {self.url} ({error}); start one with: springtide serve")
 
 
 def encode(text: str) -> str:

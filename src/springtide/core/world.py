@@ -7,6 +7,7 @@ job, the value and the rule. `World.apply` is all or nothing by itself.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +39,15 @@ class World:
         self._cache: Any = None
         self._arrived: list[JobId] = []
         self._finished: list[JobId] = []
+
+    def mark(self) -> dict[str, Any]:
+        """The world as it is, to come back to by `roll_back`; once."""
+        return {name: copy(value) if isinstance(value, dict | list) else value for name, value in vars(self).items()}
+
+    def roll_back(self, mark: dict[str, Any]) -> None:
+        """Be again as at a mark; only the cache is gone, because whoever failed may have left it half changed."""
+        vars(self).update(mark)
+        self._cache = None
 
     @property
     def jobs(self) -> Mapping[JobId, JobView]:

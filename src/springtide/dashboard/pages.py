@@ -15,7 +15,7 @@ from springtide.dashboard.ask_pages import add_ask_pages
 from springtide.dashboard.assets import FOR_EVER, load_assets
 from springtide.dashboard.live import Hub
 from springtide.dashboard.posted_forms import find_next, read_form
-from springtide.dashboard.screens import SCREENS, Screen
+from springtide.dashboard.screens import SCREENS, Screen, read_report
 from springtide.errors import SpringtideError
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -28,6 +28,7 @@ def add_pages(app: FastAPI, sessions: Sessions, pulse: Pulse) -> None:
     add_screens(app, Hub(pulse))
     add_actions(app)
     add_ask_pages(app)
+    add_report(app)
     add_rest(app)
 
 
@@ -100,6 +101,15 @@ def add_screens(app: FastAPI, hub: Hub) -> None:
     for screen in SCREENS:
         app.add_api_route(screen.path, show_screen(app, screen), include_in_schema=False)
         app.add_api_route(f"/live{screen.path}", stream_screen(app, hub, screen), include_in_schema=False)
+
+
+def add_report(app: FastAPI) -> None:
+    """The page to print, which does not move."""
+
+    @app.get("/report", include_in_schema=False)
+    async def show_report(request: Request) -> Response:
+        values = await read_report(open_line(app, request), request)
+        return rendering.answer_page(request, "report.html", title="Report", **values)
 
 
 def show_screen(app: FastAPI, screen: Screen) -> Handler:

@@ -61,6 +61,11 @@ async def read_fleet(line: ApiLine, _request: Request) -> Values:
     return {"fleet": build_fleet(devices, board, speeds)}
 
 
+async def read_report(line: ApiLine, _request: Request) -> Values:
+    """What became of all jobs."""
+    return {"report": await line.get("report")}
+
+
 SCREENS = (
     Screen("/", "board.html", "board", "part_board.html", read_board, lambda values: "Board"),
     Screen("/jobs/{job}", "job.html", "job", "part_job.html", read_job, lambda values: str(values["page"].job.name)),

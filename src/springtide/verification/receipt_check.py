@@ -91,7 +91,7 @@ def check_receipt(receipt: Mapping[str, Any], segment: StepRange, size: str, tel
     """Train a segment of a receipt again on so many processes, and compare."""
     facts = receipt["chain"][0]["facts"]
     links = {step: state for step, state in list_links(receipt) if segment.start <= step <= segment.last}
-    tell(f"training steps {segment.start + 1} to {segment.last} again on {size} processes")
+    tell(f"training steps {segment.start + 1} to {segment.last} again on {size} process(es)")
     with tempfile.TemporaryDirectory(prefix="springtide-receipt-", ignore_cleanup_errors=True) as name:
         lines = run_segment(Path(name), receipt["job"]["run"], facts, segment, sorted(links), size)
     check_chain(lines)

@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def make_pages(store: Store) -> CountedPages:
-    return CountedPages(JobSnapshot(store), lambda: 50.0)
+    return CountedPages(JobSnapshot(store), lambda: 50.0, lambda: "")
 
 
 def test_a_page_is_the_documents_of_its_jobs(store: Store) -> None:

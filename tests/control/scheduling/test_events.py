@@ -47,7 +47,7 @@ def test_the_weights_of_a_finished_job_are_told(hand_server: HandClockServer) ->
     job, source, weights = hand_server.submit(), hand_server.source, "ab" * 32
     finished = Finished(job=job.id, generation=1, step=9, at_s=source.wall, steady_s=source.steady, weights=weights)
     hand_server.reconciler.event_handler.handle(finished)
-    hand_server.reconciler.flush()
+    hand_server.reconciler.commit()
     assert hand_server.job(job.id).weights == weights
     assert hand_server.store.events(job.id)[-1].data["weights_sha256"] == weights
 

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from springtide.errors import CheckpointError
+from springtide.training.state import run_state
 from springtide.training.state.checkpoints import MANIFEST, REST, WEIGHTS, Checkpoints, Facts
 
 FACTS = Facts(
@@ -198,3 +199,28 @@ def test_the_manifest_names_every_file(tmp_path: Path) -> None:
     path = fill(tmp_path, 3).list()[0]
     manifest = json.loads((path / MANIFEST).read_text())
     assert sorted(manifest["files"]) == sorted(file.name for file in path.iterdir() if file.name != MANIFEST)
+
+
+class Tied(torch.nn.Module):
+    """A model with a weight of two names and a buffer that is not part of its state dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = torch.nn.Linear(3, 3)
+        self.decoder = torch.nn.Linear(3, 3)
+        self.decoder.weight = self.encoder.weight
+        self.register_buffer("mask", torch.ones(3), persistent=False)
+        self.register_buffer("seen", torch.zeros(1))
+
+
+def test_the_file_of_weights_is_what_load_state_dict_takes(tmp_path: Path) -> None:
+    model = Tied()
+    state = {"model": run_state.name_weights([model]), "weights_file": run_state.describe_weights([model])}
+    saved = Checkpoints(tmp_path, keep=1)
+    saved.save(state, 1, FACTS)
+    saved.wait()
+    weights = load_file(tmp_path / "step-000000001" / WEIGHTS)
+    assert set(weights) == set(model.state_dict())
+    Tied().load_state_dict(weights)
+    read = saved.load(FACTS, allow_code_change=False)
+    assert read is not None and set(read.state["model"]) == set(run_state.name_weights([model]))

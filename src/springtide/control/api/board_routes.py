@@ -7,6 +7,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
 from springtide.control.api import board, documents
+from springtide.control.api.promise_reports import write_report
 from springtide.control.api.requests import JobRef
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.differences import PlanDifference, Standing
@@ -88,6 +89,13 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
         ]
         return documents.write_list("speeds", told)
 
+    @app.get("/api/v1/report", tags=["board"])
+    def show_report(request: Request) -> Document:
+        """Promises kept, prediction errors, work lost and device-hours, by user and by week of the end."""
+        user: UserRecord = request.state.user
+        entries = api.store.list_ledger(None if user.admin else user.id)
+        return write_report(entries, api.context.options.price_per_device_hour)
+
     @app.post("/api/v1/links", tags=["users"], status_code=201)
     def make_link(request: Request) -> Document:
         """A link that signs a browser in as who asks, once, within ten minutes."""
@@ -99,7 +107,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
     now_s, store, inventory = api.now_s(), api.store, api.reconciler.inventory
     since_s = now_s - past_s
     tracks = api.histories.read()
-    active, ended = store.active_jobs(), store.ended_jobs(since_s, MOST_ENDED)
+    active, ended = api.recent.read(since_s, MOST_ENDED)
     seen = frozenset(record.id for record in (*active, *ended) if api.sees(record, user))
     kept, missed = store.count_promises(None if user.admin else user.id)
     return board.BoardSources(
@@ -110,7 +118,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
         seen,
         user.admin,
         tracks,
-        store.last_predictions(),
+        api.recent.read_predictions(),
         board.group_offers(store.offers(state="open")),
         inventory,
         nodes.describe_nodes(inventory, store.fact(nodes.FACT)),

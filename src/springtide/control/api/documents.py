@@ -8,7 +8,7 @@ from typing import Any
 
 from springtide.control.scheduling.operations import Forecast
 from springtide.control.scheduling.sentences import tell_offer
-from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, UserRecord
+from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, QuarantineRecord, UserRecord
 from springtide.core.durations import show_instant, show_instants
 from springtide.core.job_states import JobState
 
@@ -187,6 +187,12 @@ def write_forecast(forecast: Forecast, now_s: float) -> dict[str, Any]:
             for offer in forecast.offers
         ],
     }
+
+
+def write_quarantine(one: QuarantineRecord) -> dict[str, Any]:
+    """Something that was put aside."""
+    told = {"kind": one.kind, "job": one.job, "error": one.error, "body": one.body}
+    return {"seq": one.seq, "at": show_time(one.at_s), **told}
 
 
 def write_user(user: UserRecord) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from springtide.control.api.guard import Refused, tell_failure, write_error
 from springtide.control.scheduling.operations import ConflictError, MissingError
+from springtide.control.scheduling.reconciler import UnavailableError
 from springtide.control.scheduling.submissions import LimitError
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import explain_errors
@@ -48,6 +49,11 @@ def add_error_handlers(app: FastAPI) -> None:
         status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 422)
         reason = type(error).__name__.removesuffix("Error").lower()
         return JSONResponse(write_error(reason, str(error)), status)
+
+    @app.exception_handler(UnavailableError)
+    async def show_unavailable(_request: Request, error: UnavailableError) -> JSONResponse:
+        document = write_error("unavailable", str(error)) | {"job": error.job_id or None, "unknown": error.unknown}
+        return JSONResponse(document, 503, headers={"Retry-After": "1"})
 
     @app.exception_handler(Refused)
     async def show_refusal(_request: Request, refused: Refused) -> JSONResponse:

@@ -33,7 +33,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
-OPEN_PATHS = frozenset({"/healthz", "/signin"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/signin"})
 OPEN_FOLDERS = ("/static/", "/signin/")
 API = "/api/"
 ARCHIVES = "/api/v1/archives/"

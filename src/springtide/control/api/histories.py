@@ -4,15 +4,18 @@ What a chart of the past needs of thousands of jobs, at the cost of what is new 
 """
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from springtide.control.storage.records import EventRecord
+from springtide.control.storage.job_snapshot import JobSnapshot
+from springtide.control.storage.records import EventRecord, JobRecord, PredictionRecord
 from springtide.control.storage.store import Store
 
 MOST_EVENTS = 50_000  # read when it is first asked: older ones are out of every chart
 PAGE = 1000
+PREDICTIONS_S = 3.0
 MOST_CHANGES = 400  # of one job; the oldest go
 GIVEN = frozenset({"placed", "grows", "shrinks", "moves", "probing"})
 TAKEN = frozenset(
@@ -73,3 +76,26 @@ class Histories:
             if event.job is not None:
                 self._tracks.setdefault(event.job, Track()).note(event)
         self._last = events[-1].seq if events else self._last or 0
+
+
+class RecentJobs:
+    """The jobs that go on and those that ended lately, from memory, and what was last predicted of them."""
+
+    def __init__(self, store: Store, snapshot: JobSnapshot) -> None:
+        self.store = store
+        self.snapshot = snapshot
+        self._predictions: dict[str, PredictionRecord] = {}
+        self._predicted_s = 0.0
+
+    def read(self, since_s: float, limit: int) -> tuple[list[JobRecord], list[JobRecord]]:
+        """The jobs that go on in the order of their arrival, and those that ended since an instant, the last first."""
+        records, _ = self.snapshot.copy()
+        active = [record for record in records if record.active]
+        ended = [record for record in records if not record.active and (record.finished_s or 0.0) >= since_s]
+        return active, sorted(ended, key=lambda record: -(record.finished_s or 0.0))[:limit]
+
+    def read_predictions(self) -> Mapping[str, PredictionRecord]:
+        """The newest prediction of each job that goes on; a few seconds old at most."""
+        if time.monotonic() - self._predicted_s > PREDICTIONS_S:
+            self._predictions, self._predicted_s = self.store.last_predictions(), time.monotonic()
+        return self._predictions

@@ -21,7 +21,7 @@ MOST_PAGES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class JobPage:
+class JobListPage:
     """A page, of which version of the jobs it is, and when it was written."""
 
     body: bytes
@@ -32,11 +32,12 @@ class JobPage:
 class JobPages:
     """The pages of one server; used from its event loop."""
 
-    def __init__(self, snapshot: JobSnapshot, now_s: Callable[[], float]) -> None:
+    def __init__(self, snapshot: JobSnapshot, now_s: Callable[[], float], tell: Callable[[], str]) -> None:
         self.snapshot = snapshot
         self.now_s = now_s
+        self.tell = tell  # what stands still, if anything does
         self.turn = asyncio.Lock()
-        self.pages: dict[JobQuery, JobPage] = {}
+        self.pages: dict[JobQuery, JobListPage] = {}
         self.coming: dict[JobQuery, asyncio.Task[bytes]] = {}
         self.facts: dict[str, tuple[JobRecord, bytes]] = {}
 
@@ -59,7 +60,7 @@ class JobPages:
             body = await run_in_threadpool(self.write, query)
             if len(self.pages) >= MOST_PAGES:
                 self.pages.clear()
-            self.pages[query] = JobPage(body, version, at_s)
+            self.pages[query] = JobListPage(body, version, at_s)
             return body
 
     def write(self, query: JobQuery) -> bytes:
@@ -70,7 +71,8 @@ class JobPages:
         jobs = b",".join([self.write_facts(one) + to_json(documents.write_spans(one, now_s))[1:] for one in records])
         if len(self.facts) > 2 * self.snapshot.most:
             self.facts.clear()
-        return b'{"schema":%d,"jobs":[%b],"next":%b}' % (documents.SCHEMA, jobs, to_json(following))
+        ending = to_json({"next": following, "standstill": self.tell() or None})[1:]
+        return b'{"schema":%d,"jobs":[%b],%b' % (documents.SCHEMA, jobs, ending)
 
     def write_facts(self, record: JobRecord) -> bytes:
         """What of a job does not change with time, up to where the rest goes on; written once for each record."""

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
+from springtide.control.scheduling.health import Health
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.reconciler import FAILURES
 from springtide.control.storage.records import JobOutcome, JobRecord
@@ -17,10 +18,11 @@ from springtide.core.job_states import JobState
 class Numbers(Collector):
     """Everything about one moment."""
 
-    def __init__(self, store: Store, inventory: Inventory, now_s: float) -> None:
+    def __init__(self, store: Store, inventory: Inventory, now_s: float, health: Health | None = None) -> None:
         self.store = store
         self.inventory = inventory
         self.now_s = now_s
+        self.health = health
 
     def collect(self) -> list[Metric]:
         """Every metric with its value now."""
@@ -33,6 +35,7 @@ class Numbers(Collector):
             *self.running(active, ended),
             self.offers(),
             self.policy_failures(),
+            *self.standstills(),
             *self.devices(active),
         ]
 
@@ -112,6 +115,20 @@ class Numbers(Collector):
         family.add_metric([], int(self.store.fact(FAILURES) or 0))
         return family
 
+    def standstills(self) -> list[Metric]:
+        """What was put aside, and how long what stands still does so."""
+        aside = GaugeMetricFamily("springtide_quarantined", "What could not be worked in or stored, and is kept.")
+        aside.add_metric([], self.store.count_quarantine())
+        if self.health is None:
+            return [aside]
+        age = GaugeMetricFamily("springtide_step_age_seconds", "Since the last good step of the reconciler.")
+        age.add_metric([], self.health.step_age_s)
+        lost = GaugeMetricFamily("springtide_executor_lost_seconds", "Since the executor stopped to answer, or 0.")
+        lost.add_metric([], self.health.executor_age_s)
+        failures = CounterMetricFamily("springtide_step_failures", "Steps that failed whole, of this server.")
+        failures.add_metric([], self.health.failures)
+        return [aside, age, lost, failures]
+
     def devices(self, active: list[JobRecord]) -> list[Metric]:
         """Devices there are, and devices held."""
         total = GaugeMetricFamily("springtide_devices", "Devices.", labels=["type"])
@@ -125,8 +142,8 @@ class Numbers(Collector):
         return [total, held, ratio]
 
 
-def write_metrics(store: Store, inventory: Inventory, now_s: float) -> str:
+def write_metrics(store: Store, inventory: Inventory, now_s: float, health: Health | None = None) -> str:
     """The metrics page."""
     registry = CollectorRegistry()
-    registry.register(Numbers(store, inventory, now_s))
+    registry.register(Numbers(store, inventory, now_s, health))
     return generate_latest(registry).decode()

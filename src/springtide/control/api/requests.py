@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from springtide.core.job_file import JobFile
@@ -13,6 +13,7 @@ JobRef = Annotated[str, Path(max_length=200, description="An id, a name, or the 
 Hash = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 UserName = Annotated[str, Path(pattern="^[a-z_][a-z0-9_-]{0,31}$")]
 Number = Annotated[int, Query(ge=0, le=MOST_NUMBER)]
+IdempotencyKey = Annotated[str | None, Header(min_length=8, max_length=128, pattern="^[A-Za-z0-9._:-]+$")]
 Secrets = Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=200)]
 
 

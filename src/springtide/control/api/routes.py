@@ -19,7 +19,7 @@ from springtide.control.api.board_routes import add_board_routes, write_differen
 from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
-from springtide.control.api.histories import Histories
+from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.api.receipt_routes import add_receipt_routes
@@ -28,6 +28,7 @@ from springtide.control.api.requests import (
     AcceptBody,
     DrainBody,
     Hash,
+    IdempotencyKey,
     JobRef,
     Number,
     PlanBody,
@@ -40,8 +41,8 @@ from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
-from springtide.control.scheduling.reconciler import Reconciler
-from springtide.control.scheduling.submissions import Submission
+from springtide.control.scheduling.reconciler import UNDONE, UNKNOWN, Reconciler, UnavailableError
+from springtide.control.scheduling.submissions import Submission, name_keyed
 from springtide.control.storage import job_logs
 from springtide.control.storage.archives import take_upload
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
@@ -52,6 +53,7 @@ from springtide.core.job_states import ACTIVE, JobState
 
 T = TypeVar("T")
 Document = dict[str, Any]
+ANSWER_S = 30.0  # that a request waits for the reconciler
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
 UPLOADS_AT_ONCE = 8
 
@@ -71,8 +73,8 @@ class Api:
         self.operations = Operations(reconciler)
         self.request_stop = request_stop
         self.snapshot = JobSnapshot(self.store)
-        self.pages = JobPages(self.snapshot, self.now_s)
-        self.histories = Histories(self.store)
+        self.pages = JobPages(self.snapshot, self.now_s, reconciler.health.tell)
+        self.histories, self.recent = Histories(self.store), RecentJobs(self.store, self.snapshot)
         self.sessions = Sessions(self.store, self.now_s)
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
@@ -80,7 +82,13 @@ class Api:
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
-        return await asyncio.wrap_future(self.reconciler.call(function))
+        future = self.reconciler.call(function)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_S)
+        except TimeoutError:
+            done = UNDONE if future.cancelled() else UNKNOWN
+            why = self.reconciler.health.tell() or "the platform is busy"
+            raise UnavailableError(f"{why}; {done}", not future.cancelled()) from None
 
     def sees(self, record: JobRecord, user: UserRecord) -> bool:
         """Whether a user may know a job by its name."""
@@ -209,8 +217,9 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             "reason": told.reason,
             "sentence": told.sentence,
             "remedy": told.remedy,
-            "facts": list(told.facts),
+            "facts": [*filter(None, [api.reconciler.health.tell()]), *told.facts],
             "rent": api.rents.find(record, api.now_s()),
+            "standstill": api.reconciler.health.tell() or None,
         }
 
     @app.get("/api/v1/jobs/{job}/events", tags=["jobs"])
@@ -256,11 +265,18 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     """Changing jobs."""
 
     @app.post("/api/v1/jobs", tags=["jobs"], status_code=201)
-    async def submit_job(request: Request, body: SubmitBody) -> JSONResponse:
-        """Ask for a promise: 201 with the answer, or 202 while the speed of unknown code is measured."""
+    async def submit_job(request: Request, body: SubmitBody, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+        """Ask for a promise: 201 with the answer, or 202 while the speed of unknown code is measured.
+
+        With an `Idempotency-Key` of its own it can be sent again without harm: the same job, the same answer.
+        """
         user: UserRecord = request.state.user
-        submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer)
-        job_id = await api.call(partial(api.operations.submit, submission))
+        submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer, key=idempotency_key)
+        try:
+            job_id = await api.call(partial(api.operations.submit, submission))
+        except UnavailableError as error:
+            job_id = name_keyed(user.id, idempotency_key) if idempotency_key is not None else ""
+            raise UnavailableError(f"{error}; job {job_id or 'without a key'}", error.unknown, job_id) from None
         record = api.reload(job_id)
         return JSONResponse(
             api.show_answer(record, body.accept_offer), 202 if record.state is JobState.PROBING else 201
@@ -329,10 +345,24 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
         """That the server is up; needs no token."""
         return {"schema": 1, "status": "ok", "version": __version__}
 
+    @app.get("/readyz", tags=["server"])
+    def check_readiness() -> JSONResponse:
+        """Whether the platform moves: last good step, executor, store, disk, with ages; 503 if not. Needs no token."""
+        checks = api.reconciler.health.check(api.store, api.context.state_dir.root)
+        is_ready = all(check["ok"] for check in checks.values())
+        document = {"schema": 1, "status": "ready" if is_ready else "not_ready", "checks": checks}
+        return JSONResponse(document, 200 if is_ready else 503)
+
+    @app.get("/api/v1/quarantine", tags=["server"])
+    def list_quarantine(request: Request) -> Document:
+        """What could not be worked in or stored, newest first; for admins."""
+        check_admin(request.state.user)
+        return documents.write_list("quarantine", map(documents.write_quarantine, api.store.list_quarantine()))
+
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     def show_metrics() -> PlainTextResponse:
         """Metrics for Prometheus."""
-        return PlainTextResponse(write_metrics(api.store, api.reconciler.inventory, api.now_s()))
+        return PlainTextResponse(write_metrics(api.store, api.reconciler.inventory, api.now_s(), api.reconciler.health))
 
     @app.get("/api/v1/nodes", tags=["server"])
     def list_nodes(request: Request) -> Document:
@@ -392,6 +422,8 @@ def add_platform_routes(app: FastAPI, api: Api) -> None:
             "devices": api.reconciler.inventory.cluster.total,
             "device_type": ",".join(api.reconciler.inventory.device_types),
             "jobs": api.store.count_jobs(),
+            "quarantined": api.store.count_quarantine(),
+            "standstill": api.reconciler.health.tell() or None,
             "now": documents.show_time(api.now_s()),
         }
 

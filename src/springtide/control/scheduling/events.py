@@ -137,7 +137,8 @@ class EventHandler:
         if record.state is JobState.PROBING or event.step < record.step:
             return False
         total = event.total_steps if record.total_steps is None else record.total_steps
-        record = self.staging.change(record.id, step=event.step, state=JobState.RUNNING, total_steps=total)
+        state = JobState.RUNNING if record.devices else record.state  # a late word of one that has left its devices
+        record = self.staging.change(record.id, step=event.step, state=state, total_steps=total)
         self.place(record, event.step)
         return self.measure(record, event)
 

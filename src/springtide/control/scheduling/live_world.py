@@ -10,7 +10,7 @@ from typing import Any
 
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.storage.records import JobRecord, PlanRecord
-from springtide.core.decisions import Changes, JobView, Plan, Progress, Promise, Segment, Status
+from springtide.core.decisions import JobView, Plan, Progress, Promise, Segment, Status
 from springtide.core.devices import Devices, count_devices
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId
@@ -73,12 +73,6 @@ class LiveWorld(World):
         """Replace a view by one that no decision made, so the policy's cache no longer tells the truth."""
         self._jobs[view.job.id] = view
         self._cache = None
-
-    def put_back(self, changes: Changes) -> None:
-        """Tell what happened once more, because nobody has acted on it."""
-        self._cache = None  # whoever failed may have left it half changed
-        self._finished[:0] = changes.finished
-        self._arrived[:0] = [job_id for job_id in changes.arrived if job_id in self._jobs]
 
     def copy(self) -> "LiveWorld":
         """A world that may be changed without changing this one."""

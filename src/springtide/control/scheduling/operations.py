@@ -72,8 +72,19 @@ class Operations:
         self.reconciler.dirty = True
 
     def submit(self, submission: Submission) -> str:
-        """Take in a job; returns its id. The answer is in its record once the present step is over."""
+        """Take in a job; returns its id. The answer is in its record once the present step is over.
+
+        One that was sent before under the same key has the same answer.
+        """
         staging, world = self.reconciler.context.staging, self.reconciler.context.world
+        repeated = submissions.find_repeated(staging, submission)
+        if repeated is not None and repeated.request_hash != submission.content_hash:
+            raise ConflictError(
+                f"the Idempotency-Key {submission.key} was used for another submission, job {repeated.id}; "
+                "send the same content again, or another key"
+            )
+        if repeated is not None:
+            return repeated.id
         record, refusal = submissions.open_record(self.reconciler.context, submission)
         sentence = f"{record.user} submitted {record.name}"
         record = staging.add(record, EventRecord(staging.now_s, "submitted", sentence, record.id))

@@ -9,31 +9,32 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from springtide.control.clock import Anchor, Clock, ClockSource
 from springtide.control.scheduling import nodes, offers, sentences, timers, transitions
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
-from springtide.control.scheduling.events import EventHandler
+from springtide.control.scheduling.events import EventHandler, Lap
+from springtide.control.scheduling.health import Health, show_safely
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
 from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage.records import EventRecord, JobRecord
-from springtide.control.storage.staging import Effects, Staging
+from springtide.control.storage.staging import Effects, Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Store
+from springtide.control.storage.store import Store, is_unavailable
 from springtide.core.decisions import Decision, Status
 from springtide.core.job_states import ENDED, JobState
 from springtide.core.jobs import Job, Purpose
 from springtide.errors import SpringtideError
-from springtide.executors.protocol import Executor, Instruction, Running
+from springtide.executors.protocol import Event, Executor, Finished, Instruction, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
 from springtide.policies.planning.compilation import start_compiling
@@ -54,6 +55,42 @@ SLOW_DECISIONS = 5
 RETRY_S = 1.0  # after a policy has failed it is asked again, after twice as long each time it fails again
 MOST_RETRY_S = 60.0
 FAILURES = "policy_failures"  # the fact that counts them
+
+
+UNDONE = "nothing was done; try again"
+UNKNOWN = "whether it was done is not known; ask again, or send the same request again with the same Idempotency-Key"
+
+
+class UnavailableError(SpringtideError):
+    """The server cannot do what was asked now; `unknown`: or has done it to this job, which nobody can say yet."""
+
+    def __init__(self, sentence: str, unknown: bool = False, job_id: str = "") -> None:
+        super().__init__(sentence)
+        self.unknown, self.job_id = unknown, job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the executor has told: events, and what runs if that was asked."""
+
+    events: Sequence[Event] = ()
+    running: Sequence[Running] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerMark:
+    """Everything that a transaction may change, as it was."""
+
+    staging: StagingMark
+    world: dict[str, Any]
+    cursor: int
+    dirty: bool
+    laps: dict[str, Lap]
+    begun: dict[str, int]
+
+
+#: Functions that were handed in, and where their values go.
+Calls: TypeAlias = list[tuple[Callable[[], Any], Future[Any]]]
 
 
 class Reconciler:
@@ -87,7 +124,7 @@ class Reconciler:
         self.slow_decisions = 0
         self._next_audit_s = self._next_timers_s = -inf
         self._stopping = threading.Event()
-        self._unreachable = False
+        self.health = Health()
         self._acknowledged = 0
         self.recover()
 
@@ -119,7 +156,8 @@ class Reconciler:
             elif state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
                 world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
         staging.put_fact("anchor", asdict(self.context.clock.anchor))
-        self.flush()
+        self.commit()
+        self.act()
 
     def rebuild(self) -> None:
         """Begin again from the store, as a new server would: after a failed step, memory may not be what is stored."""
@@ -138,7 +176,7 @@ class Reconciler:
         return future
 
     def run(self) -> None:
-        """Step until told to stop. What goes wrong in one step is logged, and the next one begins from the store."""
+        """Step until told to stop. After a step that failed whole, the next one begins from the store."""
         failed = False
         while not self._stopping.is_set():
             try:
@@ -146,10 +184,19 @@ class Reconciler:
                     self.rebuild()
                 failed = False
                 self.step(self.rest_s())
-            except Exception:
+            except Exception as error:
                 logger.exception("a step of the reconciler failed; it begins again from what is stored")
+                self.health.note_failure(error)
                 failed = True
+                self.turn_away(error)
                 time.sleep(POLL_S)
+
+    def turn_away(self, error: Exception) -> None:
+        """Answer those who wait that nothing can be done for them now."""
+        while not self.calls.empty():
+            item = self.calls.get()
+            if item is not None and item[1].set_running_or_notify_cancel():
+                item[1].set_exception(UnavailableError(f"{show_safely(error)}; {UNDONE}"))
 
     def stop(self) -> None:
         """End the loop after the present step."""
@@ -166,31 +213,135 @@ class Reconciler:
         return min(rest_s, max(0.0, due_s - self.context.clock.now_s()))
 
     def step(self, wait_s: float = 0.0) -> None:
-        """Take what was handed in and what happened, decide once if that calls for it, commit, act, answer."""
-        answered = self.take_calls(wait_s)
-        try:
-            self.read_executor()
-            if self.now_s >= self._next_timers_s:
-                self._next_timers_s = self.now_s + TIMERS_S
-                context, price = self.context, self.context.options.price_per_device_hour
-                self.dirty |= timers.check_time(context.staging, context.world, context.state_dir, price)
-            for _ in range(MOST_DECISIONS):
-                if self.dirty or self.now_s >= min(self.wake_at_s, self.retry_at_s):
-                    self.make_decision()
-            self.flush()
-        except BaseException as error:
-            for future, _ in answered:
-                future.set_exception(error)
-            raise
-        for future, value in answered:
-            if isinstance(value, BaseException):
-                future.set_exception(value)
-            else:
-                future.set_result(value)
+        """Take what was handed in and what happened, decide once if that calls for it, commit, answer, act.
 
-    def take_calls(self, wait_s: float) -> list[tuple["Future[Any]", Any]]:
-        """Run what was handed in; returns who waits, with the value or the error to give them after the commit."""
-        answered: list[tuple[Future[Any], Any]] = []
+        All of it is one transaction. If something in it cannot be worked in or stored, all is done again one by one,
+        each in a transaction of its own, and what fails then costs itself only.
+        """
+        calls, answers = self.take_calls(wait_s), list[tuple[Future[Any], Any]]()
+        try:
+            heard = self.read_executor()
+            mark = self.mark()
+            try:
+                self.work(calls, heard, answers)
+                self.commit()
+            except Exception as error:
+                if is_unavailable(error):
+                    raise
+                logger.exception("a step cannot be taken whole; it is taken again, one thing at a time")
+                self.roll_back(mark)
+                answers.clear()
+                self.work(calls, heard, answers, singly=True)
+                self.commit()
+        except BaseException as error:
+            self.answer_failure(calls, answers, error)
+            raise
+        for future, value in answers:
+            answer(future, value)
+        self.act()
+        self.health.note_step()
+
+    def work(self, calls: Calls, heard: Heard, answers: list[tuple["Future[Any]", Any]], singly: bool = False) -> None:
+        """Work in calls, events and what time brings, then decide; `singly`: each is committed before the next."""
+        for function, future in calls:
+            value = self.run_call(function, singly)
+            answers.append((future, value))
+        for event in heard.events:
+            self.attempt(partial(self.handle, event), singly, partial(self.put_event_aside, event))
+        if heard.running is not None:
+            running = {one.job: one for one in heard.running}
+            self.attempt(partial(self.audit, running), singly, partial(self.put_aside, "audit", None, heard.running))
+        if self.now_s >= self._next_timers_s:
+            self._next_timers_s = self.now_s + TIMERS_S
+            self.check_time(singly)
+        for _ in range(MOST_DECISIONS):
+            if self.dirty or self.now_s >= min(self.wake_at_s, self.retry_at_s):
+                self.attempt(self.make_decision, singly, self.bear_failure)
+
+    def attempt(self, action: Callable[[], None], singly: bool, on_failure: Callable[[Exception], None]) -> None:
+        """Do something; `singly` in a transaction of its own, instead of which `on_failure` is done if it fails."""
+        if not singly:
+            action()
+            return
+        mark = self.mark()
+        try:
+            action()
+            self.commit()
+        except Exception as error:
+            if is_unavailable(error):
+                raise
+            logger.exception("something cannot be worked in; it is put aside")
+            self.roll_back(mark)
+            on_failure(error)
+            self.commit()
+
+    def check_time(self, singly: bool) -> None:
+        """Look at what only time brings."""
+        staging, world, price = self.context.staging, self.context.world, self.context.options.price_per_device_hour
+
+        def check(record: JobRecord) -> None:
+            self.dirty |= timers.check_job(staging, world, record, price)
+
+        for record in staging.list_active():
+            self.attempt(partial(check, record), singly, partial(self.put_aside, "time", record.id, record.id))
+        state_dir = self.context.state_dir
+        drains = partial(nodes.end_graces, staging, world, state_dir)
+        self.attempt(drains, singly, partial(self.put_aside, "drains", None, ""))
+
+    def put_event_aside(self, event: Event, error: Exception) -> None:
+        """An event cannot be worked in or stored: keep it for the operator, hold its job, never ask for it again."""
+        self.hear(event.seq)
+        self.put_aside(f"event:{event.kind}", event.job or None, event, error, isinstance(event, Finished))
+
+    def put_aside(self, kind: str, job_id: str | None, body: object, error: Exception, finished: bool = False) -> None:
+        """Keep for the operator what cannot be worked in, and hold its job; if even that fails, only the former."""
+        staging, world, mark = self.context.staging, self.context.world, self.mark()
+        self.dirty = True
+        try:
+            if job_id is not None:
+                transitions.hold(staging, world, job_id, finished, show_safely(error))
+            staging.put_aside(kind, job_id, body, error)
+            self.commit()
+        except Exception as again:
+            if is_unavailable(again):
+                raise
+            self.roll_back(mark)
+            staging.put_aside(kind, job_id, body, error)
+
+    def mark(self) -> "ReconcilerMark":
+        """Everything that a transaction may change, as it is."""
+        handler = self.event_handler
+        marks = self.context.staging.mark(), self.context.world.mark()
+        return ReconcilerMark(*marks, self.cursor, self.dirty, dict(handler.laps), dict(handler.begun))
+
+    def roll_back(self, mark: "ReconcilerMark") -> None:
+        """Be again as at a mark."""
+        self.context.staging.roll_back(mark.staging)
+        self.context.world.roll_back(mark.world)
+        self.cursor, self.dirty = mark.cursor, mark.dirty
+        self.event_handler.laps, self.event_handler.begun = mark.laps, mark.begun
+
+    def answer_failure(self, calls: Calls, answers: list[tuple["Future[Any]", Any]], error: BaseException) -> None:
+        """Tell those who wait that a step has failed: that nothing was done, that it was, or that nobody knows."""
+        done, why = self.was_stored(), show_safely(error)
+        told = {id(future): value for future, value in answers}
+        for _, future in calls:
+            if done and id(future) in told:
+                answer(future, told[id(future)])
+            else:
+                answer(future, UnavailableError(f"{why}; {UNDONE if done is False else UNKNOWN}", done is None))
+
+    def was_stored(self) -> bool | None:
+        """Whether the last commit, which failed, was stored nevertheless; None if the store does not say."""
+        try:
+            return self.store.count_commits() > self.context.staging.commits
+        except Exception:
+            logger.exception("the store does not say whether the last commit was stored")
+            return None
+
+    def take_calls(self, wait_s: float) -> "Calls":
+        """What was handed in by those who still wait."""
+        calls: Calls = []
         try:
             item = self.calls.get(timeout=wait_s) if wait_s > 0 else None
         except queue.Empty:
@@ -198,11 +349,11 @@ class Reconciler:
         self.read_clock()
         try:
             while True:
-                if item is not None:
-                    answered.append((item[1], self.run_call(item[0])))
+                if item is not None and item[1].set_running_or_notify_cancel():
+                    calls.append(item)
                 item = self.calls.get_nowait()
         except queue.Empty:
-            return answered
+            return calls
 
     def read_clock(self) -> None:
         """Let the time be what it is now, for all that a step does; it never goes back.
@@ -215,45 +366,56 @@ class Reconciler:
             now_s = self.wake_at_s
         self.context.staging.now_s = max(self.now_s, now_s)
 
-    def run_call(self, function: Callable[[], Any]) -> Any:
-        """The value of a function, or the error it raised."""
+    def run_call(self, function: Callable[[], Any], singly: bool) -> Any:
+        """The value of a function, or the error it raised, which has no effect."""
+        mark = self.mark()
         try:
-            return function()
-        except SpringtideError as error:
-            return error
+            value = function()
+            if singly:
+                self.commit()
+            return value
         except Exception as error:
-            logger.exception("a request failed inside the reconciler")
+            if is_unavailable(error):
+                raise
+            if not isinstance(error, SpringtideError):
+                logger.exception("a request failed inside the reconciler")
+            self.roll_back(mark)
             return error
 
-    def read_executor(self) -> None:
-        """Work in what happened, and now and then compare what runs with what should."""
+    def read_executor(self) -> Heard:
+        """What happened, and now and then what runs."""
         audit = self.now_s >= self._next_audit_s
         try:
             self.send()
-            running = self.executor.running() if audit else ()
+            running = self.executor.running() if audit else None
             events = self.executor.events(self.cursor)
-        except (OSError, SpringtideError) as error:
+        except (OSError, SpringtideError, ValueError) as error:
             self.lose_executor(error)
-            return
-        if self._unreachable:
-            self._unreachable = False
+            return Heard()
+        if self.health.executor_lost:
+            self.health.note_executor("")
             self.context.staging.add_event("executor_back", "the executor answers again")
-        for event in events:
-            self.dirty |= self.event_handler.handle(event)
-            self.cursor = max(self.cursor, event.seq)
-        if events:
-            self.context.staging.put_fact("cursor", self.cursor)
         if audit:
             self._next_audit_s = self.now_s + AUDIT_S
-            self.audit({one.job: one for one in running})
+        return Heard(events, running)
+
+    def handle(self, event: Event) -> None:
+        """Work in one event."""
+        self.dirty |= self.event_handler.handle(event)
+        self.hear(event.seq)
+
+    def hear(self, seq: int) -> None:
+        """Note that the events up to a number are worked in."""
+        self.cursor = max(self.cursor, seq)
+        self.context.staging.put_fact("cursor", self.cursor)
 
     def lose_executor(self, error: Exception) -> None:
         """Record, once, that the executor does not answer; jobs go on without us meanwhile."""
-        if not self._unreachable:
-            self._unreachable = True
-            sentence = f"the executor does not answer: {error}"
+        if not self.health.executor_lost:
+            sentence = f"the executor does not answer: {show_safely(error)}"
             self.context.staging.add_event("executor_lost", sentence)
             logger.warning(sentence)
+        self.health.note_executor(show_safely(error))
 
     def audit(self, running: Mapping[str, Running]) -> None:
         """Start what should run and does not (seen twice), cancel what runs and should not."""
@@ -275,21 +437,24 @@ class Reconciler:
         """Ask the policy, and stage what follows from what it says; one that fails costs this decision only."""
         staging, world = self.context.staging, self.context.world
         staging.now_s = self.last_decided_s = now_s = max(staging.now_s, self.last_decided_s + 1e-6)
-        snapshot = world.snapshot()
-        self.dirty, self.retry_at_s = False, inf
+        mark = self.mark()
         started_s = time.thread_time()
         try:
+            snapshot = world.snapshot()
+            self.dirty, self.retry_at_s = False, inf
             decision = self.decide(now_s, snapshot)
             asked = {job_id: snapshot.jobs[job_id] for job_id in decision.answers}
             decided = Decided(decision, asked, world.apply(decision, now_s))
+            self.note_effort(time.thread_time() - started_s)
+            self.dirty = follow_decision(staging, world, self.context.state_dir, decided, self.admits)
         except Exception as error:  # a policy may be anybody's code
-            world.put_back(snapshot.changes)
+            if is_unavailable(error):
+                raise
+            self.roll_back(mark)
             self.bear_failure(error)
             return
         self.retry_s = RETRY_S
-        self.note_effort(time.thread_time() - started_s)
         self.set_alarm(decision.wake_at_s, now_s)
-        self.dirty = follow_decision(staging, world, self.context.state_dir, decided, self.admits)
 
     def bear_failure(self, error: Exception) -> None:
         """Say that the policy has failed; jobs keep what they hold, newcomers wait, and it is asked again soon."""
@@ -301,6 +466,7 @@ class Reconciler:
         for view in self.context.world.jobs.values():
             if view.status is Status.PENDING and view.job.purpose is Purpose.TRAIN:
                 staging.stage(keep_waiting(staging.jobs[view.job.id], sentence, now_s))
+        self.dirty = False
         self.wake_at_s, self.retry_at_s = inf, now_s + self.retry_s
         self.retry_s = min(2 * self.retry_s, MOST_RETRY_S)
 
@@ -335,13 +501,16 @@ class Reconciler:
         twin.arrive(job, self.now_s)
         return self.decide(self.now_s, twin.snapshot())
 
-    def flush(self) -> None:
-        """Commit what was staged, then act on it; the secrets of a job that ended, in whatever way, go."""
+    def commit(self) -> None:
+        """Make what was staged durable; the secrets of a job that ended, in whatever way, go."""
         staging = self.context.staging
         ended = [record.id for record in staging.batch.jobs.values() if record.state in ENDED]
         self.unsent += staging.commit()
         for job_id in ended:
             self.context.state_dir.secrets_file(job_id).unlink(missing_ok=True)
+
+    def act(self) -> None:
+        """Send what was decided, and let the executor forget what is stored."""
         try:
             self.send()
             if self.cursor > self._acknowledged:
@@ -376,9 +545,17 @@ class Reconciler:
                     self.unsent.append(one)
                     continue
                 del self.refusals[one.key]
-                transitions.give_up(self.context.staging, self.context.world, one, str(error))
+                transitions.give_up(self.context.staging, self.context.world, one, show_safely(error))
                 self.dirty = True
             self.context.staging.batch.sent.append((one.job, one.generation))
+
+
+def answer(future: "Future[Any]", value: Any) -> None:
+    """Give whoever waits a value, or raise an error there."""
+    if isinstance(value, BaseException):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
 
 
 def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:

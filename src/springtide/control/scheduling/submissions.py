@@ -5,6 +5,8 @@ a user's promised jobs and reserved offers, and the fewest that all their other 
 comes back as jobs end. A job is measured by the fewest device-seconds on which it can be done.
 """
 
+import hashlib
+import json
 import re
 import secrets
 import string
@@ -28,6 +30,7 @@ from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir, write_secrets
+from springtide.control.storage.store import Store
 from springtide.core.decisions import JobView, Plan
 from springtide.core.durations import is_instant, parse_deadline, parse_span
 from springtide.core.job_file import JobFile
@@ -54,6 +57,13 @@ class Submission:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     accept_offer: bool = False
     measure_only: bool = False  # for a plan; it ends when its speed is known
+    key: str | None = None  # what its client calls it, so that it can be sent again without harm
+
+    @property
+    def content_hash(self) -> str:
+        """A hash of what is asked for; the values of secrets are no part of it."""
+        told = [self.job.model_dump(mode="json"), self.archive, self.accept_offer, self.measure_only]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +114,7 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
     check_code(script, submission.archive, context.state_dir)
     check_budget(job, context.options.price_per_device_hour)
     return JobRecord(
-        id=secrets.token_hex(4),  # nobody guesses it and everybody can type it
+        id=name_job(submission, find_owner(submission, user), context.staging.store),
         name=make_name(job, script),
         user=submission.user,
         state=JobState.WAITLISTED,
@@ -117,8 +127,33 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
         logical_workers=job.logical_workers,
         accept_offer=submission.accept_offer,
         measure_only=submission.measure_only,
+        idempotency_key=submission.key,
+        request_hash="" if submission.key is None else submission.content_hash,
         owner=find_owner(submission, user),
     )
+
+
+def name_job(submission: Submission, owner: str, store: Store) -> str:
+    """An id that nobody guesses and everybody can type; of a submission with a key always the same."""
+    if submission.key is not None:
+        keyed = name_keyed(owner, submission.key)
+        if store.job(keyed) is None:
+            return keyed
+    return secrets.token_hex(4)
+
+
+def name_keyed(owner: str, key: str) -> str:
+    """The id of the job that the user of an id submits under a key."""
+    return hashlib.sha256(f"{owner}\n{key}".encode()).hexdigest()[:8]
+
+
+def find_repeated(staging: Staging, submission: Submission) -> JobRecord | None:
+    """The job that this submission has made before: under the same key, by the same user."""
+    if submission.key is None:
+        return None
+    same = (find_owner(submission, staging.store.find_user(submission.user)), submission.key)
+    staged = (one for one in staging.batch.jobs.values() if (one.owner, one.idempotency_key) == same)
+    return next(staged, None) or staging.store.find_request(*same)
 
 
 def refuse(staging: Staging, world: PlatformWorld, record: JobRecord, user: UserRecord | None) -> Refusal | None:

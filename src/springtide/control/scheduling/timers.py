@@ -6,28 +6,24 @@ A promise counts as missed the moment its deadline passes, not when the job ends
 from dataclasses import replace
 from math import inf
 
-from springtide.control.scheduling import nodes, offers, sentences, transitions
+from springtide.control.scheduling import offers, sentences, transitions
 from springtide.control.scheduling.effects import NO_DEVICE
 from springtide.control.scheduling.live_jobs import build_job, is_spent, predict
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
-from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId, Purpose
 
 
-def check_time(staging: Staging, world: PlatformWorld, state_dir: StateDir, price: float | None) -> bool:
-    """Look at everything that is due; returns whether something calls for a decision. `price` is a device-hour's."""
-    changed = False
-    for record in staging.list_active():
-        changed |= check_promise(staging, world, record)
-        changed |= price is not None and check_budget(staging, world, staging.jobs[record.id], price)
-        if record.state is JobState.OFFERED:
-            changed |= offers.expire(staging, world, staging.jobs[record.id])
-        elif record.state is JobState.WAITLISTED:
-            changed |= check_wait_for_probe(staging, world, staging.jobs[record.id])
-    nodes.end_graces(staging, world, state_dir)
+def check_job(staging: Staging, world: PlatformWorld, record: JobRecord, price: float | None) -> bool:
+    """Look at what is due of one job; returns whether that calls for a decision. `price` is a device-hour's."""
+    changed = check_promise(staging, world, record)
+    changed |= price is not None and check_budget(staging, world, staging.jobs[record.id], price)
+    if record.state is JobState.OFFERED:
+        changed |= offers.expire(staging, world, staging.jobs[record.id])
+    elif record.state is JobState.WAITLISTED:
+        changed |= check_wait_for_probe(staging, world, staging.jobs[record.id])
     return changed
 
 

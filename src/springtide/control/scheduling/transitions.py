@@ -32,6 +32,7 @@ from springtide.core.typed_curves import TypedCurves
 from springtide.executors.protocol import Instruction, Resize, Running, Start
 
 UNMEASURED = "unknown_speed"
+QUARANTINED = "quarantined"  # why a job is held
 LOST_CAPACITY = "lost_capacity"  # why a promise is in danger
 
 
@@ -289,6 +290,21 @@ def pause(staging: Staging, world: PlatformWorld, job_id: str, reason: str, sent
     record = replace(record, state=JobState.PAUSED, reason=reason, sentence=sentence, predicted_s=None)
     event = EventRecord(staging.now_s, "paused", sentence, job_id, {"reason": reason})
     staging.stage(Effects(replace(record, generation=generation, devices=()), (event,), stop))
+
+
+def hold(staging: Staging, world: PlatformWorld, job_id: str, finished: bool, why: str) -> None:
+    """Put a job aside of which something was reported that cannot be taken in: it checkpoints and waits for its owner.
+
+    One that has finished stays finished: only what it said at its end is not known.
+    """
+    record = staging.jobs.get(job_id)
+    if record is None or not record.active or record.state is JobState.PAUSED:
+        return
+    sentence = f"what it reported cannot be taken in ({why}); it is kept for the operator: springtide doctor"
+    if finished:
+        end_job(staging, world, job_id, Ending(JobState.SUCCEEDED, "finished", f"finished; {sentence}"))
+    else:
+        pause(staging, world, job_id, QUARANTINED, sentence)
 
 
 def start_again(staging: Staging, world: PlatformWorld, state_dir: StateDir, job_id: str) -> None:

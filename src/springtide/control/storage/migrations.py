@@ -69,12 +69,29 @@ def keep_predictions(connection: Connection) -> None:
     PREDICTIONS.create(connection, checkfirst=True)
 
 
+def know_requests(connection: Connection) -> None:
+    """Step 7: what a submission was called by its client, so that it can be sent again; what was put aside."""
+    if "idempotency_key" not in list_columns(connection):
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN idempotency_key VARCHAR"))
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN request_hash VARCHAR NOT NULL DEFAULT ''"))
+        connection.execute(text("CREATE UNIQUE INDEX jobs_by_key ON jobs (owner, idempotency_key)"))
+    METADATA.tables["quarantine"].create(connection, checkfirst=True)
+
+
 def list_columns(connection: Connection, table: str = "jobs") -> set[str]:
     """The columns of a table as it is."""
     return {column["name"] for column in inspect(connection).get_columns(table)}
 
 
-STEPS: tuple[Step, ...] = (create_tables, know_types, name_danger, name_measuring, tell_users_apart, keep_predictions)
+STEPS: tuple[Step, ...] = (
+    create_tables,
+    know_types,
+    name_danger,
+    name_measuring,
+    tell_users_apart,
+    keep_predictions,
+    know_requests,
+)
 VERSION = len(STEPS)
 
 

@@ -87,6 +87,9 @@ class JobRecord:
     expected_s: float | None = None
     #: Whether it ends once its speed is measured: somebody asked for a plan.
     measure_only: bool = False
+    #: What its submitter calls the request, so that it can be sent again without harm; and a hash of what was in it.
+    idempotency_key: str | None = None
+    request_hash: str = ""
     #: The id of its user, which no later user of the same name has.
     owner: str = ""
     #: The SHA-256 of the weights it ended with; empty while there are none.
@@ -143,6 +146,21 @@ class JobOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLedgerEntry:
+    """What a report counts of a job."""
+
+    user: str
+    state: JobState
+    promised: bool
+    missed: str
+    served: float
+    lost_steps: int
+    finished_s: float | None
+    answered_s: float | None
+    expected_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class EventRecord:
     """Something that happened, in one sentence and as data."""
 
@@ -151,6 +169,21 @@ class EventRecord:
     sentence: str
     job: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineRecord:
+    """Something that could not be worked in or stored: what it was, of which job, why not; kept for the operator.
+
+    `body` and `error` are ASCII, whatever was in them, so that these can always be stored.
+    """
+
+    at_s: float
+    kind: str
+    job: str | None
+    error: str
+    body: str
     seq: int = 0
 
 

@@ -12,12 +12,15 @@ from springtide.control.storage.records import (
     JobRecord,
     OfferRecord,
     PredictionRecord,
+    QuarantineRecord,
     SpeedRecord,
 )
-from springtide.control.storage.store import Batch, Store
+from springtide.control.storage.store import COMMITS, Batch, Store
 from springtide.core.job_states import ENDED
 from springtide.executors.protocol import Instruction
 from springtide.executors.wire import dump_instruction
+
+MOST_BODY = 20_000  # letters kept of what was put aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,17 @@ class Effects:
     events: tuple[EventRecord, ...] = ()
     instruction: Instruction | None = None
     offers: tuple[OfferRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StagingMark:
+    """The working copy at one moment, to come back to."""
+
+    jobs: dict[str, JobRecord]
+    batch: Batch
+    instructions: list[Instruction]
+    next_seq: int
+    predictions: dict[str, PredictionRecord]
 
 
 class KnownSpeeds(dict[str, dict[str, SpeedRecord]]):
@@ -57,6 +71,21 @@ class Staging:
         self.speeds = KnownSpeeds(store)
         self.next_seq = store.next_seq()
         self.predictions = store.last_predictions()
+        self.commits = store.count_commits()  # that are known to be stored
+
+    def mark(self) -> StagingMark:
+        """The working copy as it is, to come back to by `roll_back`; once."""
+        return StagingMark(
+            dict(self.jobs), self.batch.copy(), list(self.instructions), self.next_seq, dict(self.predictions)
+        )
+
+    def roll_back(self, mark: StagingMark) -> None:
+        """Be again as at a mark: what was staged since is gone."""
+        self.jobs, self.next_seq, self.predictions = mark.jobs, mark.next_seq, mark.predictions
+        self.batch, self.instructions = mark.batch, mark.instructions
+        self.speeds.clear()  # to be read again, from the store and from what is staged
+        for speed in self.batch.speeds.values():
+            self.put_speed(speed)
 
     def list_active(self) -> list[JobRecord]:
         """Jobs to which something is still to happen; one that ended stays in `jobs` until the commit."""
@@ -91,6 +120,12 @@ class Staging:
         """Stage an event of now."""
         self.batch.events.append(EventRecord(self.now_s, kind, sentence, job_id, data))
 
+    def put_aside(self, kind: str, job_id: str | None, body: object, error: BaseException) -> None:
+        """Stage for the operator what cannot be worked in or stored, in letters that every store takes."""
+        told, why = ascii(body)[:MOST_BODY], f"{type(error).__name__}: {error}"
+        safe_id = None if job_id is None else ascii(job_id)[1:-1][:200]
+        self.batch.quarantine.append(QuarantineRecord(self.now_s, kind, safe_id, ascii(why)[1:-1][:MOST_BODY], told))
+
     def put_fact(self, name: str, value: Any) -> None:
         """Stage a fact."""
         self.batch.facts[name] = value
@@ -118,7 +153,11 @@ class Staging:
 
     def commit(self) -> list[Instruction]:
         """Write everything staged in one transaction; returns the instructions that may now be carried out."""
+        if not self.batch:
+            return []
+        self.batch.facts[COMMITS] = self.commits + 1
         self.store.write(self.batch)
+        self.commits += 1
         for job_id in [job_id for job_id in self.batch.jobs if self.jobs[job_id].state in ENDED]:
             del self.jobs[job_id]
             self.predictions.pop(job_id, None)

@@ -14,17 +14,20 @@ from typing import Any
 from sqlalchemy import Engine, Executable, Row, Table, bindparam, create_engine, event, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, ProgrammingError
 
 from springtide.control.storage.migrations import migrate
 from springtide.control.storage.records import (
     Condition,
     EventRecord,
     InstructionRecord,
+    JobLedgerEntry,
     JobOutcome,
     JobRecord,
     OfferRecord,
     PlanRecord,
     PredictionRecord,
+    QuarantineRecord,
     SpeedRecord,
     UserRecord,
 )
@@ -36,6 +39,7 @@ from springtide.control.storage.tables import (
     JOBS,
     OFFERS,
     PREDICTIONS,
+    QUARANTINE,
     SPEEDS,
     USERS,
 )
@@ -43,6 +47,7 @@ from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
 
 RECENT_JOBS = 256
+COMMITS = "commits"  # the fact that counts them
 PREDICTED = tuple(PREDICTIONS.c[one.name] for one in fields(PredictionRecord))
 FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
     (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
@@ -63,6 +68,11 @@ class Batch:
     sent: list[tuple[str, int]] = field(default_factory=list)  # jobs and generations of instructions that have arrived
     facts: dict[str, Any] = field(default_factory=dict)
     predictions: list[PredictionRecord] = field(default_factory=list)
+    quarantine: list[QuarantineRecord] = field(default_factory=list)
+
+    def copy(self) -> "Batch":
+        """A batch that may be changed without changing this one."""
+        return Batch(**{one.name: getattr(self, one.name).copy() for one in fields(self)})
 
     def __bool__(self) -> bool:
         return self != Batch()
@@ -99,9 +109,10 @@ class Store:
             return
         with self.engine.begin() as connection:
             upsert(connection, JOBS, "id", [write_job(record) for record in batch.jobs.values()])
-            if batch.events:
-                rows = [{k: v for k, v in asdict(one).items() if k != "seq"} for one in batch.events]
-                connection.execute(EVENTS.insert(), rows)
+            for table, records in ((EVENTS, batch.events), (QUARANTINE, batch.quarantine)):
+                if records:
+                    rows = [{k: v for k, v in asdict(one).items() if k != "seq"} for one in records]
+                    connection.execute(table.insert(), rows)
             if batch.predictions:
                 connection.execute(PREDICTIONS.insert(), [asdict(one) for one in batch.predictions])
             upsert(connection, OFFERS, "id", [asdict(offer) for offer in batch.offers.values()])
@@ -139,6 +150,10 @@ class Store:
         with self.engine.connect() as connection:
             return connection.execute(select(FACTS.c.value).where(FACTS.c.name == name)).scalar_one_or_none()
 
+    def count_commits(self) -> int:
+        """How many batches of a reconciler were ever stored."""
+        return int(self.fact(COMMITS) or 0)
+
     def job(self, job_id: str) -> JobRecord | None:
         """The job of this id."""
         recent = self._recent.get(job_id)
@@ -147,6 +162,24 @@ class Store:
         with self.engine.connect() as connection:
             row = connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
             return None if row is None else read_job(row)
+
+    def find_request(self, owner: str, key: str) -> JobRecord | None:
+        """The job that the user of an id has submitted under an idempotency key."""
+        query = select(JOBS).where((JOBS.c.owner == owner) & (JOBS.c.idempotency_key == key))
+        with self.engine.connect() as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else read_job(row)
+
+    def list_quarantine(self, limit: int = 100) -> list[QuarantineRecord]:
+        """What could not be worked in or stored, newest first."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(QUARANTINE).order_by(QUARANTINE.c.seq.desc()).limit(limit))
+            return [QuarantineRecord(**row._mapping) for row in rows]
+
+    def count_quarantine(self) -> int:
+        """How much was ever put aside and is still kept."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(select(func.count()).select_from(QUARANTINE)).scalar_one())
 
     def find_jobs(self, text: str, owner: str | None = None) -> list[JobRecord]:
         """The jobs that an id, a name, or a prefix of either stands for: the exact ones if there are any."""
@@ -184,11 +217,12 @@ class Store:
             rows = connection.execute(select(*(JOBS.c[one.name] for one in fields(JobOutcome))).order_by(JOBS.c.seq))
             return [JobOutcome(job_id, archive, JobState(state), *rest) for job_id, archive, state, *rest in rows]
 
-    def ended_jobs(self, since_s: float, limit: int) -> list[JobRecord]:
-        """The jobs that ended last, the newest end first, as far back as an instant."""
-        query = select(JOBS).where(JOBS.c.finished_s >= since_s).order_by(JOBS.c.finished_s.desc()).limit(limit)
+    def list_ledger(self, owner: str | None = None) -> list[JobLedgerEntry]:
+        """What reports count: of one owner's jobs, or of all."""
+        query = select(*(JOBS.c[one.name] for one in fields(JobLedgerEntry))).order_by(JOBS.c.seq)
         with self.engine.connect() as connection:
-            return [read_job(row) for row in connection.execute(query)]
+            rows = connection.execute(query if owner is None else query.where(JOBS.c.owner == owner))
+            return [JobLedgerEntry(user, JobState(state), *rest) for user, state, *rest in rows]
 
     def count_promises(self, owner: str | None = None) -> tuple[int, int]:
         """How many promises were kept, and how many missed: of one owner's jobs, or of all."""
@@ -318,8 +352,15 @@ class Store:
                 connection.execute(FORGET_PREDICTIONS, [{"gone": one} for one in gone])
                 connection.execute(JOBS.delete().where(JOBS.c.id == bindparam("gone")), [{"gone": one} for one in gone])
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
+            connection.execute(QUARANTINE.delete().where(QUARANTINE.c.at_s < before_s))
         self.prunes += 1
         return gone, events
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether a write failed because the database cannot be reached, locked or written, whatever was to be written."""
+    known = isinstance(error, DatabaseError) and not isinstance(error, DataError | IntegrityError | ProgrammingError)
+    return known or isinstance(error, OSError | MemoryError)
 
 
 def name_driver(address: URL) -> URL:

@@ -48,12 +48,15 @@ JOBS = Table(
     Column("accept_offer", Boolean, nullable=False),
     Column("expected_s", Float),
     Column("measure_only", Boolean, nullable=False, server_default=false()),
+    Column("idempotency_key", String),
+    Column("request_hash", String, nullable=False, server_default=""),
     Column("owner", String, nullable=False, server_default=""),
     Column("weights", String, nullable=False, server_default=""),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_name", "name"),
     Index("jobs_by_user", "user", "seq"),
     Index("jobs_by_owner", "owner", "seq"),
+    Index("jobs_by_key", "owner", "idempotency_key", unique=True),
 )
 
 EVENTS = Table(
@@ -66,6 +69,17 @@ EVENTS = Table(
     Column("job", String),
     Column("data", JSON, nullable=False),
     Index("events_by_job", "job", "seq"),
+)
+
+QUARANTINE = Table(
+    "quarantine",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("at_s", Float, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("job", String),
+    Column("error", String, nullable=False),
+    Column("body", String, nullable=False),
 )
 
 PREDICTIONS = Table(

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ MANIFEST = "manifest.json"
 WEIGHTS = "model.safetensors"
 REST = "state.safetensors"
 SHAPE = "state.json"
+PREFIX = "/model/"
 CHUNK_BYTES = 4 << 20
 LOWEST_PRIORITY = 19
 #: How much of the code's fingerprint tells two apart in an error; the manifest holds all of it.
@@ -77,7 +78,7 @@ class Checkpoints:
         self.failure: Exception | None = None
         self.staging: Tensors = {}
         #: What was last copied to be written.
-        self.last: tuple[str, Tensors, int, Facts, bool] | None = None
+        self.last: tuple[str, tuple[Tensors, Tensors], int, Facts, bool] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     def clean(self) -> None:
@@ -97,7 +98,8 @@ class Checkpoints:
         """
         self.wait()
         text, tensors = state_tree.take_apart(state)
-        self.last = (text, self.stage(tensors), step, facts, urgent)
+        files = split_weights(self.stage(tensors), state.get("weights_file", {}))
+        self.last = (text, files, step, facts, urgent)
         self.write_again()
 
     def write_again(self) -> None:
@@ -129,7 +131,7 @@ class Checkpoints:
         self.staging = staging
         return staging
 
-    def write(self, text: str, tensors: Tensors, step: int, facts: Facts, urgent: bool) -> None:
+    def write(self, text: str, tensors: tuple[Tensors, Tensors], step: int, facts: Facts, urgent: bool) -> None:
         """Write a checkpoint and drop the oldest beyond the number kept; where the disk is nearly full, drop first."""
         building = self.folder / f".writing-{step}-{os.getpid()}"
         try:
@@ -138,9 +140,7 @@ class Checkpoints:
             if is_disk_low(self.folder):
                 self.drop_beyond(1)
             building.mkdir(exist_ok=True)
-            prefix = "/model/"
-            weights = {path.removeprefix(prefix): value for path, value in tensors.items() if path.startswith(prefix)}
-            rest = {path: value for path, value in tensors.items() if not path.startswith(prefix)}
+            weights, rest = tensors
             files = {
                 WEIGHTS: write_bytes(building / WEIGHTS, encode(weights)),
                 REST: write_bytes(building / REST, encode(rest)),
@@ -183,6 +183,21 @@ class Checkpoints:
                 "restore one, or start anew in another folder"
             )
         return None
+
+
+def split_weights(tensors: Tensors, form: Mapping[str, Any]) -> tuple[Tensors, Tensors]:
+    """The tensors for the file of weights, which `load_state_dict` takes, and those for the rest.
+
+    `form` names weights that have other names too (`aliases`), and buffers that are no weights (`transient`).
+    """
+    transient = {PREFIX + name for name in form.get("transient", ())}
+    weights = {
+        path.removeprefix(PREFIX): value
+        for path, value in tensors.items()
+        if path.startswith(PREFIX) and path not in transient
+    }
+    rest = {path: value for path, value in tensors.items() if not path.startswith(PREFIX) or path in transient}
+    return {**weights, **{alias: weights[name] for alias, name in form.get("aliases", {}).items()}}, rest
 
 
 def set_aside(damaged: Iterable[Path]) -> None:

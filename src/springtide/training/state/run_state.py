@@ -5,7 +5,7 @@ worker; the processes' common random state, position, bucket layouts, user state
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +27,7 @@ def capture(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dict[str,
     """The run's state, with these contexts of all logical workers; tensors are the live ones, not copies."""
     return {
         "model": name_weights(run.models),
+        "weights_file": describe_weights(run.models),
         "optimizers": [optimizer.state_dict() for optimizer in run.optimizers],
         "schedulers": [scheduler.state_dict() for scheduler in run.schedulers],
         "scalers": [scaler.state_dict() for scaler in run.scalers],
@@ -68,6 +69,32 @@ def name_weights(models: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
         for title, model in zip(titles, models, strict=True)
         for name, tensor in (*model.named_parameters(), *model.named_buffers())
     }
+
+
+def describe_weights(models: Sequence[torch.nn.Module]) -> dict[str, Any]:
+    """What makes a file of weights one that `load_state_dict` takes: names to be added to it, and to be left out.
+
+    `aliases` are names of a tensor that has another name already (tied weights); `transient` are buffers that are not
+    in a model's state dict.
+    """
+    titles = [""] if len(models) == 1 else [f"{number}." for number in range(len(models))]
+    aliases: dict[str, str] = {}
+    transient: list[str] = []
+    for title, model in zip(titles, models, strict=True):
+        first: dict[int, str] = {}
+        kept = set(model.state_dict(keep_vars=True))
+        for name, tensor in list_tensors(model):
+            if first.setdefault(id(tensor), title + name) != title + name:
+                aliases[title + name] = first[id(tensor)]
+            elif name not in kept:
+                transient.append(title + name)
+    return {"aliases": aliases, "transient": transient}
+
+
+def list_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers under all their names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
 
 
 def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:

@@ -1,0 +1,99 @@
+"""Whether a platform stands still: the last good step, the executor, the store, the disk, each with its age.
+
+Written by the reconciler's thread, read by any: single values only, each true by itself.
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import disk_usage
+from typing import Any
+
+from springtide.control.storage.store import Store
+from springtide.core.durations import show_span
+
+STILL_S = 5.0  # without a good step; an idle platform makes two a second
+LEAST_FREE_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class Health:
+    """When steps were good, and what is wrong since when; on the monotonic clock of this process."""
+
+    stepped_s: float = field(default_factory=time.monotonic)
+    failing: str = ""  # why the last step failed; empty after a good one
+    failures: int = 0
+    executor_lost: str = ""  # in words; empty while it answers
+    executor_lost_s: float = 0.0
+
+    def note_step(self) -> None:
+        """A step was good."""
+        self.stepped_s, self.failing = time.monotonic(), ""
+
+    def note_failure(self, error: BaseException) -> None:
+        """A step has failed."""
+        self.failing, self.failures = show_safely(error), self.failures + 1
+
+    def note_executor(self, lost: str) -> None:
+        """The executor answers, or what is wrong with it."""
+        if lost and not self.executor_lost:
+            self.executor_lost_s = time.monotonic()
+        self.executor_lost = lost
+
+    @property
+    def step_age_s(self) -> float:
+        """Seconds since the last good step."""
+        return time.monotonic() - self.stepped_s
+
+    @property
+    def executor_age_s(self) -> float:
+        """Seconds since the executor stopped to answer; 0 while it does."""
+        return time.monotonic() - self.executor_lost_s if self.executor_lost else 0.0
+
+    def tell(self) -> str:
+        """What stands still, in a sentence with its age; empty if nothing does."""
+        if self.step_age_s > STILL_S:
+            why = f" ({self.failing})" if self.failing else ""
+            return f"the platform stands still: no step has succeeded for {show_span(self.step_age_s)}{why}"
+        if self.executor_lost:
+            return f"the executor has not answered for {show_span(self.executor_age_s)}: {self.executor_lost}"
+        return ""
+
+    def check(self, store: Store, root: Path) -> dict[str, dict[str, Any]]:
+        """What readiness rests on, each with whether it is well, its age, and what is wrong."""
+        is_fresh, age_s = self.step_age_s <= STILL_S, self.step_age_s
+        return {
+            "step": {"ok": is_fresh, "age_s": round(age_s, 3), "sentence": self.failing if not is_fresh else ""},
+            "executor": {
+                "ok": not self.executor_lost,
+                "age_s": round(self.executor_age_s, 3),
+                "sentence": self.executor_lost,
+            },
+            "store": check_store(store),
+            "disk": check_disk(root),
+        }
+
+
+def check_store(store: Store) -> dict[str, Any]:
+    """Whether the database can be read."""
+    began_s = time.monotonic()
+    try:
+        store.fact("anchor")
+    except Exception as error:  # whatever a driver may raise
+        return {"ok": False, "age_s": round(time.monotonic() - began_s, 3), "sentence": show_safely(error)}
+    return {"ok": True, "age_s": round(time.monotonic() - began_s, 3), "sentence": ""}
+
+
+def check_disk(root: Path) -> dict[str, Any]:
+    """Whether there is room left under the state directory."""
+    free = disk_usage(root).free
+    sentence = (
+        "" if free >= LEAST_FREE_BYTES else f"{free >> 20} MiB are free; free space: springtide du, springtide gc"
+    )
+    return {"ok": not sentence, "age_s": 0.0, "free_bytes": free, "sentence": sentence}
+
+
+def show_safely(error: BaseException) -> str:
+    """An error in one line of letters that can be stored and shown."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.encode("utf-8", "backslashreplace").decode()[:500]

@@ -1,0 +1,218 @@
+"""Answers are true: an error has no effect, a repeated submission makes one job, a standstill is said with its age."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.control.http_servers import connect, run_server, write_project
+
+from springtide.client import client as client_module
+from springtide.client.client import Client
+from springtide.client.projects import load_job
+from springtide.control.api import routes
+from springtide.control.server import Server
+from springtide.errors import InputError, ServerError
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with run_server(tmp_path) as server:
+        yield server
+
+
+def post(server: Server, path: Path, key: str | None, **body: Any) -> httpx.Response:
+    with connect(server) as client:
+        job = load_job(path)
+        told = {"job": job.job.model_dump(mode="json", exclude_defaults=True), "archive": client.upload(job.pack())}
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return client.http.post("/api/v1/jobs", json=told | body, headers=headers)
+
+
+@contextmanager
+def lose_answers(server: Server, lost: int) -> Iterator[str]:
+    """A line to the server that passes on what is asked, and hangs up before the first so many answers to submits."""
+    target = urlsplit(server.url)
+    listener = socket.create_server(("127.0.0.1", 0))
+    left = [lost]
+
+    def serve() -> None:
+        while True:
+            try:
+                line, _ = listener.accept()
+            except OSError:
+                return
+            with line:
+                pass_on(line)
+
+    def pass_on(line: socket.socket) -> None:
+        file = line.makefile("rb")
+        method, path, _ = file.readline().decode().split()
+        headers = {}
+        while text := file.readline().decode().strip():
+            name, _, value = text.partition(": ")
+            headers[name] = value
+        body = file.read(int(headers.get("Content-Length", headers.get("content-length", "0"))))
+        upstream = http.client.HTTPConnection(target.netloc)
+        upstream.request(method, path, body, {name: value for name, value in headers.items() if name.lower() != "host"})
+        reply = upstream.getresponse()
+        data = reply.read()
+        upstream.close()
+        file.close()
+        if method == "POST" and path == "/api/v1/jobs" and left[0] > 0:
+            left[0] -= 1
+            return
+        head = f"HTTP/1.1 {reply.status} x\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+        line.sendall(head.encode() + data)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def test_a_submission_sent_twice_under_one_key_is_one_job(server: Server, tmp_path: Path) -> None:
+    path = write_project(tmp_path / "project")
+    first, second = post(server, path, "key-12345"), post(server, path, "key-12345")
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json()["id"] == second.json()["id"]
+    assert len(server.store.list_jobs()) == 1
+
+
+def test_a_key_with_other_content_is_refused(server: Server, tmp_path: Path) -> None:
+    path = write_project(tmp_path / "project")
+    first = post(server, path, "key-12345").json()["id"]
+    other = post(server, path, "key-12345", accept_offer=True)
+    assert other.status_code == 409 and first in other.json()["error"]["sentence"]
+    assert len(server.store.list_jobs()) == 1
+
+
+def test_without_keys_or_with_different_ones_each_is_a_job(server: Server, tmp_path: Path) -> None:
+    path = write_project(tmp_path / "project")
+    found = {post(server, path, key).json()["id"] for key in (None, None, "key-12345", "key-12346")}
+    assert len(found) == len(server.store.list_jobs()) == 4
+    assert post(server, path, "short").status_code == 422
+
+
+def test_keys_are_a_user_s_own(server: Server, tmp_path: Path) -> None:
+    path = write_project(tmp_path / "project")
+    mine = post(server, path, "key-12345").json()["id"]
+    with connect(server) as client:
+        token = client.put_user("bob").document["token"]
+    with connect(server, token) as bob:
+        assert bob.submit(path, key="key-12345").id != mine
+
+
+def test_the_client_asks_again_for_an_answer_that_was_lost(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PAUSES_S", (0.01, 0.02, 0.03))
+    path = write_project(tmp_path / "project")
+    with lose_answers(server, 2) as url, Client(url, home=server.settings.state_dir.root) as client:
+        job = client.submit(path)
+    assert [record.id for record in server.store.list_jobs()] == [job.id]
+
+
+def test_the_client_gives_up_in_the_end_and_at_once_where_nobody_listens(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PAUSES_S", (0.01, 0.02))
+    path = write_project(tmp_path / "project")
+    home = server.settings.state_dir.root
+    with (
+        lose_answers(server, 99) as url,
+        Client(url, home=home) as client,
+        pytest.raises(ServerError, match="no server answers"),
+    ):
+        client.submit(path)
+    assert len(server.store.list_jobs()) == 1
+
+
+def test_what_takes_too_long_is_answered_and_undone_if_it_was_not_begun(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_project(tmp_path / "project")
+    with connect(server) as client:
+        client.upload(load_job(path).pack())
+    monkeypatch.setattr(routes, "ANSWER_S", 0.2)
+    go_on, begun = threading.Event(), threading.Event()
+
+    def block() -> None:
+        begun.set()
+        go_on.wait(30)
+
+    blocked = server.reconciler.call(block)
+    begun.wait(30)
+    late = post(server, path, "key-12345")
+    assert late.status_code == 503 and late.headers["Retry-After"]
+    told = late.json()
+    assert "nothing was done" in told["error"]["sentence"] and not told["unknown"] and len(told["job"]) == 8
+    go_on.set()
+    blocked.result(timeout=30)
+    monkeypatch.undo()
+    assert server.reconciler.call(lambda: None).result(timeout=30) is None
+    assert server.store.list_jobs() == []
+    assert post(server, path, "key-12345").json()["id"] == told["job"]
+
+
+def test_readiness_says_what_stands_still_and_liveness_stays(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_project(tmp_path / "project")
+    with connect(server) as client:
+        job = client.submit(path)
+        ready = httpx.get(f"{server.url}/readyz")
+        assert ready.status_code == 200 and {*ready.json()["checks"]} == {"step", "executor", "store", "disk"}
+        health = server.reconciler.health
+        monkeypatch.setattr(health.__class__, "step_age_s", property(lambda self: 61.0))
+        monkeypatch.setattr(health.__class__, "note_step", lambda self: None)
+        health.failing = "database is locked"
+        still = httpx.get(f"{server.url}/readyz")
+        step = still.json()["checks"]["step"]
+        assert (still.status_code, step["ok"], step["age_s"]) == (503, False, 61.0) and "locked" in step["sentence"]
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        sentence = "the platform stands still: no step has succeeded for 1m1s (database is locked)"
+        assert client.why(job).facts[0] == sentence
+        assert client.server().document["standstill"] == sentence
+        page = client.http.get("/metrics").text
+        assert "springtide_step_age_seconds 61.0" in page and "springtide_quarantined 0.0" in page
+
+
+def test_an_executor_that_does_not_answer_is_said_with_its_age(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(after: int) -> None:
+        raise OSError("no line")
+
+    monkeypatch.setattr(server.reconciler.executor, "events", fail)
+    while not server.reconciler.health.executor_lost:
+        server.reconciler.call(lambda: None).result(timeout=30)
+    answer = httpx.get(f"{server.url}/readyz")
+    assert answer.status_code == 503 and answer.json()["checks"]["executor"]["sentence"] == "no line"
+    assert "executor has not answered" in server.reconciler.health.tell()
+    monkeypatch.undo()
+    while server.reconciler.health.executor_lost:
+        server.reconciler.call(lambda: None).result(timeout=30)
+
+
+def test_only_admins_see_what_was_put_aside(server: Server) -> None:
+    def put_aside() -> None:
+        server.reconciler.context.staging.put_aside("event:warned", "job", {"text": "\ud800"}, ValueError("\udcff"))
+
+    server.reconciler.call(put_aside).result(timeout=30)
+    with connect(server) as client:
+        token = client.put_user("bob").document["token"]
+        (kept,) = client.ask("GET", "/api/v1/quarantine")["quarantine"]
+        assert json.dumps(kept).isascii() and kept["kind"] == "event:warned" and "ud800" in kept["body"]
+        assert client.server().document["quarantined"] == 1
+    with connect(server, token) as bob, pytest.raises((InputError, ServerError), match="no admin"):
+        bob.ask("GET", "/api/v1/quarantine")
