@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol, TypeAlias
 
+from annotated_types import Ge, Le
 from pydantic import Field
 
 from springtide.core.limits import MOST_DEVICES, MOST_INTEGER, MOST_STEPS
 
 # What `wire` holds the numbers of a message against.
-Number: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST_INTEGER)]
-StepCount: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=MOST_STEPS)]
-WorkerCount: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=MOST_DEVICES)]
-Seconds: TypeAlias = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Number: TypeAlias = Annotated[int, Field(strict=True), Ge(0), Le(MOST_INTEGER)]
+StepCount: TypeAlias = Annotated[int, Field(strict=True), Ge(0), Le(MOST_STEPS)]
+WorkerCount: TypeAlias = Annotated[int, Field(strict=True), Ge(1), Le(MOST_DEVICES)]
+ExitCode: TypeAlias = Annotated[int, Field(strict=True), Ge(-MOST_INTEGER), Le(MOST_INTEGER)]
+Seconds: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False), Ge(0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class CheckpointPolicy:
 
     dir: str
     every_s: float = 300.0
-    keep: int = 2
+    keep: Number = 2
     #: Whether the job's user has named the folder: it is then made and touched only as that user.
     is_given: bool = False
 
@@ -52,17 +54,17 @@ class JobSpec:
     #: A JSON object of names and values in a file of mode 0600; read at every start, written nowhere else.
     secrets_file: str | None = None
     #: None: what the script passes to `springtide.init`.
-    logical_workers: int | None = None
+    logical_workers: Number | None = None
     #: What an earlier run of the same code passed: all devices are used from the start if that is still so.
-    expected_workers: int | None = None
+    expected_workers: Number | None = None
     determinism: str = "D1"
     #: False: a gang of fixed size, with torchrun's variables; it needs no `springtide.init`.
     elastic: bool = True
     #: Stop after this many global steps; None: what the script says.
-    steps: int | None = None
-    threads: int = 1
+    steps: Number | None = None
+    threads: Number = 1
     #: Restarts after crashes of the user's code; faults of ours do not count.
-    retries: int = 3
+    retries: Number = 3
     #: Run under this user; needs an executor that is root.
     run_as: str | None = None
     #: How long the job may stand still between steps before it counts as hung; None: what its own pauses have taught.
@@ -280,7 +282,7 @@ class Failed(JobEvent):
 
     kind: Literal["failed"] = "failed"
     step: StepCount
-    exit_code: int | None
+    exit_code: ExitCode | None
     reason: str
     #: Whether the user's code is to blame; otherwise nothing on this side could be done.
     user_fault: bool
@@ -362,7 +364,7 @@ class Running:
     state: str
     step: StepCount = 0
     total_steps: StepCount | None = None
-    pids: tuple[int, ...] = ()
+    pids: tuple[Number, ...] = ()
 
 
 class Executor(Protocol):
