@@ -373,6 +373,8 @@ class ElasticRun(Run):
             self.channel.send("epoch", epoch=epoch, inside_s=inside_s, outside_s=seconds - inside_s)
 
     def finish(self) -> None:
+        if self.group is not None and self.entered:
+            self.divergence.compare(self)
         self.watched.remove()
         self.is_over = True
         if self.checkpoints is not None:
