@@ -43,6 +43,10 @@ screenshots: setup
 vendor: setup
 	$(BIN)/python -m springtide.dashboard.vendoring --refresh
 
+# One-feature scripts, each against stock DDP by hand: nightly.
+test-probes: setup
+	$(BIN)/python -m pytest -m slow tests/training/probes
+
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 

@@ -34,6 +34,7 @@ BENCHMARKS = (
     Benchmark("spot"),
     Benchmark("calibration"),
     Benchmark("constants", needs_data=True),
+    Benchmark("trap_workloads"),
     Benchmark("deadlines", needs_data=True),
     Benchmark("mixed_deadlines", needs_data=True),
     Benchmark("heterogeneous", needs_data=True),

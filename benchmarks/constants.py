@@ -62,19 +62,14 @@ class Constant:
 
 CONSTANTS = (
     Constant("PATIENCE", "springtide.policies.springtide", "pauses that growth must save beyond its own"),
-    Constant("TRIES", "springtide.policies.springtide", "failed plans of waiting jobs per decision", whole=True),
-    Constant("THRIFT", f"{PLANNING}.admission", "cost of a plan on what is left, in what the job needs alone"),
-    Constant("ORDERS", f"{PLANNING}.admission", "orders in which all are planned again for a newcomer", whole=True),
+    Constant("THRIFT", f"{PLANNING}.open_answers", "cost of a plan on what is left, in what the job needs alone"),
+    Constant("ORDERS", f"{PLANNING}.open_answers", "orders in which all are planned again for a newcomer", whole=True),
     Constant("MAX_SEGMENTS", f"{PLANNING}.columns", "changes of share in one plan (compiled in)", varies=False),
     Constant("HOPE_S", f"{PLANNING}.filling", "seconds a level may miss by and be tried (compiled in)", varies=False),
     Constant("REMEMBERED", FORECAST, "arrivals that the forecast rests on", whole=True),
     Constant("FEW", FORECAST, "arrivals before it says anything", whole=True),
-    Constant("CROWDED", FORECAST, "share of the cluster from which dear jobs wait", most=1.0),
-    Constant("KEPT", FORECAST, "share kept free where jobs are often turned away", most=1.0),
-    Constant("OFTEN", FORECAST, "share of recent arrivals turned away that counts as often", most=1.0),
-    Constant("RECENT", FORECAST, "arrivals over which being turned away is forgotten", whole=True),
+    Constant("CROWDED", FORECAST, "share of the cluster from which a due job is declined for cheaper ones", most=1.0),
     Constant("CALM", FORECAST, "share of the cluster up to which nobody is held back", most=1.0),
-    Constant("IDLE", FORECAST, "idle share of the cluster while which nobody is held back", most=1.0),
     Constant("ASKERS", "springtide.policies.pools.joining", "jobs for which others change pools (mixed)", varies=False),
     Constant("DONORS", "springtide.policies.pools.transfers", "jobs asked to make way for one (mixed)", varies=False),
 )

@@ -1,16 +1,19 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, Replay, build_jobs, run
 
 from springtide.control.scheduling.live_world import LiveWorld
-from springtide.core.decisions import Answer, Decision, Offer, Snapshot, Status
+from springtide.core.decisions import Answer, Decision, JobView, Offer, Progress, Snapshot, Status
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import decide
-from springtide.policies.springtide import springtide
+from springtide.policies.planning import filling
+from springtide.policies.planning.plan_table import new_table
+from springtide.policies.springtide import decline_with_offers, springtide
 from springtide.simulator.engine import Simulation
 
 PAUSE = Overhead(base_s=2.0)
@@ -114,6 +117,37 @@ def test_a_promised_job_that_grew_leaves_a_device_to_best_effort_work_but_not_wh
     assert pressed.changes["b"][0][0] == 10.0
 
 
+def test_a_dear_job_runs_while_its_promise_waits_and_is_promised_in_the_end() -> None:
+    cheap = [JobSketch(4, at_s, deadline_s=at_s + 20) for at_s in range(8)]
+    replay = run(springtide, [*cheap, JobSketch(100, 8, deadline_s=50)])
+    (asked_s, waiting), (promised_s, promised) = replay.told["i"]
+    assert (asked_s, waiting.reason) == (8.0, "cheaper_jobs_likely")
+    assert waiting.answer_by_s == 25.0  # 25 s alone before the deadline
+    assert replay.first_start("i") == 8.0
+    assert promised.promised and 8.0 < promised_s <= 25.0
+    assert replay.finishes["i"] <= 50.0
+
+
+def test_a_dear_job_that_runs_without_a_promise_makes_way_for_cheap_ones() -> None:
+    cheap = [JobSketch(4, at_s, deadline_s=at_s + 20) for at_s in range(8)]
+    late = [JobSketch(70, 10 + at_s, deadline_s=32 + at_s) for at_s in range(1)]
+    replay = run(springtide, [*cheap, JobSketch(100, 8, deadline_s=36), *late])
+    assert replay.first_start("i") == 8.0
+    assert replay.answers["i"].status is Status.DECLINED
+    assert replay.answers["j"].promised and replay.finishes["j"] <= 32.0
+    assert replay.changes["i"][-1][1] == 0
+
+
+def test_a_declined_job_leaves_its_devices_even_if_it_could_grow() -> None:
+    [job] = build_jobs([JobSketch(40, 0, deadline_s=30)])
+    table = new_table(0.0, LiveWorld(parse_cluster("1x4:cpu")).snapshot())
+    row = table.add(JobView(job, Progress(10.0, 2.0), Status.WAITLISTED, share=2))
+    later, less = decline_with_offers(table, table.views[job.id]).offers
+    assert (later.work, less.deadline_s) == (40.0, 30.0)  # of the whole job: what it has done does not count
+    filling.grow(table.capacity, table.columns, np.array([row]), 4, 0.0, table.trial)
+    assert filling.share_now(table.columns, row, 0.0) == 0 and table.columns.share[row] == 2
+
+
 def resubmit(now_s: float, snapshot: Snapshot, decision: Decision, job: Job) -> Answer | None:
     """What a job is told if it comes right after a decision was carried out; None if others wait for an answer."""
     world = LiveWorld(snapshot.cluster)
@@ -153,8 +187,8 @@ def accept_all_offers(jobs: list[Job], cluster: str) -> list[tuple[Offer, Answer
 
 
 def has_room(answer: Answer) -> bool:
-    """Whether a job was promised, or will be as soon as a device is free, unless cheaper jobs come."""
-    return answer.status is Status.ADMITTED or answer.reason == "no_device_yet"
+    """Whether a job was promised, or has a plan and will be, unless cheaper jobs come."""
+    return answer.status is Status.ADMITTED or answer.reason in ("no_device_yet", "cheaper_jobs_likely")
 
 
 @pytest.mark.parametrize("overhead", [FREE, PAUSE, Overhead(2.0, 2.0)])
@@ -205,7 +239,7 @@ def test_every_offer_has_room_where_moves_cost_nothing(
     ),
     st.sampled_from((FREE, PAUSE)),
 )
-def test_every_waiting_job_is_answered_in_time_and_holds_nothing_before(
+def test_every_waiting_job_is_answered_in_time_and_holds_nothing_once_declined(
     rows: list[tuple[float, int, float]], overhead: Overhead
 ) -> None:
     sketches, submit_s = [], 0.0
@@ -217,6 +251,8 @@ def test_every_waiting_job_is_answered_in_time_and_holds_nothing_before(
         last_s, answer = replay.told[job.id][-1]
         assert answer.status in (Status.ADMITTED, Status.DECLINED)
         assert last_s <= max(job.submit_s, job.deadline_s - job.alone_s())
-        assert all(at_s >= last_s for at_s, _ in replay.changes.get(job.id, []))
+        if answer.status is Status.DECLINED:
+            assert all(at_s <= last_s for at_s, _ in replay.changes.get(job.id, []))
+            assert replay.changes.get(job.id, [(last_s, 0)])[-1][1] == 0
         if answer.status is Status.ADMITTED:
             assert replay.finishes[job.id] <= job.deadline_s + 1e-6

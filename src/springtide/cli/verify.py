@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STEPS = 50
 #: Said of an object that is alive in the script, but not part of what a resume or a joining process gets.
-UNGIVEN = "alive: run.prepare was not given it, so what it holds is lost at a resume and new in a process that joins"
+UNGIVEN = "alive: run.prepare was not given it, so resumes lose it and joining processes begin it anew; see run.keep"
 
 
 class Against(StrEnum):

@@ -17,6 +17,7 @@ from springtide.core.job_states import ENDED, JobCondition, JobState
 from springtide.errors import ServerError
 
 Document = dict[str, Any]
+PLAIN = frozenset({str, int, float, bool})  # what JSON has itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +300,8 @@ def convert(value: Any, wanted: Any) -> Any:
             return value
         return convert(value, first)
     if get_origin(wanted) is tuple:
+        if get_args(wanted)[0] in PLAIN:
+            return tuple(value)
         return tuple(convert(item, get_args(wanted)[0]) for item in value)
     if wanted == dict[str, float]:
         return {name: float(number) for name, number in value.items()}  # "nan" and "inf" come as texts

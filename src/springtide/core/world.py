@@ -232,8 +232,9 @@ def check_answer(view: JobView, answer: Answer, decision: Decision) -> None:
         raise PolicyError(f"job {job.id} is told {answer.status}; an answer is one of: {', '.join(sorted(ANSWERS))}")
     if answer.promised and (answer.status is not Status.ADMITTED or job.best_effort):
         raise PolicyError(f"job {job.id} is {answer.status} and promised; only admitted jobs with a deadline can be")
-    if answer.status is Status.DECLINED and decision.allocations.get(job.id):
-        raise PolicyError(f"job {job.id} is declined and given devices")
+    if answer.status is Status.DECLINED and decision.allocations.get(job.id, view.devices):
+        verb = "given" if job.id in decision.allocations else "keeps its"
+        raise PolicyError(f"job {job.id} is declined and {verb} devices; a declined job must leave all of them")
 
 
 def check_devices(snapshot: Snapshot, decision: Decision) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from springtide.control.api.sessions import Pulse
 
 LOOK_S = 0.1  # between looks at the pulse
-EVENT_REST = 12.0  # times as long as a drawing took, nothing is drawn after it
+EVENT_REST = 9.0  # times as long as a drawing took, nothing is drawn after it
 PROGRESS_REST = 40.0
 LEAST_EVENT_REST_S = 0.3
 LEAST_PROGRESS_REST_S = 2.0

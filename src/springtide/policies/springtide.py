@@ -1,12 +1,14 @@
 """Our own policy: ElasticFlow's promises, and a third answer for jobs that cannot be promised yet: waitlisted.
 
-A waitlisted job is told by when its answer comes: never later than its latest start alone. Until then it holds no
-devices and is tried again whenever something changes, cheapest first, so that the most deadlines are met; costly jobs
-wait while cheaper ones are likely to need the devices (`planning.forecast`), and on a busy cluster no job is promised
-before a device is free for it. A declined job gets counter-offers: the earliest deadline that could be promised, and
-the most work that fits its own. Promises are never revoked, and no job is rescaled for a gain below its cost.
+A waitlisted job is told by when its answer comes: never later than its latest start alone. Until then it is planned
+beside the promises whenever something changes, so that the most deadlines are met, and runs on devices that no promise
+needs; what it has done counts when it is answered. Costly jobs wait for their promise while cheaper ones are likely to
+need the devices (`planning.forecast`), and on a busy cluster no job is promised before a device is free for it. A
+declined job gets counter-offers: the earliest deadline that could be promised, and the most work that fits its own.
+Promises are never revoked, and no job is rescaled for a gain below its cost.
 """
 
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -17,14 +19,14 @@ from springtide.core.decisions import Answer, Decision, JobView, Offer, Snapshot
 from springtide.core.jobs import JobId
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.planning import filling
-from springtide.policies.planning.admission import OPEN, Caution, Draft, admit, decide_firmly
-from springtide.policies.planning.forecast import Demand, Past, alone_cost, remember, survey
+from springtide.policies.planning.admission import OPEN, Caution, Draft, decide_firmly
+from springtide.policies.planning.forecast import HISTORY, Arrivals, Demand, alone_cost, remember, survey
+from springtide.policies.planning.open_answers import last_chance_s, plan_candidates, starts_now
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
 from springtide.policies.pools.joining import decide_pools
 from springtide.policies.pools.partition import is_mixed
 
 PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself
-TRIES = 5  # failed plans of jobs that could still wait, per decision
 
 NO_ROOM = Answer(
     Status.WAITLISTED, "no_room_yet", "no room beside the promises already made; tried again whenever something changes"
@@ -60,92 +62,89 @@ def springtide(now_s: float, snapshot: Snapshot) -> Decision:
 def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     """Answers for newcomers and for waitlisted jobs, with the plans of those admitted in the plan table."""
     draft = Draft(best_effort=list_best_effort(snapshot), patience=PATIENCE)
-    candidates = list_candidates(snapshot, table, draft)
-    new = [(c.view.job, c.cost) for c in candidates if c.view.status is Status.PENDING]
-    arrivals = [(job.submit_s, cost, job.deadline_s - job.submit_s) for job, cost in new]
+    views = list_candidates(snapshot, table, draft)
+    if not views:
+        return draft
+    draft.tentative = {view.job.id: view for view in views}
+    for view in views:
+        table.add(view)
+    kept = plan_candidates(table, draft.tentative, may_replan=caution in OPEN)
+    arrivals = list_arrivals(table, views)
     past = remember(snapshot.memory, arrivals)
-    feasible = [candidate for candidate in candidates if candidate.cost < inf]
-    waiting = consider(table, draft, feasible, past) if caution in OPEN else {}
-    for candidate in candidates:
-        if candidate.view.job.id not in draft.answers:
-            keep_waiting(table, draft, candidate, waiting.get(candidate.view.job.id, NO_ROOM))
-    early = [job_id for job_id, reason in waiting.items() if reason is EARLY]
-    draft.wake_at_s = min(draft.wake_at_s, release(table, early))
-    refusals = sum(answer.crowded for answer in draft.answers.values())
-    if arrivals or refusals:
-        draft.memory = past.write(snapshot.memory, refusals)
+    answer_candidates(table, draft, rank_candidates(table, views), kept if caution in OPEN else (), past)
+    if arrivals:
+        draft.memory = {**snapshot.memory, HISTORY: past}
     return draft
 
 
-def list_candidates(snapshot: Snapshot, table: PlanTable, draft: Draft) -> list[Candidate]:
+def list_candidates(snapshot: Snapshot, table: PlanTable, draft: Draft) -> list[JobView]:
     """The jobs with a deadline that wait for an answer; the others are answered in the draft."""
-    candidates = []
+    views = []
     for job_id, view in snapshot.jobs.items():
         if view.status is not Status.PENDING and view.status is not Status.WAITLISTED:
             continue
-        job = view.job
-        if job.curve.shares[0] > table.devices:
+        if view.job.curve.shares[0] > table.devices:
             draft.answers[job_id] = decline_size(view, table.devices)
-        elif job.best_effort:
+        elif view.job.best_effort:
             draft.answers[job_id] = BEST_EFFORT
         else:
-            last_s = view.answer_by_s if view.answer_by_s < inf else job.deadline_s - job.alone_s(table.devices)
-            candidates.append(Candidate(alone_cost(job, table.now_s, table.devices), job.index, view, last_s))
-    candidates.sort(key=lambda candidate: candidate[:2])
-    return candidates
+            views.append(view)
+    return views
 
 
-def consider(table: PlanTable, draft: Draft, candidates: list[Candidate], past: Past) -> dict[JobId, Answer]:
-    """Promise what fits and had better not wait, cheapest first; returns who had better wait, and why.
+def list_arrivals(table: PlanTable, views: Iterable[JobView]) -> list[tuple[float, float, float]]:
+    """(submitted, cost, seconds to the deadline) of the newcomers."""
+    new = [view.job for view in views if view.status is Status.PENDING]
+    return [(job.submit_s, alone_cost(job, table.now_s, table.devices), job.deadline_s - job.submit_s) for job in new]
 
-    Those that are only early stay planned beside costlier ones in this decision (until `release`), but no device is
-    bound before one of them needs it: a cheaper job may come first.
-    """
+
+def rank_candidates(table: PlanTable, views: Sequence[JobView]) -> list[Candidate]:
+    """The candidates by what they still cost, cheapest first."""
+    rows = np.array([table.rows[view.job.id] for view in views], np.int64)
+    costs = filling.least_costs(table.columns, rows, table.now_s).tolist()
+    ranked = []
+    for view, cost in zip(views, costs, strict=True):
+        last_s = view.answer_by_s if view.answer_by_s < inf else view.job.deadline_s - view.job.alone_s(table.devices)
+        ranked.append(Candidate(cost, view.job.index, view, last_s))
+    ranked.sort(key=lambda candidate: candidate[:2])
+    return ranked
+
+
+def answer_candidates(
+    table: PlanTable, draft: Draft, candidates: Sequence[Candidate], able: Container[JobId], past: Arrivals
+) -> None:
+    """Promise what had better not wait, cheapest first; let others wait, those excepted for whom it is too late."""
     demand: Demand | None = None
-    failures = 0
-    waiting: dict[JobId, Answer] = {}
     for candidate in candidates:
-        view = candidate.view
-        is_due = candidate.last_s <= table.now_s
-        if failures >= TRIES and not is_due and view.status is Status.WAITLISTED:
-            continue
+        job_id = candidate.view.job.id
         if demand is None:
-            demand = survey(table, past)
-        asked = view.job.deadline_s, candidate.cost
-        if demand.advises_waiting(*asked, idle=int(table.capacity.free[0])):
-            waiting[view.job.id] = HELD
-            continue
-        if not admit(table, view):
-            failures += 1
-        elif is_due or demand.is_calm(*asked) or starts_now(table, view):
-            draft.answers[view.job.id] = PROMISED
+            demand = survey(table, past, draft.tentative)
+        reason = find_reason_to_wait(table, candidate, demand) if job_id in able else NO_ROOM
+        if reason is None:
+            draft.answers[job_id] = PROMISED
+            del draft.tentative[job_id]
             demand = None
         else:
-            waiting[view.job.id] = EARLY
-    return waiting
+            keep_waiting(table, draft, candidate, reason)
 
 
-def starts_now(table: PlanTable, view: JobView) -> bool:
-    """Whether the plan of a job holds devices from now on."""
-    return bool(filling.share_now(table.columns, table.rows[view.job.id], table.now_s) > 0)
-
-
-def release(table: PlanTable, early: list[JobId]) -> float:
-    """Take the plans of jobs that wait out of the plan table; returns when the first of them would start."""
-    if not early:
-        return inf
-    rows = np.array([table.rows[job_id] for job_id in early], np.int64)
-    start_s, _ = filling.look_ahead(table.columns, rows, table.now_s)
-    for job_id in early:
-        filling.occupy(table.capacity, table.columns, table.rows[job_id], -1)
-        table.drop(job_id)
-    return start_s
+def find_reason_to_wait(table: PlanTable, candidate: Candidate, demand: Demand) -> Answer | None:
+    """Why a job that has a plan is better not promised yet; None if it is promised."""
+    row = table.rows[candidate.view.job.id]
+    asked = candidate.view.job.deadline_s, candidate.cost
+    if candidate.last_s <= table.now_s:
+        return HELD if demand.advises_declining(*asked) else None
+    if demand.is_calm(*asked) or last_chance_s(table, row) <= table.now_s:
+        return None
+    if demand.advises_waiting(*asked):
+        return HELD
+    return None if starts_now(table, row) else EARLY
 
 
 def keep_waiting(table: PlanTable, draft: Draft, candidate: Candidate, reason: Answer) -> None:
     """Let a job wait until its latest start alone; decline it if that has come."""
     view = candidate.view
-    if candidate.cost == inf or candidate.last_s <= table.now_s:
+    if candidate.last_s <= table.now_s:
         draft.answers[view.job.id] = decline_with_offers(table, view)
         return
     draft.wake_at_s = min(draft.wake_at_s, candidate.last_s)
@@ -154,14 +153,20 @@ def keep_waiting(table: PlanTable, draft: Draft, candidate: Candidate, reason: A
 
 
 def decline_with_offers(table: PlanTable, view: JobView) -> Answer:
-    """A refusal with what would be accepted: all of the work later, or less of it by the deadline."""
-    row = table.add(view)
+    """A refusal with what would be accepted: all of the work later, or less of it by the deadline.
+
+    What a job has done while it waited does not count: an offer holds for one that starts anew.
+    """
+    row, columns = table.rows[view.job.id], table.columns
+    filling.occupy(table.capacity, columns, row, -1)  # its plan, if it has one
+    columns.segment_count[row] = 0
+    columns.work[row], columns.ready[row], columns.share[row] = view.job.work, table.now_s, 0
     offers = []
-    earliest_s = float(filling.earliest_end(table.capacity, table.columns, row))
+    earliest_s = float(filling.earliest_end(table.capacity, columns, row))
     if earliest_s < inf:
         offers.append(Offer(earliest_s, view.job.work))
-    work = float(filling.largest_work(table.capacity, table.columns, row))
+    work = float(filling.largest_work(table.capacity, columns, row))
     if work > 0:
         offers.append(Offer(view.job.deadline_s, work))
-    table.drop(view.job.id)
+    columns.share[row], columns.level_count[row] = view.share, 0  # it leaves what it holds, and does not grow
     return replace(decline(view, table), offers=tuple(offers))

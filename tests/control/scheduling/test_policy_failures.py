@@ -125,6 +125,7 @@ def test_a_plan_says_that_the_policy_fails(hand_server: HandClockServer) -> None
 def test_over_http_nobody_gets_an_error(tmp_path: Path) -> None:
     options = ServerOptions(policy=f"{__name__}:faulty", rate_per_s=OPTIONS.rate_per_s, burst=OPTIONS.burst)
     with run_server(tmp_path, options) as server, connect(server) as client:
+        server.reconciler.call(lambda: None).result(timeout=30)  # the first decision, of a server's start, is made
         FAULTS.append("raises")
         answer = client.submit(write_project(tmp_path / "p"), wait=False)
         assert (answer.state, answer.reason) == ("waitlisted", "policy_failed")

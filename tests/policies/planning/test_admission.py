@@ -1,5 +1,6 @@
 """Promises on real devices: odd clusters, pauses, bursts, and certificates that are exact."""
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -15,7 +16,8 @@ from springtide.core.world import World
 from springtide.policies import Policy
 from springtide.policies.elasticflow import elasticflow
 from springtide.policies.planning import filling
-from springtide.policies.planning.admission import _is_same, admit, replan
+from springtide.policies.planning.admission import _is_same, _within, admit
+from springtide.policies.planning.open_answers import replan
 from springtide.policies.planning.plan_table import PlanTable, new_table, write_plan
 from springtide.policies.springtide import springtide
 
@@ -65,8 +67,8 @@ def test_a_promise_is_kept_and_never_revoked(policy: Policy, rows: list[Row], cl
         assert set(statuses[:-1]) <= {Status.WAITLISTED}
         if statuses[-1] is Status.ADMITTED:
             assert replay.finishes[job.id] <= job.deadline_s + 1e-6
-        else:
-            assert job.id not in replay.changes
+        else:  # what it held before its answer, it has left
+            assert replay.changes.get(job.id, [(0.0, 0)])[-1][1] == 0
 
 
 def open_empty(cluster: str) -> PlanTable:
@@ -114,3 +116,11 @@ def test_a_promise_in_the_snapshot_is_the_certificate() -> None:
     plan = Plan((Segment(0.0, 2),), 20.0, 20.0)
     table.see(JobView(view.job, view.progress, Status.ADMITTED, promise=Promise(20.0, plan)))
     assert table.plan(row) == plan
+
+
+def test_a_job_that_outruns_its_plan_leaves_to_others_what_is_free() -> None:
+    table = open_empty("1x4:cpu")
+    overrun, newcomer = view_of(JobSketch(40, deadline_s=90), "overrun"), view_of(JobSketch(40, deadline_s=99), "new")
+    rows = np.array([table.add(replace(overrun, share=2)), table.add(newcomer)])
+    assert _within(table, rows, [2, 4]) == [2, 2]
+    assert _within(table, rows, [2, 2]) == [2, 2]

@@ -7,7 +7,7 @@ from springtide.core.decisions import JobView, Progress
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job, JobId, Overhead
 from springtide.core.world import World
-from springtide.policies.planning.forecast import RECENT, REMEMBERED, Demand, Past, alone_cost, remember, survey
+from springtide.policies.planning.forecast import FEW, HISTORY, REMEMBERED, Demand, alone_cost, remember, survey
 from springtide.policies.planning.plan_table import new_table
 
 NOW_S = 1000.0
@@ -33,26 +33,19 @@ def test_the_cost_includes_the_start() -> None:
 
 def test_the_last_arrivals_are_remembered_and_those_without_a_chance_are_not() -> None:
     first = remember({}, [(1.0, 5.0, 9.0), (2.0, inf, 9.0)])
-    assert first.arrivals == [[1.0, 5.0, 9.0]]
-    many = remember(first.write({}, 0), [(float(at_s), 1.0, 9.0) for at_s in range(REMEMBERED)])
-    assert len(many.arrivals) == REMEMBERED
-    assert many.arrivals[-1] == [REMEMBERED - 1.0, 1.0, 9.0]
+    assert first == [[1.0, 5.0, 9.0]]
+    many = remember({HISTORY: first}, [(float(at_s), 1.0, 9.0) for at_s in range(REMEMBERED)])
+    assert len(many) == REMEMBERED
+    assert many[-1] == [REMEMBERED - 1.0, 1.0, 9.0]
 
 
-def test_refusals_are_remembered_and_fade_with_arrivals() -> None:
-    memory = Past([], 0.0).write({"other": 1}, refusals=2)
-    assert memory["other"] == 1
-    assert remember(memory, []).refused == 2 / RECENT
-    assert remember(memory, [(0.0, 1.0, 1.0)] * RECENT).refused < 1 / RECENT
-
-
-def ask(history: list[list[float]], promised: float = 100.0, refused: float = 0.0) -> Demand:
+def ask(history: list[list[float]], promised: float = 100.0) -> Demand:
     """The demand on 10 devices with a promise for 100 s of so much work, seen at NOW_S."""
     table = new_table(NOW_S, World(parse_cluster("1x10:cpu")).snapshot())
     curve = Curve((1, 10), (1.0, 10.0))
     job = Job(JobId("promised"), 0, NOW_S, promised, curve, NOW_S + 100)
     table.add(JobView(job, Progress(promised, since_s=NOW_S)))
-    return survey(table, Past(history, refused))
+    return survey(table, history)
 
 
 def arrivals(count: int, cost: float, given_s: float = 20.0) -> list[list[float]]:
@@ -60,39 +53,33 @@ def arrivals(count: int, cost: float, given_s: float = 20.0) -> list[list[float]
     return [[NOW_S - 100 + 100 * position / count, cost, given_s] for position in range(count)]
 
 
-def test_a_dear_job_waits_where_cheaper_ones_are_likely_to_come() -> None:
+def test_the_promise_of_a_dear_job_waits_where_cheaper_ones_are_likely_to_come() -> None:
     busy = ask(arrivals(50, 40.0), promised=800.0)
-    assert busy.advises_waiting(NOW_S + 100, 100.0, idle=2)
-    assert not busy.advises_waiting(NOW_S + 100, 39.0, idle=2)  # nothing cheaper was seen
+    assert busy.advises_waiting(NOW_S + 100, 100.0)
+    assert not busy.advises_waiting(NOW_S + 100, 39.0)  # nothing cheaper was seen
 
 
-def test_no_job_waits_while_much_of_the_cluster_is_idle() -> None:
-    assert not ask(arrivals(50, 40.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0, idle=3)
+def test_no_promise_waits_for_cheaper_jobs_that_have_time() -> None:
+    assert not ask(arrivals(50, 40.0, given_s=20_000.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0)
 
 
-def test_more_is_kept_free_where_jobs_were_turned_away() -> None:
-    history = arrivals(40, 15.0)
-    assert not ask(history, promised=600.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
-    assert ask(history, promised=600.0, refused=0.2).advises_waiting(NOW_S + 100, 100.0, idle=0)
+def test_no_promise_waits_where_the_past_says_little_or_nothing_cheaper_came() -> None:
+    assert not ask([], promised=900.0).advises_waiting(NOW_S + 100, 100.0)
+    assert not ask(arrivals(FEW - 1, 50.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0)
+    assert ask(arrivals(FEW, 50.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0)
+    assert not ask(arrivals(50, 1000.0), promised=900.0).advises_waiting(NOW_S + 100, 100.0)
 
 
-def test_the_fewer_arrivals_were_seen_the_more_the_forecast_must_say() -> None:
-    assert ask(arrivals(100, 10.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
-    assert not ask(arrivals(25, 40.0 / 4), promised=800.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
-
-
-def test_no_job_waits_for_cheaper_ones_that_have_time() -> None:
-    assert not ask(arrivals(50, 40.0, given_s=2000.0), promised=800.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
-
-
-def test_no_job_waits_where_the_past_says_little_or_nothing_cheaper_came() -> None:
-    assert not ask([], promised=900.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
-    assert not ask(arrivals(2, 400.0), promised=800.0).advises_waiting(NOW_S + 100, 1000.0, idle=0)
-    assert not ask(arrivals(50, 1000.0), promised=900.0).advises_waiting(NOW_S + 100, 100.0, idle=0)
-
-
-def test_no_job_waits_while_little_is_promised() -> None:
-    demand = ask(arrivals(50, 40.0), promised=10.0)
+def test_no_promise_waits_while_little_is_promised_and_little_is_to_come() -> None:
+    demand = ask(arrivals(10, 10.0), promised=10.0)
     assert demand.is_calm(NOW_S + 100, 50.0)
-    assert not demand.advises_waiting(NOW_S + 100, 50.0, idle=0)
+    assert not demand.advises_waiting(NOW_S + 100, 50.0)
     assert not demand.is_calm(NOW_S + 100, 500.0)
+    assert not ask(arrivals(50, 40.0), promised=10.0).is_calm(NOW_S + 100, 50.0)
+
+
+def test_a_job_is_declined_for_others_to_come_only_where_they_need_nearly_all() -> None:
+    assert not ask(arrivals(10, 10.0), promised=600.0).advises_declining(NOW_S + 100, 100.0)
+    assert ask(arrivals(30, 10.0), promised=600.0).advises_declining(NOW_S + 100, 100.0)
+    assert not ask(arrivals(30, 10.0), promised=600.0).advises_declining(NOW_S + 100, 9.0)
+    assert not ask(arrivals(50, 40.0), promised=10.0).advises_declining(NOW_S + 100, 50.0)  # little is promised

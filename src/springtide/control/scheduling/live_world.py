@@ -118,7 +118,7 @@ def rebuild_view(record: JobRecord, job: Job, devices: Devices, mix: Mix, now_s:
     return JobView(
         job,
         Progress(max(0.0, job.work - record.step), find_rate(job, share, mix), now_s, now_s),
-        Status.WAITLISTED if record.state is JobState.WAITLISTED else Status.ADMITTED,
+        Status.WAITLISTED if record.state is JobState.WAITLISTED or record.unanswered else Status.ADMITTED,
         devices,
         share,
         None if record.plan is None or record.deadline_s is None else read_promise(record.plan, record.deadline_s),

@@ -96,9 +96,9 @@ def answer_job(staging: Staging, job: Job, answer: Answer, promise: Promise | No
         sentence = sentences.tell_admitted(record, answer, plan, has_margin, now_s)
         expected_s = plan.finish_s if plan is not None and plan.finish_s < inf else None
         reason = "promised" if answer.promised else "best_effort" if record.deadline_s is None else reason
-        record = replace(
-            record, state=JobState.ADMITTED, promised=answer.promised, expected_s=expected_s, predicted_s=expected_s
-        )
+        # a job may have run on spare devices while its answer was open
+        state = JobState.RUNNING if record.state is JobState.RUNNING else JobState.ADMITTED
+        record = replace(record, state=state, promised=answer.promised, expected_s=expected_s, predicted_s=expected_s)
     elif answer.status is Status.WAITLISTED:
         sentence = sentences.tell_waitlisted(answer, now_s)
         by_s = None if answer.answer_by_s == inf else answer.answer_by_s
@@ -167,7 +167,9 @@ def tell_change(
         verb, sentence = "placed", f"gets {', '.join(given)}{because}"
     else:
         verb, sentence = "suspended", f"gives its devices to others for now{because}"
-        record = replace(record.without_condition("rescaling"), state=JobState.ADMITTED)
+        state = JobState.WAITLISTED if record.unanswered else JobState.ADMITTED
+        state = record.state if record.state is JobState.DECLINED else state
+        record = replace(record.without_condition("rescaling"), state=state)
     if given:
         first_s = now_s if record.first_start_s is None else record.first_start_s
         first_type = record.first_device_type or inventory.types_by_name[given[0]]

@@ -48,6 +48,7 @@ class ArchiveUpload:
         partial.mkdir(mode=0o700)
         try:
             self.read(partial, limit_bytes)
+            partial.chmod(0o755)  # jobs with `run_as` read it; who may come so far, the folder above says
             publish(partial, folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)

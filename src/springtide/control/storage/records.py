@@ -100,6 +100,11 @@ class JobRecord:
         """Whether anything is still to happen to it."""
         return self.state in ACTIVE
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether its answer is still open: it may run meanwhile on devices that no promise needs."""
+        return self.active and self.answer_by_s is not None and self.plan is None and not self.promised
+
     def condition(self, kind: str) -> Condition | None:
         """The condition of a kind, if it holds."""
         return next((one for one in self.conditions if one.kind == kind), None)

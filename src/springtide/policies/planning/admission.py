@@ -20,18 +20,9 @@ from springtide.placement.buddy import Placement, arrange
 from springtide.placement.feasibility import check_plans
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Ints
-from springtide.policies.planning.plan_table import (
-    PlanTable,
-    active_rows,
-    copy_columns,
-    copy_plans,
-    free_capacity,
-    open_table,
-)
+from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan
+from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table
 from springtide.policies.planning.reservations import reserve
-
-THRIFT = 1.2  # a plan on what is left may cost this many times what the job needs alone before all are planned again
-ORDERS = 3  # orders in which all jobs are planned again before a newcomer is turned away
 
 
 class Caution(IntEnum):
@@ -52,6 +43,7 @@ class Draft:
 
     answers: dict[JobId, Answer] = field(default_factory=dict)
     best_effort: list[JobView] = field(default_factory=list)
+    tentative: dict[JobId, JobView] = field(default_factory=dict)  # planned, but nothing is promised
     wake_at_s: float = inf
     memory: dict[str, Any] | None = None
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
@@ -93,26 +85,6 @@ def admit(table: PlanTable, view: JobView) -> bool:
     return False
 
 
-def replan(table: PlanTable) -> bool:
-    """Plan all jobs anew by deadline, or change nothing if one of them would be late.
-
-    Filling by deadline is greedy: a job that finds no room may find it when it goes first, and the others still fit.
-    """
-    rows = active_rows(table)
-    order = rows[np.argsort(table.columns.deadline[rows], kind="stable")]
-    kept = copy_columns(table.columns)
-    for _ in range(ORDERS):
-        capacity = free_capacity(table)
-        planned = filling.fill_all(capacity, table.columns, order)
-        if planned == len(order):
-            table.capacity = capacity
-            filling.restore(capacity, table.columns, rows, table.trial)
-            return True
-        order = np.concatenate([order[planned : planned + 1], order[:planned], order[planned + 1 :]])
-    table.columns = kept
-    return False
-
-
 def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Caution) -> Decision | None:
     """The plan table as a Decision on named devices; None if placement could not keep all its promises.
 
@@ -121,15 +93,17 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     Invariant: a Decision leaves promised plans that are a certificate. They fit the devices together (every plan in the
     table was taken out of `capacity`), each ends by its deadline with the pauses of today's moves in it
     (`_settle_moves`), and every start and growth to come can be placed with moves that reserves pay for
-    (`_is_certified`). Plans of best-effort jobs certify nothing: they are dropped again, and found anew each time.
+    (`_is_certified`). Plans of best-effort jobs and of those that wait for an answer certify nothing: they are dropped
+    again, and found anew each time.
     """
-    promised = active_rows(table)
+    promised = _list_promised(table, draft)
     if caution is Caution.GROW:
         _make_way(table, promised, draft.best_effort)
-    unpromised = {view.job.id: _add_best_effort(table, view) for view in draft.best_effort}
+    best_effort = [_add_best_effort(table, view) for view in draft.best_effort]
     rows = active_rows(table)
-    if unpromised:
-        filling.restore(table.capacity, table.columns, rows[len(promised) :], table.trial)
+    if best_effort:
+        filling.restore(table.capacity, table.columns, np.array(best_effort, np.int64), table.trial)
+    unpromised = [*draft.tentative, *(view.job.id for view in draft.best_effort)]
     # What the plans need is kept beside what they grow to: placement skips growth that would need a move, and a job
     # whose growth is skipped goes back to the plan it needs, which is part of the old certificate.
     needed = table.columns
@@ -139,6 +113,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
         filling.grow(table.capacity, table.columns, rows, spare, draft.patience, table.trial)
     names = [*table.rows]
     decision, placement = _place(table, snapshot, draft, needed, names, rows)
+    tentative_s = next_change_s(table, draft.tentative)
     for job_id in unpromised:
         table.drop(job_id)
     final = _settle_moves(table, placement, decision)
@@ -150,8 +125,13 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     ):
         return None
     final = final or _postpone(table, placement, decision)
-    wake_at_s = min(draft.wake_at_s, change_s)
+    wake_at_s = min(draft.wake_at_s, change_s, tentative_s)
     return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=draft.memory, cache=table)
+
+
+def _list_promised(table: PlanTable, draft: Draft) -> Ints:
+    """The rows of the jobs whose plans are promised."""
+    return np.array([row for name, row in table.rows.items() if name not in draft.tentative], np.int64)
 
 
 def _make_way(table: PlanTable, promised: Ints, unpromised: Iterable[JobView]) -> None:
@@ -215,32 +195,37 @@ def _compose(table: PlanTable, draft: Draft, needed: filling.JobColumns, names: 
             [name for name, share, floor in zip(names, wanted, least, strict=True) if share > floor and name in shares]
         )
     return Decision(
-        answers=draft.answers, promises=_changed_promises(table, names, rows), shares=shares, optional=optional
+        answers=draft.answers, promises=_changed_promises(table, draft, names, rows), shares=shares, optional=optional
     )
 
 
 def _within(table: PlanTable, rows: Ints, shares: list[int]) -> list[int]:
-    """Shares that the cluster has: those with the most time to spare wait where a job still runs longer than planned.
+    """Shares that the cluster has, where a job still runs longer than planned: most time to spare, first cut.
 
-    That happens only after a move that no reserve covered.
+    Each is cut to the largest share that is left for it, and not below what it holds.
     """
     excess = sum(shares) - table.devices
     if excess <= 0:
         return shares
-    slack = table.columns.deadline[rows] - table.columns.finish[rows]
+    columns = table.columns
+    slack = columns.deadline[rows] - columns.finish[rows]
     for position in np.argsort(-slack, kind="stable").tolist():
-        held = int(table.columns.share[rows[position]])
+        row = rows[position]
+        held = int(columns.share[row])
         if excess > 0 and shares[position] > held:
-            excess -= shares[position] - held
-            shares[position] = held
+            levels = columns.shares[row, : columns.level_count[row]]
+            fitting = levels[levels <= shares[position] - excess]
+            left = max(held, int(fitting[-1]) if len(fitting) else 0)
+            excess -= shares[position] - left
+            shares[position] = left
     return shares
 
 
-def _changed_promises(table: PlanTable, names: Iterable[JobId], rows: Ints) -> dict[JobId, Promise]:
+def _changed_promises(table: PlanTable, draft: Draft, names: Iterable[JobId], rows: Ints) -> dict[JobId, Promise]:
     """The promises whose plan is not the one in force."""
     promises = {}
     for name, row, touched in zip(names, rows.tolist(), table.columns.touched[rows].tolist(), strict=True):
-        if not touched or table.views[name].job.best_effort:
+        if not touched or table.views[name].job.best_effort or name in draft.tentative:
             continue
         view = table.views[name]
         promise = view.promise

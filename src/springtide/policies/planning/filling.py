@@ -472,35 +472,42 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
 
 
 @kernel
-def select(capacity: Capacity, columns: JobColumns, order: Ints, now_s: float) -> Ints:
-    """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept."""
+def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, now_s: float) -> Ints:
+    """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept.
+
+    A job that is `fixed` is never the one that is dropped; it is missing from what is kept only if dropping all others
+    would not make room for it.
+    """
     kept = np.zeros(len(order), np.int64)
+    costs = np.zeros(len(order))
+    bound = np.zeros(len(order), np.int64)
     count = 0
-    for row in order:
-        if fill(capacity, columns, row, 0):
-            occupy(capacity, columns, row, 1)
-            kept[count] = row
-            count += 1
-            continue
-        costliest, cost = -1, least_cost(columns, row, now_s)
-        for position in range(count):
-            other = least_cost(columns, kept[position], now_s)
-            if other > cost:
-                costliest, cost = position, other
-        if costliest < 0:
+    for position in range(len(order)):
+        row = order[position]
+        own = least_cost(columns, row, now_s)
+        while True:
+            if fill(capacity, columns, row, 0):
+                occupy(capacity, columns, row, 1)
+                kept[count], costs[count], bound[count] = row, own, fixed[position]
+                count += 1
+                break
+            costliest, cost = -1, -1.0 if fixed[position] else own
+            for k in range(count):
+                if costs[k] > cost and not bound[k]:
+                    costliest, cost = k, costs[k]
             columns.segment_count[row] = 0
-            continue
-        for position in range(costliest, count):
-            occupy(capacity, columns, kept[position], -1)
-        columns.segment_count[kept[costliest]] = 0
-        again = 0
-        for position in range(costliest + 1, count + 1):
-            other_row = kept[position] if position < count else row
-            if fill(capacity, columns, other_row, 0):
-                occupy(capacity, columns, other_row, 1)
-                kept[costliest + again] = other_row
-                again += 1
-            else:
-                columns.segment_count[other_row] = 0
-        count = costliest + again
+            if costliest < 0:
+                break
+            for k in range(costliest, count):
+                occupy(capacity, columns, kept[k], -1)
+            columns.segment_count[kept[costliest]] = 0
+            again = costliest
+            for k in range(costliest + 1, count):
+                if fill(capacity, columns, kept[k], 0):
+                    occupy(capacity, columns, kept[k], 1)
+                    kept[again], costs[again], bound[again] = kept[k], costs[k], bound[k]
+                    again += 1
+                else:
+                    columns.segment_count[kept[k]] = 0
+            count = again
     return kept[:count]

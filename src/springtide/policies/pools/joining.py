@@ -20,7 +20,7 @@ from springtide.policies.easyscale.proposals import DraftAllocation, draft_job
 from springtide.policies.easyscale.rounds import choose_round
 from springtide.policies.elasticflow import BEST_EFFORT
 from springtide.policies.planning.admission import Propose
-from springtide.policies.pools.partition import MEMORY, PoolCache, join_refusals, refuse_types
+from springtide.policies.pools.partition import MEMORY, PoolCache, can_run, join_refusals, refuse_types
 from springtide.policies.pools.pool_decisions import PoolDecisions, decide_in_turn
 from springtide.policies.pools.transfers import find_homeless, list_pressing, make_way
 
@@ -100,8 +100,7 @@ def join_answers(pooled: PoolDecisions, job_id: JobId, given: list[Answer]) -> A
     if waiting:
         return max(waiting, key=lambda answer: answer.answer_by_s)
     view = pooled.snapshot.jobs[job_id]
-    typed = view.job.typed
-    asked = sum(device_type in typed.curves for device_type in pooled.decisions) if typed is not None else 0
+    asked = 1 if view.mix else sum(can_run(view, device_type) for device_type in pooled.decisions)
     if len(given) < asked:
         return None  # one of them lets it wait on
     return join_refusals(given)

@@ -18,7 +18,7 @@ from springtide.placement.type_pools import Pool, pools_of
 from springtide.policies.planning.admission import OPEN as ADMITTING
 from springtide.policies.planning.admission import Caution, Draft, Propose, admit, decide_firmly
 from springtide.policies.planning.plan_table import PlanTable
-from springtide.policies.pools.partition import MEMORY, PoolCache, narrow_member
+from springtide.policies.pools.partition import MEMORY, PoolCache, can_run, narrow_member
 
 OPEN = (Status.PENDING, Status.WAITLISTED)  # the jobs that wait for an answer
 
@@ -33,6 +33,7 @@ class PoolDecisions:
     first: str  # the pool that is asked first: what arrives is its demand; the others get what it turns away
     decisions: dict[str, Decision] = field(default_factory=dict)
     admitted: dict[JobId, str] = field(default_factory=dict)
+    running: set[JobId] = field(default_factory=set)  # without an answer, on devices of a pool that needs them for none
     moves: Mapping[JobId, str] = field(default_factory=dict)  # promised jobs that change their pool, and to which
 
     @property
@@ -85,9 +86,11 @@ def decide_pool(pooled: PoolDecisions, pool: Pool, propose: Propose) -> Decision
     inside = show_pool(pooled, pool)
     coming = [inside.jobs[job_id] for job_id, device_type in pooled.moves.items() if device_type == pool.device_type]
     decision = decide_firmly(pooled.now_s, inside, partial(receive, propose, coming, is_crowded(pooled.snapshot)))
-    for job_id in decision.promises:
-        if inside.jobs[job_id].status in OPEN:
+    for job_id, view in inside.jobs.items():
+        if view.status in OPEN and job_id in decision.promises:
             pooled.admitted[job_id] = pool.device_type
+        elif view.status in OPEN and decision.shares.get(job_id, view.share):
+            pooled.running.add(job_id)
     assert isinstance(decision.cache, PlanTable)
     pooled.cache.pools[pool.device_type] = decision.cache
     return decision
@@ -160,20 +163,20 @@ def belongs(pooled: PoolDecisions, pool: Pool, view: JobView) -> bool:
         return True
     if view.mix and view.mix.get(pool.device_type):
         return True
-    may_ask = view.status in OPEN and not job.best_effort and job.id not in pooled.admitted
-    return may_ask and job.typed is not None and pool.device_type in job.typed.curves
+    if view.status not in OPEN or job.best_effort or view.mix or job.id in pooled.admitted:
+        return False
+    return job.id not in pooled.running and can_run(view, pool.device_type)
 
 
 def narrow_view(pool: Pool, view: JobView) -> JobView:
     """A job inside a pool: at its speeds on that type, with the devices it holds there.
 
-    One that holds some without a promise there may keep them as long as nobody needs them: it is shown as a best-effort
-    job of the share it has.
+    A best-effort job that holds some may keep them as long as nobody needs them: it is shown with the share it has.
     """
     own = narrow_member(pool, view)
     if own.promise is not None:
         return own
-    if not own.share:
+    if not own.share or (own.status in OPEN and not own.job.best_effort):
         return replace(own, answer_by_s=inf)
     job = replace(own.job, curve=hold_curve(own.share, view.progress.rate), deadline_s=inf)
     return replace(own, job=job)

@@ -40,7 +40,7 @@ def list_pressing(pooled: PoolDecisions) -> list[JobId]:
     """The jobs that no pool admits and that have just come or must be answered now, in arrival order."""
     found = []
     for job_id, view in pooled.snapshot.jobs.items():
-        if view.status not in OPEN or view.job.best_effort or job_id in pooled.admitted:
+        if view.status not in OPEN or view.job.best_effort or job_id in pooled.admitted or job_id in pooled.running:
             continue
         if view.status is Status.PENDING or view.answer_by_s <= pooled.now_s:
             found.append(job_id)

@@ -39,7 +39,8 @@ class Buffers:
             if buffer is not None
         ]
         self.owners = found
-        self.live = list({id(buffer): buffer.detach() for _, _, buffer in found}.values())
+        # As .data, of which autograd counts no versions, as DDP: a graph may have saved what is broadcast over.
+        self.live = list({id(buffer): buffer.data for _, _, buffer in found}.values())
         self.broadcasting = broadcasting
         #: Rank 0's at the start of a walk, what its turn has made of them, and a place for others.
         self.agreed, self.coming, self.scratch = (FlatBuffers(self.live) for _ in range(3))

@@ -46,7 +46,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Round:
+class BackwardRound:
     """One reduction of a step: every local worker's gradients in buffers of one layout."""
 
     layout: BucketLayout
@@ -72,7 +72,7 @@ class ModelGradients:
         self.layout = buckets.first_layout(self.parameters, find_unused)
         self.rebuilt = find_unused
         self.ready_order: list[int] = []
-        self.rounds: list[Round] = []
+        self.rounds: list[BackwardRound] = []
         self.arrivals = Arrivals(self.parameters, self.admit)
         self.carry: list[torch.Tensor | None] | None = None
         self.kept_carry = False
@@ -100,7 +100,7 @@ class ModelGradients:
         kept = self.rounds[0].flats if self.rounds else {}
         self.rounds = [self.make_round(self.layout, kept)]
 
-    def make_round(self, layout: BucketLayout, kept: dict[int, FlatGradients] | None = None) -> Round:
+    def make_round(self, layout: BucketLayout, kept: dict[int, FlatGradients] | None = None) -> BackwardRound:
         """Buffers of a layout for every local worker, of which some may be there, and a reduction over them."""
         own = {worker: flat for worker, flat in (kept or {}).items() if worker in self.local}
         spare = [flat for worker, flat in (kept or {}).items() if worker not in self.local]
@@ -111,7 +111,7 @@ class ModelGradients:
         for flat in flats.values():
             flat.arrange(layout)
         place = self.place
-        return Round(layout, flats, make_reduction(layout, flats, place.roster, place.group, place.backend))
+        return BackwardRound(layout, flats, make_reduction(layout, flats, place.roster, place.group, place.backend))
 
     def adopt_layout(self, indices: Sequence[Sequence[int]], rebuilt: bool) -> None:
         """Follow a layout that was recorded earlier, before any step is taken with another."""
@@ -284,7 +284,7 @@ class ModelGradients:
             "find_unused_parameters=True to run.prepare"
         )
 
-    def note_unused(self, current: Round, arrived: bytearray) -> None:
+    def note_unused(self, current: BackwardRound, arrived: bytearray) -> None:
         """Note what this worker's backward left alone, and what gradients it had cleared before."""
         assert self.worker is not None
         current.unused[self.worker] = {index for index, there in enumerate(arrived) if not there}
@@ -367,7 +367,7 @@ class ModelGradients:
         """The gradients from before a walk without a backward."""
         return self.carry if self.carry is not None else [None] * len(self.parameters)
 
-    def add_sums(self, current: Round, sums: Sequence[torch.Tensor | None]) -> None:
+    def add_sums(self, current: BackwardRound, sums: Sequence[torch.Tensor | None]) -> None:
         """Add the sums of the round before to every worker's part of this one, scale it and send it."""
         for worker in self.local:
             views, cleared = current.flats[worker].views, current.cleared[worker]
@@ -379,7 +379,7 @@ class ModelGradients:
             for bucket in range(len(current.layout.buckets)):
                 current.reduction.launch(worker, bucket)
 
-    def find_sums(self, current: Round, before: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    def find_sums(self, current: BackwardRound, before: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The reduced gradients of a round; a parameter that no logical worker used keeps what it had, as in DDP."""
         views: list[torch.Tensor | None] = list(current.flats[self.local[0]].views)
         if not self.find_unused:

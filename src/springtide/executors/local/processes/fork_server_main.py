@@ -20,6 +20,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -140,6 +141,7 @@ def run_script(request: dict[str, Any]) -> int:
     redirect(request)
     os.environ.clear()
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # what an import of ours has asked for is not this job's TMPDIR
     sys.argv = [script, *request["arguments"]]
     sys.path[0] = str(Path(script).resolve().parent)
     code = 0

@@ -1,0 +1,140 @@
+"""Jobs that wait for an answer, planned beside the promises: as many of them as can be in time, the cheapest first.
+
+Their plans promise nothing. They say who may run meanwhile on devices that no promise needs, and who could be promised.
+Planned by deadline; where one finds no room, the costliest of those planned so far is dropped (Moore and Hodgson's
+rule), but never a promised job.
+"""
+
+from collections.abc import Iterable
+from math import inf
+
+import numpy as np
+
+from springtide.core.jobs import JobId
+from springtide.policies.planning import filling
+from springtide.policies.planning.filling import Ints
+from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_columns, free_capacity
+
+THRIFT = 1.2  # a plan on what is left may cost this many times what the job needs alone before all are planned again
+ORDERS = 3  # orders in which all jobs are planned again before a newcomer is turned away
+LAST_S = 1.0  # before its end a job that runs without a promise gets it, or a pause before if that is longer
+
+
+def plan_candidates(table: PlanTable, names: Iterable[JobId], may_replan: bool) -> set[JobId]:
+    """Plan candidates that have rows but no plans; returns those that can be in time beside all promises.
+
+    First around the plans in force; if that leaves out somebody, or is wasteful, promised jobs are planned again with
+    them, where that is permitted. The plans of those that are left out are empty.
+    """
+    rows = {table.rows[name]: name for name in names}
+    if not rows:
+        return set()
+    candidates = np.fromiter(rows, np.int64, len(rows))
+    kept = candidates if plan_easily(table, candidates) else plan_most(table, candidates, may_replan)
+    if table.columns.share[candidates].any():
+        filling.restore(table.capacity, table.columns, candidates, table.trial)
+    return {rows[row] for row in kept.tolist()}
+
+
+def plan_easily(table: PlanTable, candidates: Ints) -> bool:
+    """Plan all candidates around the plans in force, none of them wastefully; or none of them."""
+    order = order_by_deadline(table, candidates).tolist()
+    for position, row in enumerate(order):
+        if filling.fill_thriftily(table.capacity, table.columns, row, THRIFT) != 2:
+            for planned in order[:position]:
+                filling.occupy(table.capacity, table.columns, planned, -1)
+            table.columns.segment_count[candidates] = 0
+            return False
+    return True
+
+
+def plan_most(table: PlanTable, candidates: Ints, may_replan: bool) -> Ints:
+    """Plan as many candidates as can be in time: with the promised jobs planned again, or around them."""
+    capacity, columns = table.capacity, copy_columns(table.columns)
+    together = plan_together(table, candidates) if may_replan else None
+    if together is not None and len(together) == len(candidates):
+        return together
+    again = table.capacity, table.columns
+    table.capacity, table.columns = capacity, columns
+    around = select(table, capacity, order_by_deadline(table, candidates), candidates[:0])
+    if together is not None and len(together) > len(around):
+        table.capacity, table.columns = again
+        return together
+    return around
+
+
+def plan_together(table: PlanTable, candidates: Ints) -> Ints | None:
+    """Plan promised jobs and candidates anew; returns the candidates kept, None if a promised job found no room."""
+    everyone = active_rows(table)
+    promised = np.setdiff1d(everyone, candidates, assume_unique=True)
+    columns = copy_columns(table.columns)
+    kept = plan_in_order(table, order_by_deadline(table, everyone), promised)
+    if len(kept) == len(everyone) - 1:  # another order may do
+        planned = table.capacity, table.columns
+        table.columns = columns
+        if replan(table):
+            return candidates
+        table.capacity, table.columns = planned
+    found = np.isin(promised, kept, assume_unique=True)
+    if not found.all():
+        return None
+    filling.restore(table.capacity, table.columns, promised, table.trial)
+    return np.setdiff1d(kept, promised, assume_unique=True)
+
+
+def replan(table: PlanTable) -> bool:
+    """Plan all jobs anew by deadline, or change nothing if one of them would be late.
+
+    Filling by deadline is greedy: a job that finds no room may find it when it goes first, and the others still fit.
+    """
+    rows = active_rows(table)
+    order = order_by_deadline(table, rows)
+    kept = copy_columns(table.columns)
+    for _ in range(ORDERS):
+        capacity = free_capacity(table)
+        planned = filling.fill_all(capacity, table.columns, order)
+        if planned == len(order):
+            table.capacity = capacity
+            filling.restore(capacity, table.columns, rows, table.trial)
+            return True
+        order = np.concatenate([order[planned : planned + 1], order[:planned], order[planned + 1 :]])
+    table.columns = kept
+    return False
+
+
+def plan_in_order(table: PlanTable, order: Ints, promised: Ints) -> Ints:
+    """Plan these rows on the whole cluster; returns those kept."""
+    table.capacity = free_capacity(table)
+    return select(table, table.capacity, order, promised)
+
+
+def order_by_deadline(table: PlanTable, rows: Ints) -> Ints:
+    """Rows, the most urgent first."""
+    return rows[np.argsort(table.columns.deadline[rows], kind="stable")]
+
+
+def select(table: PlanTable, capacity: filling.Capacity, order: Ints, fixed: Ints) -> Ints:
+    """Plan rows in this order on what is free: as many as can be in time, and all that are fixed."""
+    return filling.select(capacity, table.columns, order, np.isin(order, fixed).astype(np.int64), table.now_s)
+
+
+def starts_now(table: PlanTable, row: int) -> bool:
+    """Whether a plan holds devices from now on."""
+    return bool(filling.share_now(table.columns, row, table.now_s) > 0)
+
+
+def last_chance_s(table: PlanTable, row: int) -> float:
+    """When a job that runs without a promise is promised its finish at the latest: shortly before its planned end."""
+    columns = table.columns
+    return float(columns.finish[row] - max(columns.pauses[row, 0], LAST_S)) if columns.segment_count[row] else inf
+
+
+def next_change_s(table: PlanTable, names: Iterable[JobId]) -> float:
+    """When to look again at jobs that wait: where one of their plans changes, or one that runs is about to end."""
+    rows = np.array([table.rows[name] for name in names], np.int64)
+    soonest_s, _ = filling.look_ahead(table.columns, rows, table.now_s)
+    for row in rows.tolist():
+        if starts_now(table, row):
+            halfway_s = (table.now_s + float(table.columns.finish[row])) / 2
+            soonest_s = min(soonest_s, max(last_chance_s(table, row), halfway_s))
+    return float(soonest_s)
