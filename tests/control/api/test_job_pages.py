@@ -46,7 +46,7 @@ def test_a_page_is_the_documents_of_its_jobs(store: Store) -> None:
 
     told = json.loads(asyncio.run(read()))
     expected = [documents.write_job(one, 50.0) for one in (PLANNED, JOB)]
-    assert told == {"schema": 1, "jobs": expected, "next": 1}
+    assert told == {"schema": 1, "jobs": expected, "next": 1, "standstill": None}
 
 
 def test_many_who_ask_at_once_share_two_pages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ MOST_PAGES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenPage:
+class JobListPage:
     """A page, of which version of the jobs it is, and when it was written."""
 
     body: bytes
@@ -37,7 +37,7 @@ class JobPages:
         self.now_s = now_s
         self.tell = tell  # what stands still, if anything does
         self.turn = asyncio.Lock()
-        self.pages: dict[JobQuery, WrittenPage] = {}
+        self.pages: dict[JobQuery, JobListPage] = {}
         self.coming: dict[JobQuery, asyncio.Task[bytes]] = {}
         self.facts: dict[str, tuple[JobRecord, bytes]] = {}
 
@@ -60,7 +60,7 @@ class JobPages:
             body = await run_in_threadpool(self.write, query)
             if len(self.pages) >= MOST_PAGES:
                 self.pages.clear()
-            self.pages[query] = WrittenPage(body, version, at_s)
+            self.pages[query] = JobListPage(body, version, at_s)
             return body
 
     def write(self, query: JobQuery) -> bytes:
