@@ -21,6 +21,7 @@ import torch._dynamo  # which the first optimizer imports, in two seconds
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from springtide.training.group.groups import host_store
 from springtide.training.group.rosters import make_roster
@@ -40,6 +41,7 @@ class Observer:
         self.steps = steps
         self.step = 0
         self.models: list[DistributedDataParallel] = []
+        self.stepped: Optimizer | None = None
 
     def install(self) -> None:
         """Put the hooks in place."""
@@ -50,10 +52,24 @@ class Observer:
             self.models.append(model)
 
         setattr(DistributedDataParallel, "__init__", note_model)  # noqa: B010
-        register_optimizer_step_post_hook(self.record)
+        register_optimizer_step_post_hook(self.note_step)
+        following: Any = _BaseDataLoaderIter.__next__
 
-    def record(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Write this rank's step, and end the script after the last one asked for."""
+        def begin_next(batches: _BaseDataLoaderIter) -> Any:
+            self.record()
+            return following(batches)
+
+        setattr(_BaseDataLoaderIter, "__next__", begin_next)  # noqa: B010
+
+    def note_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """A step is taken; it has ended when the loop asks for the next batch, its schedule too."""
+        self.stepped = optimizer
+
+    def record(self) -> None:
+        """Write the step that has ended, and end the script after the last one asked for."""
+        optimizer, self.stepped = self.stepped, None
+        if optimizer is None:
+            return
         self.step += 1
         self.trace.write(self.step, name_tensors(self.models[0].module, [optimizer]), "reference")
         if self.step == self.steps:

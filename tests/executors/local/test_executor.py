@@ -254,7 +254,7 @@ def test_devices_that_are_not_there_are_refused(recorded: RecordedAgent) -> None
 def test_what_is_no_request_is_answered_with_the_reason(recorded: RecordedAgent) -> None:
     with pytest.raises(ExecutorError, match="unknown"):
         recorded.executor.ask({"do": "dance"})
-    with pytest.raises(ExecutorError, match="kind"):
+    with pytest.raises(ExecutorError, match="'explode' is unknown; there are 'start'"):
         recorded.executor.ask({"do": "apply", "instructions": [{"kind": "explode"}]})
     assert oct((recorded.executor.state_dir / "agent.sock").stat().st_mode)[-3:] == "600"
 
