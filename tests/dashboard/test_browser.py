@@ -68,7 +68,7 @@ def test_a_day_at_the_board(folder: Path) -> None:
             slider.press("PageUp")
         expect(answer).to_contain_text("Promised")
         expect(page.locator("#deadline")).not_to_have_value("20s")
-        page.locator("#deadline").fill("2m20s")
+        page.locator("#deadline").fill("3m20s")
         page.locator("#job-file").fill("run: python train.py\nname: second")
         expect(answer).to_contain_text("first")  # it would change
         page.get_by_role("button", name="Submit this job").click()
