@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check axe screenshots vendor test-slow test-wheel test-postgres test-run-as test-adversary test-gpu test-skypilot bench figures clean
+.PHONY: setup demo test check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-gpu test-skypilot bench figures test-trackers test-cluster test-frameworks test-storage clean
 
 setup: $(STAMP)
 
@@ -18,8 +18,8 @@ demo: setup
 	$(BIN)/springtide demo
 
 check: setup
-	$(BIN)/ruff format --check src tests benchmarks experiments
-	$(BIN)/ruff check src tests benchmarks experiments
+	$(BIN)/ruff format --check src tests benchmarks experiments website
+	$(BIN)/ruff check src tests benchmarks experiments website
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
@@ -54,11 +54,32 @@ test-slow: setup
 test-wheel: setup
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py
 
-# The store on a private PostgreSQL; needs its server programs. Without a driver or a server this fails, it does not skip.
+# Sharded models on every mapping, and their example, against stock DDP.
+test-fsdp: setup
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/training/sharding
+	$(BIN)/springtide verify src/springtide/examples/gpt/train_sharded.py --steps 8
+
+# Five kills and one gapless curve in each tracker, with the trackers' own packages.
+test-trackers: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tensorboard,mlflow,wandb]'
+	$(BIN)/python -m pytest -m slow tests/training/tracking
+
+# The store on a private PostgreSQL, and two servers on it; needs its server programs. Without a driver or a server this
+# fails, it does not skip.
 POSTGRES := build/postgres
 test-postgres: setup
 	$(BIN)/python -m pip install --quiet --target $(POSTGRES) 'psycopg[binary]>=3.1'
-	PYTHONPATH=$(abspath $(POSTGRES)) SPRINGTIDE_POSTGRES=required $(BIN)/python -m pytest tests/control/storage/test_postgres.py
+	PYTHONPATH=$(abspath $(POSTGRES)) SPRINGTIDE_POSTGRES=required $(BIN)/python -m pytest \
+		tests/control/storage/test_postgres.py tests/control/storage/test_leadership.py tests/control/test_standby.py
+
+# Checkpoints in object storage, against a real S3-compatible server on loopback; s3fs and moto in folders of their own,
+# because they pin other versions of what is installed here.
+STORAGE := build/storage
+MOTO := build/moto
+test-storage: setup
+	$(BIN)/python -m pip install --quiet --upgrade --target $(STORAGE) 's3fs==2026.6.0'
+	$(BIN)/python -m pip install --quiet --upgrade --target $(MOTO) 'moto[server]==5.2.5'
+	PYTHONPATH=$(abspath $(STORAGE)) SPRINGTIDE_MOTO=$(abspath $(MOTO)) $(BIN)/python -m pytest -m 'slow or not slow' tests/objects
 
 # Jobs under two other system users, attacked. As root; otherwise it fails. Makes an interpreter that they can read.
 test-run-as: setup
@@ -66,9 +87,19 @@ test-run-as: setup
 	SPRINGTIDE_RUN_AS=required $$($(BIN)/python -m tests.control.readable_python "$$folder") \
 		-m pytest -m 'slow or not slow' tests/control/test_run_as.py
 
+# Adapters against their frameworks' own runs on four ranks; installs the frameworks.
+test-frameworks: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,lightning]'
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/integrations
+
 # Fuzzers, faults and attacks; another night's with SPRINGTIDE_SEED=N.
 test-adversary: setup
 	$(BIN)/python -m pytest -m adversary tests/adversary
+
+# Several hosts: agents over the loopback, and a real Ray cluster of raylets on this machine with gloo between them.
+test-cluster: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
+	SPRINGTIDE_RAY=required $(BIN)/python -m pytest -m 'slow or not slow' tests/executors/hosts tests/cluster
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
@@ -82,7 +113,20 @@ test-skypilot: setup
 	$(BIN)/springtide throughput import src/springtide/throughput/data/a100 --format elasticflow --out $(SKY)/points.csv
 	$(PLAN) --spot --export skypilot --export-file $(SKY)/plan.yaml
 	$(PLAN) --export probe --export-file $(SKY)/probe.yaml
-	HOME=$(abspath $(SKY)/home) $(SKY)/venv/bin/python tests/cloud/check_skypilot.py $(SKY)/plan.yaml $(SKY)/probe.yaml
+	HOME=$(abspath $(SKY)/home) $(SKY)/venv/bin/python tests/cloud/check_skypilot.py $(SKY)/plan.yaml $(SKY)/probe.yaml \
+		deploy/skypilot/springtide.yaml
+
+# The docs as a site, with search, the HTTP reference and every link checked: build/docs/site/index.html
+docs: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m website build/docs
+	cd build/docs && $(abspath $(BIN))/zensical build --strict --clean --config-file mkdocs.yml
+
+# What `pip install 'dist/springtide-....whl[train]'` takes, on any machine.
+wheel: setup
+	rm -rf dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+	@echo "install it with: pip install '$$(ls dist/*.whl)[train]'"
 
 bench: setup
 	$(BIN)/python -m benchmarks
@@ -94,6 +138,19 @@ figures: setup
 	$(BIN)/springtide figures $(if $(DATA),--data $(DATA)) --out $(FIGURES)
 	mkdir -p docs/figures && cp $(FIGURES)/*.png $(FIGURES)/*.csv $(FIGURES)/summary.md docs/figures/
 	rm -f docs/figures/*-rows.csv # they hold rows of the public measurements
+
+# README and every guide, word for word, each in a clean folder and a clean home.
+test-docs: setup
+	$(BIN)/python -m tests.follow_docs
+
+# The tools for agents, driven by the protocol's own client.
+test-mcp: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mcp]'
+	$(BIN)/python -m pytest tests/cli/test_mcp_server.py
+
+# The reference of the command line, made from the commands.
+reference: setup
+	$(BIN)/python -m springtide.cli.reference > docs/cli.md
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -29,6 +29,7 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark("decisions"),
+    Benchmark("frameworks"),
     Benchmark("placement"),
     Benchmark("planner"),
     Benchmark("spot"),
@@ -48,15 +49,23 @@ BENCHMARKS = (
     Benchmark("training_overhead"),
     Benchmark("training_determinism"),
     Benchmark("training_memory"),
+    Benchmark("training_sharding"),
     Benchmark("training_checkpoint"),
     Benchmark("training_rescale"),
+    Benchmark("elasticity"),
     Benchmark("executor"),
+    Benchmark("hosts"),
     Benchmark("live_load"),
     Benchmark("readers"),
+    Benchmark("logs"),
+    Benchmark("fetch"),
     Benchmark("dashboard"),
     Benchmark("submit_walk"),
     Benchmark("live_workloads"),
     Benchmark("chaos"),
+    Benchmark("control_scale"),
+    Benchmark("scale"),
+    Benchmark("takeover"),
 )
 
 

@@ -21,9 +21,10 @@ import psutil
 from springtide.cli.demo_scenario import hash_weights, train_plainly
 from springtide.client.client import Client
 from springtide.client.replies import JobInfo
+from springtide.control.background import is_answering
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import open_executor
-from springtide.control.server import Listening, Server, ServerSettings, hold_lock, is_answering
+from springtide.control.server import Listening, Server, ServerSettings, hold_lock
 from springtide.control.server_log import set_up_logging
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.errors import SpringtideError

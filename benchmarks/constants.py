@@ -70,6 +70,9 @@ CONSTANTS = (
     Constant("FEW", FORECAST, "arrivals before it says anything", whole=True),
     Constant("CROWDED", FORECAST, "share of the cluster from which a due job is declined for cheaper ones", most=1.0),
     Constant("CALM", FORECAST, "share of the cluster up to which nobody is held back", most=1.0),
+    Constant("LITTLE_SLACK", f"{PLANNING}.admission", "slack below which promised jobs go first", varies=False),
+    Constant("STARVED_S", f"{PLANNING}.best_effort", "wait after which a best-effort job goes first", varies=False),
+    Constant("HALF_LIFE_S", f"{PLANNING}.best_effort", "after which use counts half in fair sharing", varies=False),
     Constant("ASKERS", "springtide.policies.pools.joining", "jobs for which others change pools (mixed)", varies=False),
     Constant("DONORS", "springtide.policies.pools.transfers", "jobs asked to make way for one (mixed)", varies=False),
 )

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data, shrink
+from benchmarks.trap_workloads import FAMILIES
 from springtide.core.devices import parse_cluster
 from springtide.policies import POLICIES as EVERY_POLICY
 from springtide.simulator.batches import mute_solvers
@@ -26,6 +27,7 @@ from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
 
 POLICIES = ("elasticflow", "springtide")
+TRAP = "trap "  # before the name of a family that was made to trap a policy
 LOADED = 0.02  # a cluster counts as loaded where elasticflow is this far under the alone bound
 
 
@@ -167,11 +169,13 @@ FURTHER = (
 
 
 def list_workloads(data: Path) -> list[tuple[str, str]]:
-    """(workload, cluster) of every row: published at full, quarter and eighth size, then the others that are there."""
+    """(workload, cluster) of every row: published at full, quarter and eighth size, others that are there, traps."""
     published = [
         (trace, cluster) for trace, full in PUBLISHED_SIZES for cluster in (full, shrink(full, 4), shrink(full, 8))
     ]
-    return [*published, *[row for row in FURTHER if "=" in row[0] or (data / "traces" / f"{row[0]}.csv").is_file()]]
+    further = [row for row in FURTHER if "=" in row[0] or (data / "traces" / f"{row[0]}.csv").is_file()]
+    traps = [(f"{TRAP}{name}", family.cluster) for name, family in FAMILIES.items()]
+    return [*published, *further, *traps]
 
 
 def print_all(console: Console, data: Path, only: str, policies: Sequence[str], record: Path | None) -> None:
@@ -199,9 +203,13 @@ def measure(data: Path, workload: str, cluster: str, policy: str, record: Path |
 
 
 def run_workload(data: Path, workload: str, cluster: str, policy: str) -> SimulationReport:
-    """One run of a published trace, of a file under traces/, or of a drawn workload."""
+    """One run of a published trace, of a file under traces/, of a trap, or of a drawn workload."""
     if workload in {trace for trace, _ in PUBLISHED_SIZES}:
         return run_one(data, workload, cluster, policy)
+    if workload.startswith(TRAP):
+        name = workload.removeprefix(TRAP)
+        with mute_solvers():
+            return simulate(FAMILIES[name].make(name, seed=0), policy, cluster)
     source = workload if "=" in workload else data / "traces" / f"{workload}.csv"
     with mute_solvers():
         return simulate(source, policy, cluster, profiles=data / "profiles")

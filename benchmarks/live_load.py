@@ -24,7 +24,7 @@ import psutil
 
 from springtide.client.client import Client
 from springtide.client.projects import load_job
-from springtide.control.server import start_background
+from springtide.control.background import start_background
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store

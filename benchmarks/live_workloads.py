@@ -38,8 +38,8 @@ from benchmarks.live_recordings import (
 )
 from springtide.client.client import Client
 from springtide.client.replies import JobInfo
+from springtide.control.background import start_background
 from springtide.control.scheduling.speeds import expect_curve
-from springtide.control.server import start_background
 from springtide.control.storage.records import SpeedRecord
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.control.storage.store import Store

@@ -22,7 +22,7 @@ from statistics import median, quantiles
 
 from benchmarks.live_load import OPTIONS, SERVE, Sender, fill, prepare, read_cpu_s, read_pid, wait_end
 from springtide.client.client import Client
-from springtide.control.server import start_background
+from springtide.control.background import start_background
 from springtide.control.storage.state_dir import StateDir
 
 BOUNDS = {"read_p50_ms": 100.0, "submit_ratio": 1.2}

@@ -82,10 +82,12 @@ def measure_gangs(workload: Workload, steps: int, rounds: int) -> Iterator[Row]:
     """Rows against stock DDP with four processes, in turns."""
     one: list[Made] = [partial(step_elastic, workload, WORKERS)]
     four: list[Made] = [partial(step_elastic, workload, WORKERS)] * WORKERS
+    unguarded: list[Made] = [partial(step_elastic, workload, WORKERS, guarded=False)] * WORKERS
     stock: list[Made] = [partial(step_ddp, workload)] * WORKERS
     kinds: dict[str, Callable[[], Cost]] = {
         "one": partial(time_gang, one, Trial(steps)),
         "four": partial(time_gang, four, Trial(steps)),
+        "four unguarded": partial(time_gang, unguarded, Trial(steps)),
         "stock": partial(time_gang, stock, Trial(steps)),
         "one pinned": partial(time_gang, one, Trial(steps, cores=frozenset({0}))),
         "stock pinned": partial(time_gang, stock, Trial(steps, cores=frozenset({0}))),
@@ -101,6 +103,7 @@ def measure_gangs(workload: Workload, steps: int, rounds: int) -> Iterator[Row]:
     yield "one process / DDP on 4, wall unpinned", wall["one"], wall["stock"], "reported"
     yield "4 processes / DDP on 4, CPU", cpu["four"], cpu["stock"], "<= 1.10"
     yield "4 processes / DDP on 4, wall", wall["four"], wall["stock"], "reported"
+    yield "4 processes guarded / unguarded, CPU", cpu["four"], cpu["four unguarded"], "<= 1.01"
 
 
 if __name__ == "__main__":

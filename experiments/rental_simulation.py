@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from springtide.cli.catalog import describe_age, load_catalog, split, warn_age
 from springtide.cli.outputs import OutputForm, print_table
-from springtide.cli.plan_cloud import find_speeds, load_speeds, make_work
+from springtide.cli.plan_cloud import load_speeds, make_work
 from springtide.cli.plan_options import CloudJob
 from springtide.cli.simulate_cloud import RentalOptions
 from springtide.errors import InputError, JobError
@@ -78,6 +78,7 @@ def simulate_rental(asked: RentalOptions, words: Sequence[Path], form: OutputFor
 
 def make_example(job: CloudJob, catalog: "Catalog") -> tuple[CloudJob, dict[str, "Speed"]]:
     """A job for those who gave none: 90 epochs of ResNet-50 at the packaged speeds of A100s; it says so on stderr."""
+    from springtide.cloud.step_times import find_speeds
     from springtide.throughput.tables.formats import TableFormat, import_points
     from springtide.throughput.tables.profiles import PACKAGED
 

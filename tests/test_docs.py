@@ -7,10 +7,15 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
+from website.__main__ import list_broken, list_named, read_pages
+from website.__main__ import main as write_site
+
+from springtide.control.api.routes import describe_api
+from springtide.dashboard.studies.study_routes import add_study_routes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 FILE = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)`")
 BASES = ("", "src/", "src/springtide/")
 TO_BE_WRITTEN = {"src/springtide/policies/mine.py", "tests/policies/test_mine.py", "src/springtide/cli/greet.py"}
@@ -20,10 +25,23 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    missing = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
-    assert missing == []
+def test_links_lead_to_pages_and_headings_that_are_there() -> None:
+    pages = read_pages()
+    assert [error for source, text in pages.items() for error in list_broken(source, text, pages)] == []
+
+
+def test_links_that_lead_nowhere_are_told() -> None:
+    pages = {"docs/a.md": "[b](b.md) [c](gone.md) [d](b.md#there) [e](b.md#not-there)", "docs/b.md": "# There"}
+    told = list(list_broken("docs/a.md", pages["docs/a.md"], pages))
+    assert len(told) == 2 and "docs/gone.md" in told[0] and "b.md#not-there" in told[1]
+
+
+def test_the_site_has_every_page_and_every_route(tmp_path: Path) -> None:
+    assert write_site(tmp_path) == 0
+    menu = set(list_named(yaml.safe_load((tmp_path / "mkdocs.yml").read_text())["nav"]))
+    assert menu == {path.relative_to(tmp_path / "pages").as_posix() for path in (tmp_path / "pages").rglob("*.md")}
+    reference = (tmp_path / "pages" / "http.md").read_text()
+    assert [path for path in describe_api(add_study_routes)["paths"] if f" {path}`" not in reference] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

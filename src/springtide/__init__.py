@@ -4,7 +4,7 @@ Public names are resolved on first use, so that importing the package imports no
 torch unless it trains:
 
 - `init`, `seeded`, `Run`: in a training script;
-- `Client`, `JobFile`: to submit jobs and follow them;
+- `Client`, `AsyncClient`, `JobFile`: to submit jobs and follow them;
 - `simulate`: to replay a trace under a policy;
 - `errors`: everything that is raised.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = {
+    "AsyncClient": "springtide.client.async_client",
     "Client": "springtide.client.client",
     "JobFile": "springtide.core.job_file",
     "Run": "springtide.training.run",
@@ -23,10 +24,11 @@ _MODULES = {
     "simulate": "springtide.simulator.front",
 }
 
-__all__ = ["Client", "JobFile", "Run", "__version__", "errors", "init", "seeded", "simulate"]
+__all__ = ["AsyncClient", "Client", "JobFile", "Run", "__version__", "errors", "init", "seeded", "simulate"]
 
 if TYPE_CHECKING:
     from springtide import errors
+    from springtide.client.async_client import AsyncClient
     from springtide.client.client import Client
     from springtide.core.job_file import JobFile
     from springtide.simulator.front import simulate

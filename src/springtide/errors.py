@@ -16,6 +16,7 @@ SpringtideError
 ├── ExecutorError         an agent that does not answer or cannot do what it was asked: exit code 1
 └── TrainingError         a run that went wrong: exit code 1
     └── RescaleError      a change of processes that could not be completed
+        └── PeerLostError     a process of the same run is gone: exit code 75
 
 A message names the thing, its value, the rule, and the remedy.
 """
@@ -89,3 +90,9 @@ class TrainingError(SpringtideError):
 
 class RescaleError(TrainingError):
     """A change of processes that could not be completed."""
+
+
+class PeerLostError(RescaleError):
+    """Another process of this run, or its store, is gone; the code says that this process is not to blame."""
+
+    exit_code = 75

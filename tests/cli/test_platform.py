@@ -60,7 +60,7 @@ def test_submit_follows_the_probe_and_exits_0_when_admitted(capsys: pytest.Captu
     code, plan = run_json(capsys, "plan", job)
     assert (code, plan["answer"]) == (0, "admitted")
     assert run("plan", job, "--json", tmp_path.parent / "plan.json") == 0
-    assert capsys.readouterr().out.startswith("admitted")
+    assert capsys.readouterr().out.startswith("would be promised to finish by")
     assert json.loads((tmp_path.parent / "plan.json").read_text())["answer"] == "admitted"
     assert run("plan", job, "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["schema"] == 1
@@ -213,7 +213,7 @@ def test_a_new_project_is_a_script_and_a_valid_job_file(capsys: pytest.CaptureFi
 
     for example in examples.NAMES:
         code, document = run_json(capsys, "new", tmp_path / example, "--example", example)
-        assert (code, document["files"]) == (0, ["train.py", "model.py", "job.yaml"])
+        assert (code, document["files"]) == (0, ["train.py", "model.py", "job.yaml", ".springtideignore"])
         job = read_job_file(tmp_path / example / "job.yaml")
         assert (tmp_path / example / job.script).is_file()
 

@@ -88,6 +88,7 @@ def test_import_writes_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert lines[0] == "model,device_type,nodes,devices,local_batch,step_s,max_per_node,sync_s"
     assert lines[1] == "net,a100,1,1,64,0.5,1,"
     assert run("throughput", "import", folder, "--format", "elasticflow", "-o", "json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == 2
     out = tmp_path / "points.csv"
     assert run("throughput", "import", folder, "--format", "elasticflow", "--out", out, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == {"schema": 1, "file": str(out), "points": 2, "models": ["net"]}

@@ -11,10 +11,11 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.cli.app import main
 from springtide.client.client import Client
-from springtide.client.fetching import WEIGHTS
+from springtide.client.fetching import WEIGHTS, check_parts
 from springtide.client.replies import JobInfo
 from springtide.control.server import Server
 from springtide.errors import InputError, ServerError
+from springtide.executors.local.jobs.worker_logs import RotatingLog
 from springtide.training.state.checkpoints import MANIFEST, REST, SHAPE, Checkpoints, Facts
 
 FACTS = Facts(4, 0, 96, 4, 1, True, True, "D1", 1, "code")
@@ -145,3 +146,104 @@ def test_the_command_says_what_has_come_and_how_it_is_used(
     said = capsys.readouterr().out
     assert "step 3" in said and "model.load_state_dict(safetensors.torch.load_file(" in said
     assert (tmp_path / "out" / "step-000000003" / WEIGHTS).is_file()
+
+
+@pytest.fixture
+def left(server: Server, job: JobInfo) -> JobInfo:
+    """The job with output of its own and a log."""
+    home = server.settings.state_dir
+    (home.output(job.id) / "plots").mkdir(parents=True)
+    (home.output(job.id) / "plots" / "loss curve.png").write_bytes(bytes(range(256)) * 10)
+    (home.output(job.id) / "notes.txt").write_text("done\n")
+    log = RotatingLog(home.logs(job.id) / "rank-0.log", files=3, file_bytes=1000)
+    for number in range(350):
+        log.write(f"line {number:04d}\n".encode(), float(number))
+    log.close()
+    return job
+
+
+def test_all_that_a_job_left_is_one_tree(client: Client, left: JobInfo) -> None:
+    files = {one.path: one for one in client.files(left)}
+    assert {"output/notes.txt", "output/plots/loss curve.png", "logs/rank-0.log"} <= set(files)
+    assert files["checkpoints/step-000000007/model.safetensors"].sha256 is not None
+    assert files["logs/rank-0.log"].size == 2500, "three files, one log"
+
+
+def test_files_are_fetched_by_folder_and_pattern_once(client: Client, left: JobInfo, tmp_path: Path) -> None:
+    counted: list[int] = []
+    brought = client.fetch_files(left, ["output/plots/*.png", "logs"], tmp_path / "out", counted.append)
+    names = {str(path.relative_to(tmp_path / "out")) for path in brought}
+    assert names == {"output/plots/loss curve.png", "logs/rank-0.log"}
+    assert (tmp_path / "out/output/plots/loss curve.png").read_bytes() == bytes(range(256)) * 10
+    assert (tmp_path / "out/logs/rank-0.log").read_text().startswith("line 0100\n")
+    before = sum(counted)
+    client.fetch_files(left, ["output/plots", "logs"], tmp_path / "out", counted.append)
+    assert sum(counted) == before, "what is here already is not brought again"
+    with pytest.raises(InputError, match="has no file 'output/nothing'; list them with"):
+        client.fetch_files(left, ["output/nothing"], tmp_path / "out")
+
+
+def test_a_broken_transfer_of_a_file_goes_on_unless_the_file_has_changed(
+    server: Server, client: Client, left: JobInfo, tmp_path: Path
+) -> None:
+    told = next(one for one in client.files(left) if one.path == "output/plots/loss curve.png")
+    folder = tmp_path / "out" / "output" / "plots"
+    folder.mkdir(parents=True)
+    (folder / f"loss curve.png.{told.version}.part").write_bytes((bytes(range(256)) * 10)[:1000])
+    counted: list[int] = []
+    client.fetch_files(left, ["output/plots"], tmp_path / "out", counted.append)
+    assert sum(counted) == told.size - 1000
+    assert (folder / "loss curve.png").read_bytes() == bytes(range(256)) * 10
+    path = f"/api/v1/jobs/{left.id}/files/output/plots/loss%20curve.png"
+    part = client.send("GET", path, headers={"Range": "bytes=10-19"})
+    assert (part.status_code, part.content) == (206, bytes(range(10, 20)))
+    (server.settings.state_dir.output(left.id) / "plots" / "loss curve.png").write_bytes(b"new")
+    assert client.send("GET", path, headers={"If-Match": f'"{told.version}"'}).status_code == 409
+    client.fetch_files(left, ["output/plots"], tmp_path / "out")
+    assert (folder / "loss curve.png").read_bytes() == b"new"
+
+
+def test_no_file_leads_out_of_the_tree_and_no_stranger_into_it(
+    server: Server, client: Client, left: JobInfo, tmp_path: Path
+) -> None:
+    home = server.settings.state_dir
+    (home.output(left.id) / "token").symlink_to(home.token)
+    (home.output(left.id) / "all").symlink_to(home.root)
+    os.mkfifo(home.output(left.id) / "pipe")
+    (home.output(left.id) / os.fsdecode(b"\xff")).write_text("no text")
+    assert {one.path for one in client.files(left) if one.path.startswith("output")} == {
+        *("output/notes.txt", "output/plots/loss curve.png")
+    }
+    for path in (
+        "output/token",
+        "output/all/token",
+        "output/pipe",
+        "output/..%2F..%2F..%2Ftoken",
+        "secrets.json",
+        "logs",
+    ):
+        assert client.send("GET", f"/api/v1/jobs/{left.id}/files/{path}").status_code == 404
+    token = client.put_user("mallory").token
+    with connect(server, token) as stranger:
+        with pytest.raises(InputError, match="there is no job"):
+            stranger.files(left.id)
+        assert stranger.send("GET", f"/api/v1/jobs/{left.id}/files/output/notes.txt").status_code == 404
+
+
+def test_a_server_cannot_write_outside_the_folder(tmp_path: Path) -> None:
+    for path in ("output/../../x", "/etc/x", "output//x"):
+        with pytest.raises(ServerError, match="outside the folder"):
+            check_parts(path)
+
+
+def test_the_commands_list_and_fetch_files(
+    server: Server, left: JobInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
+    monkeypatch.setenv("SPRINGTIDE_URL", server.url)
+    with pytest.raises(SystemExit):
+        main(["ls", left.id, "output"])
+    assert "output/plots/loss curve.png" in (said := capsys.readouterr().out) and "2 files, 2.6 kB" in said
+    with pytest.raises(SystemExit):
+        main(["fetch", left.id, "--outputs", "--logs", "--out", str(tmp_path / "out")])
+    assert (tmp_path / "out" / "output" / "notes.txt").read_text() == "done\n"

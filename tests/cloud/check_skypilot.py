@@ -53,8 +53,11 @@ def check(sky: object, path: str) -> None:
             (resources,) = task.resources
             assert task.name == config["name"]
             assert task.num_nodes == config.get("num_nodes", 1)
-            assert resources.instance_type == config["resources"]["instance_type"]
-            assert resources.use_spot == config["resources"]["use_spot"]
+            wanted = config["resources"]
+            assert resources.instance_type == wanted.get("instance_type")
+            assert resources.use_spot == wanted.get("use_spot", False)
+            if "accelerators" in wanted:
+                assert [f"{kind}:{count}" for kind, count in resources.accelerators.items()] == [wanted["accelerators"]]
             assert set(task.storage_mounts) == set(config.get("file_mounts", {}))
             print(f"{path}: {task.name}: {task.num_nodes} x {resources.instance_type} accepted")
 

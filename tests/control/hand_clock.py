@@ -70,6 +70,7 @@ class HandClockServer:
     options: ServerOptions = field(default_factory=lambda: ServerOptions(policy=POLICY))
     database: str | None = None
     types: tuple[str, ...] = ("cpu",)  # the devices of each are named after it
+    stream: str = ""
 
     def __post_init__(self) -> None:
         self.source = HandClocks()
@@ -87,7 +88,8 @@ class HandClockServer:
                 for device_type in self.types
             ]
         )
-        self.reconciler = Reconciler(self.store, self.executor, site, self.state_dir, self.source, self.options)
+        parts = (self.store, self.executor, site, self.state_dir, self.source, self.options)
+        self.reconciler = Reconciler(*parts, self.stream)
         self.operations = Operations(self.reconciler)
 
     def restart(self) -> None:

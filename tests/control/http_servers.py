@@ -18,6 +18,7 @@ from springtide.control.storage.state_dir import StateDir
 from springtide.executors.fake import FakeJob, RealTimeFake
 
 QUICK = FakeJob(speeds={1: 100.0}, startup_s=0.1)
+SLOW = FakeJob(speeds={1: 100.0}, total_steps=10**6, startup_s=0.1)
 OPTIONS = ServerOptions(policy=POLICY, rate_per_s=10_000.0, burst=100_000)
 
 
@@ -29,12 +30,13 @@ def run_server(
     keep_orphans: bool = False,
     add_pages: AddPages | None = None,
     port: int = 0,
+    job: FakeJob = QUICK,
 ) -> Iterator[Server]:
     """A listening server; stopped with everything it started at the end of the block."""
     home = StateDir(folder / "home").make()
     settings = ServerSettings(home, "fake", str(devices), Listening(port=port), options, keep_orphans=keep_orphans)
     site = make_inventory("fake", [f"fake:{number}" for number in range(devices)])
-    server = Server(settings, ExecutorHandle(RealTimeFake(QUICK), site, lambda: None), add_pages)
+    server = Server(settings, ExecutorHandle(RealTimeFake(job), site, lambda: None), add_pages)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

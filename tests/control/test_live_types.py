@@ -7,7 +7,7 @@ from tests.control.test_live import TRAIN, home
 
 from springtide.cli.demo_scenario import hash_weights, train_plainly
 from springtide.client.client import Client
-from springtide.control.server import start_background
+from springtide.control.background import start_background
 from springtide.control.storage.state_dir import StateDir
 
 __all__ = ["home"]

@@ -33,8 +33,7 @@ A100 = SpeedRecord("key", {1: (50, 2.0), 2: (50, 3.8), 4: (50, 7.0)}, total_step
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(http_servers, "QUICK", SLOW)
-    with http_servers.run_server(tmp_path) as server, http_servers.connect(server) as client:
+    with http_servers.run_server(tmp_path, job=SLOW) as server, http_servers.connect(server) as client:
         yield client
 
 

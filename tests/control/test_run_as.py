@@ -24,7 +24,7 @@ from tests.control.http_servers import connect, run_server
 
 from springtide.client.client import Client
 from springtide.client.replies import JobInfo
-from springtide.control.server import start_background
+from springtide.control.background import start_background
 from springtide.control.storage import housekeeping, job_logs
 from springtide.control.storage.private_paths import remove
 from springtide.control.storage.state_dir import StateDir, read_address, write_secrets
@@ -231,7 +231,7 @@ def test_logs_are_not_written_through_a_users_link(prepared: Path) -> None:
     secret = prepared.parents[1] / "secret"
     make_kept(prepared / "logs", prepared)
     logs = JobLogs(prepared / "logs")
-    logs.write(0, b"hello\n")
+    logs.write(0, b"hello\n", 0.0)
     logs.metrics.write(1, {"loss": 1.0}, 0.0)
     logs.close()
     assert secret.read_text() == "root's own\n"
@@ -243,7 +243,7 @@ def test_logs_are_not_written_through_a_users_link(prepared: Path) -> None:
 def test_logs_are_not_read_through_a_users_link(prepared: Path) -> None:
     home = StateDir(prepared.parents[1])
     assert job_logs.read_log(home, "job", 0, 0).text == ""
-    assert job_logs.read_metrics(home, "job", -1) == []
+    assert job_logs.read_metrics(home, "job", -1).entries == []
     assert read_tail(prepared / "logs" / "rank-0.log") == []
     (prepared / "logs").rename(prepared / "real")
     (prepared / "logs").symlink_to(prepared.parents[1])

@@ -5,9 +5,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from springtide import examples
-from springtide.core.job_file import JobFile, build_schema, check_job, list_devices, parse_job_text, read_job_file
+from springtide.core.dependencies import AfterEnd, Dependency
+from springtide.core.job_file import (
+    STORED,
+    JobFile,
+    build_schema,
+    check_job,
+    list_devices,
+    parse_job_text,
+    read_job_file,
+)
+from springtide.core.job_files.job_page import SECTIONS, build_page
 from springtide.errors import JobError
 
 
@@ -24,13 +35,18 @@ def test_every_key_of_the_design_is_read() -> None:
 name: digits-cnn
 run: [python, train.py]
 workdir: .
+version: cnn-2
+setup: [make -C kernels]
 python: null
 env: {OMP_SCHEDULE: static, N: 3}
 secrets: [WANDB_API_KEY]
+inputs: {digits: /data/digits, vocab: 'https://example.org/vocab.txt'}
+outputs: [metrics.json, 'plots/*.png']
 logical_workers: 8
 steps: null
 deadline: 2026-11-16T09:00:00+01:00
 budget: 50 USD
+max_runtime: 12h
 devices: 1..8
 device_types: null
 determinism: D2
@@ -39,11 +55,18 @@ duration: null
 patience: 10m
 checkpoint: {every: 5m, keep: 2, dir: null}
 retry: {max: 3}
+after: {prepare: ok, cleanup: any}
+hold: true
+notify: [{webhook: 'https://example.org/hook', on: [started]}, {email: ann@example.org}, {command: tell --all}]
+labels: {team: vision, year: 2026}
+sweep: null
 priority: 0
 """
     job = parse_job_text(text, "job.yaml")
     assert job.env == {"OMP_SCHEDULE": "static", "N": "3"}
-    assert job.budget_usd == 50 and job.patience_s == 600
+    assert job.budget_usd == 50 and job.patience_s == 600 and job.max_runtime_s == 43200
+    assert job.dependencies == (Dependency("prepare", AfterEnd.OK), Dependency("cleanup", AfterEnd.ANY))
+    assert job.labels == {"team": "vision", "year": "2026"} and job.notify[2].words == ("tell", "--all")
     assert set(JobFile.model_fields) == {line.split(":")[0] for line in text.strip().splitlines()}
 
 
@@ -55,6 +78,43 @@ priority: 0
         ("run: x\nfrobnicate: 1", "unknown key 'frobnicate'; there are: name, run"),
         ("name: a", "run is missing"),
         ("run: ''", "run: it is empty"),
+        ("run: a && b", "run holds '&&', which only a shell understands"),
+        ("run: a | b", 'write run: [bash, -c, "..."]'),
+        ("run: a > out.txt", "run holds '>'"),
+        ("run: python train.py --data $DATA", "run holds '$DATA'"),
+        ('run: python train.py "--data=${DATA}"', "run holds '${DATA}'"),
+        ("run: a; b", "run holds ';'"),
+        ("run: x\nversion: two words", "version 'two words' must be one word"),
+        ("run: x\nsetup: ['']", "setup holds an empty line"),
+        ("run: x\nsetup: {}", "setup holds {}; it must be a text or a list"),
+        ("run: x\ninputs: {a/b: /data}", "inputs: 'a/b' must be letters"),
+        ("run: x\ninputs: {data: data}", "it must be an absolute path or an http(s) address"),
+        ("run: x\ninputs: {data: 'ftp://host/x'}", "it must be an absolute path or an http(s) address"),
+        ("run: x\noutputs: [../model.pt]", "must be a name or a pattern below $SPRINGTIDE_OUTPUT"),
+        ("run: x\nmax_runtime: soon", "max_runtime 'soon' is not a span"),
+        ("run: x\nelastic: false\ndevices: 1\nduration: 2h\nmax_runtime: 1h", "is longer than max_runtime 1h"),
+        ("run: x\nafter: {a: maybe}", "a mapping from names to ok, any or failed"),
+        ("run: x\nafter: ['']", "after: '' is no job"),
+        ("run: x\nhold: 1", "hold is 1"),
+        ("run: x\nnotify: [{webhok: a}]", "unknown key 'notify.0.webhok'; did you mean 'webhook'?"),
+        ("run: x\nnotify: [{on: [ended]}]", "exactly one of webhook, email and command"),
+        ("run: x\nnotify: [{email: a@b, command: c}]", "exactly one of webhook, email and command"),
+        ("run: x\nnotify: [{webhook: 'file:///etc/passwd'}]", "is no address; write https://host/path"),
+        ('run: x\nnotify: [{email: "a@b\\nBcc: c@d"}]', "is not one address"),
+        ("run: x\nnotify: [{email: a@b, on: [often]}]", "notify.0.on.0 is 'often'"),
+        ("run: x\nlabels: {Team: a}", "labels: 'Team' must be lower-case"),
+        ("run: x\nlabels: {team: a b}", "labels: team is 'a b'"),
+        (
+            f"run: x\nsweep: {{promise: whole, grid: {{a: {list(range(101))}}}}}",
+            "at most 100 can be promised as a whole",
+        ),
+        ("run: x\nsweep: {}", "sweep needs either grid or cases"),
+        ("run: x\nsweep: {grid: {}}", "sweep.grid is empty"),
+        ("run: x\nsweep: {grid: {lr: 3}}", "sweep.grid.lr is 3"),
+        ("run: x\nsweep: {grid: {lr: [true]}}", "lr holds true or false; quote it"),
+        ("run: x\nsweep: {grid: {LD_PRELOAD: [a]}}", "LD_PRELOAD is reserved"),
+        ("run: x\nsweep: {cases: [{lr: 1}], grid: {lr: [1]}}", "sweep needs either grid or cases"),
+        ("run: x\nsweep: {cases: [{lr: 1}]}\ncheckpoint: {dir: /a}", "checkpoint.dir cannot be shared"),
         ("run: 'a \"b'", "cannot be split into words"),
         ("run: 3", "run holds 3; it must be a text or a list of texts"),
         ("run: x\nname: Digits", "name 'Digits' must be a lower-case letter"),
@@ -140,7 +200,33 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_the_schema_in_the_docs_is_the_one_that_is_checked() -> None:
     exported = Path(__file__).parents[2] / "docs" / "job.schema.json"
-    assert json.loads(exported.read_text()) == build_schema(), "write build_schema() there again"
+    assert json.loads(exported.read_text()) == build_schema(), "run: python -m springtide.core.job_files.job_page docs"
+
+
+def test_the_page_of_keys_is_that_of_the_model_and_shows_every_key_with_an_example() -> None:
+    page = Path(__file__).parents[2] / "docs" / "job-file.md"
+    assert page.read_text(encoding="utf-8") == build_page(), "run: python -m springtide.core.job_files.job_page docs"
+    sections: list[type[BaseModel]] = [JobFile, *SECTIONS.values()]
+    for section in sections:
+        assert [name for name, key in section.model_fields.items() if not key.description or not key.examples] == []
+
+
+@pytest.mark.parametrize("name", JobFile.model_fields)
+def test_every_example_of_a_key_can_be_written(name: str) -> None:
+    needs: dict[str, dict[str, Any]] = {"elastic": {"devices": 4}, "duration": {"elastic": False, "devices": 4}}
+    for example in JobFile.model_fields[name].examples or ():
+        document = {"run": "python train.py", **needs.get(name, {}), name: example}
+        assert name in check_job(document, "job").model_fields_set
+
+
+def test_what_was_taken_before_is_still_read_from_the_store() -> None:
+    stored = JobFile.model_validate({"run": "echo a | cat"}, context=STORED)
+    assert stored.words == ("echo", "a", "|", "cat")
+
+
+def test_what_a_program_is_to_get_can_be_quoted() -> None:
+    for text in ("grep 'a|b' x", r"echo \$HOME", 'bash -c "a && b"', "python x.py --price 5$ '$HOME'"):
+        assert parse_job_text(json.dumps({"run": text}), "job.yaml").run == text
 
 
 def test_the_schema_names_every_key() -> None:

@@ -7,9 +7,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.dashboard.browsers import open_browser
 from tests.dashboard.scenes import Shown, play, show, write_curves
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 THEMES = ("light", "dark")
 
@@ -24,9 +28,19 @@ def list_places(shown: Shown) -> dict[str, str]:
         "offer": f"/jobs/{ids['clicks-hurry']}",
         "ask": f"/ask?job={ids['bert-finetune']}",
         "fleet": "/fleet",
+        "simulate": "/simulate",
+        "cloud": "/cloud",
         "report": "/report",
         "signin": "/signin",
     }
+
+
+def open_place(page: "Page", shown: Shown, place: str) -> None:
+    """Go to a page; where it asks first what to compute, ask as it proposes."""
+    page.goto(shown.url + place)
+    if place in ("/simulate", "/cloud"):
+        page.click("form.card button.main")
+        page.wait_for_selector("#study .verdict", timeout=60_000)
 
 
 def take(shown: Shown, folder: Path, scratch: Path) -> Iterator[Path]:
@@ -36,7 +50,7 @@ def take(shown: Shown, folder: Path, scratch: Path) -> Iterator[Path]:
             page = browser.pages[0]
             page.goto(shown.link)
             for name, place in list_places(shown).items():
-                page.goto(shown.url + place)
+                open_place(page, shown, place)
                 page.wait_for_timeout(700)
                 path = folder / f"{name}-{theme}.png"
                 page.screenshot(path=path, full_page=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.dashboard.browsers import CHROMIUM, open_browser
 from tests.dashboard.scenes import play, show
-from tests.dashboard.screenshots import THEMES, list_places
+from tests.dashboard.screenshots import THEMES, list_places, open_place
 
 pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
 AXE = Path("build/axe/package/axe.min.js")
@@ -25,7 +25,7 @@ def test_no_page_shuts_anybody_out(tmp_path: Path) -> None:
                 page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
                 page.goto(shown.link)
                 for name, place in list_places(shown).items():
-                    page.goto(shown.url + place)
+                    open_place(page, shown, place)
                     page.evaluate(AXE.read_text())
                     for one in page.evaluate("axe.run()")["violations"]:
                         if one["impact"] in SEVERE:

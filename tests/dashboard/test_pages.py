@@ -1,16 +1,20 @@
 """The pages over HTTP, without a browser: who gets in, what they see, what a button does."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
+from safetensors.torch import load
 from tests.dashboard.scenes import Shown, play, show
 
 from springtide.control.api.guard import hash_token
 from springtide.control.storage.records import UserRecord
 from springtide.dashboard.vendoring import check
+from springtide.training.state.checkpoints import Checkpoints, Facts
 
 HTML = {"accept": "text/html"}
 
@@ -57,12 +61,12 @@ def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(shown: Sho
 
 
 def test_a_change_by_cookie_must_come_from_a_page_of_ours(browser: httpx.Client, shown: Shown) -> None:
-    place = f"/jobs/{job_id(shown, 'sweep-2')}/cancel"
+    place = f"/jobs/{job_id(shown, 'sweep-3')}/cancel"
     assert browser.post(place, headers={"origin": "http://evil.example"}).status_code == 403
     del browser.headers["origin"]
     assert browser.post(place).status_code == 403
     assert browser.post(f"/api/v1{place}", json={}).status_code == 403
-    assert shown.scene.store.find_jobs("sweep-2")[0].active
+    assert shown.scene.store.find_jobs("sweep-3")[0].active
 
 
 def test_one_must_not_be_sent_elsewhere_after_signing_in(shown: Shown) -> None:
@@ -161,7 +165,7 @@ def test_what_users_write_is_escaped(browser: httpx.Client, shown: Shown) -> Non
 def test_the_report_counts_what_was_promised_and_kept(browser: httpx.Client, shown: Shown) -> None:
     report = browser.get("/api/v1/report").json()
     assert report["total"]["kept"] == 3 and report["total"]["missed"] == 0
-    assert sum(one["jobs"] for one in report["users"]) == report["total"]["jobs"] == 5
+    assert sum(one["jobs"] for one in report["users"]) == report["total"]["jobs"] == 6
     with sign_in(shown, "token-of-ann") as ann:
         assert [one["name"] for one in ann.get("/api/v1/report").json()["users"]] == ["ann"]
 
@@ -182,3 +186,14 @@ def test_scripts_stay_small(browser: httpx.Client) -> None:
         with browser.stream("GET", name, headers={"accept-encoding": "gzip"}) as answer:
             sizes.append(sum(len(part) for part in answer.iter_raw()))
     assert len(sizes) >= 4 and sum(sizes) < 100_000
+
+
+def test_checkpoints_are_downloaded_with_the_session_of_the_page(browser: httpx.Client, shown: Shown) -> None:
+    job = job_id(shown, "resnet-a")
+    assert "None is saved yet." in browser.get(f"/jobs/{job}").text
+    saved = Checkpoints(shown.scene.state_dir.checkpoints(job), keep=1)
+    saved.save({"model": {"weight": torch.ones(3)}}, 5, Facts(4, 0, 96, 4, 1, True, True, "D1", 1, "code"))
+    saved.wait()
+    link = re.search(r'href="(/api/v1/jobs/[^"]*/checkpoints/5/model.safetensors)"', browser.get(f"/jobs/{job}").text)
+    assert link is not None
+    assert load(browser.get(link[1]).content)["weight"].tolist() == [1.0, 1.0, 1.0]

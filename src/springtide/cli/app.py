@@ -4,8 +4,11 @@ A verb is a function of a module, by default `run`; a module with an `app` is a 
 tree in `springtide.errors` end the command with one line on stderr and their own exit code; Ctrl-C ends it with 130.
 """
 
+import json
+import os
 import sys
 from importlib import import_module
+from itertools import pairwise
 
 import typer
 
@@ -19,22 +22,33 @@ VERBS: dict[str, tuple[str, str]] = {
     "new": ("springtide.cli.new", "Write a training script and a job file that run as they are."),
     "submit": ("springtide.cli.submit", "Ask for a promise: what to train, and by when."),
     "accept": ("springtide.cli.job_changes:accept", "Take an offer of a declined job."),
-    "ps": ("springtide.cli.job_views:ps", "List jobs."),
+    "ps": ("springtide.cli.job_table:ps", "List jobs."),
     "status": ("springtide.cli.job_views:status", "Show all that is known of one job."),
     "why": ("springtide.cli.job_views:why", "Say why a job is where it is."),
     "logs": ("springtide.cli.logs", "Show what a job writes."),
-    "fetch": ("springtide.cli.fetch", "Bring the weights or a checkpoint of a job here."),
+    "ls": ("springtide.cli.ls", "List what a job has left."),
+    "fetch": ("springtide.cli.fetch", "Bring weights, checkpoints, output or logs of a job here."),
+    "shell": ("springtide.cli.inside:shell", "Open a terminal inside a running job."),
+    "exec": ("springtide.cli.inside:execute", "Run a command inside a running job."),
+    "stack": ("springtide.cli.inside:stack", "Show where the processes of a job are in their code."),
     "receipt": ("springtide.cli.receipt", "Say by bits what a finished job has trained."),
     "events": ("springtide.cli.job_views:events", "Show decisions, rescales and faults."),
-    "top": ("springtide.cli.job_views:top", "Watch jobs, devices and slack live."),
-    "cancel": ("springtide.cli.job_changes:cancel", "End jobs for good."),
+    "top": ("springtide.cli.job_table:top", "Watch jobs, devices and slack live."),
+    "cancel": ("springtide.cli.job_changes:cancel", "End jobs; their last checkpoints stay."),
     "resume": ("springtide.cli.job_changes:resume", "Let a paused, cancelled or failed job go on."),
+    "hold": ("springtide.cli.job_changes:hold", "Let jobs wait until they are released."),
+    "release": ("springtide.cli.job_changes:release", "Let held jobs go."),
     "nodes": ("springtide.cli.nodes", "List devices and who holds them."),
     "serve": ("springtide.cli.serve", "Run the platform on this machine."),
+    "join": ("springtide.cli.join", "Give this machine to a cluster."),
+    "mcp": ("springtide.cli.mcp_server", "Serve agents: the verbs as tools of the Model Context Protocol."),
     "ui": ("springtide.cli.ui", "Open the board in a browser, signed in."),
     "stop": ("springtide.cli.stop", "End the server and everything it started."),
+    "completion": ("springtide.cli.completion", "Print what makes a shell complete commands and options."),
     "doctor": ("springtide.cli.doctor", "Check this machine and this installation."),
     "users": ("springtide.cli.users", "Say who may submit, and how much."),
+    "projects": ("springtide.cli.projects", "Give groups of users a quota of their own."),
+    "usage": ("springtide.cli.usage", "Show device-hours, money and promises kept, by user, project or job."),
     "gc": ("springtide.cli.maintenance:gc", "Remove what no job needs any more."),
     "du": ("springtide.cli.maintenance:du", "Show what takes space."),
     "backup": ("springtide.cli.maintenance:backup", "Copy the database while it is in use."),
@@ -48,19 +62,45 @@ VERBS: dict[str, tuple[str, str]] = {
     "verify": ("springtide.cli.verify", "Prove by bits that a script trains the same on any number of processes."),
 }
 
+COMPLETE = "_SPRINGTIDE_COMPLETE"  # set by the shell when it asks for completions
 EPILOG = "Every command has --help with an example. Start with: springtide demo"
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     words = sys.argv[1:] if arguments is None else arguments
+    completed = os.environ.get(COMPLETE) and os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", ""))
+    app = build_app(find_verb(completed.split()[1:] if completed else words))
     try:
-        build_app(find_verb(words))(args=words, prog_name="springtide")
+        if wants_json(words):
+            raise SystemExit(run_for_programs(app, words))
+        app(args=words, prog_name="springtide")
     except SpringtideError as error:
         tell(f"error: {error}")
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def wants_json(words: list[str]) -> bool:
+    """Whether the result, and hence an error too, is to be JSON on stdout."""
+    pairs = [*pairwise(words), *(tuple(word.split("=", 1)) for word in words if word.startswith("--") and "=" in word)]
+    return "-ojson" in words or any(pair in (("-o", "json"), ("--output", "json"), ("--json", "-")) for pair in pairs)
+
+
+def run_for_programs(app: typer.Typer, words: list[str]) -> int:
+    """Run a command whose reader is a program: what goes wrong is a document on stdout, and the line on stderr."""
+    try:
+        return int(app(args=words, prog_name="springtide", standalone_mode=False) or 0)
+    except SpringtideError as error:
+        reason, sentence, code = type(error).__name__.removesuffix("Error").lower(), str(error), error.exit_code
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        reason, sentence, code = "usage", error.format_message(), getattr(error, "exit_code", 2)
+    print(json.dumps({"schema": 1, "error": {"reason": reason, "sentence": sentence, "exit_code": code}}, indent=2))
+    tell(f"error: {sentence}")
+    return code
 
 
 def find_verb(words: list[str]) -> str | None:
@@ -71,7 +111,7 @@ def find_verb(words: list[str]) -> str | None:
 def build_app(verb: str | None) -> typer.Typer:
     """An application that lists every verb and holds the real command of one."""
     app = typer.Typer(
-        add_completion=False,
+        add_completion=COMPLETE in os.environ,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
@@ -91,7 +131,8 @@ def add_verb(app: typer.Typer, name: str, target: str, summary: str) -> None:
     module, _, function = target.partition(":")
     home = import_module(module)
     if hasattr(home, "app"):
-        app.add_typer(home.app, name=name, help=summary, no_args_is_help=not hasattr(home, "run"))
+        told = getattr(home, "run", home).__doc__
+        app.add_typer(home.app, name=name, short_help=summary, help=told, no_args_is_help=not hasattr(home, "run"))
     else:
         command = getattr(home, function or "run")
         app.command(name, short_help=summary, context_settings=getattr(home, "CONTEXT", None))(command)

@@ -1,4 +1,9 @@
-"""`springtide catalog`: list the GPU machines that can be rented, show one, refresh the prices."""
+"""`springtide catalog`: list the GPU machines that can be rented, show one, refresh the prices.
+
+Example:
+
+  springtide catalog list --cloud aws --type A100,H100
+"""
 
 from collections.abc import Sequence
 from datetime import date

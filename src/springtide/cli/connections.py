@@ -20,7 +20,7 @@ def connect() -> "Client":
 def connect_or_start() -> "Client":
     """A client of the server that is named or runs here, or else of one that is started now, in the background."""
     from springtide.client.client import Client
-    from springtide.control.server import is_answering, start_background
+    from springtide.control.background import is_answering, start_background
     from springtide.control.storage.state_dir import find_home, read_address
 
     if os.environ.get("SPRINGTIDE_URL"):

@@ -1,5 +1,6 @@
 """`springtide demo`: the platform at work, in about two minutes, on this machine."""
 
+import shutil
 import sys
 import tempfile
 import time
@@ -68,7 +69,17 @@ def tell_results(results: list["DemoResult"], demo: "DemoRun", form: OutputForm,
         print(
             f"{'every promise kept, every bit equal' if good else 'NOT all good'}; {time.monotonic() - started_s:.0f} s"
         )
+        print(tell_next())
     return good
+
+
+def tell_next() -> str:
+    """The next command to type, by a path that works in this shell."""
+    own = Path(sys.executable).with_name("springtide")
+    if shutil.which("springtide") == str(own):
+        return "next: springtide new hello && cd hello && springtide submit job.yaml"
+    place = own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own
+    return f"next: source {place.parent / 'activate'} && springtide new hello && cd hello && springtide submit job.yaml"
 
 
 def stay_open(demo: "DemoRun") -> None:
@@ -97,7 +108,7 @@ def count_times(count: int) -> str:
 def open_demo(browser: bool = False) -> Iterator["DemoRun"]:
     """A demo on a server of its own in a temporary state directory; both are gone afterwards."""
     from springtide.cli.demo_scenario import DemoRun, choose_devices
-    from springtide.control.server import start_background
+    from springtide.control.background import start_background
     from springtide.control.storage.state_dir import StateDir
 
     devices = choose_devices()
@@ -166,7 +177,7 @@ def draw(jobs: "list[JobInfo]", devices: "list[DeviceInfo]", said: list[str]) ->
     from rich.console import Group
     from rich.text import Text
 
-    from springtide.cli.job_views import draw_jobs
+    from springtide.cli.job_table import draw_jobs
 
     return Group(draw_jobs(jobs, devices), Text(""), *(Text(line, style="dim") for line in said[-LINES:]))
 

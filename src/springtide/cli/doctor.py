@@ -16,6 +16,7 @@ from springtide.cli.doctor_prove import run_proofs
 from springtide.cli.maintenance import LOOK, REPAIR, open_store, read_ids
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OutputForm, print_table, tell
+from springtide.errors import InputError, SpringtideError
 
 OLDEST_PYTHON = (3, 11)
 SELF_CHECK_S = 60.0
@@ -44,6 +45,8 @@ def run(
     prove: Path = typer.Option(
         None, metavar="FILE", help="Prove by bits what the devices here do, in ten minutes; writes a JSON to send back."
     ),
+    engine: str = typer.Option("local", help="With ray: look at the hosts of a Ray cluster too."),
+    address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
 ) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
 
@@ -56,10 +59,15 @@ def run(
       springtide stop && springtide doctor --repair
 
       springtide doctor --prove proof.json
+
+      springtide doctor --engine ray --address 10.0.0.5:6379
     """
     if prove is not None:
         run_proofs(prove, form)
+    if engine not in ("local", "ray"):
+        raise InputError(f"engine {engine!r} is not known to doctor; there are: local, ray")
     findings = [*(repair_home() if repair else ()), *check_all()]
+    findings += check_ray(address) if engine == "ray" else []
     failed = any(finding.status == "failed" for finding in findings)
     document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}
     if not form.write(document):
@@ -227,11 +235,46 @@ def repair_home() -> Iterator[DoctorFinding]:
         yield DoctorFinding("repair", "ok", "nothing to repair")
 
 
+def check_ray(address: str) -> Iterator[DoctorFinding]:
+    """Whether a Ray cluster lets us in, and what its hosts have; the agents of hosts are not started for that."""
+    from springtide.control.storage.state_dir import find_home
+    from springtide.executors.ray.host_survey import survey
+
+    home = find_home().root
+    try:
+        found = survey(address, home)
+    except SpringtideError as error:
+        yield DoctorFinding("ray", "failed", address, str(error))
+        return
+    yield DoctorFinding("ray", "ok", f"{address}, Ray {found.ray}, Python {found.python}, {len(found.hosts)} hosts")
+    for host in found.hosts:
+        status = "failed" if host.problem else "warning" if host.remark else "ok"
+        yield DoctorFinding(f"host {host.name}", status, host.seen, host.problem or host.remark)
+
+
+def find_killed() -> DoctorFinding | None:
+    """The finding that the server of this state directory ended without saying so, if it did."""
+    import os
+
+    from springtide.cli.connections import is_alive
+    from springtide.control.storage.state_dir import find_home, read_address
+
+    home = find_home()
+    address = None if os.environ.get("SPRINGTIDE_URL") else read_address(home)
+    if address is None or is_alive(int(address["pid"])):
+        return None
+    seen = f"the server (process {address['pid']}, {address['url']}) was killed or has crashed: it left {home.address}"
+    remedy = f"start it again: springtide serve; jobs go on from their checkpoints; its last words: {home.log}"
+    return DoctorFinding("server", "failed", seen, remedy)
+
+
 def check_server() -> DoctorFinding:
     """Whether a server answers, and lets us in."""
     from springtide.client.client import Client
-    from springtide.errors import SpringtideError
 
+    killed = find_killed()
+    if killed is not None:
+        return killed
     try:
         with Client() as client:
             told = client.server()

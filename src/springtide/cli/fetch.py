@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, tell
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, say, show_size, tell
 
 if TYPE_CHECKING:
     from springtide.client.client import Client
@@ -34,6 +34,13 @@ class TransferReporter:
 
 def run(
     job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
+    paths: list[str] = typer.Argument(
+        None,
+        metavar="[PATH]...",
+        help="Files, folders or patterns as `springtide ls` has them, instead of the weights.",
+    ),
+    outputs: bool = typer.Option(False, "--outputs", help="All that it wrote to $SPRINGTIDE_OUTPUT."),
+    logs: bool = typer.Option(False, "--logs", help="What every process printed, and what run.log recorded."),
     checkpoint: int = typer.Option(
         None, min=0, metavar="STEP", help="Default: the newest; of a finished job, its result."
     ),
@@ -44,11 +51,14 @@ def run(
 ) -> None:
     """Bring the weights of a job here, as safetensors that load_state_dict takes; their hash is checked.
 
-    A transfer that broke off goes on where it did when the same command is given again.
+    With paths, --outputs or --logs, these files instead. A transfer that broke off goes on where it did when the same
+    command is given again. Works from any machine that reaches the server (SPRINGTIDE_URL, SPRINGTIDE_TOKEN).
 
     Examples:
 
       springtide fetch digits-cnn
+
+      springtide fetch digits-cnn 'output/*.png' --logs
 
       springtide fetch digits-cnn --checkpoint 400 --whole --out resumed
     """
@@ -56,6 +66,10 @@ def run(
         ref = client.job(choose_job(client, job)).id
         if list_:
             show_list(client, ref, output)
+            return
+        wanted = [*(paths or ()), *(["output"] if outputs else []), *(["logs"] if logs else [])]
+        if wanted:
+            show_files(ref, client.fetch_files(ref, wanted, out, TransferReporter().add), output)
             return
         fetched = client.fetch(ref, out, checkpoint, whole, TransferReporter().add)
     document = {
@@ -69,11 +83,18 @@ def run(
         show(fetched)
 
 
+def show_files(ref: str, files: list[Path], output: OutputOption) -> None:
+    """The files that have come."""
+    if not output.write({"schema": 1, "job": ref, "files": [str(file) for file in files]}):
+        for file in files:
+            say(f"{file}  {show_size(file.stat().st_size)}")
+
+
 def show_list(client: "Client", ref: str, output: OutputOption) -> None:
     """The checkpoints of a job."""
     found = client.checkpoints(ref)
     if not output.write({"schema": 1, "job": ref, "checkpoints": [one.document for one in found]}):
-        rows = ((str(one.step), f"{measure(one) / 1e6:.1f} MB", one.torch) for one in found)
+        rows = ((str(one.step), show_size(measure(one)), one.torch) for one in found)
         print_table(("STEP", "SIZE", "TORCH"), rows, f"{ref} has no checkpoint yet")
 
 
@@ -85,7 +106,7 @@ def measure(checkpoint: "CheckpointInfo") -> int:
 def show(fetched: "Fetched") -> None:
     """What has come, and how it is used."""
     for file in fetched.files:
-        print(f"{file}  {file.stat().st_size / 1e6:.1f} MB")
+        print(f"{file}  {show_size(file.stat().st_size)}")
     print(
         f"step {fetched.step}; in Python: model.load_state_dict(safetensors.torch.load_file({str(fetched.weights)!r}))"
     )

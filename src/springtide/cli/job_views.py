@@ -1,6 +1,5 @@
-"""`springtide ps`, `status`, `why`, `events` and `top`: the verbs that show jobs and change nothing."""
+"""`springtide status`, `why` and `events`: the verbs that show one job and change nothing."""
 
-import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -13,58 +12,18 @@ from springtide.cli.outputs import (
     OutputOption,
     count_devices,
     list_rent,
-    make_cells,
-    print_rich,
     print_table,
     say,
     show_seconds,
     show_time,
-    tell,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from springtide.client.replies import EventInfo, JobInfo, WhyInfo
 
-    from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, WhyInfo
-
-HEADINGS = ("ID", "NAME", "STATE", "DEVICES", "STEP", "DEADLINE", "EXPECTED", "SLACK", "NOTES")
 FOLLOW_S = 0.5
 MOST_NAMES = 1000
 JOB = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.")
-
-
-def ps(
-    everything: bool = typer.Option(False, "-a", "--all", help="Also jobs that have ended."),
-    limit: int = typer.Option(100, min=1, max=1000, help="At most so many."),
-    output: OutputOption = OUTPUT,
-) -> None:
-    """List jobs, newest first: the active ones, or with --all every one.
-
-    Example:
-
-      springtide ps --all
-    """
-    with connect() as client:
-        jobs, standstill = client.jobs(everything, limit), client.server().document.get("standstill")
-    if not output.write({"schema": 1, "jobs": [job.document for job in jobs], "standstill": standstill}):
-        print_table(HEADINGS, map(show_row, jobs), "no active jobs; see the ended ones with: springtide ps --all")
-        if standstill:
-            tell(str(standstill))
-
-
-def show_row(job: "JobInfo") -> tuple[str, ...]:
-    """A job as one line."""
-    return (
-        job.id,
-        job.name,
-        job.state,
-        str(job.share),
-        f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step),
-        show_deadline(job),
-        show_expected(job),
-        show_slack(job),
-        ", ".join(list_notes(job)),
-    )
 
 
 def show_deadline(job: "JobInfo") -> str:
@@ -135,7 +94,7 @@ def print_job(job: "JobInfo") -> None:
         "finished": show_time(job.finished_at),
         "rescales": f"{job.rescales} (paused {show_seconds(job.pause_s)} in all)",
         "faults": f"{job.faults} ({job.lost_steps} steps done twice)",
-        "used": f"{job.device_s:.1f} device-seconds",
+        "used": f"{job.device_s:.1f} device-seconds" + ("" if job.cost_usd is None else f", {job.cost_usd:.2f} USD"),
         "weights": f"SHA-256 {job.weights_sha256}" if job.weights_sha256 else "none yet",
         "files": find_files(job.id),
     }
@@ -211,47 +170,3 @@ def events(
 def find_name(event: "EventInfo", names: Mapping[str, str]) -> str:
     """The name of the job that an event is about, its id where the name is not known, or a dash."""
     return "-" if event.job is None else names.get(event.job, event.job)
-
-
-def top(
-    every: float = typer.Option(1.0, min=0.1, help="Seconds between looks."),
-    once: bool = typer.Option(False, "--once", help="Look once and end; also where stdout is no terminal."),
-    output: OutputOption = OUTPUT,
-) -> None:
-    """Watch jobs and devices until Ctrl-C.
-
-    Example:
-
-      springtide top
-    """
-    from rich.live import Live
-
-    with connect() as client:
-        jobs, devices = client.jobs(), client.nodes()
-        if output.write(
-            {"schema": 1, "jobs": [one.document for one in jobs], "devices": [one.document for one in devices]}
-        ):
-            return
-        if once or not sys.stdout.isatty():
-            print_rich(draw_jobs(jobs, devices))
-            return
-        with Live(draw_jobs(jobs, devices), refresh_per_second=4) as live:
-            while True:
-                time.sleep(every)
-                live.update(draw_jobs(client.jobs(), client.nodes()))
-
-
-def draw_jobs(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> "Group":
-    """Devices as a line of who holds them, then the jobs."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    held = sum(device.job_name is not None for device in devices)
-    line = Text(f"{held} of {len(devices)} devices held: ")
-    for device in devices:
-        line.append(f"[{device.job_name or ' '}]", style="green" if device.job_name else "dim")
-    table = Table(*HEADINGS, box=None, header_style="bold", pad_edge=False)
-    for job in jobs:
-        table.add_row(*make_cells(show_row(job)))
-    return Group(line, table)

@@ -41,6 +41,8 @@ def backup(
     if file.is_dir() or not file.absolute().parent.is_dir():
         problem = "it is a folder" if file.is_dir() else "its folder does not exist"
         raise InputError(f"cannot write {file}: {problem}; give the path of a new file")
+    if file.exists():
+        raise InputError(f"{file} exists and is not overwritten; give the path of a new file, or move that one away")
     try:
         back_up(home.database, file)
     except (OSError, sqlite3.Error) as error:

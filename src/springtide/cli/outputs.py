@@ -156,6 +156,12 @@ def show_time(instant: "datetime | None") -> str:
     return "-" if instant is None else show_instant(instant.timestamp())
 
 
+def show_size(count: int) -> str:
+    """So many bytes, for people."""
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next((f"{count / size:.1f} {unit}" for size, unit in units if count >= size), f"{count} B")
+
+
 def count_devices(count: int) -> str:
     """So many devices, in words."""
     return f"{count} device{'s' if count != 1 else ''}"

@@ -34,6 +34,12 @@ def run(
     form: OutputForm,
     job: Annotated[Path | None, typer.Argument(metavar="[JOB.yaml]", help="A job file.")] = None,
     probe: Annotated[bool, typer.Option("--probe", help="Without --cloud: run unknown code for at most 15 s.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Instead of the file's; again for more.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job; again for more.")
+    ] = None,
 ) -> None:
     """Plan a job: the best machines with time, cost and the chance to meet the deadline.
 
@@ -47,19 +53,21 @@ def run(
 
       springtide plan job.yaml --cloud aws,gcp --points points.csv --budget 50 --pareto plans.png
     """
+    from springtide.core.job_files.job_settings import JobSettings
+
     if market.cloud is None:
         if job is None:
             raise InputError("nothing to plan: give a job file, or say where to rent with --cloud aws[,gcp,azure]")
         from springtide.cli.plan_local import plan_local
 
-        plan_local(job, wanted.deadline, probe, form)
+        plan_local(job, wanted.deadline, probe, form, JobSettings(settings or (), env or ()))
         return
     from springtide.cli.plan_cloud import plan_rental
     from springtide.cli.replan import plan_move
     from springtide.client.projects import load_job
     from springtide.core.job_file import JobFile
 
-    project = load_job(JobFile(run="python train.py") if job is None else job)
+    project = load_job(JobFile(run="python train.py") if job is None else job, JobSettings(settings or (), env or ()))
     known = describe_job(project, about)
     limits = read_limits(wanted, project.job, time())
     catalog = market.load(project.job.device_types or ())

@@ -4,10 +4,11 @@ No side effects but the files that are asked for.
 """
 
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from getpass import getuser
+from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,12 +20,10 @@ from springtide.errors import InputError, JobError
 if TYPE_CHECKING:
     from springtide.cloud.catalog import Catalog
     from springtide.cloud.estimates import Counts
-    from springtide.cloud.plan_reports import PlanComparison
     from springtide.cloud.planner import PlanSearch
     from springtide.cloud.plans import Limits, Range, RentalPlan, Work
     from springtide.cloud.skypilot import TaskLaunch
     from springtide.cloud.step_times import Speed, Speeds
-    from springtide.throughput.tables.points import Point
 
 DECLINED = 3
 COUNTING_S = 60.0
@@ -126,6 +125,7 @@ def count_job(job: CloudJob) -> tuple[CloudJob, "Counts"]:
 
 def load_speeds(job: CloudJob, catalog: "Catalog") -> dict[str, "Speed"]:
     """The speeds that the job's points give on machines of this catalog."""
+    from springtide.cloud.step_times import find_speeds
     from springtide.throughput.tables.points import read_points
 
     points = [point for file in job.points for point in read_points(file)]
@@ -133,29 +133,12 @@ def load_speeds(job: CloudJob, catalog: "Catalog") -> dict[str, "Speed"]:
     return find_speeds(points, others, job.model or points[0].layout.model, ", ".join(map(str, job.points)), catalog)
 
 
-def find_speeds(
-    points: "list[Point]", others: "list[Point]", model: str, origin: str, catalog: "Catalog"
-) -> dict[str, "Speed"]:
-    """The speeds of a model on machines of this catalog; it must be among the points and measured on one of them."""
-    from springtide.cloud.step_times import find_speed, measure_speeds
-
-    speeds = measure_speeds(points, others, model)
-    if not speeds:
-        known = ", ".join(sorted({point.layout.model for point in points}))
-        raise JobError(f"model {model!r} is not in {origin}; there are {known}; choose with --model NAME")
-    if not any(find_speed(speeds, machine) for machine in catalog.machines):
-        measured = ", ".join(speed.device_type for speed in speeds.values())
-        rented = ", ".join(sorted({machine.device_type for machine in catalog.machines}))
-        raise JobError(f"{model!r} was measured on {measured}; the catalog rents {rented}; measure it on one of those")
-    return speeds
-
-
 def show_search(search: "PlanSearch", work: "Work", limits: "Limits", catalog: "Catalog", form: OutputForm) -> None:
     """Print what was found, as JSON or for people."""
-    from springtide.cloud.plan_reports import compare_obvious, list_remarks
+    from springtide.cloud.plan_reports import compare_obvious, describe_search, list_remarks
 
     obvious = compare_obvious(search, work, limits)
-    if form.write(build_document(search, work, limits, catalog, obvious)):
+    if form.write(describe_search(search, work, limits, obvious) | {"prices": describe_age(catalog)}):
         return
     if search.best:
         _print_plans("plans", search.best, search, limits)
@@ -169,30 +152,6 @@ def show_search(search: "PlanSearch", work: "Work", limits: "Limits", catalog: "
         _print_plans("nearest", search.nearest, search, limits)
     for remark in list_remarks(search, limits):
         print(f"  {remark}")
-
-
-def build_document(
-    search: "PlanSearch", work: "Work", limits: "Limits", catalog: "Catalog", obvious: list["PlanComparison"]
-) -> dict[str, Any]:
-    """The result for JSON."""
-    from springtide.cloud.plan_reports import explain_miss, explain_plan, list_remarks
-    from springtide.cloud.plans import describe_plan
-
-    plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
-    return {
-        "schema": 1,
-        "feasible": bool(search.best),
-        "job": asdict(work),
-        "limits": asdict(limits),
-        "prices": describe_age(catalog),
-        "plans": plans,
-        "obvious": [{"choice": found.choice, "why": found.why, "plan": describe_plan(found.plan)} for found in obvious],
-        "front": [describe_plan(plan) for plan in search.front],
-        "nearest": [describe_plan(plan) | {"why": explain_miss(plan, limits)} for plan in search.nearest],
-        "binding": list(search.binding),
-        "remarks": list_remarks(search, limits),
-        "considered": search.considered,
-    }
 
 
 def _print_plans(title: str, plans: "tuple[RentalPlan, ...]", search: "PlanSearch", limits: "Limits") -> None:
@@ -229,7 +188,11 @@ def export(
     from springtide.cloud.skypilot import TaskLaunch, export_plan, export_probe
 
     launch = TaskLaunch(
-        job.name, job.command, bucket=result.bucket, owner=f"{getuser()}@{gethostname()}{job.folder.resolve()}"
+        job.name,
+        job.command,
+        bucket=result.bucket,
+        owner=f"{getuser()}@{gethostname()}{job.folder.resolve()}",
+        wheel=find_wheel(result.wheel),
     )
     if result.export == "skypilot":
         if not search.best:
@@ -247,6 +210,17 @@ def export(
     write_text(text, target)
     if target != "-":
         tell(f"written to {target}")
+
+
+def find_wheel(given: str | None) -> str | None:
+    """The wheel to send with a task; who gives none is told what then must be so."""
+    if given is None:
+        tell("the task installs springtide from your package index; where it is on none: make wheel, and --wheel FILE")
+        return None
+    path = Path(given).resolve()
+    if path.suffix != ".whl" or not path.is_file():
+        raise InputError(f"--wheel {given!r} is no wheel that is here; make one with: make wheel (it lies in dist/)")
+    return str(path)
 
 
 def _name_bucket(plan: "RentalPlan", launch: "TaskLaunch") -> str:

@@ -3,6 +3,7 @@
 With a server it asks it; without one it decides in this process, on this machine's idle devices.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,31 @@ from springtide.errors import ServerError
 if TYPE_CHECKING:
     from springtide.client.projects import Project
     from springtide.client.replies import PlanInfo
+    from springtide.core.job_files.job_settings import JobSettings
 
 EXIT_CODES = {"admitted": 0}
 
 
-def plan_local(job: Path, deadline: str | None, probe: bool, form: OutputForm) -> None:
+def plan_local(job: Path, deadline: str | None, probe: bool, form: OutputForm, settings: "JobSettings") -> None:
     """Print what a submission would be told now; exit code 0 if it would be admitted, else 3."""
     from springtide.client.projects import load_job
 
-    project = load_job(job, deadline=deadline)
+    project = load_job(job, settings, deadline=deadline)
+    if project.job.sweep is not None:
+        project = take_first(project)
     plan = ask_server(project, probe) or plan_here(project, probe)
     if not form.write(plan.document):
         print_plan(plan)
     raise typer.Exit(EXIT_CODES.get(plan.answer, 3))
+
+
+def take_first(project: "Project") -> "Project":
+    """The project of the first job of a sweep: the others are planned like it."""
+    from springtide.core.job_files.sweeps import expand_sweep
+
+    swept = expand_sweep(project.job)
+    tell(f"the sweep makes {len(swept)} jobs; this is the plan of the first, alone: {dict(swept[0].values)}")
+    return replace(project, job=swept[0].job)
 
 
 def ask_server(project: "Project", probe: bool) -> "PlanInfo | None":
@@ -54,7 +67,7 @@ def plan_here(project: "Project", probe: bool) -> "PlanInfo":
 
 def print_plan(plan: "PlanInfo") -> None:
     """The answer, how each share would do, and the plan."""
-    print(f"{plan.answer} [{plan.reason}]: {plan.sentence}")
+    print(f"{plan.sentence} [{plan.answer}, {plan.reason}]")
     rows = (
         (str(one.share), f"{one.steps_per_s:.2f}", f"{one.planned_steps_per_s:.2f}", show_seconds(one.alone_s))
         for one in plan.shares

@@ -74,6 +74,9 @@ class ResultOptions:
     export: str | None = option(None, "skypilot: the best plan; probe: measure the job first.", metavar="WHAT")
     export_file: str | None = option(None, "Where to write it.", metavar="FILE|-")
     bucket: str | None = option(None, "Keep an exported task's checkpoints here.", metavar="NAME")
+    wheel: str | None = option(
+        None, "Send this wheel of springtide with an exported task; make it with: make wheel", metavar="FILE"
+    )
 
 
 @dataclass(frozen=True, slots=True)

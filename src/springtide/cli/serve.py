@@ -19,7 +19,10 @@ def run(
     ),
     nodes: int = typer.Option(1, min=1, help="Cut the devices of each type into so many nodes, to be drained singly."),
     policy: str = typer.Option(None, help="Who gets how many devices. [dim]Default: springtide[/]"),
-    engine: str = typer.Option("local", help="Where jobs run: local, or fake (nothing really runs)."),
+    engine: str = typer.Option(
+        "local", help="Where jobs run: local, ray (the hosts of a Ray cluster), or fake (nothing really runs)."
+    ),
+    address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
     host_name: list[str] = typer.Option([], help="Further names under which this server is called."),
     cloud: str = typer.Option(
         None,
@@ -27,8 +30,14 @@ def run(
         help="Where a declined job could rent, for its price. [dim]Default: aws,azure,gcp[/]; or none",
     ),
     database: str = typer.Option(None, metavar="URL", help="postgresql://... instead of SQLite."),
+    storage: str = typer.Option(
+        None, metavar="URL", help="s3://... or gs://... for checkpoints, outputs and code, instead of this disk."
+    ),
     keep_orphans: bool = typer.Option(
         False, "--keep-orphans", help="Serve although the database knows none of the jobs whose folders are here."
+    ),
+    standby: bool = typer.Option(
+        False, "--standby", help="Wait for the end of another server of the same --database, and go on in its place."
     ),
     output: OutputOption = OUTPUT,
 ) -> None:
@@ -39,6 +48,8 @@ def run(
       springtide serve
 
       springtide serve --port 8500 --devices 4
+
+      springtide serve --engine ray --address 10.0.0.5:6379
     """
     from springtide.control.scheduling.context import ServerOptions
     from springtide.control.server import Listening, ServerSettings, serve
@@ -49,6 +60,8 @@ def run(
     options = ServerOptions(nodes=nodes) if policy is None else ServerOptions(policy=policy, nodes=nodes)
     if cloud is not None:
         options = replace(options, clouds=cloud)
+    if storage is not None:
+        options = replace(options, storage=storage)
     find_policy(options.policy)
     home = find_home()
 
@@ -58,6 +71,13 @@ def run(
         tell(f"springtide at {url} (token in {home.token}); Ctrl-C ends the server")
         tell(f"the board, signed in once within ten minutes: {url}{link} (later: springtide ui)")
 
+    def announce_standby(url: str) -> None:
+        if output is OutputOption.JSON:
+            print(json.dumps({"schema": 1, "url": url, "home": str(home.root), "standby": True}), flush=True)
+        tell(f"springtide stands by at {url}; it serves when the active server of this database ends")
+
     listening = Listening(host, port, tuple(name.lower() for name in host_name))
-    settings = ServerSettings(home, engine, devices, listening, options, database, keep_orphans)
-    serve(settings, announce, add_pages)
+    settings = ServerSettings(
+        home, engine, devices, listening, options, database, keep_orphans, standby=standby, address=address
+    )
+    serve(settings, announce, add_pages, announce_standby)

@@ -1,26 +1,35 @@
 """`springtide submit`: ask for a promise."""
 
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from springtide.cli.connections import connect_or_start
 from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, say, show_time, tell
+from springtide.errors import InputError
 
 if TYPE_CHECKING:
+    from springtide.client.client import Client
     from springtide.client.projects import Project
-    from springtide.client.replies import JobInfo
+    from springtide.client.replies import ArrayInfo, JobInfo
 
 MOST_TOLD = 5
+SETTINGS = typer.Option([], "--set", metavar="KEY=VALUE", help="Instead of the file's; again for more. Dots go deeper.")
+VARIABLES = typer.Option([], "--env", metavar="NAME=VALUE", help="A variable of the job; again for more.")
 EXIT_CODES = {"admitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 1}
 
 
 def run(
-    job: Path = typer.Argument(metavar="JOB.yaml", help="A job file; start with: springtide new"),
+    jobs: list[Path] = typer.Argument(metavar="JOB.yaml...", help="Job files; start with: springtide new"),
     deadline: str = typer.Option(None, help="Instead of the file's: 6h, 1h30m, or a time with its zone."),
     name: str = typer.Option(None, help="Instead of the file's."),
+    settings: list[str] = SETTINGS,
+    env: list[str] = VARIABLES,
     accept_offer: bool = typer.Option(False, "--accept-offer", help="If declined, take the nearest offer at once."),
     allow_code_change: bool = typer.Option(
         False, "--allow-code-change", help="Resume from a checkpoint in checkpoint.dir even if other code wrote it."
@@ -30,26 +39,101 @@ def run(
 ) -> None:
     """Submit a job: admitted with a promise, waitlisted, or declined with what would be accepted.
 
+    A file with a sweep makes many jobs. Of several files, those that others wait for (`after`) are submitted first.
     Exit code 0 if it is admitted, 3 if it is declined, waitlisted or not yet known, 1 if it failed.
 
     Examples:
 
       springtide submit job.yaml
 
+      springtide submit job.yaml --set deadline=2h --set checkpoint.every=1m --env LR=0.1
+
+      springtide submit prepare.yaml train.yaml
+
       springtide submit job.yaml --deadline 45m --accept-offer -o json
     """
     from springtide.client.projects import load_job, read_secrets
+    from springtide.core.job_files.job_settings import JobSettings
 
-    project = load_job(job, deadline=deadline, name=name)
-    read_secrets(project.job)  # one that is missing is said before a server is started
-    if allow_code_change:
-        project = allow_other_code(project)
-    tell_withheld(project)
+    changes = JobSettings(settings, env)
+    projects = order_projects([load_job(job, changes, deadline=deadline, name=name) for job in jobs])
+    for number, project in enumerate(projects):
+        read_secrets(project.job)  # one that is missing is said before a server is started
+        if allow_code_change:
+            projects[number] = allow_other_code(project)
+        tell_withheld(project)
     with connect_or_start() as client:
-        answer = client.submit(project, accept_offer, wait, lambda job: tell(f"{job.name}: probing"))
-    if not output.write(answer.document):
-        print_answer(answer)
-    raise typer.Exit(EXIT_CODES.get(answer.state, 3))
+        documents, states = submit_all(client, projects, accept_offer, wait, output)
+    output.write(documents[0] if len(documents) == 1 else {"schema": 1, "answers": documents})
+    raise typer.Exit(max(EXIT_CODES.get(state, 3) for state in states))
+
+
+def order_projects(projects: "list[Project]") -> "list[Project]":
+    """Those that others wait for first; jobs that wait for each other in a circle are refused."""
+    from springtide.core.dependencies import order_jobs
+
+    named = {project.job.name or f" {number}": project for number, project in enumerate(projects)}
+    if len(named) < len(projects):
+        raise InputError("two of these files have the same name; rename one, so that `after` can tell them apart")
+    order = order_jobs({name: [one.job for one in project.job.dependencies] for name, project in named.items()})
+    return [named[name] for name in order]
+
+
+def submit_all(
+    client: "Client", projects: "list[Project]", accept_offer: bool, wait: bool, output: OutputOption
+) -> "tuple[list[dict[str, Any]], list[str]]":
+    """Submit jobs one after the other; returns the answers as documents, and the states of all jobs."""
+    documents: list[dict[str, Any]] = []
+    states: list[str] = []
+    for project in projects:
+        if project.job.sweep is None:
+            with say_if_interrupted() as on_probe:
+                answer = client.submit(project, accept_offer, wait, on_probe)
+            documents.append(answer.document)
+            states.append(answer.state)
+            if output is not OutputOption.JSON:
+                print_answer(answer)
+        else:
+            with say_if_interrupted() as on_probe:
+                array = client.submit_array(project, accept_offer, wait, on_probe)
+            documents.append(array.document)
+            states += [one.state for one in array.jobs]
+            if output is not OutputOption.JSON:
+                print_array(array)
+    return documents, states
+
+
+@contextmanager
+def say_if_interrupted() -> "Iterator[Callable[[JobInfo | ArrayInfo], None]]":
+    """What hears that a job is probed; if Ctrl-C comes while it is, the user is told that the job goes on."""
+    probed: list[JobInfo | ArrayInfo] = []
+
+    def note(job: "JobInfo | ArrayInfo") -> None:
+        probed.append(job)
+        tell(f"{job.name}: probing")
+
+    try:
+        yield note
+    except KeyboardInterrupt:
+        for job in probed:
+            array = " --array" if not hasattr(job, "state") else ""
+            tell(
+                f"{job.name} ({job.id}) was submitted and goes on without you; its answer: springtide status {job.name}"
+            )
+            tell(f"end it with: springtide cancel{array} {job.id}")
+        if not probed:
+            tell("it is not known whether the job was submitted; look with: springtide ps")
+        raise
+
+
+def print_array(array: "ArrayInfo") -> None:
+    """What was answered to the jobs of a sweep, like answers together, and what to do next."""
+    counts = Counter((job.answer if job.state not in ("failed", "cancelled") else str(job.state)) for job in array.jobs)
+    told = ", ".join(f"{count} {answer}" for answer, count in counts.items())
+    say(f"{array.name} ({array.id}): an array of {array.count} jobs: {told}")
+    for sentence, count in Counter(job.sentence for job in array.jobs).most_common(MOST_TOLD):
+        say(f"  {count} x {sentence}")
+    say(f"watch it with: springtide ps   end it with: springtide cancel --array {array.name}")
 
 
 def tell_withheld(project: "Project") -> None:

@@ -1,4 +1,9 @@
-"""`springtide throughput`: fit measured step times, predict others, import published tables, judge the forms."""
+"""`springtide throughput`: fit measured step times, predict others, import published tables, judge the forms.
+
+Example:
+
+  springtide throughput fit points.csv --predict query.csv
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

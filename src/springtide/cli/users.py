@@ -24,7 +24,12 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
 
 @app.command("list")
 def list_users(output: OutputOption = OUTPUT) -> None:
-    """List users and their limits."""
+    """List users and their limits.
+
+    Example:
+
+      springtide users list
+    """
     with connect() as client:
         users = client.users()
     if output.write({"schema": 1, "users": [one.document for one in users]}):
@@ -36,10 +41,11 @@ def list_users(output: OutputOption = OUTPUT) -> None:
             show_limit(one.quota_device_s),
             show_limit(one.most_active),
             one.run_as or "-",
+            one.project or "-",
         )
         for one in users
     )
-    print_table(("NAME", "ROLE", "QUOTA (DEVICE-S)", "ACTIVE JOBS", "RUNS AS"), rows)
+    print_table(("NAME", "ROLE", "QUOTA (DEVICE-S)", "ACTIVE JOBS", "RUNS AS", "PROJECT"), rows)
 
 
 @app.command("add")
@@ -49,11 +55,19 @@ def add_user(
     quota: float = typer.Option(None, metavar="DEVICE-SECONDS", help="Most device-seconds planned at a time."),
     most_active: int = typer.Option(None, min=0, help="Most active jobs."),
     run_as: str = typer.Option(None, help="System user that jobs run as; needs a server that is root."),
+    project: str = typer.Option(None, help="The project whose quota their jobs count against as well."),
     output: OutputOption = OUTPUT,
 ) -> None:
-    """Add a user, or change one's limits. The token of a new user is shown this once."""
+    """Add a user, or change one's limits. The token of a new user is shown this once.
+
+    Example:
+
+      springtide users add ann --quota 36000 --most-active 4
+    """
     with connect() as client:
-        user = client.put_user(name, admin=admin, quota_device_s=quota, most_active=most_active, run_as=run_as)
+        user = client.put_user(
+            name, admin=admin, quota_device_s=quota, most_active=most_active, run_as=run_as, project=project
+        )
     if output.write(user.document):
         return
     if user.token:
@@ -65,7 +79,12 @@ def add_user(
 
 @app.command("remove")
 def remove_user(name: str = typer.Argument(metavar="NAME"), output: OutputOption = OUTPUT) -> None:
-    """Take a user's token away; their jobs go on."""
+    """Take a user's token away; their jobs go on.
+
+    Example:
+
+      springtide users remove ann
+    """
     with connect() as client:
         removed = client.drop_user(name)
     if not output.write(removed.document):

@@ -14,6 +14,7 @@ from springtide.cli.verify_stock import StockOptions, verify_stock
 from springtide.errors import InputError, JobError
 
 if TYPE_CHECKING:
+    from springtide.verification.scripted_jobs import Host
     from springtide.verification.verify import CaseResult, Proof
 
 
@@ -55,6 +56,8 @@ def run(
         help="Sizes taken in turn during one run; '' for none. [dim]Default for N = 4: 4,1,3,2[/]",
     ),
     kill: int = typer.Option(None, min=0, metavar="TIMES", help="Kill -9 a process so often in one run. Default: 2."),
+    engine: str = typer.Option("local", help="Where the processes run: local, or ray (kills then end a whole host)."),
+    address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
     steps: int = typer.Option(
         None, min=1, help="Global steps to compare. Default: 50, or as many as the script has if those are fewer."
     ),
@@ -103,10 +106,25 @@ def run(
 
     subject = VerifiedScript(script, words, workers, steps or STEPS, to_its_end=steps is None)
     plan(subject.steps)  # what cannot be planned is refused before anything runs
-    verdict = verify(subject, reference.value, plan, tell)
+    if engine == "local":
+        verdict = verify(subject, reference.value, plan, tell)
+    else:
+        host, shared = open_cluster(engine, address, workers)
+        verdict = verify(subject, reference.value, plan, tell, host, shared)
     if not form.write(verdict.to_json()):
         print_table(verdict)
     raise typer.Exit(0 if verdict.identical else 1)
+
+
+def open_cluster(engine: str, address: str, workers: int) -> "tuple[Host, Path]":
+    """The hosts of a cluster, and the folder that they share: the state directory."""
+    from springtide.control.storage.state_dir import find_home
+    from springtide.verification.cluster_host import ClusterHost
+
+    if engine != "ray":
+        raise InputError(f"engine {engine!r} is not known to verify; there are: local, ray")
+    shared = find_home().make().root
+    return ClusterHost(address, shared, workers), shared
 
 
 def choose_reference(against: str | None, stock: StockOptions) -> Against:

@@ -7,28 +7,36 @@ of `springtide.errors`.
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
 
 from springtide import errors
-from springtide.client.board_replies import BoardInfo, PredictionInfo
-from springtide.client.fetching import Fetched, Transfer, choose_checkpoint, fetch_checkpoint
-from springtide.client.projects import JobSource, Project, load_job, read_secrets
+from springtide.client.failover import FailoverTransport, split_addresses
+from springtide.client.fetching import Fetched, Transfer, choose_checkpoint, choose_files, fetch_checkpoint, fetch_kept
+from springtide.client.log_reader import LogReader, LogSource
+from springtide.client.log_streams import LogChoice, LogLine, compile_pattern
 from springtide.client.replies import (
+    ArrayInfo,
+    AttemptInfo,
     CheckpointInfo,
     DeviceInfo,
     Document,
     EventInfo,
+    InsideInfo,
     JobInfo,
+    KeptFileInfo,
     MetricsInfo,
     NodeInfo,
+    NoticeInfo,
     PlanInfo,
+    ProjectInfo,
     Reply,
     ServerInfo,
+    UsageInfo,
     UserInfo,
     WhyInfo,
 )
@@ -37,11 +45,16 @@ from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_states import ACTIVE, JobState
 from springtide.errors import ArchiveError, InputError, JobError, ServerError, SpringtideError
 
+if TYPE_CHECKING:  # what takes long to import and few methods need
+    from springtide.client.board_replies import BoardInfo, PredictionInfo
+    from springtide.client.projects import JobSource, Project
+
 FOLLOW_S = 0.3
 RENT_LOOKS = 3
 PAGE_EVENTS = 1000
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # before a submission whose answer was lost is sent again
 UNAVAILABLE = 503
+RANK_0 = LogChoice()
 
 #: A job that a server has: its id, its name, the beginning of either, or what the client said of it.
 JobRef = str | JobInfo
@@ -49,6 +62,8 @@ JobRef = str | JobInfo
 
 class Client:
     """A line to one server. Without arguments: the server of `$SPRINGTIDE_HOME`, with its token.
+
+    `url` may name several servers of one database (`URL,URL`): the active one is asked.
 
     with springtide.Client() as client:
         job = client.submit("job.yaml")
@@ -61,9 +76,16 @@ class Client:
         address = url or os.environ.get("SPRINGTIDE_URL") or (read_address(place) or {}).get("url")
         if address is None:
             raise ServerError(f"no server runs in {place.root}; start one with: springtide serve")
-        self.url = address
+        self.addresses = split_addresses(address)
+        transport = FailoverTransport(self.addresses) if len(self.addresses) > 1 else None
         secret = token or os.environ.get("SPRINGTIDE_TOKEN") or read_token(place)
-        self.http = httpx.Client(base_url=address, headers={"Authorization": f"Bearer {secret}"}, timeout=60.0)
+        headers = {"Authorization": f"Bearer {secret}"}
+        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=60.0, transport=transport)
+
+    @property
+    def url(self) -> str:
+        """Where the server is; of several addresses that of the one which answered last."""
+        return self.addresses[0]
 
     def close(self) -> None:
         """Hang up."""
@@ -77,7 +99,7 @@ class Client:
 
     def submit(
         self,
-        job: JobSource,
+        job: "JobSource",
         accept_offer: bool = False,
         wait: bool = True,
         on_probe: Callable[[JobInfo], None] = lambda job: None,
@@ -88,7 +110,11 @@ class Client:
         A lost answer is asked for again by itself: the request has a `key` (made here if none is given) under which the
         server knows it, so there is one job however often it is sent.
         """
+        from springtide.client.projects import load_job, read_secrets
+
         project = load_job(job)
+        if project.job.sweep is not None:
+            raise JobError("the job has a sweep, which makes several jobs; submit it with submit_array")
         body = self._upload_job(project) | {"secrets": read_secrets(project.job), "accept_offer": accept_offer}
         answer = JobInfo.read(self._ask_again("/api/v1/jobs", body, key or uuid.uuid4().hex))
         if not wait:
@@ -97,6 +123,45 @@ class Client:
             on_probe(answer)
             answer = self.wait(answer, lambda job: job.state is not JobState.PROBING)
         return self._follow_rent(answer)
+
+    def submit_array(
+        self,
+        job: "JobSource",
+        accept_offer: bool = False,
+        wait: bool = True,
+        on_probe: Callable[[ArrayInfo], None] = lambda array: None,
+        key: str | None = None,
+    ) -> ArrayInfo:
+        """Ask for a promise for every job of a sweep; all are taken in, or none."""
+        from springtide.client.projects import load_job, read_secrets
+
+        project = load_job(job)
+        body = self._upload_job(project) | {"secrets": read_secrets(project.job), "accept_offer": accept_offer}
+        answer = ArrayInfo.read(self._ask_again("/api/v1/arrays", body, key or uuid.uuid4().hex))
+        if wait and any(one.state is JobState.PROBING for one in answer.jobs):
+            on_probe(answer)
+            while any(one.state is JobState.PROBING for one in answer.jobs):
+                time.sleep(FOLLOW_S)
+                answer = self.array(answer.id)
+        return answer
+
+    def array(self, array: str) -> ArrayInfo:
+        """The jobs of a sweep, by the name or id of their array."""
+        return ArrayInfo.read(self.ask("GET", f"/api/v1/arrays/{encode(array)}"))
+
+    def cancel_array(self, array: str) -> ArrayInfo:
+        """End all jobs of a sweep for good."""
+        return ArrayInfo.read(self.ask("POST", f"/api/v1/arrays/{encode(array)}/cancel", json={}))
+
+    def hold(self, job: JobRef) -> JobInfo:
+        """Let a job wait until it is released; one that runs is checkpointed."""
+        return JobInfo.read(self.ask("POST", path_of(job, "hold"), json={}))
+
+    def release(self, job: JobRef) -> JobInfo:
+        """Let a held job go; its secrets are taken from this environment again."""
+        found = self.job(job)
+        secrets = {name: os.environ[name] for name in found.spec.get("secrets", ()) if name in os.environ}
+        return JobInfo.read(self.ask("POST", path_of(found, "release"), json={"secrets": secrets}))
 
     def _ask_again(self, path: str, body: Document, key: str) -> Document:
         """The answer to a request that may be sent several times, once one is not lost and the server can give it."""
@@ -114,7 +179,7 @@ class Client:
             time.sleep(pause_s)
         return self.ask("POST", path, json=body, headers={"Idempotency-Key": key})
 
-    def _upload_job(self, project: Project) -> Document:
+    def _upload_job(self, project: "Project") -> Document:
         told = project.job.model_dump(mode="json", exclude_defaults=True)
         return {"job": told, "archive": self.upload(self.pack(project))}
 
@@ -128,8 +193,10 @@ class Client:
             job = self.job(job)
         return job
 
-    def plan(self, job: JobSource, probe: bool = False) -> PlanInfo:
+    def plan(self, job: "JobSource", probe: bool = False) -> PlanInfo:
         """What a submission would be told now; with `probe`, unknown code is measured first, if a device is free."""
+        from springtide.client.projects import load_job, read_secrets
+
         project = load_job(job)
         body = self._upload_job(project)
         wish = {"probe": True, "secrets": read_secrets(project.job)} if probe else {}
@@ -145,7 +212,7 @@ class Client:
             raise JobError(f"the probe failed: {measured.sentence}")
         return PlanInfo.read(self.ask("POST", "/api/v1/plan", json=body))
 
-    def pack(self, project: Project) -> Archive:
+    def pack(self, project: "Project") -> Archive:
         """The archive of a project; one above the usual limit, if this server takes it."""
         try:
             return project.pack(LIMIT_BYTES)
@@ -189,8 +256,17 @@ class Client:
 
     def metrics(self, job: JobRef, after_step: int = 0) -> list[MetricsInfo]:
         """What `run.log` recorded."""
-        found = self.ask("GET", path_of(job, "metrics"), params={"after_step": after_step})
-        return [MetricsInfo.read(one) for one in found["metrics"]]
+        found: list[MetricsInfo] = []
+        page: Document = {"more": True, "next_offset": 0}
+        while page.get("more"):
+            chosen = {"after_step": after_step, "offset": page["next_offset"]}
+            page = self.ask("GET", path_of(job, "metrics"), params=chosen)
+            found += map(MetricsInfo.read, page["metrics"])
+        return found
+
+    def attempts(self, job: JobRef) -> list[AttemptInfo]:
+        """The starts, changes of devices and ends of a job's processes, oldest first."""
+        return [AttemptInfo.read(one) for one in self.ask("GET", path_of(job, "attempts"))["attempts"]]
 
     def checkpoints(self, job: JobRef) -> list[CheckpointInfo]:
         """The checkpoints of a job that are on the server's disk, newest first."""
@@ -215,6 +291,35 @@ class Client:
         transfer = Transfer(self.http, find_error, on_bytes)
         return fetch_checkpoint(transfer, found.id, path_of(found, "checkpoints"), told, place, whole)
 
+    def files(self, job: JobRef) -> list[KeptFileInfo]:
+        """What a job has left: `output/...`, `checkpoints/step-.../...` and `logs/...`, by path."""
+        found = self.ask("GET", path_of(job, "files"))
+        if found["more"]:
+            raise InputError(f"{found['name']} has more than {len(found['files'])} files; have it write an archive")
+        return [KeptFileInfo.read(one) for one in found["files"]]
+
+    def fetch_files(
+        self,
+        job: JobRef,
+        wanted: Sequence[str] = ("output",),
+        out: Path | str | None = None,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> list[Path]:
+        """Bring files of a job here, by the paths of `files`, by folders or by patterns: `output/*.png`, `logs`.
+
+        Each lies at its path below `out`, by default a folder with the job's name. A transfer that broke off goes on
+        where it did, and what is here already is not brought again.
+        """
+        found = self.job(job)
+        chosen = choose_files(found.name, self.files(found), wanted)
+        place = Path(found.name) if out is None else Path(out)
+        transfer = Transfer(self.http, find_error, on_bytes)
+        return fetch_kept(transfer, path_of(found, "files"), lambda: self.files(found), chosen, place)
+
+    def inside(self, job: JobRef) -> InsideInfo:
+        """Where a running job of yours works, with which variables and in which processes."""
+        return InsideInfo.read(self.ask("GET", path_of(job, "inside")))
+
     def receipt(self, job: JobRef) -> Document:
         """The receipt of a job that has succeeded, as `springtide verify --receipt` reads it."""
         return self.ask("GET", path_of(job, "receipt"))
@@ -223,12 +328,16 @@ class Client:
         """Whether this server has written exactly this receipt."""
         return bool(self.ask("POST", "/api/v1/receipts/check", json={"receipt": receipt})["sealed_here"])
 
-    def board(self, **choice: Any) -> BoardInfo:
+    def board(self, **choice: Any) -> "BoardInfo":
         """All jobs on one axis of time, with the devices; `choice` as the API takes it: group, find, owner, limit."""
+        from springtide.client.board_replies import BoardInfo
+
         return BoardInfo.read(self.ask("GET", "/api/v1/board", params=choice))
 
-    def predictions(self, job: JobRef) -> list[PredictionInfo]:
+    def predictions(self, job: JobRef) -> "list[PredictionInfo]":
         """When a job was expected to end, as seen at each instant at which that moved."""
+        from springtide.client.board_replies import PredictionInfo
+
         return [PredictionInfo.read(one) for one in self.ask("GET", path_of(job, "predictions"))["predictions"]]
 
     def make_link(self) -> str:
@@ -256,6 +365,13 @@ class Client:
                 return
             else:
                 time.sleep(FOLLOW_S)
+
+    def read_log(self, job: JobRef, choice: LogChoice = RANK_0, follow: bool = False) -> Iterator[LogLine]:
+        """What a job printed and recorded, and what happened to its processes, line by line in the order of time."""
+        if choice.pattern is not None:
+            compile_pattern(choice.pattern)
+        source = LogSource(self.http, self.ask, find_error, path_of(self.job(job)))
+        return LogReader(source, choice).read(follow)
 
     def wait(
         self, job: JobRef, until: Callable[[JobInfo], bool] = lambda job: job.ended, poll_s: float = FOLLOW_S
@@ -306,6 +422,27 @@ class Client:
     def drop_user(self, name: str) -> Reply:
         """Take a user's token away."""
         return Reply.read(self.ask("DELETE", f"/api/v1/users/{encode(name)}"))
+
+    def usage(self, by: str = "user", since: str = "7d") -> list[UsageInfo]:
+        """What was used in a span up to now, by user, project or job: device-hours, money, promises."""
+        found = self.ask("GET", "/api/v1/usage", params={"by": by, "since": since})
+        return [UsageInfo.read(one) for one in found["usage"]]
+
+    def projects(self) -> list[ProjectInfo]:
+        """Groups of users, with their limits."""
+        return [ProjectInfo.read(one) for one in self.ask("GET", "/api/v1/projects")["projects"]]
+
+    def put_project(self, name: str, **limits: Any) -> ProjectInfo:
+        """Add a project, or change its limits."""
+        return ProjectInfo.read(self.ask("PUT", f"/api/v1/projects/{encode(name)}", json=limits))
+
+    def drop_project(self, name: str) -> Reply:
+        """Remove a project that has no users."""
+        return Reply.read(self.ask("DELETE", f"/api/v1/projects/{encode(name)}"))
+
+    def notices(self, job: JobRef) -> list[NoticeInfo]:
+        """What was told of a job, or is to be."""
+        return [NoticeInfo.read(one) for one in self.ask("GET", path_of(job, "notices"))["notices"]]
 
     def stop(self) -> Reply:
         """End the server and everything it started."""

@@ -1,18 +1,20 @@
 """Files of a job brought here: over HTTP, from where an earlier attempt broke off, checked against their hashes."""
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 
-from springtide.client.replies import CheckpointInfo
+from springtide.client.replies import CheckpointInfo, KeptFileInfo
 from springtide.errors import InputError, ServerError
 
 WEIGHTS = "model.safetensors"
 MANIFEST = "manifest.json"
-CHUNK_BYTES = 1 << 20
 TRIES = 3
 
 
@@ -57,29 +59,48 @@ class Transfer:
         if target.is_file() and hash_file(target) == sha256:
             return
         partial = target.with_name(f"{target.name}.part")
-        for attempt in range(TRIES):
-            try:
-                self.append_rest(path, partial)
-                break
-            except httpx.TransportError as error:
-                if attempt == TRIES - 1:
-                    raise ServerError(
-                        f"the transfer of {target.name} broke off ({error}); the same command goes on from there"
-                    ) from None
+        self.insist(path, partial, target.name)
         if hash_file(partial) != sha256:
             partial.unlink()
             raise ServerError(f"{target.name} did not arrive with the hash {sha256}; it was thrown away: try again")
         partial.replace(target)
 
-    def append_rest(self, path: str, partial: Path) -> None:
+    def fetch_version(self, path: str, target: Path, told: KeptFileInfo) -> None:
+        """Bring one file here as it was when it was listed; what is here already stays."""
+        modified_s = told.modified.timestamp()
+        if target.is_file() and (target.stat().st_size, target.stat().st_mtime) == (told.size, modified_s):
+            return
+        partial = target.with_name(f"{target.name}.{told.version}.part")
+        self.insist(path, partial, target.name, {"If-Match": f'"{told.version}"'})
+        if told.sha256 is not None and hash_file(partial) != told.sha256:
+            partial.unlink()
+            raise ServerError(
+                f"{target.name} did not arrive with the hash {told.sha256}; it was thrown away: try again"
+            )
+        partial.replace(target)
+        os.utime(target, (modified_s, modified_s))
+
+    def insist(self, path: str, partial: Path, name: str, headers: dict[str, str] | None = None) -> None:
+        """Bring what is missing of a file here, in several attempts if the line breaks."""
+        for attempt in range(TRIES):
+            try:
+                self.append_rest(path, partial, headers)
+                return
+            except httpx.TransportError as error:
+                if attempt == TRIES - 1:
+                    raise ServerError(
+                        f"the transfer of {name} broke off ({error}); the same command goes on from there"
+                    ) from None
+
+    def append_rest(self, path: str, partial: Path, headers: dict[str, str] | None = None) -> None:
         """Bring what is missing of a file here."""
         have = partial.stat().st_size if partial.exists() else 0
-        with self.http.stream("GET", path, headers={"Range": f"bytes={have}-"}) as response:
+        with self.http.stream("GET", path, headers={"Range": f"bytes={have}-", **(headers or {})}) as response:
             if response.status_code >= 400:
                 response.read()
                 raise self.find_error(response)
             with partial.open("ab") as file:
-                for chunk in response.iter_bytes(CHUNK_BYTES):
+                for chunk in response.iter_raw():
                     file.write(chunk)
                     self.on_bytes(len(chunk))
 
@@ -101,6 +122,59 @@ def fetch_checkpoint(transfer: Transfer, job: str, path: str, told: CheckpointIn
         transfer.append_rest(f"{path}/{told.step}/{MANIFEST}", manifest)
         files.append(manifest)
     return Fetched(job, told.step, folder, tuple(files))
+
+
+def choose_files(name: str, found: Iterable[KeptFileInfo], wanted: Sequence[str]) -> list[KeptFileInfo]:
+    """The files that are wanted: by path, by a pattern as shells have them, or all below a folder."""
+    listed = list(found)
+    chosen: dict[str, KeptFileInfo] = {}
+    for text in wanted:
+        folder = text.rstrip("/")
+        hits = [one for one in listed if fnmatchcase(one.path, folder) or one.path.startswith(f"{folder}/")]
+        if not hits:
+            raise InputError(f"{name} has no file {text!r}; list them with: springtide ls {name}")
+        chosen |= {one.path: one for one in hits}
+    return list(chosen.values())
+
+
+def fetch_kept(
+    transfer: Transfer, path: str, relist: Callable[[], list[KeptFileInfo]], files: Iterable[KeptFileInfo], out: Path
+) -> list[Path]:
+    """Files of a job below a folder, each at its path; one that changes meanwhile is brought again as it is then."""
+    brought: list[Path] = []
+    for file in files:
+        target = out.joinpath(*check_parts(file.path))
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write {target.parent}: {error.strerror}; give --out a folder of yours") from None
+        fetch_newest(transfer, path, relist, file, target)
+        brought.append(target)
+    return brought
+
+
+def fetch_newest(
+    transfer: Transfer, path: str, relist: Callable[[], list[KeptFileInfo]], file: KeptFileInfo, target: Path
+) -> None:
+    """A file as it is listed, or as it is listed after it has changed."""
+    for _ in range(TRIES):
+        try:
+            transfer.fetch_version(f"{path}/{quote(file.path)}", target, file)
+            return
+        except InputError:
+            newer = next((one for one in relist() if one.path == file.path), None)
+            if newer is None or newer.version == file.version:
+                raise
+            file = newer
+    raise ServerError(f"{file.path} changes faster than it can be read; fetch it when the job has ended")
+
+
+def check_parts(path: str) -> list[str]:
+    """The parts of a path that a server has told; one that leads elsewhere is refused."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or os.sep in part or "\0" in part for part in parts):
+        raise ServerError(f"the server names a file {path!r}, which would lie outside the folder; it was not fetched")
+    return parts
 
 
 def hash_file(path: Path) -> str:

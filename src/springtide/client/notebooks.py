@@ -1,11 +1,10 @@
 """How replies show themselves in a notebook: a small table in plain HTML, everything escaped."""
 
-from collections.abc import Iterable
 from datetime import datetime
-from html import escape
 from typing import TYPE_CHECKING
 
 from springtide.core.durations import show_span
+from springtide.core.html_tables import show_table
 
 if TYPE_CHECKING:
     from springtide.client.replies import JobInfo, PlanInfo, SegmentInfo
@@ -36,12 +35,6 @@ def find_deadline_s(plan: "PlanInfo") -> float | None:
     if plan.predicted_finish is None or plan.deadline is None or plan.predicted_finish_in_s is None:
         return None
     return plan.predicted_finish_in_s + (plan.deadline - plan.predicted_finish).total_seconds()
-
-
-def show_table(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """Names and values."""
-    cells = "".join(f"<tr><th scope=row>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
-    return f"<table><caption>{escape(title)}</caption>{cells}</table>"
 
 
 def tell_instant(at: datetime | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from springtide.client.packing import list_withheld, pack
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_file import JobFile, check_job, read_job_file
+from springtide.core.job_files.job_settings import JobSettings
 from springtide.errors import JobError
 
 
@@ -28,12 +29,17 @@ class Project:
         return list_withheld(self.workdir) if self.workdir.is_dir() else []
 
 
+UNCHANGED = JobSettings()
+
 #: What can be submitted: a job file or its path, the same as a dict, or a project.
 JobSource = Project | JobFile | Path | str | dict[str, Any]
 
 
-def load_job(job: JobSource, **changes: Any) -> Project:
-    """A job and its code; a relative `workdir` counts from the job file, or from here. `changes` win unless None."""
+def load_job(job: JobSource, settings: JobSettings = UNCHANGED, **changes: Any) -> Project:
+    """A job and its code; a relative `workdir` counts from the job file, or from here.
+
+    `settings`, then `changes` that are not None, win over the file.
+    """
     if isinstance(job, Project):
         return job
     if isinstance(job, Path | str):
@@ -42,8 +48,9 @@ def load_job(job: JobSource, **changes: Any) -> Project:
     else:
         path, file, base = None, check_job(job, "job") if isinstance(job, dict) else job, Path.cwd()
     told = {key: value for key, value in changes.items() if value is not None}
-    if told:
-        file = check_job(file.model_dump(exclude_defaults=True) | told, str(job))
+    if told or settings != UNCHANGED:
+        document = settings.apply(file.model_dump(exclude_defaults=True)) | told
+        file = check_job(document, str(job) if path is not None else "job")
     return Project(file, (base / file.workdir).resolve(), path)
 
 

@@ -79,6 +79,26 @@ class RentInfo(Reply):
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitedInfo(Reply):
+    """A job that another one waits for, and how it must end: `ok`, `failed` or `any`."""
+
+    id: str
+    name: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceInfo(Reply):
+    """Where a job stands in an array: which of how many, with which values."""
+
+    id: str
+    name: str
+    number: int
+    count: int
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class JobInfo(Reply):
     """A job: what was asked, what was answered, where it stands."""
 
@@ -128,6 +148,17 @@ class JobInfo(Reply):
     spec: Document
     #: The SHA-256 of the weights it ended with.
     weights_sha256: str | None = None
+    #: What its devices have cost up to now; None where nothing has a price.
+    cost_usd: float | None = None
+    #: The group of users it counts for.
+    project: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    #: The jobs it waits for.
+    waits_for: tuple[AwaitedInfo, ...] = ()
+    #: Where it stands in the array of a sweep.
+    array: PlaceInfo | None = None
+    #: The fingerprints of its inputs.
+    inputs: dict[str, str] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         return notebooks.show_job(self)
@@ -141,6 +172,16 @@ class JobInfo(Reply):
     def open_offers(self) -> tuple[OfferInfo, ...]:
         """The offers that can be accepted."""
         return tuple(offer for offer in self.offers if offer.state == "open")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo(Reply):
+    """The jobs of a sweep."""
+
+    id: str
+    name: str
+    count: int
+    jobs: tuple[JobInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +217,20 @@ class MetricsInfo(Reply):
 
     step: int
     metrics: dict[str, float] = field(default_factory=dict)
+    #: When, in seconds since 1970.
+    at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInfo(Reply):
+    """A start (`probe`, `start`), a change of devices (`resize`) or an end (`end`) of a job's processes."""
+
+    kind: str
+    attempt: int
+    at_s: float
+    step: int
+    devices: tuple[str, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +249,32 @@ class CheckpointInfo(Reply):
     step: int
     torch: str
     files: tuple[FileInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFileInfo(Reply):
+    """A file that a job has left, by its path in `springtide ls`; of a checkpoint's, its hash too."""
+
+    path: str
+    size: int = field(metadata={"key": "bytes"})
+    modified: datetime
+    version: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InsideInfo(Reply):
+    """Where a running job works, with which variables (its secrets too), as whom, and in which processes."""
+
+    job: str
+    name: str
+    host: str
+    folder: str
+    environment: dict[str, str] = field(repr=False)
+    #: The system user of its processes; None: that of the server, whose number is `uid`.
+    run_as: str | None
+    uid: int
+    pids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +353,40 @@ class UserInfo(Reply):
     token: str | None = field(default=None, repr=False)
     #: No later user of the same name has it.
     id: str = ""
+    #: The group whose quota their jobs count against as well.
+    project: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageInfo(Reply):
+    """What a user, a project or a job has used; `usd` is None where nothing has a price."""
+
+    name: str
+    device_h: float
+    usd: float | None
+    kept: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectInfo(Reply):
+    """A group of users and what they may have together."""
+
+    name: str
+    quota_device_s: float | None
+    most_active: int | None
+    users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeInfo(Reply):
+    """Something told of a job, or to be told: `open`, `sent` or `given_up`, and what went wrong."""
+
+    event: str
+    state: str
+    tries: int
+    problem: str | None
+    way: Document
 
 
 @cache

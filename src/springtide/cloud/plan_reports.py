@@ -4,7 +4,7 @@ The obvious ones are the cheapest per hour, the biggest GPU and the most GPUs. m
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, floor
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from springtide.cloud.candidates import Candidates, find_feasible, make_plan, measure_limits
 from springtide.cloud.planner import PlanSearch
-from springtide.cloud.plans import HOUR_S, Limits, RentalPlan, Work
+from springtide.cloud.plans import HOUR_S, Limits, RentalPlan, Work, describe_plan
 
 MOST_LABELS = 6
 
@@ -62,6 +62,26 @@ def list_remarks(search: PlanSearch, limits: Limits) -> list[str]:
         f"several nodes of {', '.join(blind)} were not planned, because only one was measured; measure 3 or more, or "
         "ask for a guess with --guess-network"
     ]
+
+
+def describe_search(
+    search: PlanSearch, work: Work, limits: Limits, obvious: Sequence[PlanComparison]
+) -> dict[str, Any]:
+    """What was found, for JSON."""
+    plans = [describe_plan(plan) | {"why": explain_plan(plan, search, limits)} for plan in search.best]
+    return {
+        "schema": 1,
+        "feasible": bool(search.best),
+        "job": asdict(work),
+        "limits": asdict(limits),
+        "plans": plans,
+        "obvious": [{"choice": found.choice, "why": found.why, "plan": describe_plan(found.plan)} for found in obvious],
+        "front": [describe_plan(plan) for plan in search.front],
+        "nearest": [describe_plan(plan) | {"why": explain_miss(plan, limits)} for plan in search.nearest],
+        "binding": list(search.binding),
+        "remarks": list_remarks(search, limits),
+        "considered": search.considered,
+    }
 
 
 def offer_rent(search: PlanSearch) -> str | None:

@@ -7,7 +7,7 @@ checkpoints in a bucket, so that a job goes on after its machines were taken awa
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from springtide.cloud.step_times import Speeds, measure_speeds
 from springtide.errors import CatalogError
 from springtide.throughput.tables.points import read_points
 
-INSTALL = "pip install 'springtide[train]'"
+PACKAGE = "springtide"
+WHEELS = "/tmp/springtide"  # where a wheel lies on a rented machine
 PROBE_S = 600.0
 # Provisioning and installing are paid as well; SkyPilot stops the machine after the idle minutes.
 PROBE_PAID_S = PROBE_S + 600.0
@@ -42,6 +43,15 @@ class TaskLaunch:
     workdir: str = "."
     bucket: str | None = None
     owner: str = ""
+    #: A wheel of ours that is sent with it; None: the package comes from an index.
+    wheel: str | None = None
+
+    def install(self) -> dict[str, Any]:
+        """How a rented machine gets springtide."""
+        if self.wheel is None:
+            return {"setup": f"pip install '{PACKAGE}[train]'"}
+        place = f"{WHEELS}/{PurePosixPath(self.wheel).name}"
+        return {"file_mounts": {place: self.wheel}, "setup": f"pip install '{place}[train]'"}
 
 
 def export_plan(plan: RentalPlan, launch: TaskLaunch) -> dict[str, Any]:
@@ -57,7 +67,9 @@ def export_plan(plan: RentalPlan, launch: TaskLaunch) -> dict[str, Any]:
     task: dict[str, Any] = {"name": launch.name, "workdir": launch.workdir, "num_nodes": part.nodes}
     if plan.spot or launch.bucket is not None:
         task |= describe_checkpoints(plan, launch)
-    return task | {"resources": resources, "setup": INSTALL, "run": _write_run(part.nodes, part, launch)}
+    mounts = task.get("file_mounts", {}) | launch.install().get("file_mounts", {})
+    task |= {"resources": resources, **launch.install(), "run": _write_run(part.nodes, part, launch)}
+    return task | ({"file_mounts": mounts} if mounts else {})
 
 
 def _write_run(nodes: int, part: Any, launch: TaskLaunch) -> str:
@@ -119,7 +131,8 @@ def export_probe(machines: Sequence[Machine], launch: TaskLaunch) -> ProbeTask:
         run = f"springtide profile {options} -- {script} && cat {out}"
         resources = describe_resources(machine, spot=False) | {"autostop": {"idle_minutes": IDLE_MINUTES, "down": True}}
         name = f"{launch.name}-probe-{machine.instance_type.replace('.', '-').replace('_', '-').lower()}"
-        tasks.append({"name": name, "workdir": launch.workdir, "resources": resources, "setup": INSTALL, "run": run})
+        task = {"name": name, "workdir": launch.workdir, "resources": resources, **launch.install(), "run": run}
+        tasks.append(task)
     names = tuple(f"{machine.instance_type} ({machine.region})" for machine in machines)
     return ProbeTask(tuple(tasks), names, sum(hourly) * PROBE_PAID_S / HOUR_S)
 

@@ -11,8 +11,9 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from springtide.cloud.catalog import Machine, normalise
+from springtide.cloud.catalog import Catalog, Machine, normalise
 from springtide.cloud.plans import Range
+from springtide.errors import JobError
 from springtide.throughput.model.fitting import Z90
 from springtide.throughput.model.forms import Estimate, Estimator
 from springtide.throughput.predictions import Predictor
@@ -68,6 +69,21 @@ def measure_speeds(points: list[Point], others: list[Point], model: str) -> dict
         multi_node = any(point.layout.nodes > 1 for point in members)
         taught = any(point.layout.nodes > 1 for point in others if point.layout.model != model)
         speeds[normalise(group[1])] = Speed(group[1], predictor.estimator(group), multi_node or taught)
+    return speeds
+
+
+def find_speeds(
+    points: list[Point], others: list[Point], model: str, origin: str, catalog: Catalog
+) -> dict[str, Speed]:
+    """The speeds of a model on machines of this catalog; it must be among the points and measured on one of them."""
+    speeds = measure_speeds(points, others, model)
+    if not speeds:
+        known = ", ".join(sorted({point.layout.model for point in points}))
+        raise JobError(f"model {model!r} is not in {origin}; there are {known}; choose with --model NAME")
+    if not any(find_speed(speeds, machine) for machine in catalog.machines):
+        measured = ", ".join(speed.device_type for speed in speeds.values())
+        rented = ", ".join(sorted({machine.device_type for machine in catalog.machines}))
+        raise JobError(f"{model!r} was measured on {measured}; the catalog rents {rented}; measure it on one of those")
     return speeds
 
 

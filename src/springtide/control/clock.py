@@ -7,12 +7,9 @@ continues the same time line.
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from springtide.executors import boot_clock
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ClockSource(Protocol):
@@ -41,7 +38,7 @@ class SystemClocks:
 
     def origin(self) -> str:
         """The boot."""
-        return BOOT_ID.read_text().strip() if BOOT_ID.exists() else "boot"
+        return boot_clock.find_boot()
 
 
 @dataclass(frozen=True, slots=True)

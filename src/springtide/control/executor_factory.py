@@ -1,16 +1,18 @@
-"""Where jobs run: this machine's processes, or nothing at all (`fake`), behind the one protocol of `executors`."""
+"""Where jobs run: this machine, a Ray cluster, or nowhere (`fake`), behind the one protocol of `executors`."""
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory
+from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory, name_inventory
 from springtide.control.storage.state_dir import StateDir
 from springtide.errors import InputError
 from springtide.executors.fake import RealTimeFake
+from springtide.executors.hosts.lead_address import HOSTS
 from springtide.executors.local.discovery import Device, make_cpu_slots, parse_slots
 from springtide.executors.protocol import Executor
 
-NAMES = ("local", "fake")
+NAMES = ("local", "ray", "fake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +22,16 @@ class ExecutorHandle:
     executor: Executor
     inventory: Inventory
     close: Callable[[], None]
+    #: Names the sequence of the executor's events: that of another name begins anew at 1. Empty: there is one only.
+    stream: str = ""
 
 
-def open_executor(name: str, state_dir: StateDir, devices: str | None, nodes: int = 1) -> ExecutorHandle:
+def open_executor(
+    name: str, state_dir: StateDir, devices: str | None, nodes: int = 1, address: str = "auto"
+) -> ExecutorHandle:
     """The engine of this name; `devices` are the CPU slots where there is no GPU, a number or numbers by type.
 
-    The devices of each type are cut into so many nodes.
+    The devices of each type are cut into so many nodes; those of a cluster are the executor's own, found at an address.
     """
     if name == "fake":
         slots = [
@@ -33,15 +39,33 @@ def open_executor(name: str, state_dir: StateDir, devices: str | None, nodes: in
             for k, device_type in enumerate(parse_slots(devices or "2", "fake"))
         ]
         executor = RealTimeFake(devices=[slot.name for slot in slots])
-        return ExecutorHandle(executor, list_inventory(slots, nodes), lambda: None)
+        return ExecutorHandle(executor, list_inventory(slots, nodes), lambda: None, f"fake:{secrets.token_hex(8)}")
+    if name == "ray":
+        return open_ray(state_dir, devices, address)
     if name != "local":
         raise InputError(f"unknown engine {name!r}; there are: {', '.join(NAMES)}")
     from springtide.executors.local.executor import LocalExecutor
 
+    if (state_dir.root / HOSTS).exists():
+        raise InputError(
+            f"{state_dir.root} is the home of a cluster, and this machine alone is not it; start its server with: "
+            f"springtide serve --engine ray, or choose another --home"
+        )
     if devices is not None:
         make_cpu_slots(devices)  # refused here, not in the log of an agent that does not start
     local = LocalExecutor(state_dir.root, devices)
-    return ExecutorHandle(local, list_inventory(local.devices(), nodes), local.shutdown)
+    stream = f"local:{state_dir.identify()}"
+    return ExecutorHandle(local, list_inventory(local.devices(), nodes), local.shutdown, stream)
+
+
+def open_ray(state_dir: StateDir, devices: str | None, address: str) -> ExecutorHandle:
+    """A Ray cluster."""
+    from springtide.executors.ray.ray_executor import RayExecutor
+
+    if devices is not None:
+        make_cpu_slots(devices)
+    executor = RayExecutor(state_dir.root, address, devices)
+    return ExecutorHandle(executor, name_inventory(executor.nodes()), executor.shutdown, f"ray:{state_dir.identify()}")
 
 
 def list_inventory(found: Sequence[Device], nodes: int = 1) -> Inventory:

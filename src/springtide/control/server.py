@@ -1,6 +1,6 @@
 """A server: one reconciler thread and one HTTP application, on this machine's loopback unless told otherwise.
 
-Runs in the foreground (`serve`) or detached (`start_background`). One per state directory, held by a lock.
+Runs in the foreground (`serve`) or detached (`control.background`). One per state directory, held by a lock.
 """
 
 import json
@@ -10,9 +10,8 @@ import resource
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,26 +25,28 @@ from springtide.control.api.routes import AddPages, build_app
 from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, open_executor
+from springtide.control.notices.deliveries import MailServer
+from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging
+from springtide.control.standby import seek_lead
 from springtide.control.storage.database_checks import check_database
 from springtide.control.storage.housekeeping import keep_house
 from springtide.control.storage.job_manifests import ManifestKeeper
+from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.orphans import check_not_lost
+from springtide.control.storage.places.storage_checks import check_server_storage
+from springtide.control.storage.places.stored_code import restore_code
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
-from springtide.control.storage.store import Store
+from springtide.control.storage.store import Store, is_file
 from springtide.errors import InputError, StateError
-from springtide.executors.local.daemon import is_alive, start_detached
-from springtide.executors.local.jobs.worker_logs import read_tail
 from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy
 
 USUAL_PORT = 8410
-START_S = 60.0
-PROCESS = "springtide.dashboard.server_process"  # a server with its pages, of which nothing here knows more
 # Whoever comes back from the disk waits this long for the interpreter while the other thread computes; 5 ms is usual,
 # and a commit comes back several times.
 SWITCH_S = 0.001
@@ -83,28 +84,43 @@ class ServerSettings:
     keep_orphans: bool = False
     #: The file of a server in the background; None: stderr.
     log: Path | None = None
+    #: Whether to wait for the end of another server of the same database, and to go on in its place.
+    standby: bool = False
+    #: Where the engine's cluster is.
+    address: str = "auto"
 
 
 class Server:
     """A running control plane."""
 
-    def __init__(self, settings: ServerSettings, engine: ExecutorHandle, add_pages: AddPages | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        engine: ExecutorHandle,
+        add_pages: AddPages | None = None,
+        line: socket.socket | None = None,
+        leadership: Leadership | None = None,
+    ) -> None:
         self.settings = settings
         self.engine = engine
         state_dir = settings.state_dir
-        self.store = open_store(settings)
+        self.leadership = leadership
+        self.store = open_store(settings, leadership)
         self.manifests = ManifestKeeper(state_dir, self.store)
+        mail = MailServer(**settings.options.smtp) if settings.options.smtp else None
+        self.notifier = Notifier(self.store, lambda: self.reconciler.context.clock.now_s(), mail)
         self.owner = ensure_owner(self.store, state_dir)
         state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
         state_dir.note_database(settings.database)
+        restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
         self.reconciler = Reconciler(
-            self.store, engine.executor, engine.inventory, state_dir, SystemClocks(), settings.options
+            self.store, engine.executor, engine.inventory, state_dir, SystemClocks(), settings.options, engine.stream
         )
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
         pulse = Pulse(self.store, lambda: self.http.should_exit)
         self.app, self.sessions = build_app(self.reconciler, names, self.request_stop, pulse, add_pages)
-        self.socket = bind(settings.listening)
+        self.socket = line or bind(settings.listening)
         self.http = uvicorn.Server(configure(self.app, settings.options))
         self.thread = threading.Thread(target=self.reconciler.run, name="reconciler")
         self.ended = threading.Event()
@@ -114,8 +130,13 @@ class Server:
     @property
     def url(self) -> str:
         """Where it listens."""
-        host, port = self.socket.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return tell_url(self.socket)
+
+    def end_lost(self, why: str) -> None:
+        """Another server has taken over: decide nothing more, and end. Jobs go on under the other one."""
+        logger.error(why)
+        self.reconciler.stop()
+        self.http.should_exit = True
 
     def request_stop(self) -> None:
         """End the server and everything it started, soon."""
@@ -125,8 +146,11 @@ class Server:
     def run(self) -> None:
         """Serve until told to stop."""
         self.manifests.start()
+        self.notifier.start()
         self.thread.start()
         self.housekeeper.start()
+        if self.leadership is not None:
+            self.leadership.tell(self.end_lost)
         address = {"url": self.url, "pid": os.getpid(), "version": __version__}
         write_private(self.settings.state_dir.address, json.dumps(address) + "\n")
         logger.info("listening on %s, %d devices", self.url, self.engine.inventory.cluster.total)
@@ -142,20 +166,24 @@ class Server:
         for thread in (self.thread, self.housekeeper):
             if thread.is_alive():
                 thread.join()
+        self.notifier.close()
         self.manifests.close()
         if self.stop_all:
             self.engine.close()
-        self.settings.state_dir.address.unlink(missing_ok=True)
+        if (read_address(self.settings.state_dir) or {}).get("pid") == os.getpid():  # else one that took over is there
+            self.settings.state_dir.address.unlink(missing_ok=True)
         self.socket.close()
         self.store.close()
+        if self.leadership is not None:
+            self.leadership.close()
 
 
-def open_store(settings: ServerSettings) -> Store:
+def open_store(settings: ServerSettings, leadership: Leadership | None = None) -> Store:
     """The store of a server; not one that is damaged, nor one that has lost the jobs that are here."""
     state_dir = settings.state_dir
     if settings.database is None:
         check_database(state_dir.database)
-    store = Store(settings.database or f"sqlite:///{state_dir.database}")
+    store = Store(settings.database or f"sqlite:///{state_dir.database}", leadership)
     try:
         if not settings.keep_orphans:
             check_not_lost(state_dir, store)
@@ -211,60 +239,77 @@ def bind(listening: Listening) -> socket.socket:
     raise InputError(f"cannot listen on {listening.host}:{ports[0]} ({reason}); choose another with --port")
 
 
+def tell_url(line: socket.socket) -> str:
+    """The address of a listening socket."""
+    host, port = line.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 @contextmanager
-def hold_lock(state_dir: StateDir) -> Iterator[None]:
-    """Keep a second server off this state directory for as long as the block runs."""
+def hold_lock(state_dir: StateDir, beside: bool = False) -> Iterator[None]:
+    """Keep a second server off this state directory for as long as the block runs.
+
+    `beside`: it may be that the server whose place this one took is stopped, and still holds it.
+    """
     lock = try_lock(state_dir.root / "server.lock")
-    if lock is None:
+    if lock is None and not beside:
         address = read_address(state_dir) or {}
         raise StateError(
             f"a server of {str(state_dir.root)!r} runs already ({address.get('url', 'starting')}); "
             "stop it with: springtide stop"
         )
-    with lock:
+    with lock or ExitStack():
         yield
 
 
-def serve(settings: ServerSettings, announce: Callable[[str, str], None], add_pages: AddPages | None = None) -> None:
-    """Run a server in this process until it is stopped; `announce` hears its address, and a path that signs in once."""
+def lead(settings: ServerSettings, line: socket.socket) -> Leadership | None:
+    """The lead of the database, once this server has it; None for one that is a file of one server."""
+    if settings.database is None or is_file(settings.database):
+        return None
+    names = settings.listening.names
+    url = tell_url(line) if not names else f"http://{names[0]}:{line.getsockname()[1]}"
+    return seek_lead(settings.database, url, line if settings.standby else None)
+
+
+def serve(
+    settings: ServerSettings,
+    announce: Callable[[str, str], None],
+    add_pages: AddPages | None = None,
+    announce_standby: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Run a server in this process until it is stopped; `announce` hears its address, and a path that signs in once.
+
+    A standby says its address to `announce_standby`, and serves once it has the lead.
+    """
+    if settings.standby and (settings.database is None or is_file(settings.database)):
+        raise InputError(
+            "--standby needs a database that two servers reach; give both the same --database postgresql://..."
+        )
     state_dir = settings.state_dir.make()
     set_up_logging(settings.log)
     sys.setswitchinterval(SWITCH_S)
-    with hold_lock(state_dir):
+    with ExitStack() as stack:
+        if not settings.standby:
+            stack.enter_context(hold_lock(state_dir))
         settings = replace(settings, options=read_config(state_dir, settings.options))
         read_clouds(settings.options.clouds)
+        if settings.options.storage is not None:
+            check_server_storage(settings.options.storage)
+            settings = replace(settings, state_dir=replace(state_dir, storage=settings.options.storage))
         make_descriptors(settings.options)
         # an unknown policy ends here, before an agent is started for nothing
         find_policy(settings.options.policy).load()
-        engine = open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes)
-        server = Server(settings, engine, add_pages)
+        line = bind(settings.listening)
+        if settings.standby:
+            announce_standby(tell_url(line))
+        leadership = lead(settings, line)
+        if leadership is not None:
+            stack.callback(leadership.close)
+        if settings.standby:
+            stack.enter_context(hold_lock(state_dir, beside=True))
+        engine = open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes, settings.address)
+        server = Server(settings, engine, add_pages, line, leadership)
         announce(server.url, server.sessions.make_link(server.owner))
         server.run()
-
-
-def start_background(state_dir: StateDir, arguments: tuple[str, ...] = ()) -> str:
-    """Start a detached server; returns its address when it answers."""
-    state_dir.make()
-    command = [sys.executable, "-m", PROCESS, "--detach", "--home", str(state_dir.root), *arguments]
-    # Request threads would keep a heap each.
-    pid = start_detached(command, state_dir.log, {**os.environ, "MALLOC_ARENA_MAX": "2"})
-    until_s = time.monotonic() + START_S
-    while pid is not None and time.monotonic() < until_s:
-        address = read_address(state_dir)
-        if address is not None and is_answering(address["url"]):
-            return str(address["url"])
-        if not is_alive(pid):
-            break
-        time.sleep(0.05)
-    last = "".join(read_tail(state_dir.log, lines=1)) or "nothing"
-    raise StateError(f"the server did not start; its last words are in {state_dir.log}: {last}")
-
-
-def is_answering(url: str) -> bool:
-    """Whether a server answers at an address."""
-    import httpx
-
-    try:
-        return httpx.get(f"{url}/healthz", timeout=2.0).status_code == 200
-    except httpx.HTTPError:
-        return False
+    if leadership is not None and leadership.lost:
+        raise StateError(leadership.lost)

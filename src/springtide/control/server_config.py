@@ -2,10 +2,15 @@
 
 import difflib
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Required,  # before Python 3.12 pydantic takes no other
+)
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # before Python 3.12 pydantic takes no other
+from typing_extensions import TypedDict
 
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
@@ -15,6 +20,19 @@ from springtide.errors import InputError
 Amount = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
 
 
+class SmtpConfig(TypedDict, total=False):
+    """By which server mail goes."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+
+    host: Required[Annotated[str, Field(min_length=1, max_length=255)]]
+    port: Annotated[int, Field(ge=1, le=65535)]
+    sender: Annotated[str, Field(min_length=3, max_length=254)]
+    user: Annotated[str, Field(max_length=254)]
+    password_file: Annotated[str, Field(max_length=4096)]
+    security: Literal["none", "starttls", "tls"]
+
+
 class ServerConfig(TypedDict, total=False):
     """The keys that may be set, which are those of `ServerOptions`."""
 
@@ -22,6 +40,7 @@ class ServerConfig(TypedDict, total=False):
 
     policy: Annotated[str, Field(min_length=1, max_length=200)]
     price_per_device_hour: Amount | None
+    prices: Annotated[dict[str, Amount], Field(max_length=200)]
     archive_limit_bytes: Annotated[int, Field(ge=1000, le=10**11)]
     most_active: Annotated[int, Field(ge=1, le=10**7)]
     rate_per_s: Amount
@@ -31,7 +50,9 @@ class ServerConfig(TypedDict, total=False):
     most_connections: Annotated[int, Field(ge=10, le=10**5)]
     keep_days: Annotated[float, Field(ge=1, le=36500, allow_inf_nan=False)]
     clouds: Annotated[str, Field(min_length=1, max_length=200)]
+    smtp: SmtpConfig
     nodes: Annotated[int, Field(ge=1, le=4096)]
+    storage: Annotated[str, Field(min_length=1, max_length=1000)] | None
 
 
 KEYS = tuple(ServerConfig.__annotations__)

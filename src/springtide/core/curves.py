@@ -5,6 +5,7 @@ A `Curve` maps the shares a job may hold to steps per second. It knows nothing o
 """
 
 from bisect import bisect_right
+from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
@@ -76,6 +77,12 @@ class Curve:
         if kept == len(self.shares) or kept == 0:
             return self
         return Curve(self.shares[:kept], self.rates[:kept], self.low[:kept])
+
+    def only(self, shares: Container[int]) -> "Curve":
+        """This curve at these of its shares, of which there must be some."""
+        kept = [position for position, share in enumerate(self.shares) if share in shares]
+        rates, low = (tuple(speeds[position] for position in kept) for speeds in (self.rates, self.low or self.rates))
+        return Curve(tuple(self.shares[position] for position in kept), rates, low if self.low else ())
 
     def scaled(self, factor: float) -> "Curve":
         """This curve on devices that are `factor` times as fast."""

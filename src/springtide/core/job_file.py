@@ -6,15 +6,31 @@ nothing that needs a clock or a machine: a deadline stays as written until the s
 
 import difflib
 import re
-import shlex
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from springtide.core.durations import is_instant, parse_instant, parse_span
+from springtide.core.dependencies import AfterEnd, Dependency
+from springtide.core.durations import parse_span
+from springtide.core.job_files.job_sections import (
+    Checkpoint,
+    Command,
+    JobFileSection,
+    Notice,
+    Retry,
+    Span,
+    Sweep,
+    Word,
+    check_span,
+    check_variable,
+    is_absolute,
+    is_web_address,
+    split_command,
+)
+from springtide.core.job_files.shell_syntax import find_shell_syntax
 from springtide.core.limits import MOST_DEVICES, MOST_STEPS
 from springtide.errors import JobError
 
@@ -22,105 +38,250 @@ MOST_BYTES = 1 << 20
 SHARES_ONE_BY_ONE = 16  # up to here every share of a range is tried, beyond it powers of two
 NAME_RULE = "a lower-case letter, then up to 62 lower-case letters, digits or dashes"
 _NAME = r"[a-z][a-z0-9-]{0,62}"
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RANGE = re.compile(r"(\d+)\.\.(\d+)", re.ASCII)
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?) ?USD", re.ASCII)
-# What the platform itself tells a worker, or what would change whose code runs there.
-RESERVED = ("SPRINGTIDE_", "LD_")
-
-Word = Annotated[str, Field(max_length=4096)]
-
-
-class JobFileSection(BaseModel):
-    """A mapping in the job file: frozen, and unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Checkpoint(JobFileSection):
-    """How often state is saved, how many saves are kept, where, and whether other code's may be resumed from."""
-
-    every: Annotated[str, Field(max_length=64)] = "5m"
-    keep: Annotated[int, Field(ge=1, le=1000)] = 2
-    dir: Word | None = None
-    allow_code_change: bool = False
-
-    @field_validator("every")
-    @classmethod
-    def check_every(cls, text: str) -> str:
-        """A span of time."""
-        check_span(text, "checkpoint.every", instants=False)
-        return text
-
-    @field_validator("dir")
-    @classmethod
-    def check_dir(cls, text: str | None) -> str | None:
-        """An absolute path without `..`."""
-        if text is not None and (not text.startswith("/") or ".." in PurePosixPath(text).parts or "\0" in text):
-            raise ValueError(f"{text!r} must be an absolute path without '..'")
-        return text
-
-    @property
-    def every_s(self) -> float:
-        """Seconds between checkpoints."""
-        return parse_span(self.every, "checkpoint.every")
-
-
-class Retry(JobFileSection):
-    """How often a crash of the user's code is retried."""
-
-    max: Annotated[int, Field(ge=0, le=1000)] = 3
+_LABEL = re.compile(r"[a-z0-9][a-z0-9._/-]{0,62}", re.ASCII)
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}", re.ASCII)
+_VERSION = re.compile(r"[A-Za-z0-9._+-]{1,64}", re.ASCII)
+_INPUT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}", re.ASCII)
+#: How a stored file is read: what it says was taken once, by the rules of that time.
+STORED = {"stored": True}
 
 
 class JobFile(JobFileSection):
     """What to run and by when. Only `run` is required."""
 
-    name: Annotated[str, Field(pattern=f"^{_NAME}$")] | None = None
-    run: Word | Annotated[list[Word], Field(min_length=1, max_length=1000)]
-    workdir: Word = "."
-    python: Word | None = None
-    env: Annotated[dict[str, Word], Field(max_length=200)] = {}
-    secrets: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=200)] = []
-    logical_workers: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
-    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None
-    deadline: Annotated[str, Field(max_length=64)] | None = None
-    budget: Annotated[str, Field(max_length=64)] | None = None
-    devices: int | Annotated[str, Field(max_length=32)] | Annotated[list[int], Field(max_length=256)] | None = None
-    device_types: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=32)] | None = (
-        None
+    name: Annotated[str, Field(pattern=f"^{_NAME}$")] | None = Field(
+        default=None,
+        description=f"What the job is called: {NAME_RULE}. Default: the script's name plus four letters.",
+        examples=["digits-cnn"],
     )
-    determinism: Literal["D0", "D1", "D2"] = "D1"
-    elastic: bool = True
-    duration: Annotated[str, Field(max_length=64)] | None = None
-    patience: Annotated[str, Field(max_length=64)] | None = None
-    checkpoint: Checkpoint = Checkpoint()
-    retry: Retry = Retry()
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    run: Command = Field(
+        description="The command, a text or a list of words. It is never given to a shell; shell syntax in a text is "
+        'refused. For a shell, say so: `[bash, -c, "..."]`.',
+        examples=["python train.py --lr 0.1", ["python", "train.py", "--lr", "0.1"]],
+    )
+    workdir: Word = Field(
+        default=".",
+        description="The folder of the code, from the job file on. It is packed at submission.",
+        examples=["src"],
+    )
+    version: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None,
+        description="What you call this code, as far as its speed goes: while it stays the same, a changed file does "
+        "not call for a new probe. Default: a hash of the modules that the script imports and the files it names.",
+        examples=["resnet-2"],
+    )
+    setup: Command | None = Field(
+        default=None,
+        description="Lines for `sh -e`, run once per code version in a copy of the code from which the jobs then run. "
+        "A failing one fails the job; its output is in the job's log.",
+        examples=[["make -C kernels", "python download_vocab.py"]],
+    )
+    python: Word | None = Field(
+        default=None,
+        description="The interpreter, with springtide in it. Default: the server's.",
+        examples=["/opt/env/bin/python"],
+    )
+    env: Annotated[dict[str, Word], Field(max_length=200)] = Field(
+        default={},
+        description="Environment variables. Change one at submission with `--env NAME=VALUE`.",
+        examples=[{"LR": "0.1"}],
+    )
+    secrets: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=200)] = Field(
+        default=[],
+        description="Names of variables whose values come from the environment you submit from. They are in no record.",
+        examples=[["WANDB_API_KEY"]],
+    )
+    inputs: Annotated[dict[str, Word], Field(max_length=100)] = Field(
+        default={},
+        description="Data by name: an absolute path, or an http(s) address that is fetched once and kept read-only. It "
+        "is `$SPRINGTIDE_INPUTS/NAME`. What it holds is fingerprinted at every start and every minute; a change "
+        "while the job lives is told.",
+        examples=[{"digits": "/data/digits", "vocab": "https://example.org/vocab.txt"}],
+    )
+    outputs: Annotated[list[Word], Field(max_length=100)] = Field(
+        default=[],
+        description="Files or patterns below `$SPRINGTIDE_OUTPUT`; without one of them at its end the job has failed.",
+        examples=[["metrics.json", "plots/*.png"]],
+    )
+    logical_workers: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = Field(
+        default=None,
+        description="The ranks of the DDP run whose bits are kept. Default: as the script says in `springtide.init`.",
+        examples=[8],
+    )
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = Field(
+        default=None, description="Stop after so many global steps. Default: what the script says.", examples=[1000]
+    )
+    deadline: Span | None = Field(
+        default=None,
+        description="By when it should end: a span from receipt, or a time with its zone. With `after` a span counts "
+        "from the end of the jobs it waits for. Without one the job is best effort.",
+        examples=["6h", "2026-11-16T09:00:00+01:00"],
+    )
+    budget: Span | None = Field(
+        default=None,
+        description="What it may cost; it is paused when that is spent. Needs a price at the server.",
+        examples=["50 USD"],
+    )
+    max_runtime: Span | None = Field(
+        default=None,
+        description="How long it may hold devices in all. It is then checkpointed and ended; `springtide resume` gives "
+        "it as long again.",
+        examples=["12h"],
+    )
+    devices: int | Annotated[str, Field(max_length=32)] | Annotated[list[int], Field(max_length=256)] | None = Field(
+        default=None,
+        description="How many devices it may hold: a number, a range or a list. Default: 1 up to the logical workers.",
+        examples=["1..8", 4, [1, 2, 4]],
+    )
+    device_types: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=32)] | None = (
+        Field(default=None, description="The types it may run on. Default: any.", examples=[["a100", "h100"]])
+    )
+    determinism: Literal["D0", "D1", "D2"] = Field(
+        default="D1", description="Which changes of devices keep the bits; D2 also those of the type.", examples=["D2"]
+    )
+    elastic: bool = Field(
+        default=True,
+        description="False: a gang of fixed size with torchrun's variables, for a script without `springtide.init`.",
+        examples=[False],
+    )
+    duration: Span | None = Field(
+        default=None,
+        description="With `elastic: false`: how long it runs, so that it can be promised.",
+        examples=["2h"],
+    )
+    patience: Span | None = Field(
+        default=None,
+        description="How long it may stand still between steps before it counts as hung.",
+        examples=["10m"],
+    )
+    checkpoint: Checkpoint = Field(
+        default=Checkpoint(), description="When and where state is saved.", examples=[{"every": "10m", "keep": 3}]
+    )
+    retry: Retry = Field(
+        default=Retry(), description="How often a crash of your code is retried.", examples=[{"max": 0}]
+    )
+    after: Word | Annotated[list[Word], Field(max_length=100)] | dict[str, Literal["ok", "any", "failed"]] | None = (
+        Field(
+            default=None,
+            description="Jobs to wait for, by name or id: a name, a list, or a mapping to `ok` (it has succeeded; the "
+            "default), `failed` (it has ended in another way) or `any`. If one ends otherwise, this job is cancelled.",
+            examples=["prepare", ["prepare", "tokenise"], {"prepare": "ok", "cleanup": "any"}],
+        )
+    )
+    hold: bool = Field(
+        default=False,
+        description="Whether it waits, paused, until `springtide release`; a deadline that is a span counts from then.",
+        examples=[True],
+    )
+    notify: Annotated[list[Notice], Field(max_length=20)] = Field(
+        default=[],
+        description="Whom to tell what, by a webhook, by mail or by a command.",
+        examples=[[{"webhook": "https://example.org/hook", "on": ["ended"]}, {"email": "ann@example.org"}]],
+    )
+    labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] = Field(
+        default={}, description="Words to find it by.", examples=[{"team": "vision", "paper": "iclr"}]
+    )
+    sweep: Sweep | None = Field(
+        default=None,
+        description="Many jobs of one file, shown as one line. A value replaces `{name}` in `run`; a name that `run` "
+        "does not hold is set as an environment variable.",
+        examples=[{"grid": {"lr": [0.1, 0.01], "seed": [1, 2, 3]}}],
+    )
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
+        default=0, description="Among best-effort jobs, a higher one goes first.", examples=[10]
+    )
 
     @field_validator("run")
     @classmethod
-    def check_run(cls, value: str | list[str]) -> str | list[str]:
-        """A command that splits into words, none of them holding a NUL."""
-        try:
-            words = shlex.split(value) if isinstance(value, str) else value
-        except ValueError as error:
-            raise ValueError(f"{value!r} cannot be split into words ({error}); write it as a list") from None
-        if not words or not words[0]:
-            raise ValueError("it is empty; write the command, as in: python train.py")
-        if any("\0" in word for word in words):
-            raise ValueError("a word holds a NUL character")
+    def check_run(cls, value: str | list[str], info: ValidationInfo) -> str | list[str]:
+        """A command that splits into words and needs no shell."""
+        split_command(value)
+        found = find_shell_syntax(value) if isinstance(value, str) and info.context != STORED else None
+        if found is not None:
+            raise ValueError(
+                f"run holds {found!r}, which only a shell understands, and none reads it; put it into a script, or "
+                f'write run: [bash, -c, "..."]; quote it if your program is to get it as it is'
+            )
+        return value
+
+    @field_validator("setup")
+    @classmethod
+    def check_setup(cls, value: str | list[str] | None) -> str | list[str] | None:
+        """Lines that say something."""
+        for line in [value] if isinstance(value, str) else value or ():
+            if not line.strip() or "\0" in line:
+                raise ValueError("setup holds an empty line; write commands, as in: make -C kernels")
+        return value
+
+    @field_validator("version")
+    @classmethod
+    def check_version(cls, text: str | None) -> str | None:
+        """A word."""
+        if text is not None and _VERSION.fullmatch(text) is None:
+            raise ValueError(
+                f"version {text!r} must be one word of at most 64 letters, digits, dots, dashes or plusses"
+            )
+        return text
+
+    @field_validator("inputs")
+    @classmethod
+    def check_inputs(cls, value: dict[str, str]) -> dict[str, str]:
+        """Names that can be files, of absolute paths or addresses of the web."""
+        for name, source in value.items():
+            if _INPUT.fullmatch(name) is None:
+                raise ValueError(
+                    f"inputs: {name!r} must be letters, digits, dots, dashes and underscores; it names a file"
+                )
+            if not is_absolute(source) and not is_web_address(source):
+                raise ValueError(f"inputs: {name} is {source!r}; it must be an absolute path or an http(s) address")
+        return value
+
+    @field_validator("outputs")
+    @classmethod
+    def check_outputs(cls, value: list[str]) -> list[str]:
+        """Names below the output folder."""
+        for text in value:
+            if not text or "\0" in text or text.startswith("/") or ".." in PurePosixPath(text).parts:
+                raise ValueError(
+                    f"outputs: {text!r} must be a name or a pattern below $SPRINGTIDE_OUTPUT, without '..'"
+                )
+        return value
+
+    @field_validator("after")
+    @classmethod
+    def check_after(cls, value: str | list[str] | dict[str, str] | None) -> str | list[str] | dict[str, str] | None:
+        """Names of jobs."""
+        for name in [value] if isinstance(value, str) else value or ():
+            if not name.strip() or len(name) > 200:
+                raise ValueError(f"after: {name!r} is no job; write its name or its id")
+        return value
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def write_labels(cls, value: Any) -> Any:
+        """Numbers as text."""
+        return write_numbers(value)
+
+    @field_validator("labels")
+    @classmethod
+    def check_labels(cls, value: dict[str, str]) -> dict[str, str]:
+        """Short words."""
+        for name, text in value.items():
+            if _LABEL.fullmatch(name) is None:
+                raise ValueError(f"labels: {name!r} must be lower-case letters, digits and . _ / -, at most 63 of them")
+            if _LABEL_VALUE.fullmatch(text) is None:
+                raise ValueError(
+                    f"labels: {name} is {text!r}; it must be letters, digits and . _ -, at most 63 of them"
+                )
         return value
 
     @field_validator("env", mode="before")
     @classmethod
     def write_env(cls, value: Any) -> Any:
         """Numbers as text; true and false must be quoted, because their spelling would be lost."""
-        if not isinstance(value, dict):
-            return value
-        for name, item in value.items():
-            if isinstance(item, bool):
-                raise ValueError(f"{name} is {str(item).lower()}; quote it, as in {name}: '{str(item).lower()}'")
-        return {name: str(item) if isinstance(item, int | float) else item for name, item in value.items()}
+        return write_numbers(value)
 
     @field_validator("env")
     @classmethod
@@ -156,20 +317,12 @@ class JobFile(JobFileSection):
             check_span(text, "deadline")
         return text
 
-    @field_validator("duration")
+    @field_validator("duration", "patience", "max_runtime")
     @classmethod
-    def check_duration(cls, text: str | None) -> str | None:
+    def check_spans(cls, text: str | None, info: ValidationInfo) -> str | None:
         """A span."""
         if text is not None:
-            check_span(text, "duration", instants=False)
-        return text
-
-    @field_validator("patience")
-    @classmethod
-    def check_patience(cls, text: str | None) -> str | None:
-        """A span."""
-        if text is not None:
-            check_span(text, "patience", instants=False)
+            check_span(text, info.field_name or "", instants=False)
         return text
 
     @field_validator("budget")
@@ -195,6 +348,12 @@ class JobFile(JobFileSection):
             raise ValueError("duration is only for jobs with elastic: false; an elastic job is measured")
         if not self.elastic and not isinstance(self.devices, int):
             raise ValueError("elastic: false needs a fixed number of devices, as in devices: 4")
+        if self.duration_s is not None and self.max_runtime_s is not None and self.duration_s > self.max_runtime_s:
+            raise ValueError(
+                f"duration {self.duration} is longer than max_runtime {self.max_runtime}; it could never end"
+            )
+        if self.sweep is not None and self.checkpoint.dir is not None:
+            raise ValueError("checkpoint.dir cannot be shared by the jobs of a sweep; leave it out, each has a folder")
         both = set(self.env) & set(self.secrets)
         if both:
             raise ValueError(f"{sorted(both)[0]} is in both env and secrets; keep it in one")
@@ -210,7 +369,7 @@ class JobFile(JobFileSection):
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The command as words."""
-        return tuple(shlex.split(self.run) if isinstance(self.run, str) else self.run)
+        return split_command(self.run)
 
     @property
     def script(self) -> str:
@@ -232,6 +391,24 @@ class JobFile(JobFileSection):
         """How long it may stand still between steps before it counts as hung."""
         return None if self.patience is None else parse_span(self.patience, "patience")
 
+    @property
+    def max_runtime_s(self) -> float | None:
+        """How long it may hold devices."""
+        return None if self.max_runtime is None else parse_span(self.max_runtime, "max_runtime")
+
+    @property
+    def setup_lines(self) -> tuple[str, ...]:
+        """The lines of its setup."""
+        return (self.setup,) if isinstance(self.setup, str) else tuple(self.setup or ())
+
+    @property
+    def dependencies(self) -> tuple[Dependency, ...]:
+        """The jobs it waits for."""
+        if isinstance(self.after, dict):
+            return tuple(Dependency(name, AfterEnd(end)) for name, end in self.after.items())
+        names = [self.after] if isinstance(self.after, str) else self.after or []
+        return tuple(Dependency(name) for name in dict.fromkeys(names))
+
     def shares(self, logical_workers: int, most: int) -> tuple[int, ...]:
         """Numbers of devices it may hold on a cluster of `most`, ascending; empty if none fits."""
         wanted = list_devices(self.devices if self.devices is not None else f"1..{logical_workers}")
@@ -239,20 +416,14 @@ class JobFile(JobFileSection):
         return tuple(share for share in wanted if share <= limit)
 
 
-def check_span(text: str, what: str, instants: bool = True) -> None:
-    """Refuse what is no span of time, nor (where they are allowed) an instant."""
-    try:
-        parse_instant(text, what) if instants and is_instant(text) else parse_span(text, what)
-    except JobError as error:
-        raise ValueError(str(error)) from None
-
-
-def check_variable(name: str) -> None:
-    """Refuse what cannot be an environment variable, or is the platform's own."""
-    if _VARIABLE.fullmatch(name) is None or len(name) > 200:
-        raise ValueError(f"{name!r} is not the name of an environment variable")
-    if name.startswith(RESERVED):
-        raise ValueError(f"{name} is reserved; names that start with {' or '.join(RESERVED)} are set by the platform")
+def write_numbers(value: Any) -> Any:
+    """Numbers as text; true and false must be quoted, because their spelling would be lost."""
+    if not isinstance(value, dict):
+        return value
+    for name, item in value.items():
+        if isinstance(item, bool):
+            raise ValueError(f"{name} is {str(item).lower()}; quote it, as in {name}: '{str(item).lower()}'")
+    return {name: str(item) if isinstance(item, int | float) else item for name, item in value.items()}
 
 
 def parse_budget(text: str) -> float:
@@ -378,6 +549,8 @@ RULES = {
     "deadline": "a span (90s, 6h, 1h30m) or a time with its zone (2026-11-16T09:00:00+01:00)",
     "duration": "a span (90s, 6h, 1h30m)",
     "budget": "an amount (50 USD)",
+    "setup": "a text or a list of texts, as in: make -C kernels",
+    "after": "the name of a job, a list of names, or a mapping from names to ok, any or failed",
 }
 
 
@@ -405,12 +578,12 @@ def explain_error(error: Any) -> str:
 
 def is_branch(part: str | int) -> bool:
     """Whether a place in an error is pydantic's name of an alternative type, not a key."""
-    return isinstance(part, str) and (part in ("str", "int", "body", "constrained-str") or "[" in part)
+    return isinstance(part, str) and (part in ("str", "int", "float", "body", "constrained-str") or "[" in part)
 
 
 def suggest(place: list[str]) -> str:
     """The nearest known key, or all of them."""
-    parts: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry}
+    parts: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
     owner = parts.get(place[0], JobFile) if place[1:] else JobFile
     near = difflib.get_close_matches(place[-1].lower(), owner.model_fields, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(owner.model_fields)}"

@@ -25,6 +25,8 @@ class JobCondition(StrEnum):
     RESCALING = "rescaling"
     RECOVERING = "recovering"
     CHECKPOINT_FAILING = "checkpoint_failing"
+    STALLED = "stalled"
+    INPUTS_CHANGED = "inputs_changed"
 
 
 ENDED = frozenset({JobState.DECLINED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})

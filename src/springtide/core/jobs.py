@@ -55,6 +55,7 @@ class Job:
 
     `index` is the arrival number and breaks every tie. `requested` is the share that rigid policies give. `typed` holds
     the speeds by device type where the cluster has several; `curve` is then that of the type a rigid policy gives.
+    `weight` is the part of its user in fair sharing, beside those of other users.
     """
 
     id: JobId
@@ -67,6 +68,7 @@ class Job:
     overhead: Overhead = FREE
     user: str = ""
     priority: int = 0
+    weight: float = 1.0
     typed: TypedCurves | None = None
     purpose: Purpose = Purpose.TRAIN
 

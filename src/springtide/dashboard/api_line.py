@@ -36,6 +36,13 @@ class ApiLine:
         """The answer to a document that is sent to a path."""
         return await self.ask("POST", parts, {}, body)
 
+    async def post_bytes(self, *parts: str, body: Mapping[str, Any]) -> bytes:
+        """What a path answers with that is no document, such as a picture."""
+        status, data = await self.send("POST", parts, {}, json.dumps(body).encode())
+        if status >= 400:
+            raise ApiRefusal(status, json.loads(data)["error"]["sentence"])
+        return data
+
     async def ask(
         self, method: str, parts: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
     ) -> Document:

@@ -16,6 +16,8 @@ from springtide.dashboard.assets import FOR_EVER, load_assets
 from springtide.dashboard.live import Hub
 from springtide.dashboard.posted_forms import find_next, read_form
 from springtide.dashboard.screens import SCREENS, Screen, read_report
+from springtide.dashboard.studies.study_pages import add_study_pages
+from springtide.dashboard.studies.study_routes import add_study_routes
 from springtide.errors import SpringtideError
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -29,6 +31,8 @@ def add_pages(app: FastAPI, sessions: Sessions, pulse: Pulse) -> None:
     add_actions(app)
     add_ask_pages(app)
     add_report(app)
+    add_study_routes(app)
+    add_study_pages(app)
     add_rest(app)
 
 

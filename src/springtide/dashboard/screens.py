@@ -8,7 +8,7 @@ from fastapi import Request
 
 from springtide.client.board_replies import BoardInfo, HistoryInfo, PredictionInfo
 from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, WhyInfo
-from springtide.dashboard.api_line import ApiLine
+from springtide.dashboard.api_line import ApiLine, ApiRefusal
 from springtide.dashboard.board_view import build_page, read_query
 from springtide.dashboard.fleet_view import build_fleet
 from springtide.dashboard.job_view import JobSources, build_job_page
@@ -50,7 +50,15 @@ async def read_job(line: ApiLine, request: Request) -> Values:
         HistoryInfo.read(history),
         history["now_s"],
     )
-    return {"page": build_job_page(sources)}
+    return {"page": build_job_page(sources), "saved": await read_saved(line, job.id)}
+
+
+async def read_saved(line: ApiLine, job: str) -> Values:
+    """The checkpoints of a job that can be downloaded, or why there are none to download."""
+    try:
+        return {"checkpoints": (await line.get("jobs", job, "checkpoints"))["checkpoints"], "why": ""}
+    except ApiRefusal as refusal:
+        return {"checkpoints": [], "why": str(refusal)}
 
 
 async def read_fleet(line: ApiLine, _request: Request) -> Values:

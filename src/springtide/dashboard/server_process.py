@@ -16,6 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--engine", default="local")
+    parser.add_argument("--address", default="auto")
     parser.add_argument("--devices", default=None)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--policy", default=ServerOptions().policy)
@@ -31,6 +32,7 @@ def main() -> None:
         Listening(port=given.port),
         ServerOptions(policy=given.policy, nodes=given.nodes),
         log=StateDir(given.home).log if given.detach else None,
+        address=given.address,
     )
     try:
         serve(settings, lambda url, link: None, add_pages)

@@ -8,10 +8,12 @@ lies in `tests/examples/scripts` of the repository. This module only says where 
 from pathlib import Path
 
 NAMES = ("cnn", "gpt", "recommender", "resnet")
+#: Those of frameworks, which need an extra: `springtide[hf]`, `springtide[lightning]`.
+TEMPLATES = (*NAMES, "hf", "lightning")
 
 
 def folder(name: str) -> Path:
     """The folder of one example."""
-    if name not in NAMES:
-        raise KeyError(f"no example is called {name!r}; there are {', '.join(NAMES)}")
+    if name not in TEMPLATES:
+        raise KeyError(f"no example is called {name!r}; there are {', '.join(TEMPLATES)}")
     return Path(__file__).parent / name

@@ -13,6 +13,7 @@ from springtide.executors.protocol import (
     Cancel,
     Checkpointed,
     Event,
+    ExecutorNode,
     Failed,
     Faulted,
     Finished,
@@ -141,6 +142,15 @@ class FakeExecutor:
     def acknowledge(self, upto: int) -> None:
         """Forget the events up to this number."""
         self.outbox.acknowledge(upto)
+
+    def nodes(self) -> tuple[ExecutorNode, ...]:
+        """One machine, as one node for each type of device; none if it takes whichever device it is told."""
+        names = self.devices or ()
+        types = dict.fromkeys(name.partition(":")[0] for name in names)
+        return tuple(
+            ExecutorNode(f"node-{number}", one, tuple(name for name in names if name.partition(":")[0] == one))
+            for number, one in enumerate(types)
+        )
 
     def running(self) -> tuple[Running, ...]:
         """The jobs that hold devices, by name."""

@@ -30,6 +30,28 @@ class CheckpointPolicy:
     keep: Number = 2
     #: Whether the job's user has named the folder: it is then made and touched only as that user.
     is_given: bool = False
+    #: Object storage that holds them (`s3://bucket/folder`); `dir` is then for receipts. Empty: `dir` holds them.
+    url: str = ""
+    #: The number of this start where an earlier one could still write unseen; 0: none could.
+    generation: Number = 0
+    #: The step that is known to be saved: a start that finds no checkpoint must not begin at 0.
+    saved_step: StepCount = 0
+    #: Object storage to which the output folder is copied when the job ends; empty: none.
+    output_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPreparation:
+    """What is done before a job's processes start: `setup` once in a copy of `source`, which is then its `folder`.
+
+    Inputs are put under their names into `inputs_dir`; what is fetched is kept in `cache_dir`.
+    """
+
+    source: str
+    inputs_dir: str
+    cache_dir: str
+    setup: tuple[str, ...] = ()
+    inputs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +65,7 @@ class JobSpec:
     folder: str
     checkpoint: CheckpointPolicy
     output_dir: str
-    #: One `rank-K.log` per rank, rotated; `metrics.jsonl` beside them.
+    #: One `rank-K.log` per rank, rotated, with its times; `metrics.jsonl` and `attempts.jsonl` beside them.
     log_dir: str
     #: The folder of the platform's own in which `output_dir`, `log_dir` and, unless the user has named it, the
     #: checkpoints lie; None: the one above `log_dir`.
@@ -70,6 +92,9 @@ class JobSpec:
     #: How long the job may stand still between steps before it counts as hung; None: what its own pauses have taught.
     patience_s: Seconds | None = None
     allow_code_change: bool = False
+    preparation: JobPreparation | None = None
+    #: Names or patterns in `output_dir` without which the job has failed.
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +177,10 @@ class JobEvent:
 
     seq: Number = 0
     at_s: Seconds = 0.0
-    #: The same moment on this machine's steady counter (`steady.read_s`); None where that is not the server's.
+    #: The same moment on the steady counter of a machine (`boot_clock`), and which boot of which machine that was; two
+    #: such moments can be compared only where the boots are the same.
     steady_s: Seconds | None = None
+    boot: str = ""
     job: str
     generation: Number
 
@@ -234,6 +261,14 @@ class Warned(JobEvent):
 
     kind: Literal["warned"] = "warned"
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputsSeen(JobEvent):
+    """What a job's inputs hold, by name, as fingerprints: at every start, and when it has changed."""
+
+    kind: Literal["inputs_seen"] = "inputs_seen"
+    fingerprints: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,6 +365,26 @@ class NodeLost(JobEvent):
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJoined(JobEvent):
+    """A machine is there with these devices, for the first time or again; nothing runs on it. `job` is empty."""
+
+    kind: Literal["node_joined"] = "node_joined"
+    node: str
+    device_type: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeaving(JobEvent):
+    """A machine is about to go; jobs have so many seconds to leave it. `job` is empty."""
+
+    kind: Literal["node_leaving"] = "node_leaving"
+    node: str
+    grace_s: Seconds
+    reason: str
+
+
 Event: TypeAlias = (
     Started
     | ScriptInfo
@@ -338,6 +393,7 @@ Event: TypeAlias = (
     | Checkpointed
     | CheckpointFailing
     | Warned
+    | InputsSeen
     | Faulted
     | Stopped
     | Finished
@@ -345,6 +401,8 @@ Event: TypeAlias = (
     | Probed
     | Ignored
     | NodeLost
+    | NodeJoined
+    | NodeLeaving
 )
 
 #: After one of these a job holds no device until the next Start.
@@ -367,6 +425,17 @@ class Running:
     pids: tuple[Number, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutorNode:
+    """A machine, or the part of one that has devices of one type, by the executor's own names."""
+
+    name: str
+    device_type: str
+    devices: tuple[str, ...]
+    #: False: it has been lost, and may come back.
+    is_there: bool = True
+
+
 class Executor(Protocol):
     """Starts and stops jobs where devices are. Every method returns at once."""
 
@@ -381,3 +450,6 @@ class Executor(Protocol):
 
     def running(self) -> Sequence[Running]:
         """The jobs that hold devices, by name."""
+
+    def nodes(self) -> Sequence[ExecutorNode]:
+        """The machines and their devices; later changes are told as events."""

@@ -126,7 +126,7 @@ class _Reserves:
         self._plans = plans
         self._courses: dict[JobId, MoveCourse] = {}
         self._moves: dict[JobId, tuple[Move, ...]] = {}
-        self._prices: dict[tuple[JobId, int], MoveCost] = {}  # at this instant
+        self._prices: dict[JobId, tuple[int, MoveCost]] = {}  # at this instant: of a move at a share
 
     def turn_to(self, at_s: float) -> None:
         """Go on to a later instant."""
@@ -138,16 +138,18 @@ class _Reserves:
 
         Equal to the price that `place` sees when the plans are followed, so that it takes the same choices.
         """
-        cost = self._prices.get((job_id, share))
-        if cost is None:
-            course = self._courses.get(job_id) or self._chart(job_id)
-            cost = course.price(self.at_s, share, self._moves.get(job_id, ()))
-            self._prices[job_id, share] = cost = IMPOSSIBLE if cost.unreserved else cost
+        known = self._prices.get(job_id)
+        if known is not None and known[0] == share:
+            return known[1]
+        course = self._courses.get(job_id) or self._chart(job_id)
+        cost = course.price(self.at_s, share, self._moves.get(job_id, ()))
+        cost = IMPOSSIBLE if cost.unreserved else cost
+        self._prices[job_id] = share, cost
         return cost
 
     def spend(self, job_id: JobId, share: int) -> None:
         """Note that a job is moved at this instant."""
-        self._prices.clear()
+        self._prices.pop(job_id, None)
         if job_id in self._plans:
             pause_s = self._jobs[job_id].job.overhead.pause_s(share)
             self._moves[job_id] = (*self._moves.get(job_id, ()), (self.at_s, pause_s, None))

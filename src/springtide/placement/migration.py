@@ -21,7 +21,7 @@ from springtide.placement.working_copy import Step, WorkingCopy
 # Bounds of the search. The first way tried is nearly always the best one: they are sorted by a lower bound of the cost.
 _BREADTH = (32, 4, 2)  # ways tried for the job itself, for those it evicts, and for those they evict
 _TRIES = 200  # ways tried in all; used up only where hardly anyone may move
-_ENOUGH = 64  # ways to list where nothing is free
+_ENOUGH = 64  # nodes to look at that have free devices, and ways to list where nothing is free
 
 
 class MoveCost(NamedTuple):
@@ -167,6 +167,9 @@ class _Search:
         """
         free, full = self.working.free, self.working.topology.full
         some_free = [node for node, mask in enumerate(free) if mask]
+        most = _ENOUGH + share // self.working.topology.widths[-1]
+        if len(some_free) > most:
+            some_free = sorted(some_free, key=lambda node: -free[node].bit_count())[:most]
         yield [*self._target_blocks(some_free, share, free), *self._target_nodes(some_free, share)]
         nodes = range(len(free))
         harmless = self._target_blocks(nodes, share, full, self._is_stuck)

@@ -26,7 +26,7 @@ def elasticflow(now_s: float, snapshot: Snapshot) -> Decision:
 
 def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     """Answers for the newcomers, with the plans of those admitted in the plan table."""
-    draft = Draft(best_effort=list_best_effort(snapshot))
+    draft = Draft(best_effort=list_best_effort(table))
     for job_id in snapshot.changes.arrived:
         view = snapshot.jobs[job_id]
         if view.job.curve.shares[0] > table.devices:
@@ -40,10 +40,9 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     return draft
 
 
-def list_best_effort(snapshot: Snapshot) -> list[JobView]:
+def list_best_effort(table: PlanTable) -> list[JobView]:
     """The jobs without a deadline that the cluster can hold, by priority, then in arrival order."""
-    devices = snapshot.cluster.total
-    views = [view for view in snapshot.jobs.values() if view.job.best_effort and view.job.curve.shares[0] <= devices]
+    views = [view for view in table.roster.best_effort if view.job.curve.shares[0] <= table.devices]
     return sorted(views, key=lambda view: (-view.job.priority, view.job.index))
 
 

@@ -20,6 +20,7 @@ from springtide.core.jobs import JobId
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.planning import filling
 from springtide.policies.planning.admission import OPEN, Caution, Draft, decide_firmly
+from springtide.policies.planning.best_effort import USAGE, read_usage, write_usage
 from springtide.policies.planning.forecast import HISTORY, Arrivals, Demand, alone_cost, remember, survey
 from springtide.policies.planning.open_answers import last_chance_s, plan_candidates, starts_now
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
@@ -61,8 +62,9 @@ def springtide(now_s: float, snapshot: Snapshot) -> Decision:
 
 def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     """Answers for newcomers and for waitlisted jobs, with the plans of those admitted in the plan table."""
-    draft = Draft(best_effort=list_best_effort(snapshot), patience=PATIENCE)
-    views = list_candidates(snapshot, table, draft)
+    draft = Draft(best_effort=list_best_effort(table), by_size=True, patience=PATIENCE)
+    keep_usage(table, snapshot, draft)
+    views = list_candidates(table, draft)
     if not views:
         return draft
     draft.tentative = {view.job.id: view for view in views}
@@ -73,16 +75,22 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     past = remember(snapshot.memory, arrivals)
     answer_candidates(table, draft, rank_candidates(table, views), kept if caution in OPEN else (), past)
     if arrivals:
-        draft.memory = {**snapshot.memory, HISTORY: past}
+        draft.memory = {**(draft.memory or snapshot.memory), HISTORY: past}
     return draft
 
 
-def list_candidates(snapshot: Snapshot, table: PlanTable, draft: Draft) -> list[JobView]:
+def keep_usage(table: PlanTable, snapshot: Snapshot, draft: Draft) -> None:
+    """Count what each user holds, where best-effort jobs of several share the cluster."""
+    if draft.best_effort or USAGE in snapshot.memory:
+        draft.usage = read_usage(snapshot.memory, table.now_s, snapshot.jobs.values())
+        if draft.usage is not None:
+            draft.memory = {**snapshot.memory, USAGE: write_usage(draft.usage)}
+
+
+def list_candidates(table: PlanTable, draft: Draft) -> list[JobView]:
     """The jobs with a deadline that wait for an answer; the others are answered in the draft."""
     views = []
-    for job_id, view in snapshot.jobs.items():
-        if view.status is not Status.PENDING and view.status is not Status.WAITLISTED:
-            continue
+    for job_id, view in table.roster.waiting.items():
         if view.job.curve.shares[0] > table.devices:
             draft.answers[job_id] = decline_size(view, table.devices)
         elif view.job.best_effort:
@@ -114,16 +122,14 @@ def answer_candidates(
     table: PlanTable, draft: Draft, candidates: Sequence[Candidate], able: Container[JobId], past: Arrivals
 ) -> None:
     """Promise what had better not wait, cheapest first; let others wait, those excepted for whom it is too late."""
-    demand: Demand | None = None
+    demand = survey(table, past, draft.tentative)
     for candidate in candidates:
         job_id = candidate.view.job.id
-        if demand is None:
-            demand = survey(table, past, draft.tentative)
         reason = find_reason_to_wait(table, candidate, demand) if job_id in able else NO_ROOM
         if reason is None:
             draft.answers[job_id] = PROMISED
             del draft.tentative[job_id]
-            demand = None
+            demand = demand.with_promise(candidate.view.job.deadline_s, candidate.cost)
         else:
             keep_waiting(table, draft, candidate, reason)
 
@@ -136,9 +142,12 @@ def find_reason_to_wait(table: PlanTable, candidate: Candidate, demand: Demand) 
         return HELD if demand.advises_declining(*asked) else None
     if demand.is_calm(*asked) or last_chance_s(table, row) <= table.now_s:
         return None
+    starts = starts_now(table, row)
+    if not starts and candidate.view.status is Status.WAITLISTED:
+        return EARLY  # it has been told why it waits
     if demand.advises_waiting(*asked):
         return HELD
-    return None if starts_now(table, row) else EARLY
+    return None if starts else EARLY
 
 
 def keep_waiting(table: PlanTable, draft: Draft, candidate: Candidate, reason: Answer) -> None:

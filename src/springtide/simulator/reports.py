@@ -11,6 +11,8 @@ from statistics import fmean, median
 
 from springtide.core.decisions import Answer, JobView, Status
 from springtide.core.devices import Cluster
+from springtide.core.durations import show_span
+from springtide.core.html_tables import show_table
 from springtide.core.jobs import Job, JobId
 from springtide.simulator.engine import Observer
 
@@ -52,6 +54,19 @@ class SimulationReport:
     def to_json(self) -> dict[str, object]:
         """The run as one entry of the JSON document."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """The run as a notebook shows it: what was kept of what, and how long jobs took."""
+        deadlines = self.jobs - self.best_effort_jobs
+        rows = [
+            ("deadlines met", f"{self.met + self.met_unpromised} of {deadlines}" if deadlines else "none asked for"),
+            ("promises broken", str(self.late_admitted)),
+            ("admitted, declined", f"{self.admitted}, {self.declined}"),
+            ("mean time to the end", "none" if self.avg_jct_s is None else show_span(self.avg_jct_s)),
+            ("devices used", f"{self.gpu_utilization:.0%} of {self.gpus}"),
+            ("rescales", str(self.rescales)),
+        ]
+        return show_table(f"{self.policy} on {self.trace}, {self.jobs} jobs", rows)
 
 
 @dataclass(frozen=True, slots=True)

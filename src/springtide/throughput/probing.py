@@ -23,6 +23,7 @@ from springtide.throughput.tables.points import Point, make_layout
 WORKER = "springtide.cli.profile_worker"
 VARIABLE = "SPRINGTIDE_PROFILE"
 OUTPUT_VARIABLE = "SPRINGTIDE_OUTPUT"  # `run.output_dir`: what a script leaves there is of no use
+NO_TRACKERS = {"SPRINGTIDE_TRACK": "none"}
 WARM_UP_STEPS = 3
 FEWEST_STEPS = 5
 FACTORS = (1.0, 0.5, 2.0)
@@ -151,6 +152,7 @@ def _start(
         port = probe.getsockname()[1]
     for rank in range(trial.processes):
         environ = os.environ | {VARIABLE: json.dumps(orders), "OMP_NUM_THREADS": "1", OUTPUT_VARIABLE: str(folder)}
+        environ |= NO_TRACKERS
         if trial.processes > 1:
             environ |= {"RANK": str(rank), "WORLD_SIZE": str(trial.processes), "LOCAL_RANK": str(rank)}
             environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

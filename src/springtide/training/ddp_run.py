@@ -26,6 +26,7 @@ from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.workers import feeds, sampling
 from springtide.training.workers.contexts import Contexts, LogicalWorker
 from springtide.training.workers.feeds import Feed
+from springtide.training.workers.loaders import number_steps
 from springtide.training.workers.sampling import Sampling, Seeded, SeededCollate
 from springtide.training.workers.shards import Shard
 from springtide.training.workers.steps import Step
@@ -36,7 +37,27 @@ _finished: list[Run] = []
 
 
 class StockModel(DistributedDataParallel):
-    """DDP whose model's own attributes can be asked for, as in a script without it."""
+    """DDP that is asked, saved, loaded and copied as the model inside it, as in a script without it."""
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's own, without a prefix."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Into the model."""
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The model's own, without a prefix."""
+        yield from self.module.named_parameters(*args, **kwargs)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # what isinstance and pickle ask, beside type()
+        module = self.__dict__.get("_modules", {}).get("module")
+        return type(self) if module is None else type(module)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.module.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -98,6 +119,10 @@ class ReferenceLoader:
             run.step = Step(self, index, run.position.step)
             yield run.step
             run.end_step()
+
+    def enumerate(self, start: int = 0) -> Iterator[tuple[int, Step]]:
+        """The steps with their places in the epoch."""
+        return number_steps(self, start)
 
     def find_worker(self) -> LogicalWorker:
         """This rank."""
@@ -250,7 +275,7 @@ class ReferenceRun(Run):
         return total
 
     def shard(self, loader: DataLoader[Any]) -> Shard:
-        return Shard(loader, 0, 1, lambda results: [results])
+        return Shard(loader, 0, 1, self.seed, lambda results: [results])
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

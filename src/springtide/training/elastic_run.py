@@ -6,10 +6,10 @@ processes (`rescale`), disk (`checkpointing`).
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -25,13 +25,15 @@ from springtide.training.group.control_channel import Channel
 from springtide.training.group.groups import Group, broadcast_tensor, connect_store, open_group, share_trees
 from springtide.training.group.peers import Peers
 from springtide.training.group.rosters import Roster, check_counts
-from springtide.training.parts import Parts, find_strays
+from springtide.training.parts import Parts, find_strays, refuse_foreign
 from springtide.training.reduction import gloo_order
 from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
 from springtide.training.state import chaining, checkpointing, run_state
-from springtide.training.state.digests import DigestTrace, name_tensors
+from springtide.training.state.common_parts import check_parts_alike, describe_parts
+from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
+from springtide.training.tracking.tracking import MetricTracking
 from springtide.training.workers import sampling
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loaders import Loader, StepSource
@@ -40,6 +42,9 @@ from springtide.training.workers.shards import Shard
 from springtide.training.workers.step_metrics import Metric, StepMetrics, gather_values
 from springtide.training.workers.steps import Step
 from springtide.training.workers.turns import Turns
+
+if TYPE_CHECKING:
+    from springtide.training.sharding.model_sharding import ModelSharding
 
 PROGRESS_S = 0.05
 TERMINATED = 143  # the exit code of a process ended by SIGTERM, as shells report it
@@ -78,6 +83,9 @@ class ElasticRun(Run):
         self.step: Step | None = None
         self.trace = DigestTrace(settings.trace_dir, self.name) if settings.trace_dir else None
         self.chain = chaining.open_chain(settings)
+        self.tracking = MetricTracking(settings, self.output_dir)
+        #: How the model is sharded, if it is.
+        self.sharding: ModelSharding | None = None
 
     @property
     def is_main(self) -> bool:
@@ -97,10 +105,14 @@ class ElasticRun(Run):
     def adopt_parts(self, given: Parts, feed: Feed, options: PrepareOptions) -> tuple[list[Any], Any]:
         length = len(sampling.adopt(feed.dataset, self.seed))
         self.loader = Loader(self, given.data, feed, self.make_sampling(feed, length))
-        self.device = find_device(self.models[0])
+        held, self.device = self.device, find_device(self.models[0])
+        if warning := cuda.tell_idle(held, self.device):
+            self.channel.warn(warning)
         self.backend = cuda.choose_backend(self.device.type)
         self.facts = checkpointing.find_facts(self)
-        self.turns = Turns(self.models, options.find_unused_parameters, options.broadcast_buffers)
+        self.adopt_sharding()
+        self.part_facts = describe_parts(self)
+        self.turns = Turns(self.models, options.find_unused_parameters, options.broadcast_buffers, self.sharding)
         self.turns.contexts.seed(self.local, self.seed)
         self.verdict = torch.zeros(VERDICT_SIZE, dtype=torch.int64, device=self.device)
         received = rescale.receive_state(self) if self.settings.joining else None
@@ -111,6 +123,31 @@ class ElasticRun(Run):
             self.start()
         self.watched = register_optimizer_step_pre_hook(self.check_optimizer)
         return self.models, self.loader
+
+    def shard_module(self, module: torch.nn.Module, options: dict[str, Any]) -> torch.nn.Module:
+        if self.sharding is None:
+            from springtide.training.sharding.model_sharding import ModelSharding  # torch's part of it takes a while
+
+            self.sharding = ModelSharding()
+        return self.sharding.add(module, options)
+
+    def adopt_sharding(self) -> None:
+        """Let what is sharded know the run's parts, and refuse what a sharded run has not."""
+        refuse_foreign(self.models, [] if self.sharding is None else self.sharding.modules)
+        if self.sharding is None:
+            return
+        self.sharding.adopt(self.models, self.optimizers)
+        if self.scalers:
+            raise JobError("a GradScaler was given with a sharded model; use bfloat16, which needs none")
+        self.chain = None  # a link is made by one process, and none has the whole state
+
+    def clip_grad_norm_(
+        self, parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0
+    ) -> torch.Tensor:
+        if self.sharding is None:
+            return super().clip_grad_norm_(parameters, max_norm, norm_type)
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        return self.sharding.clip(given, max_norm, norm_type)
 
     def adopt_early(self, state: dict[str, Any]) -> None:
         """Take over a saved state as far as the parts are known, and keep it until the loop is entered."""
@@ -131,7 +168,8 @@ class ElasticRun(Run):
             checkpointing.resume(self)
         if self.saved is None and self.group is not None:
             for tensor in run_state.name_weights(self.models).values():  # as DDP does when it is built
-                broadcast_tensor(self.group, tensor)
+                if not is_sharded(tensor):  # those were, when they were cut
+                    broadcast_tensor(self.group, tensor)
         chaining.begin(self)
 
     def join_roster(self, roster: Roster, generation: int) -> None:
@@ -139,7 +177,18 @@ class ElasticRun(Run):
         self.roster, self.generation = roster, generation
         self.rank = roster.rank_of(self.name)
         self.group = self.open_group()
+        if self.group is not None:
+            check_parts_alike(self)
+        if self.sharding is not None:
+            self.place_shards(self.sharding)
         self.turns.configure(Place(roster, self.rank, self.group, self.backend))
+        self.tracking.move(self.is_main)
+
+    def place_shards(self, sharding: "ModelSharding") -> None:
+        """Lie on the processes of the roster; at the start, with rank 0's weights."""
+        if sharding.pending is None:
+            sharding.cut(self.rank, len(self.roster.names), None if self.settings.joining else self.group)
+        sharding.place(self.group, self.rank)
 
     def open_group(self) -> Group | None:
         """This generation's process group; a process alone needs none."""
@@ -159,6 +208,7 @@ class ElasticRun(Run):
             strays = find_strays(self.optimizers, self.schedulers, self.scalers)
             self.schedulers += strays.schedulers
             self.scalers += strays.scalers
+            self.turns.find_compiled()
         if self.saved is not None:
             run_state.adopt(self, self.saved, is_final=True)
             self.saved = None
@@ -339,8 +389,13 @@ class ElasticRun(Run):
         return gather_values(values, self.local, self.logical_workers, self.group)
 
     def shard(self, loader: DataLoader[Any]) -> Shard:
+        if self.sharding is not None:
+            raise JobError(
+                "run.shard gives each process other batches, but a sharded model runs on all processes at once; walk "
+                "the whole loader on every process"
+            )
         size = 1 if self.group is None else self.group.size
-        return Shard(loader, self.rank, size, self.exchange)
+        return Shard(loader, self.rank, size, self.seed, self.exchange)
 
     def exchange(self, results: list[Any]) -> list[list[Any]]:
         """Everyone's results, by rank."""
@@ -355,12 +410,17 @@ class ElasticRun(Run):
         else:
             self.metrics.add(self.turns.worker, metrics)
 
-    def emit(self, metrics: dict[str, float]) -> None:
-        """Log metrics once: to the supervisor if there is one, else to standard output."""
+    def emit(self, metrics: dict[str, float], step: int | None = None, echo: bool = True) -> None:
+        """Log metrics once, to the supervisor and trackers; to standard output where there is no supervisor.
+
+        A framework counts a step before its boundary, and prints by itself.
+        """
         if not self.is_main:
             return
-        self.channel.send("logged", step=self.position.step, metrics=metrics)
-        if not self.channel.is_open:
+        step = self.position.step if step is None else step
+        self.channel.send("logged", step=step, metrics=metrics)
+        self.tracking.log(step, metrics)
+        if echo and not self.channel.is_open:
             print(f"step {self.position.step}  " + "  ".join(f"{k} {v:.6g}" for k, v in metrics.items()), flush=True)
 
     def checkpoint(self) -> None:
@@ -380,6 +440,14 @@ class ElasticRun(Run):
         if self.checkpoints is not None:
             checkpointing.save_result(self)
         self.agreement.restore_sigterm()
+        with self.busy("sending to trackers"):
+            self.tracking.finish()
+        if self.is_main and self.settings.output_url is not None and self.settings.output is not None:
+            from springtide.objects.object_store import ObjectStore  # not before a job asks for it
+            from springtide.training.state.outputs import send_outputs
+
+            with self.busy("copying the output"):
+                send_outputs(self.settings.output, ObjectStore(self.settings.output_url))
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
 
 
@@ -405,14 +473,16 @@ def refuse_groups() -> None:
     if dist.is_initialized():
         refuse_group()
     dist.init_process_group = refuse_group
+    # What dist.all_reduce, dist.get_rank and all others ask for first.
+    dist.distributed_c10d._get_default_group = refuse_group
 
 
 def refuse_group(*_: Any, **__: Any) -> NoReturn:
-    """What `dist.init_process_group` does in an elastic run."""
+    """What `dist.init_process_group` and all that needs a default group do in an elastic run."""
     raise JobError(
-        "torch.distributed.init_process_group in an elastic run: its ranks would be processes, of which there may be "
-        "any number, and not logical workers. Remove it; reduce values with run.sum(...) and run.mean(...), print and "
-        "save where run.is_main"
+        "torch.distributed's default group (init_process_group, all_reduce, get_rank ...) in an elastic run: its ranks "
+        "would be processes, of which there may be any number, and not logical workers. Remove it; reduce values with "
+        "run.sum(...) and run.mean(...), evaluate with run.shard(...), print and save where run.is_main"
     )
 
 

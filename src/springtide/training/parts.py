@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
 
@@ -44,6 +45,7 @@ def sort_parts(parts: Iterable[Any]) -> Parts:
     if not by_type["optimizer"]:
         raise JobError("run.prepare was given no optimizer; give the one that trains the model")
     (data,) = by_type["dataset"]
+    refuse_strange_loader(data)
     found = Parts(by_type["model"], by_type["optimizer"], by_type["scheduler"], by_type["scaler"], data)
     refuse_wrapped(found.models)
     for number, optimizer in enumerate(found.optimizers):
@@ -78,6 +80,28 @@ def refuse_wrapped(models: Sequence[torch.nn.Module]) -> None:
                 f"run.prepare was given a {type(model).__name__}, which reduces gradients itself, between processes "
                 "and not between logical workers; give the model inside it (model.module)"
             )
+
+
+def refuse_foreign(models: Iterable[torch.nn.Module], ours: Iterable[torch.nn.Module]) -> None:
+    """Refuse a model that torch's own `fully_shard` has sharded; it is told by name, for the import takes a while."""
+    known = {id(module) for module in ours}
+    for module in (each for model in models for each in model.modules()):
+        if id(module) not in known and any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+            raise JobError(
+                f"run.prepare was given a {type(module).__name__} of torch's fully_shard, which shards over processes "
+                "and not for logical workers; write run.fully_shard(module) instead"
+            )
+
+
+def refuse_strange_loader(data: Any) -> None:
+    """Refuse a loader of another library, which would hand out batches of its own to whoever asks."""
+    walks = hasattr(data, "__iter__") and hasattr(data, "dataset") and not hasattr(data, "__getitem__")
+    if walks and not isinstance(data, DataLoader):
+        raise JobError(
+            f"{type(data).__name__} is a loader that is not torch's DataLoader, so nothing is known of how its batches "
+            "are split between logical workers and resumed; give run.prepare its dataset in a "
+            "torch.utils.data.DataLoader, which is resumed at any step without state of its own"
+        )
 
 
 def list_parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -168,6 +192,8 @@ def find_stray_scalers(scalers: Sequence[Any]) -> list[torch.amp.GradScaler]:
 def refuse_stray_optimizers(given: Sequence[torch.optim.Optimizer], alive: Iterable[Any]) -> None:
     """Refuse an optimizer over parameters of the run that was not given: a resume would lose its state."""
     known = {id(optimizer) for optimizer in given}
+    # What stands around a given one and has no state of its own, as a framework's wrapper, is known by it.
+    alive = [one for one in alive if not any(id(part) in known for part in vars(one).values())]
     trained = {id(parameter) for optimizer in given for parameter in list_parameters(optimizer)}
     for one in alive:
         if id(one) not in known and any(id(parameter) in trained for parameter in list_parameters(one)):

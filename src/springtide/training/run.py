@@ -8,7 +8,7 @@ import abc
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +19,12 @@ from torch.utils.data import DataLoader, default_collate
 
 from springtide.core.limits import MOST_STEPS
 from springtide.errors import JobError
-from springtide.training.determinism import levels
+from springtide.training.determinism import cuda, levels
 from springtide.training.group.control_channel import Channel
 from springtide.training.group.rosters import check_counts
 from springtide.training.parts import Parts, sort_parts
 from springtide.training.settings import Settings, read_settings
+from springtide.training.tracking.trackers import choose_trackers
 from springtide.training.workers import randomness
 from springtide.training.workers.feeds import Feed, make_sampling, read_loader
 from springtide.training.workers.sampling import Sampling
@@ -75,8 +76,9 @@ class Goal:
         return not limits or position.step < min(limits)
 
 
-#: The run of this process, once there is one.
+#: The run of this process, once there is one; and who is told as soon as there is.
 _current: list["Run"] = []
+_listeners: list[Callable[["Run"], None]] = []
 
 
 class Run(abc.ABC):
@@ -105,6 +107,8 @@ class Run(abc.ABC):
         #: Within `run.epochs`: whether an epoch is under way, and whether the loader was walked in it.
         self.in_epoch = self.walked = False
         self.channel = Channel(settings.control, settings.process)
+        #: Where this process trains: the GPU that it holds, or the CPU. Move the model and every batch there.
+        self.device = cuda.find_own()
 
     @property
     def output_dir(self) -> Path:
@@ -166,6 +170,25 @@ class Run(abc.ABC):
         models, loader = self.adopt_parts(given, self.scale_feed(feed), options)
         replaced = dict(zip(map(id, given.models), models, strict=True)) | {id(given.data): loader}
         return tuple(replaced.get(id(part), part) for part in parts)
+
+    def fully_shard(self, module: torch.nn.Module, **options: Any) -> torch.nn.Module:
+        """Shard a module's parameters, gradients and optimizer state over the processes there are; before `prepare`.
+
+        As torch's `fully_shard`: call it for the parts of a model, then for the whole, then build the optimizer.
+        """
+        if self.prepared:
+            raise JobError("run.fully_shard was called after run.prepare; shard the model first, then build optimizers")
+        return self.shard_module(module, options)
+
+    def shard_module(self, module: torch.nn.Module, options: dict[str, Any]) -> torch.nn.Module:
+        """The module as it is: under stock DDP nothing is sharded."""
+        return module
+
+    def clip_grad_norm_(
+        self, parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0
+    ) -> torch.Tensor:
+        """As torch's, with the same bits for sharded models; returns the norm."""
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
 
     def scale_feed(self, feed: Feed) -> Feed:
         """The data as they are; `springtide profile` tries other batch sizes here."""
@@ -376,11 +399,12 @@ class Run(abc.ABC):
             randomness.restore(state)
 
 
-def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
+def init(logical_workers: int, seed: int = 0, determinism: str = "D1", track: str | Sequence[str] = ()) -> Run:
     """Start a run of N logical workers: the ranks of the DDP run it imitates, fixed for the job's life.
 
-    Seeds Python, NumPy and torch with `seed`, so call it before building the model. The job file and the launcher may
-    set the level and more through the environment (see `settings`).
+    Seeds Python, NumPy and torch with `seed`, so call it before building the model. What `run.log` records also goes to
+    the trackers of `track`: "tensorboard", "mlflow", "wandb", or several. The job file and the launcher may set the
+    level and more through the environment (see `settings`).
     """
     refuse_second()
     settings = read_settings()
@@ -393,8 +417,18 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1") -> Run:
     level = settings.level or determinism
     levels.apply(levels.choose(level, settings.threads, torch.cuda.is_available()))
     randomness.seed_all(seed)
-    _current.append(make_run(logical_workers, seed, replace(settings, level=level)))
+    settings = replace(settings, level=level, track=choose_trackers(track, settings.track))
+    _current.append(make_run(logical_workers, seed, settings))
+    for listener in _listeners:
+        listener(_current[-1])
     return _current[-1]
+
+
+def when_begun(listener: Callable[[Run], None]) -> None:
+    """Call a function with the run of this process as soon as there is one."""
+    _listeners.append(listener)
+    for run in _current:
+        listener(run)
 
 
 def make_run(logical_workers: int, seed: int, settings: Settings) -> Run:

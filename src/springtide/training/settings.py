@@ -13,6 +13,8 @@ from springtide.errors import JobError
 from springtide.training.group.rosters import Roster, make_roster, parse_roster, spread
 
 PREFIX = "SPRINGTIDE_"
+#: As `track`: no tracker, whatever the script says.
+NO_TRACKERS = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,17 @@ class Settings:
     #: Global steps between periodic checkpoints; 0 turns them off.
     checkpoint_every_steps: int = 0
     checkpoint_keep: int = 2
+    #: Object storage for the checkpoints (`s3://bucket/folder`); in `checkpoint_dir` are then only receipts of them.
+    checkpoint_url: str | None = None
+    #: Which start of the job this is, where another could still be running unseen; 0: none could.
+    checkpoint_generation: int = 0
+    #: The step that is known to be saved: a run that finds no checkpoint then must not begin at 0.
+    checkpoint_saved: int = 0
     allow_code_change: bool = False
     #: Folder for the results of the script; `run.output_dir`.
     output: Path | None = None
+    #: Object storage to which that folder is copied when the run ends (`s3://bucket/folder`).
+    output_url: str | None = None
     #: Folder for per-step digests of every tensor, for `springtide verify`.
     trace_dir: Path | None = None
     #: File for the chain of digests that a receipt is made of; and the only steps (`3,6`) that it links, if any.
@@ -58,6 +68,8 @@ class Settings:
     #: Steps (`3,6`) after which rank 0 says `held` and waits for the supervisor's `go`: fixed points for kills and
     #: rescales in `verify` and tests.
     hold_at: str = ""
+    #: Trackers, joined by commas, in place of those that the script names; or `NO_TRACKERS`.
+    track: str = ""
     #: A collective that waits longer than this has lost a peer.
     collective_timeout_s: float = 60.0
 

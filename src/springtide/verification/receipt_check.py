@@ -15,7 +15,7 @@ from typing import Any
 from springtide.core.receipt_format import check_chain, list_links
 from springtide.errors import InputError
 from springtide.training.group.rosters import parse_size
-from springtide.training.settings import Settings
+from springtide.training.settings import NO_TRACKERS, Settings
 from springtide.training.state.state_chain import read_chain
 from springtide.verification.scratch_folders import make_scratch
 from springtide.verification.scripted_jobs import Host, ScriptedJob, follow, list_saved
@@ -127,6 +127,7 @@ def run_segment(
         allow_code_change=True,  # it is compared, and said
         chain=place / "chain.jsonl",
         chain_at=",".join(map(str, steps)),
+        track=NO_TRACKERS,
     )
     job = ScriptedJob(scratch.folder / script, arguments, scratch.folder, settings, variables=scratch.variables())
     with Host() as host:

@@ -20,6 +20,7 @@ from springtide.errors import JobError, RescaleError, TrainingError
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, AttemptOptions
 from springtide.executors.local.jobs.hangs import Patience
+from springtide.executors.local.jobs.places import LocalPlace
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import AssignedJob
 from springtide.executors.local.json_lines import EventLoop, Message
@@ -56,6 +57,14 @@ def name_slots(count: int, first: int = 0) -> tuple[str, ...]:
     return tuple(f"slot:{number}" for number in range(first, first + count))
 
 
+class OpenPlace(LocalPlace):
+    """This machine, whose processes see all devices that we see."""
+
+    def find_device_variables(self, device: str, visible: Sequence[str]) -> dict[str, str]:
+        """None: what differs is the job's own to say."""
+        return {}
+
+
 class Host:
     """What jobs of this process share: an event loop, warm fork servers, and a folder for sockets and logs."""
 
@@ -68,17 +77,20 @@ class Host:
 
     def make_context(self, emit: Callable[[Event], None], options: AttemptOptions) -> AgentContext:
         """What a runner needs; its workers have the whole environment, as a script started by hand has."""
-        return AgentContext(
-            loop=self.loop,
-            forks=self.forks,
-            folder=self.folder,
-            devices={name: Device(name, "cpu") for name in name_slots(SLOTS)},
-            environment=self.environment,
-            python=sys.executable,
-            emit=emit,
-            may_use=lambda job, devices: True,
-            options=options,
-        )
+        devices = {name: Device(name, "cpu") for name in name_slots(SLOTS)}
+        place = OpenPlace(self.loop, self.forks, self.folder, devices, self.environment, sys.executable)
+        return AgentContext(place, devices, emit, lambda job, devices: True, options)
+
+    def name_devices(self, count: int) -> tuple[str, ...]:
+        """So many devices."""
+        return name_slots(count)
+
+    def kill(self, run: "ScriptedRun", rank: int) -> None:
+        """Lose the process of a rank."""
+        run.kill(rank)
+
+    def tick(self, now_s: float) -> None:
+        """Do what time calls for beside the runs; nothing here."""
 
     def make_folder(self) -> Path:
         """A new folder for the logs of one run."""
@@ -110,9 +122,9 @@ class ScriptedAttempt(Attempt):
         settings = self.scripted.settings
         return replace(settings, trace_dir=settings.trace_dir and settings.trace_dir / f"start-{self.restarts}")
 
-    def find_device_variables(self, device: str) -> dict[str, str]:
-        """The variables of a device that differs."""
-        return dict(self.scripted.devices.get(device, {}))
+    def find_variables(self, device: str) -> dict[str, str]:
+        """Those of a device that differs too."""
+        return {**super().find_variables(device), **self.scripted.devices.get(device, {})}
 
 
 class ScriptedRun(JobRunner):
@@ -129,7 +141,7 @@ class ScriptedRun(JobRunner):
         self.held: int | None = None
         self.failure: Failed | None = None
         order = Start(job=str(job.script), generation=1, key="", spec=self.make_spec(sum(counts)), devices=())
-        assigned = AssignedJob(order, 1, name_slots(len(counts)), workers=counts)
+        assigned = AssignedJob(order, 1, host.name_devices(len(counts)), workers=counts)
         super().__init__(host.make_context(self.keep_event, options), assigned)
 
     def make_spec(self, logical_workers: int) -> JobSpec:
@@ -184,7 +196,7 @@ class ScriptedRun(JobRunner):
         """Ask for other processes, in place: those on devices that stay run on. `wait_for_resize` sees it done."""
         if self.phase != "running":
             raise RescaleError(f"the job is {self.phase}; it can be resized while it runs, one change after another")
-        names = name_slots(len(counts)) if devices is None else tuple(devices)
+        names = self.host.name_devices(len(counts)) if devices is None else tuple(devices)
         self.assigned = replace(
             self.assigned, generation=self.assigned.generation + 1, devices=names, workers=tuple(counts)
         )
@@ -215,8 +227,9 @@ class ScriptedRun(JobRunner):
         """Handle what has happened, waiting for something for a moment."""
         self.host.loop.turn(TURN_S)
         now_s = time.monotonic()
+        self.host.tick(now_s)
         dropped = self.host.forks.poll(now_s)
-        if self.attempt is not None and self.attempt.processes.fork in dropped:
+        if self.attempt is not None and self.attempt.processes.has_fork(dropped):
             self.lose_fork()
         self.tick(now_s)
 
@@ -299,7 +312,7 @@ def follow(
                 restarts = run.restarts.count
                 if job.settings.checkpoint_dir is not None and 0 < job.settings.checkpoint_every_steps < step:
                     run.wait_for_checkpoint()
-                run.kill(-1)
+                host.kill(run, -1)
                 run.wait_for_restart(restarts)
                 continue
             if step in changes:

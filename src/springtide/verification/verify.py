@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from springtide.errors import JobError, TrainingError
-from springtide.training.settings import Settings
+from springtide.training.settings import NO_TRACKERS, Settings
 from springtide.verification import renumber
 from springtide.verification.cases import Case, plan_reference
 from springtide.verification.digest_compare import Difference, Records, check_reference, find_difference, read_records
 from springtide.verification.scratch_folders import Scratch, make_scratch
 from springtide.verification.scripted_jobs import Host, ScriptedJob, follow
+from springtide.verification.verdicts import RunOutcome, are_identical
 
 Tell = Callable[[str], None]
 #: From a number of steps to the cases of a run that long.
@@ -28,20 +29,12 @@ CHECKPOINTS = 8  # per run that is killed, so that a kill loses an eighth of it 
 
 
 @dataclass(frozen=True, slots=True)
-class CaseResult:
-    """What came of one case; `error` is the run's own when it did not reach its last step."""
+class CaseResult(RunOutcome[Difference]):
+    """What came of one case."""
 
-    name: str
-    difference: Difference | None
     steps: int
-    error: str | None = None
     #: The steps that it went on from after being killed.
     resumed: tuple[int, ...] = ()
-
-    @property
-    def identical(self) -> bool:
-        """Whether every process agreed with the reference by bits, at every step."""
-        return self.difference is None and self.error is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +47,7 @@ class Proof:
     @property
     def identical(self) -> bool:
         """Whether every case is."""
-        return all(outcome.identical for outcome in self.outcomes)
+        return are_identical(self.outcomes)
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as the document that `springtide verify --json` writes."""
@@ -103,15 +96,17 @@ class Bench:
 
 
 @contextlib.contextmanager
-def open_bench(subject: VerifiedScript) -> Iterator[Bench]:
-    """A bench for as long as it is used."""
-    with tempfile.TemporaryDirectory(prefix="springtide-verify-") as name, Host() as host:
-        yield Bench(subject, Path(name), host)
+def open_bench(subject: VerifiedScript, host: Host | None = None, shared: Path | None = None) -> Iterator[Bench]:
+    """A bench for as long as it is used, on a host that is closed with it; its folder is on shared storage if given."""
+    with tempfile.TemporaryDirectory(prefix="springtide-verify-", dir=shared) as name, host or Host() as used:
+        yield Bench(subject, Path(name), used)
 
 
-def verify(subject: VerifiedScript, against: str, plan: Plan, tell: Tell) -> Proof:
+def verify(
+    subject: VerifiedScript, against: str, plan: Plan, tell: Tell, host: Host | None = None, shared: Path | None = None
+) -> Proof:
     """The verdict on every case that is planned for the reference's steps, each run and compared with it in turn."""
-    with open_bench(subject) as bench:
+    with open_bench(subject, host, shared) as bench:
         tell(f"reference: {against}, {subject.steps} steps")
         reference = run_reference(bench, against)
         outcomes = []
@@ -151,7 +146,7 @@ def judge(bench: Bench, case: Case, reference: Records, traces: Path) -> CaseRes
         error = str(failure)
     records = read_records(traces)
     shutil.rmtree(traces, ignore_errors=True)  # a large model's checkpoints would fill the disk case by case
-    return CaseResult(case.name, find_difference(reference, records), len(records), error, resumed)
+    return CaseResult(case.name, find_difference(reference, records), len(records), resumed, error=error)
 
 
 def check_resumed(case: Case, resumed: tuple[int, ...]) -> None:
@@ -175,6 +170,7 @@ def run_case(bench: Bench, case: Case, traces: Path) -> tuple[int, ...]:
         trace_dir=traces,
         checkpoint_dir=traces / "checkpoints" if case.kills else None,
         checkpoint_every_steps=min([every, *(step - 1 for step in case.kills)]),
+        track=NO_TRACKERS,
     )
     with tempfile.TemporaryDirectory(prefix="s", dir=bench.folder, ignore_cleanup_errors=True) as place:
         scratch = make_scratch(Path(place), (Path.cwd(), subject.script.resolve().parent), os.environ)

@@ -17,6 +17,7 @@ import pytest
 from tests.control.http_servers import OPTIONS, connect, run_server, write_project
 
 from springtide.client.client import Client
+from springtide.client.log_streams import LogChoice, LogKind
 from springtide.client.projects import load_job
 from springtide.control.api.guard import is_own_origin
 from springtide.control.server import Server
@@ -24,6 +25,7 @@ from springtide.control.storage.job_logs import read_log
 from springtide.control.storage.state_dir import StateDir
 from springtide.errors import InputError, ServerError, StateError
 from springtide.executors.fake import FakeJob
+from springtide.executors.local.jobs.worker_logs import JobLogs, RotatingLog
 
 
 @pytest.fixture(scope="module")
@@ -469,3 +471,68 @@ def test_an_empty_token_file_is_written_anew_and_a_short_one_refused(tmp_path: P
     home.token.write_text("secret")
     with pytest.raises(StateError, match="has 6 characters"), run_server(tmp_path):
         pass
+
+
+def test_output_metrics_and_attempts_are_one_stream_in_the_order_of_time(
+    server: Server, client: Client, tmp_path: Path
+) -> None:
+    job_id = client.wait(client.submit(write_project(tmp_path / "a")).id).id
+    logs = JobLogs(server.settings.state_dir.logs(job_id))
+    logs.begin("start", ["cpu:0"], 0, 100.0)
+    logs.write(0, b"loading\nbuilding\n", 101.0)
+    logs.write_metrics(1, {"loss": 2.0}, 102.0)
+    logs.write(0, b"one step\n", 102.01)
+    logs.write(1, b"rank one\n", 101.5)
+    logs.note("end", (), 1, 103.0, "rank 0 was killed")
+    logs.begin("start", ["cpu:1"], 1, 104.0)
+    logs.write_metrics(2, {"loss": 1.0}, 105.0)
+    logs.write(0, b"no end", 106.0)
+    logs.close()
+    told = [line.text for line in client.read_log(job_id)]
+    assert told == [
+        *("--- attempt 1 on cpu:0", "loading", "building", "step 1: loss=2", "one step"),
+        *("--- attempt 1 ended at step 1: rank 0 was killed", "--- attempt 2 on cpu:1, after step 1"),
+        *("step 2: loss=1", "no end"),
+    ]
+    assert [line.text for line in client.read_log(job_id, LogChoice(tail=3))] == told[-3:]
+    both = list(client.read_log(job_id, LogChoice(ranks=(), only=LogKind.OUTPUT)))
+    assert [(line.rank, line.text, line.at_s) for line in both][2:4] == [
+        (1, "rank one", 101.5),
+        (0, "one step", 102.01),
+    ]
+    assert [line.text for line in client.read_log(job_id, LogChoice(since_s=104.5))] == told[-2:]
+    found = client.read_log(job_id, LogChoice(pattern=r"loss=\d|^load", ranks=()))
+    assert [line.text for line in found] == ["loading", "step 1: loss=2", "step 2: loss=1"]
+    assert [one.kind for one in client.attempts(job_id)] == ["start", "end", "start"]
+
+
+def test_a_log_that_lost_its_beginning_says_so(server: Server, client: Client, tmp_path: Path) -> None:
+    job_id = client.wait(client.submit(write_project(tmp_path / "a")).id).id
+    folder = server.settings.state_dir.logs(job_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    log = RotatingLog(folder / "rank-0.log", files=2, file_bytes=100_000)
+    for number in range(50_000):
+        log.write(f"line {number:05d}\n".encode(), float(number))
+    log.close()
+    first, second, *_ = client.read_log(job_id)
+    assert first.text == "--- 0.4 MB that rank 0 printed before this are no longer kept"
+    assert second.text.startswith("line 3")
+    text = client.send("GET", f"/api/v1/jobs/{job_id}/logs/text", headers={"Range": "bytes=0-"})
+    assert text.status_code == 206 and text.headers["content-range"].endswith("-549999/550000")
+    stranger = connect(server, client.put_user("eve").token)
+    for part in ("logs", "logs/text", "logs/times", "attempts", "metrics"):
+        assert stranger.send("GET", f"/api/v1/jobs/{job_id}/{part}").status_code == 404
+    stranger.close()
+
+
+def test_a_job_is_followed_until_its_last_line(server: Server, client: Client, tmp_path: Path) -> None:
+    job = client.submit(write_project(tmp_path / "a", steps=150))
+    logs = JobLogs(server.settings.state_dir.logs(job.id))
+    logs.write(0, b"begin\nhalf a l", 1.0)
+    seen = []
+    for line in client.read_log(job, LogChoice(only=LogKind.OUTPUT), follow=True):
+        seen.append(line.text)
+        if line.text == "begin":
+            logs.write(0, b"ine\nno end", 2.0)
+    logs.close()
+    assert seen == ["begin", "half a line", "no end"]

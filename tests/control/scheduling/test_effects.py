@@ -16,6 +16,7 @@ from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import EventRecord
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
+from springtide.core.moments import tell_moments
 from springtide.executors.fake import FakeJob
 
 SCRIPTS = {"long": FakeJob(total_steps=400, speeds={1: 10.0, 2: 18.0})}
@@ -48,12 +49,12 @@ def test_every_change_of_devices_says_why_and_for_whom(tmp_path: Path, user: str
     assert changes and all(event.data["cause"] and event.data["why"] in event.sentence for event in changes)
     given = next(event for event in changes if event.job == first and event.data["cause"] == "yields")
     assert given.data["other"] == second
-    assert ("second, due in" if user == "ann" else "another user's job") in given.sentence
-    shown = write_event(given, "ann")["data"]
+    assert ("second, due " if user == "ann" else "another user's job") in given.sentence
+    shown = write_event(given, given.at_s, "ann")["data"]
     assert (shown.get("other"), shown.get("other_name")) == ((second, "second") if user == "ann" else (None, None))
-    assert write_event(given)["data"]["other_name"] == "second", "an admin sees all"
+    assert write_event(given, given.at_s)["data"]["other_name"] == "second", "an admin sees all"
     told = explain(hand_server.job(first), [], hand_server.store.events(first), [], hand_server.source.wall)
-    assert any(given.data["why"] in fact for fact in told.facts)
+    assert any(tell_moments(given.data["why"], hand_server.source.wall) in fact for fact in told.facts)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "edf", "tiresias"])

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.executors.protocol import Finished, Progressed
+from springtide.control.storage.staging import Effects
+from springtide.executors.protocol import Finished, Progressed, Started
 
 BOOTED_S = 5000.0
 
@@ -43,6 +44,15 @@ def test_an_event_that_waited_counts_from_when_it_happened(
     assert hand_server.reconciler.event_handler.find_moment(finished) == pytest.approx(happened_s)
 
 
+def test_the_counter_of_another_machine_says_nothing_of_an_event_s_age(hand_server: HandClockServer) -> None:
+    job, source = hand_server.submit(), hand_server.source
+    happened_s = hand_server.reconciler.context.clock.now_s()
+    young = Finished(job=job.id, generation=1, step=1, at_s=source.wall, steady_s=BOOTED_S - 4000.0, boot="another")
+    source.pass_s(60.0)
+    hand_server.reconciler.read_clock()
+    assert hand_server.reconciler.event_handler.find_moment(young) == pytest.approx(happened_s)
+
+
 def test_the_weights_of_a_finished_job_are_told(hand_server: HandClockServer) -> None:
     job, source, weights = hand_server.submit(), hand_server.source, "ab" * 32
     finished = Finished(job=job.id, generation=1, step=9, at_s=source.wall, steady_s=source.steady, weights=weights)
@@ -76,3 +86,13 @@ def test_a_jump_between_two_reports_teaches_no_speed(hand_server: HandClockServe
         )
     speed = staging.speeds[record.speed_key]["cpu"]
     assert speed.points[2][1] > 1.0
+
+
+def test_a_start_on_the_devices_asked_for_ends_a_change_that_a_fault_cut_short(hand_server: HandClockServer) -> None:
+    job = hand_server.submit()
+    hand_server.pass_s(10.0)
+    staging, handler = hand_server.reconciler.context.staging, hand_server.reconciler.event_handler
+    record = staging.jobs[job.id].with_condition("rescaling", "grows", "grows", staging.now_s)
+    staging.stage(Effects(record))
+    handler.handle(Started(job=job.id, generation=record.generation, devices=record.devices, step=1))
+    assert staging.jobs[job.id].condition("rescaling") is None

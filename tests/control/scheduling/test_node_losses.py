@@ -8,7 +8,7 @@ from tests.control.hand_clock import HandClockServer
 from springtide.control.scheduling import nodes
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
-from springtide.executors.protocol import NodeLost
+from springtide.executors.protocol import NodeJoined, NodeLeaving, NodeLost
 
 SCRIPTS = {"long": FakeJob(total_steps=4000, speeds={1: 10.0, 2: 18.0, 4: 30.0}, checkpoint_every=100)}
 GONE = ("cpu:2", "cpu:3")
@@ -119,3 +119,57 @@ def test_a_restarted_server_knows_that_a_node_is_lost(hand_server: HandClockServ
     hand_server.pass_s(10)
     assert node_states(hand_server)["node-1"] == "lost"
     assert hand_server.job(job).devices == ("cpu:0", "cpu:1") and hand_server.job(job).state is JobState.RUNNING
+
+
+def join(hand_server: HandClockServer, node: str, devices: tuple[str, ...], device_type: str = "cpu") -> None:
+    hand_server.executor.emit(NodeJoined(job="", generation=0, node=node, device_type=device_type, devices=devices))
+    hand_server.reconciler.step()
+
+
+def test_a_node_that_comes_back_takes_work_again_by_itself(hand_server: HandClockServer) -> None:
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    lose(hand_server)
+    hand_server.pass_s(5)
+    join(hand_server, "node-1", GONE)
+    hand_server.pass_s(30)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "ready"}
+    assert len(hand_server.job(job).devices) == 4
+
+
+def test_a_node_that_an_admin_drained_stays_drained_when_it_comes_back(hand_server: HandClockServer) -> None:
+    hand_server.reconciler.call(lambda: hand_server.operations.drain("node-1", 1.0))
+    hand_server.pass_s(5)
+    lose(hand_server)
+    join(hand_server, "node-1", GONE)
+    assert nodes.read_drains(hand_server.store.fact(nodes.FACT))["node-1"].by_hand
+    assert "node-1" in hand_server.reconciler.inventory.drained
+
+
+def test_a_new_node_is_used_under_its_own_name(hand_server: HandClockServer) -> None:
+    jobs = [hand_server.submit(run="python train.py long", devices=4).id for _ in range(2)]
+    hand_server.pass_s(20)
+    (waiting,) = (job for job in jobs if not hand_server.job(job).devices)
+    join(hand_server, "blue", ("blue/cpu:0", "blue/cpu:1", "blue/cpu:2", "blue/cpu:3"))
+    hand_server.pass_s(30)
+    assert hand_server.reconciler.inventory.nodes == ("node-0", "node-1", "blue")
+    assert set(hand_server.job(waiting).devices) == {f"blue/cpu:{number}" for number in range(4)}
+
+
+def test_a_node_of_a_new_type_waits_for_the_next_start_of_the_server(hand_server: HandClockServer) -> None:
+    join(hand_server, "blue", ("blue/gpu:0",), "a100")
+    assert hand_server.reconciler.inventory.nodes == ("node-0", "node-1")
+    (told,) = [event for event in hand_server.store.events() if event.kind == "node_joined"]
+    assert "start it again" in told.sentence
+
+
+def test_jobs_leave_a_node_that_is_about_to_go(hand_server: HandClockServer) -> None:
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    leaving = NodeLeaving(job="", generation=0, node="node-1", grace_s=30.0, reason="spot")
+    hand_server.executor.emit(leaving)
+    hand_server.reconciler.step()
+    hand_server.pass_s(5)
+    record = hand_server.job(job)
+    assert record.devices == ("cpu:0", "cpu:1") and record.faults == 0, "it was resized, not restarted"
+    assert node_states(hand_server)["node-1"] == "drained"

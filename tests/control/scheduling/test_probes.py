@@ -29,7 +29,7 @@ def test_a_job_that_cannot_be_measured_yet_is_waitlisted_with_the_time(hand_serv
     record = hand_server.submit(run=SHORT, deadline="5m")
     assert (record.state, record.reason) == (JobState.WAITLISTED, "no_device_for_probe")
     assert record.deadline_s is not None and record.answer_by_s == record.deadline_s - 25
-    assert "expected in" in record.sentence and "the answer comes by" in record.sentence
+    assert "expected at" in record.sentence and "the answer comes by" in record.sentence
     hand_server.pass_s(40)
     record = hand_server.job(record.id)
     assert (record.state, record.promised, record.missed) == (JobState.SUCCEEDED, True, "")

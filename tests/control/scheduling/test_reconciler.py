@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.control.hand_clock import HandClockServer
+from tests.control.hand_clock import HandClockServer, ScriptedExecutor
 
 from springtide.control.scheduling.reconciler import IDLE_POLL_S, LEAD_S
 from springtide.core.job_states import JobState
@@ -330,6 +330,21 @@ def test_a_job_that_the_executor_forgot_is_started_again(hand_server: HandClockS
     record = hand_server.job(record.id)
     assert (record.state, record.faults) == (JobState.SUCCEEDED, 1)
     assert "lost" in hand_server.event_kinds(record.id)
+
+
+def test_the_events_of_another_executor_are_heard_from_its_first_on(tmp_path: Path) -> None:
+    hand_server = HandClockServer(tmp_path, stream="first")
+    hand_server.submit(run="python train.py short", steps=5)
+    hand_server.pass_s(20)
+    job = hand_server.submit(run="python train.py long", steps=50)
+    hand_server.stream, hand_server.executor = "second", ScriptedExecutor({})
+    hand_server.executor.now_s = hand_server.source.wall
+    hand_server.restart()
+    hand_server.pass_s(30)
+    assert hand_server.job(job.id).state is JobState.SUCCEEDED
+    before = hand_server.reconciler.cursor
+    hand_server.restart()  # the same one goes on counting
+    assert hand_server.reconciler.cursor == before > 0
 
 
 def test_a_stranger_on_the_devices_is_cancelled(hand_server: HandClockServer) -> None:

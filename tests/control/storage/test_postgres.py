@@ -1,17 +1,8 @@
-"""The same store on PostgreSQL, where its server and driver are installed: a private one on a socket, thrown away.
+"""The same store on PostgreSQL, where its server and driver are installed (`make test-postgres`)."""
 
-`make test-postgres` installs the driver and sets $SPRINGTIDE_POSTGRES, with which a missing part fails instead.
-"""
-
-import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.storage.migrations import VERSION, read_version
@@ -19,41 +10,6 @@ from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Store
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
-
-REQUIRED = "SPRINGTIDE_POSTGRES" in os.environ
-SERVER = shutil.which("initdb"), shutil.which("pg_ctl")
-USER = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
-
-
-def run_tool(*command: str) -> None:
-    """Run a program of PostgreSQL as someone it accepts."""
-    subprocess.run(command, check=True, capture_output=True, timeout=120, user=USER, cwd="/")
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    """The address of an empty database."""
-    if not REQUIRED:
-        pytest.importorskip("psycopg", reason="the extra postgres is not installed")
-    initdb, pg_ctl = SERVER
-    if initdb is None or pg_ctl is None:
-        lack = "PostgreSQL's initdb and pg_ctl are not on the PATH"
-        if REQUIRED:
-            pytest.fail(lack)
-        pytest.skip(lack)
-    folder = Path(tempfile.mkdtemp(prefix="springtide-pg-"))
-    if USER is not None:
-        shutil.chown(folder, USER)
-    try:
-        run_tool(initdb, "-D", str(folder / "data"), "-A", "trust", "-U", "springtide", "--no-sync")
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-        run_tool(pg_ctl, "-D", str(folder / "data"), "-o", options, "-l", str(folder / "log"), "-w", "start")
-        try:
-            yield f"postgresql://springtide@/postgres?host={folder}"
-        finally:
-            run_tool(pg_ctl, "-D", str(folder / "data"), "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder)
 
 
 def test_a_platform_lives_and_restarts_on_postgresql(database: str, tmp_path: Path) -> None:

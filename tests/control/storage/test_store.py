@@ -6,8 +6,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from springtide.control.storage.migrations import STEPS, VERSION, back_up, migrate
+from springtide.control.storage.migrations import STEPS, VERSION, back_up, know_daily_use, migrate
 from springtide.control.storage.records import (
+    ArrayPlace,
+    AwaitedJob,
     Condition,
     EventRecord,
     InstructionRecord,
@@ -18,6 +20,7 @@ from springtide.control.storage.records import (
     UserRecord,
 )
 from springtide.control.storage.store import Batch, Store
+from springtide.core.dependencies import AfterEnd
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import JobState
 from springtide.errors import StateError
@@ -189,3 +192,49 @@ def test_jobs_that_were_listed_to_be_measured_only_say_so_themselves(tmp_path: P
     store = Store(f"sqlite:///{path}")
     assert [job.measure_only for job in store.list_jobs()] == [True, False]
     assert store.fact("plans") is None
+
+
+def test_what_jobs_wait_for_and_where_they_stand_in_arrays_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/test.db")
+    record = make_job(
+        1,
+        waits_for=(AwaitedJob("id0", "first", AfterEnd.ANY),),
+        array_place=ArrayPlace("a1", "lrs", 2, 3, True, {"lr": "0.1"}),
+        inputs={"digits": "files:1"},
+        stepped_s=4.5,
+        cost_usd=1.25,
+        hourly_usd=2.0,
+        project="vision",
+    )
+    store.write(Batch(jobs={record.id: record}))
+    store.close()
+    again = Store(f"sqlite:///{tmp_path}/test.db")
+    assert again.job("id1") == record and again.find_array("lrs") == [record] and again.find_array("other") == []
+    again.close()
+
+
+def test_a_database_of_before_daily_use_is_brought_forward_with_what_was_used(tmp_path: Path) -> None:
+    path, new = (
+        tmp_path / "test.db",
+        ("waits_for", "array_place", "stepped_s", "cost_usd", "usd_before", "ran_before_s"),
+    )
+    store = Store(f"sqlite:///{path}")
+    old = make_job(1, served=40.0, first_start_s=10.0, settled_s=30.0, state=JobState.SUCCEEDED, finished_s=30.0)
+    store.write(Batch(jobs={old.id: old}))
+    store.close()
+    connection = sqlite3.connect(path)
+    for column in (*new, "hourly_usd", "inputs", "project"):
+        connection.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
+    connection.execute("ALTER TABLE users DROP COLUMN project")
+    for table in ("projects", "usage", "notices"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.execute(f"UPDATE schema_version SET version = {STEPS.index(know_daily_use)}")
+    connection.commit()
+    connection.close()
+    store = Store(f"sqlite:///{path}")
+    assert store.job("id1") == old
+    assert [(one.device_s, one.start_s, one.end_s, one.usd) for one in store.list_used(0.0)] == [
+        (40.0, 10.0, 30.0, 0.0)
+    ]
+    assert store.projects() == [] and store.notices("id1") == []
+    store.close()

@@ -305,3 +305,22 @@ def test_the_hash_of_the_last_weights_is_read_from_a_plain_manifest_only(tmp_pat
     (tmp_path / "step-9").mkdir()
     (tmp_path / "step-9" / "manifest.json").symlink_to(tmp_path / "step-8" / "manifest.json")
     assert folder.find_weights() == ""
+
+
+def test_a_process_that_lost_its_peer_is_not_to_blame() -> None:
+    alone = find_cause({"p0": 75})
+    assert alone is not None and (alone.name, alone.can_retry) == ("peer_lost", True)
+    by_crash, by_kill = find_cause({"p0": 75, "p1": 1}), find_cause({"p0": 75, "p1": -signal.SIGKILL})
+    assert by_crash is not None and (by_crash.name, by_crash.process) == ("crashed", "p1")
+    assert by_kill is not None and (by_kill.name, by_kill.process) == ("killed", "p1")
+
+
+def test_a_gang_knows_its_hosts_as_under_torchrun() -> None:
+    hosts = ["blue", "blue", "red"]
+    said = [environment.write_torchrun(rank, hosts, "10.0.0.1:29500", 0) for rank in range(3)]
+    assert [one["LOCAL_RANK"] for one in said] == ["0", "1", "0"]
+    assert [one["GROUP_RANK"] for one in said] == ["0", "0", "1"]
+    assert [one["LOCAL_WORLD_SIZE"] for one in said] == ["2", "2", "1"]
+    assert {(one["GROUP_WORLD_SIZE"], one["WORLD_SIZE"], one["MASTER_ADDR"]) for one in said} == {
+        ("2", "3", "10.0.0.1")
+    }

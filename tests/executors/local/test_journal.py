@@ -137,9 +137,9 @@ def test_history_is_dropped_but_numbers_go_on(tmp_path: Path) -> None:
 def test_a_log_keeps_the_newest_and_never_more_than_its_files(tmp_path: Path) -> None:
     log = RotatingLog(tmp_path / "rank-0.log", files=3, file_bytes=100)
     for number in range(100):
-        log.write(f"line {number:03d}\n".encode())
+        log.write(f"line {number:03d}\n".encode(), float(number))
     log.close()
-    files = sorted(tmp_path.iterdir())
+    files = sorted(tmp_path.glob("*.log*"))
     assert [file.name for file in files] == ["rank-0.log", "rank-0.log.1", "rank-0.log.2"]
     assert all(file.stat().st_size <= 100 for file in files)
     assert read_tail(tmp_path / "rank-0.log", lines=2) == ["line 099"]
@@ -179,8 +179,8 @@ def test_metrics_are_one_series_across_restarts(tmp_path: Path) -> None:
 
 def test_a_log_book_has_one_file_per_rank(tmp_path: Path) -> None:
     book = JobLogs(tmp_path / "logs")
-    book.write(0, b"zero\n")
-    book.write(1, b"one\n")
+    book.write(0, b"zero\n", 0.0)
+    book.write(1, b"one\n", 0.0)
     book.close()
     assert [read_tail(book.path_of(rank)) for rank in (0, 1, 2)] == [["zero"], ["one"], []]
 

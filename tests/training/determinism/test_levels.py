@@ -15,9 +15,13 @@ def test_cuda_is_made_deterministic() -> None:
 
 def test_cpus_keep_their_kernels_at_d1_and_are_pinned_at_d2() -> None:
     d1, d2 = levels.choose("D1", 2, cuda=False), levels.choose("D2", 2, cuda=False)
-    assert (d1.threads, d1.onednn, dict(d1.environment)) == (2, True, {})
+    assert (d1.threads, d1.onednn, dict(d1.environment)) == (2, True, {"TORCHINDUCTOR_DETERMINISTIC": "1"})
     assert (d2.threads, d2.onednn) == (1, False)
     assert d2.environment["ATEN_CPU_CAPABILITY"] == "avx2"
+
+
+def test_compiled_graphs_do_not_depend_on_what_a_process_has_seen_before() -> None:
+    assert [levels.choose(level, 1, cuda=False).static_graphs for level in levels.LEVELS] == [False, True, True]
 
 
 def test_unknown_levels_are_refused() -> None:

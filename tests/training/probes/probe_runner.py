@@ -12,7 +12,6 @@ import sys
 import tempfile
 import textwrap
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,16 @@ import torch._dynamo
 import torch.distributed as dist
 import torch.nn.functional as F
 import torch.optim.lr_scheduler as S
+from tests.training.probes.probe_scripts import SCRIPTS
 from tests.training.probes.probe_table import PROBES, LoopProbe
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-WORKERS, EPOCHS, BATCH = 4, 2, 4
-COUNTS = ((4,), (2, 1, 1), (1, 1, 1, 1))
+EPOCHS, BATCH = 2, 4
+#: Every process of a run has ended by then, or it hangs.
+LONGEST_S = 300.0
 
 
 def make_data() -> TensorDataset:
@@ -45,11 +46,13 @@ def seed(number: int) -> None:
     torch.manual_seed(number)
 
 
+#: What a refusal begins with.
+REFUSALS = ("JobError", "NondeterminismError")
 #: What probes use by name.
 NAMES = {"F": F, "S": S, "nn": nn, "np": np, "random": random, "torch": torch, "dist": dist, "seed": seed}
 NAMES |= {"DistributedDataParallel": DistributedDataParallel, "AveragedModel": AveragedModel, "DataLoader": DataLoader}
 NAMES |= {"DistributedSampler": DistributedSampler, "make_data": make_data}
-NAMES |= {"WORKERS": WORKERS, "EPOCHS": EPOCHS, "BATCH": BATCH}
+NAMES |= {"EPOCHS": EPOCHS, "BATCH": BATCH}
 
 
 def indent(text: str, depth: int) -> str:
@@ -59,23 +62,29 @@ def indent(text: str, depth: int) -> str:
 
 def write_stock(probe: LoopProbe) -> str:
     """The probe as a script by hand, without anything of ours."""
-    return f"""
+    return (
+        probe.stock_script
+        or f"""
 seed(0)
 {probe.setup}
 net = DistributedDataParallel(model{", " + probe.options if probe.options else ""})
 hold = net.no_sync
-data = make_data()
-sampler = DistributedSampler(data, shuffle=True, seed=0)
-loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
+{probe.stock}
+{probe.data}
+{probe.split}
+share = lambda values: (values, lambda results: results)
+state = {{}}
 def mean(values):
     total = values[0].detach().clone()
     dist.all_reduce(total)
     return total / WORKERS
+{probe.ready}
 seed(0 + rank)
 for epoch in range(EPOCHS):
-    sampler.set_epoch(epoch)
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(epoch)
 {indent(probe.top, 1)}
-    for x, y in loader:
+    for index, (x, y) in enumerate(loader):
         def walk():
             global total
             total = F.cross_entropy(net(x), y)
@@ -88,21 +97,33 @@ for epoch in range(EPOCHS):
 {indent(probe.after, 2)}
 {indent(probe.end, 1)}
 """
+    )
 
 
 def write_elastic(probe: LoopProbe) -> str:
     """The probe as an elastic script."""
-    return f"""
+    options = f", {probe.options}" if probe.options else ""
+    given = f", {probe.given}" if probe.given else ""
+    return (
+        probe.script
+        or f"""
 run = springtide.init(logical_workers=WORKERS, seed=0)
 {probe.setup}
 net = model
 hold = run.no_sync
 mean = run.mean
-loader = DataLoader(make_data(), batch_size=BATCH, shuffle=True)
-model, optimizer, loader = run.prepare(model, optimizer, loader{", " + probe.options if probe.options else ""})
+def share(values):
+    shard = run.shard(values)
+    return shard, shard.gather
+{probe.elastic}
+{probe.data}
+{probe.shuffled}
+model, optimizer, loader{given} = run.prepare(model, optimizer, loader{given}{options})
+{probe.ready}
 for epoch in run.epochs(EPOCHS):
 {indent(probe.top, 1)}
     for step in loader:
+        index = step.index
         def walk():
             global total
             totals = []
@@ -112,25 +133,31 @@ for epoch in run.epochs(EPOCHS):
                 totals.append(one)
             total = run.mean(totals)
         turn_losses = []
-{
-        ""
-        if not probe.turn
-        else f'''        for x, y in step:
-{indent(probe.turn, 3)}
-            turn_losses.append(loss)'''
-    }
+{write_turns(probe.turn)}
 {indent(probe.after, 2)}
 {indent(probe.end, 1)}
 """
+    )
+
+
+def write_turns(turn: str) -> str:
+    """The loop over a step."""
+    if not turn:
+        return ""
+    return f"""        for x, y in step:
+            state = step.worker.state
+{indent(turn, 3)}
+            turn_losses.append(loss)"""
 
 
 def digest(space: dict[str, Any], kept: list[Any]) -> str:
     """A hash of weights, buffers, optimizer state and what the probe kept."""
-    sign = hashlib.sha256()
     modules = [one for one in kept if isinstance(one, nn.Module)]
     tensors = [one for one in kept if isinstance(one, torch.Tensor)]
+    sign = hashlib.sha256(repr([one for one in kept if isinstance(one, float | int | str)]).encode())
     for module in (space["model"], *modules):
-        tensors += [tensor for name, tensor in sorted(module.state_dict().items())]
+        names = sorted((name.removeprefix("_orig_mod."), tensor) for name, tensor in module.state_dict().items())
+        tensors += [tensor for _, tensor in names]
     for state in space["optimizer"].state.values():
         tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
     for tensor in tensors:
@@ -146,10 +173,12 @@ def run_rank(probe: LoopProbe, stock: bool, rank: int, counts: tuple[int, ...], 
     def keep(*values: Any) -> None:
         kept[:] = values
 
-    space: dict[str, Any] = {**NAMES, "rank": rank, "keep": keep}
+    space: dict[str, Any] = {**NAMES, "WORKERS": probe.workers, "rank": rank, "keep": keep, "__name__": "__main__"}
+    with (folder / f"rank{rank}.err").open("wb") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
     if stock:
-        store = dist.FileStore(str(folder / "stock"), WORKERS)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=WORKERS)
+        store = dist.FileStore(str(folder / "stock"), probe.workers)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=probe.workers)
     else:
         import springtide
         from springtide.training.group.rosters import make_roster
@@ -164,9 +193,8 @@ def run_rank(probe: LoopProbe, stock: bool, rank: int, counts: tuple[int, ...], 
         if stock:
             dist.barrier()
     except Exception as error:
-        if not probe.refused:
-            traceback.print_exc()
         (folder / f"rank{rank}").write_text(f"{type(error).__name__}: {error}")
+        sys.excepthook(*sys.exc_info())
 
 
 def run_once(probe: LoopProbe, stock: bool, counts: tuple[int, ...]) -> list[str]:
@@ -184,13 +212,26 @@ def run_once(probe: LoopProbe, stock: bool, counts: tuple[int, ...]) -> list[str
                     sys.stderr.flush()
                     os._exit(0)
             children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
+        hang = wait_for(children)
         if keeper:
-            os.kill(keeper, 9)
+            os.kill(keeper, signal.SIGKILL)
             os.waitpid(keeper, 0)
         files = [folder / f"rank{rank}" for rank in range(len(counts))]
-        return [file.read_text() if file.exists() else "nothing" for file in files]
+        return [file.read_text() if file.exists() else hang or "nothing" for file in files]
+
+
+def wait_for(children: list[int]) -> str:
+    """Wait for every process of a run, and kill those that hang; whether one did."""
+    hang, left = "", list(children)
+    end_s = time.monotonic() + LONGEST_S
+    while left:
+        left = [child for child in left if os.waitpid(child, os.WNOHANG)[0] == 0]
+        if left and time.monotonic() > end_s:
+            hang = f"HANGS for {LONGEST_S:g} s"
+            for child in left:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    return hang
 
 
 def fork_store(folder: Path) -> int:
@@ -209,22 +250,36 @@ def fork_store(folder: Path) -> int:
     return keeper
 
 
+def list_sizes(workers: int) -> list[tuple[int, ...]]:
+    """One process, three (or one less than workers), and one per worker."""
+    return [(workers,), (2, *(1,) * (workers - 2)), (1,) * workers]
+
+
 def judge(probe: LoopProbe) -> dict[str, Any]:
     """The verdict on one probe."""
-    sizes = COUNTS[:1] if probe.refused else COUNTS
-    ours = {len(counts): run_once(probe, False, counts) for counts in sizes}
+    sizes = list_sizes(probe.workers)
     if probe.refused:
-        said = ours[1][0]
-        refused = said.startswith(("JobError", "NondeterminismError")) and probe.refused in said
-        return {"name": probe.name, "verdict": "refused" if refused else f"NOT REFUSED: {said[:300]}"}
-    stock = run_once(probe, True, (1,) * WORKERS)
-    bad = {size: [one[:200] for one in left] for size, left in ours.items() if set(left) != {stock[0]}}
-    return {"name": probe.name, "verdict": "equal" if not bad else f"DIFFERENT: stock {stock[0][:200]}, ours {bad}"}
+        counts = next(counts for counts in sizes if len(counts) >= probe.processes)
+        return {"name": probe.name, **judge_refusal(probe, run_once(probe, False, counts))}
+    ours = {len(counts): run_once(probe, False, counts) for counts in sizes}
+    wanted = ours[1][0] if probe.alone else run_once(probe, True, (1,) * probe.workers)[0]
+    bad = {size: [one[:300] for one in left] for size, left in ours.items() if set(left) != {wanted}}
+    if bad or len(wanted) != 64:
+        return {"name": probe.name, "verdict": f"DIFFERENT: stock {wanted[:300]}, ours {bad}"}
+    return {"name": probe.name, "verdict": "equal on any size" if probe.alone else "equal"}
+
+
+def judge_refusal(probe: LoopProbe, said: list[str]) -> dict[str, str]:
+    """Whether a run ended on all its processes, and on one with the sentence."""
+    told = [one for one in said if probe.refused in one and one.startswith(REFUSALS)]
+    if not told or not all(one in (*told, "nothing") or one.startswith("PeerLostError") for one in said):
+        return {"verdict": f"NOT REFUSED: {[one[:300] for one in said]}"}
+    return {"verdict": "refused", "sentence": told[0].partition(": ")[2]}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     which, *names = sys.argv[1:]
-    for one in PROBES:
+    for one in (*PROBES, *SCRIPTS):
         if (which == "all" or one.short) and (not names or one.name in names):
             print(json.dumps(judge(one)), flush=True)

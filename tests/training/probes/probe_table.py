@@ -15,6 +15,11 @@ TURN = f"{LOSS}\nloss.backward()"
 STEP = "optimizer.step()\noptimizer.zero_grad()"
 
 
+#: The loader of a stock script, and the one that an elastic script gives to prepare.
+SPLIT = "sampler = DistributedSampler(data, shuffle=True, seed=0)\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler)"
+SHUFFLED = "loader = DataLoader(data, batch_size=BATCH, shuffle=True)"
+
+
 @dataclass(frozen=True)
 class LoopProbe:
     """One script."""
@@ -23,14 +28,29 @@ class LoopProbe:
     setup: str = f"{MLP}\n{SGD}"
     turn: str = TURN
     after: str = STEP
-    #: Lines at the top and at the end of an epoch.
+    #: Lines after DDP or prepare, and at the top and at the end of an epoch.
+    ready: str = ""
     top: str = ""
     end: str = ""
     #: Options of prepare and of DDP alike.
     options: str = ""
     #: Further arguments of prepare.
     given: str = ""
+    #: Lines that the stock script has beside DDP, and the elastic one beside prepare.
+    stock: str = ""
+    elastic: str = ""
+    data: str = "data = make_data()"
+    split: str = SPLIT
+    shuffled: str = SHUFFLED
+    workers: int = 4
+    #: Whole elastic and stock scripts, where they have no line in common.
+    script: str = ""
+    stock_script: str = ""
+    #: The sentence it is refused with, and on how many processes at least.
     refused: str = ""
+    processes: int = 1
+    #: Why there is no stock script to compare with: the runs on 1, 3 and N processes are compared with each other.
+    alone: str = ""
     short: bool = False
 
 
@@ -419,6 +439,6 @@ PROBES = [
     make(
         "a process group of one's own",
         top="dist.init_process_group('gloo')",
-        refused="init_process_group in an elastic run",
+        refused="in an elastic run: its ranks would be processes",
     ),
 ]

@@ -16,6 +16,7 @@ from springtide.control.scheduling.live_world import read_promise
 from springtide.control.storage.records import JobRecord, OfferRecord, PredictionRecord
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
+from springtide.core.moments import tell_moments
 from springtide.core.timelines import leave_free
 
 Document = dict[str, Any]
@@ -147,7 +148,7 @@ def write_row(group: JobGroup, record: JobRecord, sources: BoardSources) -> Docu
         "user": record.user,
         "group": str(group),
         "state": str(record.state),
-        "sentence": record.sentence,
+        "sentence": tell_moments(record.sentence, sources.now_s),
         "promised": record.promised,
         "met": documents.find_met(record),
         "conditions": [one.kind for one in record.conditions],

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
 from springtide.control.api import board, documents
-from springtide.control.api.promise_reports import write_report
+from springtide.control.api.reports.promise_reports import write_report
 from springtide.control.api.requests import JobRef
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.differences import PlanDifference, Standing

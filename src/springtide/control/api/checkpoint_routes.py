@@ -1,25 +1,20 @@
 """Weights and checkpoints over HTTP: listed for who owns the job, and streamed from any byte on."""
 
-import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import StreamingResponse
 
 from springtide.control.api import documents
+from springtide.control.api.byte_ranges import send_file
 from springtide.control.api.requests import MOST_NUMBER, JobRef
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage import saved_checkpoints
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.control.storage.saved_checkpoints import MANIFEST, SavedCheckpoint
-from springtide.errors import InputError
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api
-
-CHUNK_BYTES = 1 << 20
-RANGE = re.compile(r"bytes=(\d{1,16})-")
 
 Step = Annotated[int, Path(ge=0, le=MOST_NUMBER)]
 FileName = Annotated[str, Path(max_length=100, pattern=saved_checkpoints.NAME.pattern)]
@@ -38,7 +33,7 @@ def add_checkpoint_routes(app: FastAPI, api: "Api") -> None:
 
     @app.get("/api/v1/jobs/{job}/checkpoints/{step}/{file}", tags=["jobs"], response_class=StreamingResponse)
     def read_checkpoint_file(request: Request, job: JobRef, step: Step, file: FileName) -> StreamingResponse:
-        """A file of a checkpoint. `Range: bytes=N-` gives it from byte N on, to go on where a transfer broke off."""
+        """A file of a checkpoint. `Range: bytes=N-` gives it from byte N on, to go on where one broke off."""
         record = find_own(api, job, request.state.user)
         checkpoint = saved_checkpoints.read_checkpoint(api.context.state_dir, record.id, step)
         if checkpoint is None:
@@ -51,7 +46,7 @@ def add_checkpoint_routes(app: FastAPI, api: "Api") -> None:
             opened = saved_checkpoints.open_file(api.context.state_dir, record.id, step, file)
         except OSError:
             raise MissingError(f"{file} of the checkpoint of step {step} cannot be read") from None
-        return send_from(opened, request.headers.get("range"))
+        return send_file(opened, request.headers.get("range"))
 
 
 def find_own(api: "Api", job: str, user: UserRecord) -> JobRecord:
@@ -69,28 +64,3 @@ def write_checkpoint(checkpoint: SavedCheckpoint) -> dict[str, Any]:
     """A checkpoint as a document."""
     files = [{"name": one.name, "bytes": one.size, "sha256": one.sha256} for one in checkpoint.files]
     return {"step": checkpoint.step, "torch": checkpoint.torch, "files": files}
-
-
-def send_from(file: BinaryIO, wanted: str | None) -> StreamingResponse:
-    """A response with a file, from the byte on that a Range header asks for."""
-    size, first = saved_checkpoints.measure(file), 0
-    if wanted is not None:
-        match = RANGE.fullmatch(wanted)
-        if match is None or int(match[1]) > size:
-            file.close()
-            raise InputError(f"Range {wanted!r}: give bytes=N- with N up to {size}")
-        first = int(match[1])
-        file.seek(first)
-    headers = {"Content-Length": str(size - first), "Accept-Ranges": "bytes"}
-    if wanted is not None and first < size:
-        headers["Content-Range"] = f"bytes {first}-{size - 1}/{size}"
-    return StreamingResponse(
-        read_chunks(file), 206 if wanted is not None else 200, headers, media_type="application/octet-stream"
-    )
-
-
-def read_chunks(file: BinaryIO) -> Iterator[bytes]:
-    """The rest of an open file, piece by piece."""
-    with file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield chunk

@@ -4,13 +4,23 @@ Instants are RFC 3339 in UTC; every document has `"schema": 1`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from springtide.control.scheduling.operations import Forecast
 from springtide.control.scheduling.sentences import tell_offer
-from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, QuarantineRecord, UserRecord
+from springtide.control.storage.records import (
+    EventRecord,
+    JobRecord,
+    NoticeRecord,
+    OfferRecord,
+    ProjectRecord,
+    QuarantineRecord,
+    UserRecord,
+)
 from springtide.core.durations import show_instant, show_instants
 from springtide.core.job_states import JobState
+from springtide.core.moments import tell_moments
 
 SCHEMA = 1
 
@@ -29,6 +39,13 @@ def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (
     """A job, all of it but its secrets (whose values are in no record)."""
     told = {"offers": [write_offer(offer, now_s) for offer in offers], "rent": None}
     return write_facts(record) | told | write_spans(record, now_s)
+
+
+def write_array(records: Sequence[JobRecord], now_s: float) -> dict[str, Any]:
+    """All jobs of an array."""
+    place = next(record.array_place for record in records if record.array_place is not None)
+    jobs = [write_job(record, now_s) for record in records]
+    return {"schema": SCHEMA, "id": place.id, "name": place.name, "count": place.count, "jobs": jobs}
 
 
 def write_facts(record: JobRecord) -> dict[str, Any]:
@@ -50,9 +67,8 @@ def write_facts(record: JobRecord) -> dict[str, Any]:
         "state": str(record.state),
         "answer": find_answer(record),
         "reason": record.reason,
-        "sentence": record.sentence,
         **instants,
-        "best_effort": record.deadline_s is None,
+        "best_effort": record.deadline_s is None and not (record.waits_for and record.spec.deadline),
         "promised": record.promised,
         "promised_finish": instants["deadline"] if record.promised else None,
         "slack_s": find_slack(record),
@@ -69,11 +85,12 @@ def write_facts(record: JobRecord) -> dict[str, Any]:
         "lost_steps": record.lost_steps,
         "exit_code": record.exit_code,
         "weights_sha256": record.weights or None,
-        "conditions": [
-            {"kind": one.kind, "reason": one.reason, "sentence": one.sentence, "since": show_time(one.since_s)}
-            for one in record.conditions
-        ],
         "code_hash": record.archive,
+        "project": record.project or None,
+        "labels": record.spec.labels,
+        "waits_for": [{"id": one.id, "name": one.name, "end": str(one.end)} for one in record.waits_for],
+        "array": None if record.array_place is None else asdict(record.array_place),
+        "inputs": record.inputs,
         "spec": record.spec.model_dump(mode="json", exclude_defaults=True),
     }
 
@@ -81,9 +98,20 @@ def write_facts(record: JobRecord) -> dict[str, Any]:
 def write_spans(record: JobRecord, now_s: float) -> dict[str, Any]:
     """What of a job is another at every moment."""
     return {
+        "sentence": tell_moments(record.sentence, now_s),
+        "conditions": [
+            {
+                "kind": one.kind,
+                "reason": one.reason,
+                "sentence": tell_moments(one.sentence, now_s),
+                "since": show_time(one.since_s),
+            }
+            for one in record.conditions
+        ],
         "deadline_in_s": None if record.deadline_s is None else round_s(record.deadline_s - now_s),
         "predicted_finish_in_s": None if record.predicted_s is None else round_s(record.predicted_s - now_s),
         "device_s": round_s(find_served(record, now_s)),
+        "cost_usd": find_cost(record, now_s),
         "plan": [] if record.finished_s is not None else write_plan(record.plan.segments if record.plan else (), now_s),
     }
 
@@ -115,6 +143,14 @@ def find_served(record: JobRecord, now_s: float) -> float:
     return record.served + (len(record.devices) * (now_s - record.settled_s) if record.devices else 0.0)
 
 
+def find_cost(record: JobRecord, now_s: float) -> float | None:
+    """Dollars that its devices have cost up to now; None where nothing had a price."""
+    if record.hourly_usd is None and not record.cost_usd:
+        return None
+    running = (record.hourly_usd or 0.0) * (now_s - record.settled_s) / 3600.0 if record.devices else 0.0
+    return round(record.cost_usd + (0.0 if record.state is JobState.PROBING else running), 6)
+
+
 def write_plan(segments: Sequence[tuple[float, int]], now_s: float) -> list[dict[str, Any]]:
     """The plan behind a promise: shares from instants on."""
     return [
@@ -134,13 +170,13 @@ def write_offer(offer: OfferRecord, now_s: float) -> dict[str, Any]:
         "steps": offer.steps,
         "expires_at": show_time(offer.expires_s),
         "reserved": offer.reserved,
-        "sentence": tell_offer(offer, now_s),
+        "sentence": tell_moments(tell_offer(offer), now_s),
     }
 
 
-def write_event(event: EventRecord, reader: str | None = None) -> dict[str, Any]:
-    """An event; a job of other users than the reader's (None: an admin) is not named."""
-    data = event.data
+def write_event(event: EventRecord, now_s: float, reader: str | None = None) -> dict[str, Any]:
+    """An event as it reads now; a job of other users than the reader's (None: an admin) is not named."""
+    data = event.data | ({"why": tell_moments(event.data["why"], now_s)} if "why" in event.data else {})
     if reader is not None and data.get("other_user", reader) != reader:
         data = {name: value for name, value in data.items() if not name.startswith("other")}
     return {
@@ -149,7 +185,7 @@ def write_event(event: EventRecord, reader: str | None = None) -> dict[str, Any]
         "at_s": round_s(event.at_s),
         "kind": event.kind,
         "job": event.job,
-        "sentence": event.sentence,
+        "sentence": tell_moments(event.sentence, now_s),
         "data": data,
     }
 
@@ -160,7 +196,7 @@ def write_forecast(forecast: Forecast, now_s: float) -> dict[str, Any]:
         "schema": SCHEMA,
         "answer": forecast.state,
         "reason": forecast.reason,
-        "sentence": forecast.sentence,
+        "sentence": tell_moments(forecast.sentence, now_s),
         "promised": forecast.promised,
         "deadline": show_time(forecast.deadline_s),
         "predicted_finish": show_time(forecast.finish_s),
@@ -204,7 +240,19 @@ def write_user(user: UserRecord) -> dict[str, Any]:
         "quota_device_s": user.quota_device_s,
         "most_active": user.most_active,
         "run_as": user.run_as,
+        "project": user.project or None,
     }
+
+
+def write_project(project: ProjectRecord) -> dict[str, Any]:
+    """A group of users and its limits."""
+    return {"name": project.name, "quota_device_s": project.quota_device_s, "most_active": project.most_active}
+
+
+def write_notice(notice: NoticeRecord) -> dict[str, Any]:
+    """Something told, or to be told."""
+    told = {"state": notice.state, "tries": notice.tries, "problem": notice.said or None}
+    return {"seq": notice.seq, "at": show_time(notice.at_s), "event": notice.body["event"], "way": notice.way, **told}
 
 
 def write_list(name: str, items: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 Reads records and events only; the same precedence always: ended, conditions, answer, waiting, running.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from springtide.control.scheduling.sentences import tell_offer
+from springtide.control.scheduling.waiting import HELD
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord
 from springtide.core.durations import show_instant, show_span
 from springtide.core.job_states import JobState
+from springtide.core.moments import tell_moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ REMEDIES = {
     "exceeds_cluster": "ask for fewer devices",
     "no_such_device": "leave device_types out, or name those that `springtide nodes` lists",
     "unknown_duration": "add duration:, or leave the deadline out",
+    "budget_too_small": "submit it with a larger budget, or with no more steps than it pays for",
     "quota_exceeded": "wait for your other jobs to end, submit it with fewer steps, or ask an admin for more",
 }
 
@@ -34,14 +37,24 @@ REMEDIES = {
 def explain(
     record: JobRecord, offers: list[OfferRecord], events: list[EventRecord], others: list[JobRecord], now_s: float
 ) -> Explanation:
-    """Why a job is where it is. `others` are the active jobs beside it."""
+    """Why a job is where it is, as it reads now. `others` are the active jobs beside it."""
+    told = find_explanation(record, offers, events, others, now_s)
+    facts = tuple(tell_moments(fact, now_s) for fact in told.facts)
+    return replace(told, sentence=tell_moments(told.sentence, now_s), facts=facts)
+
+
+def find_explanation(
+    record: JobRecord, offers: list[OfferRecord], events: list[EventRecord], others: list[JobRecord], now_s: float
+) -> Explanation:
+    """Why a job is where it is, instants as they are kept."""
     if record.state in (JobState.OFFERED, JobState.DECLINED):
         return explain_decline(record, offers, now_s)
     if not record.active:
         return explain_end(record, events, now_s)
     if record.state is JobState.PAUSED:
-        return Explanation(record.reason, f"it is paused: {record.sentence}", f"springtide resume {record.name}")
-    for kind in ("at_risk", "recovering", "checkpoint_failing", "rescaling"):
+        verb = "release" if record.reason == HELD else "resume"
+        return Explanation(record.reason, f"it is paused: {record.sentence}", f"springtide {verb} {record.name}")
+    for kind in ("stalled", "at_risk", "recovering", "checkpoint_failing", "inputs_changed", "rescaling"):
         condition = record.condition(kind)
         if condition is not None:
             facts = tell_facts(record, events, now_s)
@@ -50,7 +63,10 @@ def explain(
         where = f"on {', '.join(record.devices)}" if record.devices else "as soon as a device is free"
         return Explanation("unknown_speed", f"nobody has measured this code yet; a probe of at most 15 s runs {where}")
     if record.state is JobState.WAITLISTED:
-        return Explanation(record.reason, record.sentence, "nothing to do: the answer will come by itself")
+        remedy = "nothing to do: the answer will come by itself"
+        if record.waits_for:
+            remedy = f"see what it waits for: springtide why {record.waits_for[0].name}"
+        return Explanation(record.reason, record.sentence, remedy)
     if not record.devices:
         return explain_waiting(record, others, now_s)
     return explain_running(record, events, now_s)
@@ -59,16 +75,19 @@ def explain(
 def explain_decline(record: JobRecord, offers: list[OfferRecord], now_s: float) -> Explanation:
     """Why a job was not taken, and what would be."""
     open_offers = [offer for offer in offers if offer.state == "open" and offer.expires_s > now_s]
-    facts = tuple(f"offer {offer.id}: {tell_offer(offer, now_s)}" for offer in open_offers)
+    facts = tuple(f"offer {offer.id}: {tell_offer(offer)}" for offer in open_offers)
     remedy = f"springtide accept {record.name}" if open_offers else REMEDIES.get(record.reason, LATER)
     return Explanation(record.reason, f"it was declined: {record.sentence}", remedy, facts)
 
 
 def explain_end(record: JobRecord, events: list[EventRecord], now_s: float) -> Explanation:
     """How a job ended."""
+    goes_on = f"go on from its last checkpoint with: springtide resume {record.name}"
     remedies = {
-        JobState.FAILED: f"read its last lines with: springtide logs {record.name}",
-        JobState.CANCELLED: f"go on from its last checkpoint with: springtide resume {record.name}",
+        JobState.FAILED: goes_on
+        if record.reason == "max_runtime"
+        else f"read its last lines with: springtide logs {record.name}",
+        JobState.CANCELLED: goes_on,
     }
     is_done = record.state is JobState.SUCCEEDED
     sentence = (
@@ -125,6 +144,10 @@ def tell_remedy(kind: str, record: JobRecord) -> str:
     """What to do about a condition."""
     if kind == "at_risk":
         return "it may take free and best-effort devices by itself; cancel best-effort jobs, or add devices"
+    if kind == "stalled":
+        return f"see what it does: springtide logs {record.name}"
+    if kind == "inputs_changed":
+        return f"if what it has learned from them is worthless: springtide cancel {record.name}"
     if kind == "checkpoint_failing":
         return "free disk space: springtide du, springtide gc"
     return ""

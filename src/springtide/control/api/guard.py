@@ -21,6 +21,7 @@ from math import ceil
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from springtide.control.storage.leadership import LEASE_S, Leadership
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.state_dir import StateDir, write_private
 from springtide.control.storage.store import Store
@@ -33,7 +34,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/signin"})
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+OPEN_PATHS = HEALTH_PATHS | {"/signin"}
 OPEN_FOLDERS = ("/static/", "/signin/")
 API = "/api/"
 ARCHIVES = "/api/v1/archives/"
@@ -219,6 +221,8 @@ class Guard:
             raise Refused(421, "unknown_host", sentence)
         if not is_own_origin(headers.get("origin"), headers["host"], self.hosts):
             raise Refused(403, "foreign_origin", f"pages of {headers['origin']!r} may not call this server")
+        if self.store.leadership is not None and scope["path"] not in HEALTH_PATHS:
+            check_lead(self.store.leadership)
         if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_FOLDERS):
             self.check_user(scope, headers)
         if scope["method"] not in WRITING:
@@ -262,6 +266,13 @@ class Guard:
             )
             raise Refused(415, "unsupported_media_type", sentence)
         return most
+
+
+def check_lead(leadership: Leadership) -> None:
+    """Refuse to answer for a database that another server may serve by now: what is remembered here may be old."""
+    if not leadership.is_current:
+        why = leadership.lost or f"this server could not renew its lease of the database within {LEASE_S:g} s"
+        raise Refused(503, "standby", f"{why}; ask the active server", wait_s=1.0)
 
 
 def check_own_page(method: str, headers: dict[str, str]) -> None:

@@ -92,6 +92,7 @@ class RecentJobs:
         records, _ = self.snapshot.copy()
         active = [record for record in records if record.active]
         ended = [record for record in records if not record.active and (record.finished_s or 0.0) >= since_s]
+        ended = [record for record in ended if not record.measure_only]  # of a plan, which leaves nothing to look at
         return active, sorted(ended, key=lambda record: -(record.finished_s or 0.0))[:limit]
 
     def read_predictions(self) -> Mapping[str, PredictionRecord]:

@@ -70,3 +70,11 @@ class UserBody(Body):
     quota_device_s: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=False)] | None = None
     most_active: Annotated[int, Field(ge=0, le=10**6)] | None = None
     run_as: Annotated[str, Field(max_length=64)] | None = None
+    project: Annotated[str, Field(pattern="^[a-z_][a-z0-9_-]{0,31}$")] | None = None
+
+
+class ProjectBody(Body):
+    """What the users of a project may have together."""
+
+    quota_device_s: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=False)] | None = None
+    most_active: Annotated[int, Field(ge=0, le=10**6)] | None = None

@@ -5,10 +5,10 @@ through the reconciler and is answered when it is stored. The guard in front has
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -18,9 +18,12 @@ from springtide.control.api import documents, explanations
 from springtide.control.api.board_routes import add_board_routes, write_differences
 from springtide.control.api.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.error_replies import add_error_handlers, check_admin
+from springtide.control.api.file_routes import add_file_routes
 from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
 from springtide.control.api.histories import Histories, RecentJobs
+from springtide.control.api.inside_routes import add_inside_routes
 from springtide.control.api.job_pages import JobPages
+from springtide.control.api.log_routes import add_log_routes
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.api.receipt_routes import add_receipt_routes
 from springtide.control.api.requests import (
@@ -38,24 +41,29 @@ from springtide.control.api.requests import (
     UserName,
 )
 from springtide.control.api.sessions import Pulse, Sessions, read_cookie
+from springtide.control.api.usage_routes import add_usage_routes
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
 from springtide.control.scheduling.reconciler import UNDONE, UNKNOWN, Reconciler, UnavailableError
 from springtide.control.scheduling.submissions import Submission, name_keyed
-from springtide.control.storage import job_logs
 from springtide.control.storage.archives import take_upload
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
+from springtide.control.storage.places.storage_checks import check_job_storage
+from springtide.control.storage.places.stored_code import keep_code
 from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
 from springtide.core.durations import parse_span
-from springtide.core.job_file import build_schema
+from springtide.core.job_file import JobFile, build_schema
 from springtide.core.job_states import ACTIVE, JobState
+from springtide.core.locations import is_url
+from springtide.errors import InputError
 
 T = TypeVar("T")
 Document = dict[str, Any]
 ANSWER_S = 30.0  # that a request waits for the reconciler
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
 UPLOADS_AT_ONCE = 8
+STORAGE_S = 25.0  # for storage that a job names to answer
 
 
 def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
@@ -115,6 +123,13 @@ class Api:
             raise ConflictError(f"{text!r} stands for several jobs: {names}; give more letters, or the id")
         return found[0]
 
+    def find_array(self, text: str, user: UserRecord) -> list[JobRecord]:
+        """The jobs of the array that a name or an id stands for, among those a user may see, in order."""
+        found = self.store.find_array(text, None if user.admin else user.id)
+        if not found:
+            raise MissingError(f"there is no array {text!r}; list jobs with: springtide ps --all")
+        return found
+
     def show_job(self, record: JobRecord) -> Document:
         """A job with its offers; those who only read it are told what renting would cost, too."""
         return documents.write_job(record, self.now_s(), self.store.offers(record.id))
@@ -127,7 +142,7 @@ class Api:
 
     def show_events(self, events: Iterable[EventRecord], user: UserRecord) -> Iterable[Document]:
         """Events as a user may read them: other users' jobs, for which devices changed, are not named."""
-        return (documents.write_event(event, None if user.admin else user.id) for event in events)
+        return (documents.write_event(event, self.now_s(), None if user.admin else user.id) for event in events)
 
     def describe_node(self, node: str) -> str:
         """Whether a node takes work."""
@@ -144,6 +159,34 @@ class Api:
 AddPages = Callable[[FastAPI, Sessions, Pulse], None]
 
 
+def make_app() -> FastAPI:
+    """An application without routes."""
+    return FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
+
+
+def add_routes(app: FastAPI, api: Api) -> None:
+    """All routes of the API."""
+    add_job_routes(app, api)
+    add_log_routes(app, api)
+    add_change_routes(app, api)
+    add_checkpoint_routes(app, api)
+    add_file_routes(app, api)
+    add_inside_routes(app, api)
+    add_receipt_routes(app, api)
+    add_platform_routes(app, api)
+    add_user_routes(app, api)
+    add_board_routes(app, api)
+    add_usage_routes(app, api)
+
+
+def describe_api(add_more: Callable[[FastAPI], None]) -> Document:
+    """The API with what others add, as an OpenAPI document; no server is behind it, so nothing of it can be called."""
+    app = make_app()
+    add_routes(app, cast(Api, None))
+    add_more(app)
+    return app.openapi()
+
+
 def build_app(
     reconciler: Reconciler,
     hosts: frozenset[str],
@@ -152,15 +195,8 @@ def build_app(
     add_pages: AddPages | None = None,
 ) -> tuple[Guard, Sessions]:
     """The application behind its guard, and who is signed in."""
-    app = FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
-    api = Api(reconciler, request_stop)
-    add_job_routes(app, api)
-    add_change_routes(app, api)
-    add_checkpoint_routes(app, api)
-    add_receipt_routes(app, api)
-    add_platform_routes(app, api)
-    add_user_routes(app, api)
-    add_board_routes(app, api)
+    app, api = make_app(), Api(reconciler, request_stop)
+    add_routes(app, api)
     add_error_handlers(app)
     if add_pages is not None:
         add_pages(app, api.sessions, pulse)
@@ -189,7 +225,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         """Jobs, newest first; a user who is no admin sees their own."""
         asker: UserRecord = request.state.user
         owner = None if asker.admin else asker.id
-        page = await api.pages.read(JobQuery(frozenset(state or ()), owner, limit, before, user))
+        page = await api.pages.read(JobQuery(frozenset(state or ()), owner, limit, before, user, without_probes=True))
         return Response(page, media_type="application/json")
 
     @app.get("/api/v1/jobs/{job}", tags=["jobs"])
@@ -232,33 +268,17 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             "events", api.show_events(api.store.events(record.id, after, limit), request.state.user)
         )
 
-    @app.get("/api/v1/jobs/{job}/logs", tags=["jobs"])
-    def read_logs(
-        request: Request,
-        job: JobRef,
-        rank: Annotated[int, Query(ge=0, le=65536)] = 0,
-        offset: Number = 0,
-        tail: Annotated[int | None, Query(ge=1, le=100000)] = None,
-    ) -> Document:
-        """What a rank wrote, from an offset on, or its last lines."""
-        record = api.find_job(job, request.state.user)
-        page = job_logs.read_log(api.context.state_dir, record.id, rank, offset, tail, record.active)
-        return {
-            "schema": 1,
-            "job": record.id,
-            "state": str(record.state),
-            "ended": not record.active,
-            "rank": rank,
-            "offset": page.offset,
-            "next_offset": page.next_offset,
-            "text": page.text,
-        }
 
-    @app.get("/api/v1/jobs/{job}/metrics", tags=["jobs"])
-    def read_metrics(request: Request, job: JobRef, after_step: Number = 0) -> Document:
-        """What `run.log` recorded, one entry per step, across all resumes."""
-        record = api.find_job(job, request.state.user)
-        return documents.write_list("metrics", job_logs.read_metrics(api.context.state_dir, record.id, after_step))
+async def try_storage(job: JobFile, secrets: Mapping[str, str], user: UserRecord) -> None:
+    """Refuse a job whose checkpoints could not be written where it says, before it costs anything."""
+    location = job.checkpoint.dir
+    if location is None or not is_url(location):
+        return
+    try:
+        async with asyncio.timeout(STORAGE_S):
+            await asyncio.to_thread(check_job_storage, location, {**job.env, **secrets}, user.run_as is None)
+    except TimeoutError:
+        raise InputError(f"checkpoint.dir {location} did not answer within {STORAGE_S:g} s; check the URL") from None
 
 
 def add_change_routes(app: FastAPI, api: Api) -> None:
@@ -272,6 +292,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         """
         user: UserRecord = request.state.user
         submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer, key=idempotency_key)
+        await try_storage(body.job, body.secrets, user)
         try:
             job_id = await api.call(partial(api.operations.submit, submission))
         except UnavailableError as error:
@@ -281,6 +302,49 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         return JSONResponse(
             api.show_answer(record, body.accept_offer), 202 if record.state is JobState.PROBING else 201
         )
+
+    @app.post("/api/v1/arrays", tags=["jobs"], status_code=201)
+    async def submit_array(request: Request, body: SubmitBody, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+        """Ask for a promise for every job of a sweep: all are taken in, or none. 202 while one of them is measured."""
+        user: UserRecord = request.state.user
+        submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer, key=idempotency_key)
+        ids = await api.call(partial(api.operations.submit_array, submission))
+        records = [api.reload(job_id) for job_id in ids]
+        is_open = any(record.state is JobState.PROBING for record in records)
+        return JSONResponse(documents.write_array(records, api.now_s()), 202 if is_open else 201)
+
+    @app.get("/api/v1/arrays/{array}", tags=["jobs"])
+    def show_array(request: Request, array: JobRef) -> Document:
+        """All jobs of an array, by its name or id; of several of one name, the newest."""
+        return documents.write_array(api.find_array(array, request.state.user), api.now_s())
+
+    @app.post("/api/v1/arrays/{array}/cancel", tags=["jobs"])
+    async def cancel_array(request: Request, array: JobRef) -> Document:
+        """End all jobs of an array for good."""
+        user: UserRecord = request.state.user
+        active = [record.id for record in api.find_array(array, user) if record.active]
+
+        def cancel_all() -> None:
+            for job_id in active:
+                api.operations.cancel(job_id, user.name)
+
+        await api.call(cancel_all)
+        return documents.write_array(api.find_array(array, user), api.now_s())
+
+    @app.post("/api/v1/jobs/{job}/hold", tags=["jobs"])
+    async def hold_job(request: Request, job: JobRef) -> Document:
+        """Let a job wait until it is released; one that runs is checkpointed."""
+        user: UserRecord = request.state.user
+        record = api.find_job(job, user, alone=True)
+        await api.call(lambda: api.operations.hold(record.id, user.name))
+        return api.show_job(api.reload(record.id))
+
+    @app.post("/api/v1/jobs/{job}/release", tags=["jobs"])
+    async def release_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
+        """Let a held job go."""
+        record = api.find_job(job, request.state.user)
+        await api.call(lambda: api.operations.release(record.id, body.secrets if body is not None else {}))
+        return api.show_job(api.reload(record.id))
 
     @app.post("/api/v1/plan", tags=["jobs"])
     async def plan_job(request: Request, body: PlanBody) -> Document:
@@ -334,6 +398,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
                 async for data in request.stream():
                     await asyncio.to_thread(upload.write, data)
                 await asyncio.to_thread(upload.unpack, code / code_hash, limit_bytes)
+                await asyncio.to_thread(keep_code, api.context.state_dir, code_hash, upload.path)
         return {"schema": 1, "archive": code_hash}
 
 
@@ -459,7 +524,12 @@ def add_user_routes(app: FastAPI, api: Api) -> None:
         token = make_token() if known is None else None
         token_hash = known.token_hash if known is not None else hash_token(token or "")
         user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
+        user = replace(user, project=body.project or "")
         check_run_as(body.run_as)
+        if body.project is not None and api.store.find_project(body.project) is None:
+            raise MissingError(
+                f"there is no project {body.project!r}; add it with: springtide projects add {body.project}"
+            )
         if body.run_as is not None:
             api.context.state_dir.let_through()
         user = api.store.put_user(user)

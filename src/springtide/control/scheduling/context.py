@@ -1,10 +1,11 @@
 """What a running control plane is made of: staged records, the world, the state directory, the clock, options."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from springtide.control.clock import Clock
+from springtide.control.prices import PriceTable
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.speeds import find_torch_version
 from springtide.control.storage.staging import Staging
@@ -21,6 +22,8 @@ class ServerOptions:
 
     policy: str = "springtide"
     price_per_device_hour: float | None = None
+    #: Dollars per device-hour of single device types, where they differ.
+    prices: Mapping[str, float] = field(default_factory=dict)
     archive_limit_bytes: int = 100_000_000
     most_active: int = 1000
     #: Changes per second and user, and at once; the same of reading.
@@ -32,7 +35,16 @@ class ServerOptions:
     keep_days: float = 90.0
     #: Where a declined job could rent: names joined by commas, or none.
     clouds: str = "aws,azure,gcp"
+    #: The server that mail goes by: host, port, sender, user, password_file, security; empty: no mail is sent.
+    smtp: Mapping[str, Any] = field(default_factory=dict)
+    #: Object storage, or file:///PATH, for the checkpoints, outputs and code of jobs; None: the state directory.
+    storage: str | None = None
     nodes: int = 1  # that this machine's devices are cut into, so that a part of them can be drained
+
+    @property
+    def price_table(self) -> PriceTable:
+        """What devices cost."""
+        return PriceTable(self.price_per_device_hour, self.prices)
 
 
 @dataclass(slots=True)

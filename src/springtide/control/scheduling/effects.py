@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from springtide.control.scheduling import nodes, offers, sentences, transitions
+from springtide.control.scheduling import nodes, offers, sentences, transitions, waiting
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.offer_search import Admits
 from springtide.control.scheduling.outlooks import note_outlook
-from springtide.control.scheduling.submissions import check_quota
+from springtide.control.scheduling.submissions import check_means
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
@@ -24,6 +24,7 @@ from springtide.core.timelines import leave_free
 
 NO_DEVICE = "no_device_for_probe"
 PREDICTION_STEP_S = 0.5  # smaller changes of a prediction are not worth writing down
+MOST_PREDICTIONS = 500  # of jobs that a decision does not touch
 #: A probe begun this long before the deadline still ends before it.
 LONGEST_PROBE_S = PROBE_START_S + PROBE_S
 MOST_WAIT_S = 600.0
@@ -41,8 +42,11 @@ def follow_decision(
     again |= follow_probes(staging, world, [view.job for view in views.values() if view.job.purpose is Purpose.PROBE])
     for job_id, answer in decision.answers.items():
         asked = decided.asked[job_id]
-        if answer.status is Status.DECLINED and asked.job.purpose is Purpose.TRAIN:
+        is_alone = not waiting.is_whole(staging.jobs[job_id])
+        if answer.status is Status.DECLINED and asked.job.purpose is Purpose.TRAIN and is_alone:
             again |= offers.propose(staging, world, asked, answer, admits)
+    trained = [one for one in decision.answers if decided.asked[one].job.purpose is Purpose.TRAIN]
+    again |= waiting.judge_arrays(staging, world, [(one, decision.answers[one]) for one in trained])
     if world.inventory.drained:
         nodes.follow_decision(staging, world, state_dir)
     update_predictions(staging, world.inventory, views, decision)
@@ -72,12 +76,12 @@ def follow_probes(staging: Staging, world: PlatformWorld, probes: Sequence[Job])
 
 
 def judge_measured(staging: Staging, world: PlatformWorld, job_id: str) -> None:
-    """A job that has just been measured: one that was only to be planned ends, others must keep to their quota."""
+    """A job that has just been measured: one that was only to be planned ends, others must be paid for."""
     record = staging.jobs[job_id]
     if record.measure_only:
         transitions.end_job(staging, world, job_id, MEASURED)
         return
-    refusal = check_quota(staging, world, record, staging.store.find_owner(record.owner))
+    refusal = check_means(staging, world, record, staging.store.find_owner(record.owner))
     if refusal is not None:
         world.finish(JobId(job_id), staging.now_s)
         staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, staging.now_s))
@@ -87,7 +91,7 @@ def waitlist_probe(record: JobRecord, free_s: float, now_s: float) -> Effects:
     """What follows for a job whose probe finds no device: it is told by when it is answered, and that time stays."""
     assert record.deadline_s is not None, "only jobs with a deadline are probed"
     answer_by_s = record.answer_by_s or find_answer_by_s(record.deadline_s, free_s, now_s)
-    sentence = sentences.tell_unmeasured(free_s, answer_by_s, now_s)
+    sentence = sentences.tell_unmeasured(free_s, answer_by_s)
     told = replace(record, reason=NO_DEVICE, sentence=sentence, answer_by_s=answer_by_s, answered_s=now_s)
     event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": NO_DEVICE})
     return Effects(replace(told, state=JobState.WAITLISTED), (event,))
@@ -110,8 +114,14 @@ def find_free_s(views: Iterable[JobView], total: int, now_s: float) -> float:
 def update_predictions(
     staging: Staging, inventory: Inventory, views: Mapping[JobId, JobView], decision: Decision
 ) -> None:
-    """Write down when each running job, and each whose plan has changed, is now expected to end."""
-    for view in views.values():
+    """Write down when jobs are now expected to end: those that the decision changed, and of the others a part in turn.
+
+    Only a platform of very many running jobs has others left over; each of those has its turn at a later decision.
+    """
+    changed = decision.promises.keys() | decision.allocations.keys()
+    running = [view for view in views.values() if view.share and view.job.id not in changed]
+    told = [views[job_id] for job_id in views.keys() & changed] + take_turn(staging, running)
+    for view in told:
         if view.status is Status.OFFERED or (not view.share and view.job.id not in decision.promises):
             continue
         record = staging.jobs[view.job.id]
@@ -121,3 +131,12 @@ def update_predictions(
         if record.predicted_s is None or abs(predicted_s - record.predicted_s) > PREDICTION_STEP_S:
             staging.change(record.id, predicted_s=predicted_s)
         note_outlook(staging, view, predicted_s, staging.now_s)
+
+
+def take_turn(staging: Staging, running: list[JobView]) -> list[JobView]:
+    """So many of these jobs that a decision stays quick: those that follow the ones of the last turn."""
+    if len(running) <= MOST_PREDICTIONS:
+        return running
+    first = staging.turn % len(running)
+    staging.turn = first + MOST_PREDICTIONS
+    return (running[first:] + running[:first])[:MOST_PREDICTIONS]

@@ -25,6 +25,9 @@ from springtide.executors.protocol import (
     Failed,
     Faulted,
     Finished,
+    InputsSeen,
+    NodeJoined,
+    NodeLeaving,
     NodeLost,
     Probed,
     Progressed,
@@ -47,6 +50,8 @@ class Lap:
     share: int
     step: int
     at_s: float
+    #: The boot whose counter `at_s` is of.
+    boot: str
 
 
 @dataclass(slots=True)
@@ -63,8 +68,13 @@ class EventHandler:
 
     def handle(self, event: Event) -> bool:
         """Work in one event, and what follows from it for quotas and drained nodes."""
-        if isinstance(event, NodeLost):
-            return nodes.lose_node(self.staging, self.world, event, self.decide)
+        match event:
+            case NodeLost():
+                return nodes.lose_node(self.staging, self.world, event, self.decide)
+            case NodeLeaving():
+                return nodes.leave_node(self.staging, self.world, event, self.decide)
+            case NodeJoined():
+                return nodes.join_node(self.staging, self.world, event)
         record = self.staging.jobs.get(event.job)
         changed = record is not None and record.active and self.handle_job(record, event)
         view = self.world.jobs.get(JobId(event.job))
@@ -93,11 +103,25 @@ class EventHandler:
                 return self.ended(record, event)
             case Probed():
                 return self.probed(record, event)
+            case InputsSeen():
+                self.inputs_seen(record, event)
             case Warned():
                 self.stage(record, "warned", event.reason)
             case CheckpointFailing() | Checkpointed():
                 self.checkpointed(record, event)
         return False
+
+    def inputs_seen(self, record: JobRecord, event: InputsSeen) -> None:
+        """Note what the inputs of a job hold; it is told if that is not what they held before."""
+        before, now = record.inputs, event.fingerprints
+        changed = [name for name in now if name in before and before[name] != now[name]]
+        record = replace(record, inputs={**before, **now})
+        if not changed:
+            self.staging.stage(Effects(record))
+            return
+        sentence = sentences.tell_inputs(changed, record.step)
+        record = record.with_condition("inputs_changed", changed[0], sentence, self.staging.now_s)
+        self.stage(record, "inputs_changed", sentence, inputs=changed, step=record.step)
 
     def stage(self, record: JobRecord, kind: str, sentence: str, **data: Any) -> None:
         """Stage a record with the event that changed it."""
@@ -109,9 +133,12 @@ class EventHandler:
             return False
         lost = max(0, record.step - event.step)
         running = replace(record, state=JobState.RUNNING, step=event.step, lost_steps=record.lost_steps + lost)
+        running = replace(running, stepped_s=None)
         where = f"from step {event.step}" if event.step else "from the beginning"
         sentence = f"runs {where} on {self.world.inventory.describe(event.devices)}"
         running = running.without_condition("recovering")
+        if event.devices == record.devices:  # a change that a fault cut short is made by the start after it
+            running = running.without_condition("rescaling")
         self.stage(running, "started", sentence, step=event.step, share=len(event.devices))
         self.laps.pop(record.id, None)
         self.place(running, event.step)
@@ -138,7 +165,9 @@ class EventHandler:
             return False
         total = event.total_steps if record.total_steps is None else record.total_steps
         state = JobState.RUNNING if record.devices else record.state  # a late word of one that has left its devices
-        record = self.staging.change(record.id, step=event.step, state=state, total_steps=total)
+        stepped_s = self.staging.now_s if event.step > record.step or record.stepped_s is None else record.stepped_s
+        seen = {"step": event.step, "state": state, "total_steps": total, "stepped_s": stepped_s}
+        record = self.staging.change(record.id, **seen)
         self.place(record, event.step)
         return self.measure(record, event)
 
@@ -147,14 +176,14 @@ class EventHandler:
         lap = self.laps.get(record.id)
         if self.world.inventory.is_mixed and record.condition("rescaling") is not None:
             return False  # these steps may still be of the devices before, of another type
-        if lap is None or lap.share != event.share:
-            self.laps[record.id] = Lap(event.share, event.step, event.moment_s)
+        if lap is None or lap.share != event.share or lap.boot != event.boot:
+            self.laps[record.id] = Lap(event.share, event.step, event.moment_s, event.boot)
             self.begun.setdefault(record.id, event.step)
             return False
         seconds = event.moment_s - lap.at_s
         if seconds < LEARN_AFTER_S or event.step == lap.step:
             return False
-        self.laps[record.id] = Lap(event.share, event.step, event.moment_s)
+        self.laps[record.id] = Lap(event.share, event.step, event.moment_s, event.boot)
         for speed in self.learn(record, lap, event.step - lap.step, seconds):
             per_epoch = speed.steps_per_epoch or 0
             if per_epoch and event.step - self.begun.get(record.id, event.step) >= per_epoch:
@@ -305,9 +334,13 @@ class EventHandler:
                 self.staging.stage(Effects(record))
             else:
                 self.stage(record, "checkpoint_failing", sentence, step=event.step)
-        elif failing:
+            return
+        record = replace(record, saved_step=max(record.saved_step, event.step))
+        if failing:
             sentence = f"checkpoints are written again, at step {event.step}"
             self.stage(record.without_condition("checkpoint_failing"), "checkpointed", sentence, step=event.step)
+        else:
+            self.staging.stage(Effects(record))
 
     def place(self, record: JobRecord, step: int) -> None:
         """Correct the world: so much work is left now, and nothing pauses it."""
@@ -321,8 +354,8 @@ class EventHandler:
     def find_moment(self, event: Event) -> float:
         """When an event happened in platform time: now, unless it waited for a server that was away."""
         now_s, steady_s = self.staging.now_s, self.source.steady_s()
-        # a counter ahead of ours is that of an earlier boot
-        is_ours = event.steady_s is not None and event.steady_s <= steady_s
+        # a counter of another machine, or ahead of ours and so of an earlier boot, says nothing here
+        is_ours = event.steady_s is not None and event.steady_s <= steady_s and event.boot in ("", self.source.origin())
         age_s = steady_s - event.moment_s if is_ours else self.source.wall_s() - event.at_s
         if age_s < OLD_EVENT_S:
             return now_s

@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
+from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.store import Store
 from springtide.core.durations import show_span
 
@@ -71,6 +72,7 @@ class Health:
             },
             "store": check_store(store),
             "disk": check_disk(root),
+            **({} if store.leadership is None else {"lead": check_lease(store.leadership)}),
         }
 
 
@@ -82,6 +84,12 @@ def check_store(store: Store) -> dict[str, Any]:
     except Exception as error:  # whatever a driver may raise
         return {"ok": False, "age_s": round(time.monotonic() - began_s, 3), "sentence": show_safely(error)}
     return {"ok": True, "age_s": round(time.monotonic() - began_s, 3), "sentence": ""}
+
+
+def check_lease(leadership: Leadership) -> dict[str, Any]:
+    """Whether this server is the one that serves its database."""
+    sentence = "" if leadership.is_current else leadership.lost or "the lease of the database is not renewed"
+    return {"ok": not sentence, "age_s": round(leadership.age_s, 3), "sentence": sentence}
 
 
 def check_disk(root: Path) -> dict[str, Any]:

@@ -1,27 +1,36 @@
 """From a decision to instructions: what the executor must be told when a job's devices change."""
 
+import hashlib
+import json
+from pathlib import Path
+
 from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_STEPS
+from springtide.control.storage.places import checkpoint_places
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
-from springtide.executors.protocol import Cancel, CheckpointPolicy, Instruction, JobSpec, Probe, Resize, Start, Stop
+from springtide.executors.protocol import (
+    Cancel,
+    CheckpointPolicy,
+    Instruction,
+    JobPreparation,
+    JobSpec,
+    Probe,
+    Resize,
+    Start,
+    Stop,
+)
 
 
 def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratch: bool = False) -> JobSpec:
-    """All that workers need to know; a probe writes to scratch of its own, so that none goes on where one ended."""
+    """All that workers need to know; all but a probe's log goes to scratch, so that none goes on where one ended."""
     job, paths = record.spec, state_dir.list_paths(record.id)
     aside = paths.scratch / str(record.generation + 1)
-    checkpoints = aside / "checkpoints" if scratch else job.checkpoint.dir or paths.checkpoints
     return JobSpec(
         argv=job.words,
-        folder=str(paths.code / record.archive),
-        checkpoint=CheckpointPolicy(
-            str(checkpoints),
-            job.checkpoint.every_s,
-            job.checkpoint.keep,
-            not scratch and job.checkpoint.dir is not None,
-        ),
+        folder=str(find_code_folder(record, state_dir, run_as)),
+        checkpoint=make_policy(record, state_dir, aside / "checkpoints" if scratch else None),
         output_dir=str(aside / "output" if scratch else paths.output),
-        log_dir=str(aside / "logs" if scratch else paths.logs),
+        log_dir=str(paths.logs),
         home_dir=str(state_dir.job_folder(record.id)),
         python=job.python,
         env=job.env,
@@ -35,6 +44,48 @@ def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratc
         run_as=run_as,
         patience_s=job.patience_s,
         allow_code_change=job.checkpoint.allow_code_change,
+        preparation=make_preparation(record, state_dir, run_as),
+        outputs=() if scratch else tuple(job.outputs),
+    )
+
+
+def find_code_folder(record: JobRecord, state_dir: StateDir, run_as: str | None) -> Path:
+    """Where a job runs: in its code, or in the copy of it that its setup has changed, of which there is one for each
+    code, setup and user."""
+    job = record.spec
+    if not job.setup_lines:
+        return state_dir.code / record.archive
+    facts = json.dumps([job.setup_lines, job.python, run_as])
+    return state_dir.code / f"{record.archive}~{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+
+
+def make_preparation(record: JobRecord, state_dir: StateDir, run_as: str | None) -> JobPreparation | None:
+    """What is done before a job starts; nothing for most."""
+    job, home = record.spec, state_dir.job_folder(record.id)
+    if not job.setup_lines and not job.inputs:
+        return None
+    # what another user fetches is that user's own
+    cache = state_dir.inputs if run_as is None else home / "fetched"
+    source = str(state_dir.code / record.archive)
+    return JobPreparation(source, str(home / "inputs"), str(cache), job.setup_lines, job.inputs)
+
+
+def make_policy(record: JobRecord, state_dir: StateDir, aside: Path | None) -> CheckpointPolicy:
+    """Where a job's checkpoints go; those of a probe `aside`, and nowhere else."""
+    job = record.spec.checkpoint
+    if aside is not None:
+        return CheckpointPolicy(str(aside), job.every_s, job.keep)
+    folder = checkpoint_places.find_folder(record.spec, state_dir, record.id)
+    url = checkpoint_places.find_url(record.spec, state_dir, record.id)
+    return CheckpointPolicy(
+        str(folder),
+        job.every_s,
+        job.keep,
+        is_given=job.dir is not None and url is None,
+        url=url or "",
+        generation=record.generation + 1 if checkpoint_places.is_shared(record.spec, state_dir) else 0,
+        saved_step=record.saved_step if record.spec.elastic else 0,
+        output_url=state_dir.job_url(record.id, "output") or "",
     )
 
 

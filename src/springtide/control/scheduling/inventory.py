@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from springtide.control.prices import UNPRICED, PriceTable
 from springtide.core.devices import Cluster, Devices, NodeGroup, NodeSlice, join_slices
 from springtide.errors import ClusterError
+from springtide.executors.protocol import ExecutorNode
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,25 @@ class Inventory:
     types: tuple[str, ...]
     #: Nodes that take no work; policies do not see them.
     drained: frozenset[str] = frozenset()
+    #: What its devices cost.
+    prices: PriceTable = UNPRICED
+    #: The executor's names of the nodes, which are theirs for life; empty: node-0, node-1, ... by place.
+    labels: tuple[str, ...] = ()
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
         """The names of all nodes."""
-        return tuple(f"node-{number}" for number in range(len(self.names)))
+        return self.labels or tuple(f"node-{number}" for number in range(len(self.names)))
+
+    def with_node(self, node: ExecutorNode) -> "Inventory":
+        """With a node that has joined, or that has other devices than before."""
+        kept = [place for place, name in enumerate(self.nodes) if name != node.name]
+        return replace(
+            self,
+            names=(*(self.names[place] for place in kept), node.devices),
+            types=(*(self.types[place] for place in kept), node.device_type),
+            labels=(*(self.nodes[place] for place in kept), node.name),
+        )
 
     def names_of(self, node: str) -> tuple[str, ...]:
         """The devices of a node."""
@@ -98,6 +114,16 @@ def make_inventory(device_type: str, names: Iterable[str], nodes: int = 1) -> In
         raise ClusterError(f"{len(devices)} devices cannot be cut into {nodes} nodes; a node needs at least one")
     bounds = [len(devices) * number // nodes for number in range(nodes + 1)]
     return Inventory(tuple(devices[first:last] for first, last in pairwise(bounds)), (device_type,) * nodes)
+
+
+def name_inventory(nodes: Iterable[ExecutorNode]) -> Inventory:
+    """The nodes of an executor, by its own names."""
+    found = tuple(nodes)
+    return Inventory(
+        tuple(node.devices for node in found),
+        tuple(node.device_type for node in found),
+        labels=tuple(node.name for node in found),
+    )
 
 
 def join_inventories(parts: Sequence[Inventory]) -> Inventory:

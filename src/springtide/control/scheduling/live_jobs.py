@@ -73,11 +73,6 @@ def needs_probe(record: JobRecord, facts: JobFacts) -> bool:
     return record.deadline_s is not None and record.spec.elastic and not (facts.measured and facts.steps is not None)
 
 
-def is_spent(job: JobFile, served: float, price: float | None) -> bool:
-    """Whether so many device-seconds cost what a job may cost, at a price per device-hour."""
-    return price is not None and job.budget_usd is not None and served / 3600.0 * price >= job.budget_usd
-
-
 def find_held(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> SpeedRecord:
     """What is known of a job's speed on the devices it holds (if they are of several types, on the first)."""
     held = next(iter(inventory.count_types(record.devices)), record.first_device_type or inventory.device_types[0])
@@ -119,25 +114,46 @@ def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
         typed, (device_type,) = None, inventory.device_types
         shares = {device_type: file.shares(workers, inventory.cluster.total) or (1,)}
         curve = find_curves(file, shares, facts.measured, promised=True)[device_type]
+    work = float(facts.steps or GUESSED_STEPS) if file.elastic else file.duration_s or RIGID_GUESS_S
+    overhead, budget_s = plan_overhead(facts.measured), find_budget_s(record, inventory, inventory.device_types[0])
+    if budget_s is not None and typed is None:
+        curve = afford(curve, work, overhead, budget_s)
     is_late = record.endangered or bool(record.missed)
     if is_late or record.deadline_s is None:
         deadline_s, priority = inf, MISSED_PRIORITY if is_late else file.priority
     else:
         deadline_s, priority = record.deadline_s, 0
-    work = float(facts.steps or GUESSED_STEPS) if file.elastic else file.duration_s
     return Job(
         JobId(record.id),
         record.seq,
         record.submitted_s,
-        work or RIGID_GUESS_S,
+        work,
         curve,
         deadline_s,
         requested=curve.shares[0],
-        overhead=plan_overhead(facts.measured),
+        overhead=overhead,
         user=record.owner,
         priority=priority,
         typed=typed,
     )
+
+
+def find_budget_s(record: JobRecord, inventory: Inventory, device_type: str) -> float | None:
+    """The device-seconds of a type that the budget of a job with a deadline pays for; None where nothing binds it."""
+    budget_usd, price = record.spec.budget_usd, inventory.prices.find(device_type)
+    if budget_usd is None or record.deadline_s is None or not price:
+        return None
+    return 3600.0 * budget_usd / price
+
+
+def afford(curve: Curve, work: float, overhead: Overhead, budget_s: float) -> Curve:
+    """A curve without the shares on which a job would cost more than its budget; the cheapest if all would."""
+    costs = {
+        share: share * (overhead.pause_s(share, starting=True) + work / rate)
+        for share, rate in zip(curve.shares, curve.rates, strict=True)
+    }
+    affordable = {share for share, cost in costs.items() if cost <= budget_s}
+    return curve.only(affordable or {min(costs, key=lambda share: costs[share])})
 
 
 def make_probe_job(record: JobRecord, inventory: Inventory, where: Sequence[str]) -> Job:

@@ -4,10 +4,12 @@ Reality tells how far a job really is, how fast it really goes, and that a serve
 Here records become the views that policies see; nothing is decided.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 from typing import Any
 
+from springtide.control.prices import UNPRICED, PriceTable
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.storage.records import JobRecord, PlanRecord
 from springtide.core.decisions import JobView, Plan, Progress, Promise, Segment, Status
@@ -86,13 +88,19 @@ class LiveWorld(World):
 class PlatformWorld(LiveWorld):
     """The world of a server: its devices have the names under which the executor knows them."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, prices: PriceTable = UNPRICED) -> None:
         super().__init__(inventory.cluster)
-        self.inventory = inventory
+        self.inventory = replace(inventory, prices=prices)
+        self.prices = prices
+
+    def find_price(self, devices: Iterable[str]) -> float:
+        """Dollars per device-hour of these devices, on average; of those that have left, as of a type without one."""
+        return self.prices.average(self.inventory.types_by_name.get(name, "") for name in devices)
 
     def change_inventory(self, inventory: Inventory, now_s: float) -> None:
         """Go on with other devices; jobs keep those of theirs that are there and make a permitted share."""
-        before, self.inventory, self.cluster = self.inventory, inventory, inventory.cluster
+        before, self.inventory = self.inventory, replace(inventory, prices=self.prices)
+        self.cluster = inventory.cluster
         self._free, self._cache = list(self.cluster.full_masks), None
         for view in list(self._jobs.values()):
             kept = inventory.find_devices(before.name_devices(view.devices))

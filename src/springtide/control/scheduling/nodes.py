@@ -25,7 +25,18 @@ from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId
 from springtide.errors import InputError
-from springtide.executors.protocol import Event, Finished, NodeLost, Resized, Started, Stop, Stopped
+from springtide.executors.protocol import (
+    Event,
+    ExecutorNode,
+    Finished,
+    NodeJoined,
+    NodeLeaving,
+    NodeLost,
+    Resized,
+    Started,
+    Stop,
+    Stopped,
+)
 
 logger = logging.getLogger("springtide.control")
 FACT = "drains"
@@ -45,6 +56,7 @@ class Drain:
     until_s: float
     jobs: dict[str, int] = field(default_factory=dict)
     lost: bool = False  # the node itself is gone
+    by_hand: bool = False  # an admin's word, which holds until it is taken back; others end when the node is back
 
 
 def read_drains(fact: Any) -> dict[str, Drain]:
@@ -55,7 +67,14 @@ def read_drains(fact: Any) -> dict[str, Drain]:
 def write_drains(drains: dict[str, Drain]) -> dict[str, Any]:
     """The drains as a fact for the store."""
     return {
-        node: {"node": node, "since_s": one.since_s, "until_s": one.until_s, "jobs": one.jobs, "lost": one.lost}
+        node: {
+            "node": node,
+            "since_s": one.since_s,
+            "until_s": one.until_s,
+            "jobs": one.jobs,
+            "lost": one.lost,
+            "by_hand": one.by_hand,
+        }
         for node, one in drains.items()
     }
 
@@ -88,7 +107,9 @@ def put(staging: Staging, one: Drain) -> None:
     staging.put_fact(FACT, write_drains({**list_drains(staging), one.node: one}))
 
 
-def drain(staging: Staging, world: PlatformWorld, node: str, grace_s: float, decide: Decide) -> None:
+def drain(
+    staging: Staging, world: PlatformWorld, node: str, grace_s: float, decide: Decide, by_hand: bool = True
+) -> None:
     """Begin to drain a node; refused where there is no such node, or no other to go to."""
     inventory, now_s = world.inventory, staging.now_s
     check_node(inventory, node)
@@ -103,7 +124,7 @@ def drain(staging: Staging, world: PlatformWorld, node: str, grace_s: float, dec
     leaving = {record.id: 0 for record in staging.list_active() if gone & set(record.devices)}
     sentence = f"node {node} takes no new work; {len(leaving)} jobs leave within {show_span(grace_s)}"
     staging.add_event("draining", sentence)
-    put(staging, Drain(node, now_s, now_s + grace_s, leaving))
+    put(staging, Drain(node, now_s, now_s + grace_s, leaving, by_hand=by_hand))
     leave_out(staging, world, node, f"node {node} is drained", decide)
 
 
@@ -154,6 +175,45 @@ def lose_node(staging: Staging, world: PlatformWorld, event: NodeLost, decide: D
     return True
 
 
+def leave_node(staging: Staging, world: PlatformWorld, event: NodeLeaving, decide: Decide) -> bool:
+    """A node is about to go: jobs leave it, if there is another; returns whether a decision is called for."""
+    staging.add_event("node_leaving", f"node {event.node} goes in {show_span(event.grace_s)}: {event.reason}")
+    inventory = world.inventory
+    if event.node not in inventory.nodes or event.node in inventory.drained or len(inventory.usable) == 1:
+        return False
+    drain(staging, world, event.node, event.grace_s, decide, by_hand=False)
+    return True
+
+
+def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined) -> bool:
+    """A node is there, for the first time or again; returns whether a decision is called for.
+
+    Plans are made for the types of devices that there were when the server started: others wait for the next start.
+    """
+    inventory, node = world.inventory, ExecutorNode(event.node, event.device_type, event.devices)
+    found = f"node {node.name} is there with {len(node.devices)} {node.device_type}"
+    if node.device_type not in inventory.device_types:
+        here = " and ".join(inventory.device_types)
+        staging.add_event("node_joined", f"{found}; this server plans for {here}, so start it again to use them")
+        return False
+    drains, drained = list_drains(staging), inventory.drained
+    before = drains.get(node.name)
+    if before is not None and not before.by_hand:
+        staging.put_fact(FACT, write_drains({name: one for name, one in drains.items() if name != node.name}))
+        drained = drained - {node.name}
+    is_known = node.name in inventory.nodes and inventory.names_of(node.name) == node.devices
+    if is_known and drained == inventory.drained:
+        return False
+    staging.add_event("node_joined", found, node=node.name)
+    grown = inventory if is_known else inventory.with_node(node)
+    world.change_inventory(replace(grown, drained=drained), staging.now_s)
+    for job_id in list(world.jobs):
+        record = staging.jobs.get(job_id)
+        if record is not None and record.state is not JobState.PROBING:
+            world.revise(build_job(record, staging.speeds, world.inventory), staging.now_s)
+    return True
+
+
 def stop_after_node_loss(staging: Staging, world: PlatformWorld, record: JobRecord, node: str) -> None:
     """End what is left of a job's processes; it holds nothing until the policy gives it devices again."""
     job_id, now_s = JobId(record.id), staging.now_s
@@ -163,7 +223,7 @@ def stop_after_node_loss(staging: Staging, world: PlatformWorld, record: JobReco
     world.observe(job_id, Progress(guess_left(record, view, now_s), 0.0, now_s, now_s), now_s)
     state = record.state if record.state is JobState.PROBING else JobState.ADMITTED
     sentence = f"node {node} is gone with processes of it; it goes on from its last checkpoint"
-    record = transitions.account(record, world.jobs[job_id], now_s).with_condition(
+    record = transitions.account(staging, world, record, world.jobs[job_id]).with_condition(
         "recovering", NODE_LOST, sentence, now_s
     )
     record = replace(record, generation=stop.generation, devices=(), state=state, faults=record.faults + 1)

@@ -86,7 +86,7 @@ def announce(staging: Staging, world: PlatformWorld, job_id: str) -> bool:
     offers = staging.list_open_offers(job_id)
     for offer in offers:
         kept = "; devices are reserved for it" if offer.reserved else ""
-        sentence = sentences.tell_offer(offer, staging.now_s) + kept
+        sentence = sentences.tell_offer(offer) + kept
         staging.add_event("offered", sentence, job_id, offer=offer.id, reserved=offer.reserved)
     if not staging.jobs[job_id].accept_offer:
         return False
@@ -101,7 +101,7 @@ def accept(staging: Staging, world: PlatformWorld, offer: OfferRecord) -> None:
         replace(one, state="accepted" if one.id == offer.id else "withdrawn")
         for one in staging.list_open_offers(offer.job)
     )
-    sentence = f"offer {offer.id} is taken: {sentences.tell_offer(offer, now_s)}"
+    sentence = f"offer {offer.id} is taken: {sentences.tell_offer(offer)}"
     event = EventRecord(now_s, "offer_accepted", sentence, record.id)
     record = replace(record, deadline_s=offer.deadline_s, accept_offer=False, finished_s=None)
     staging.stage(Effects(record, (event,), offers=others))

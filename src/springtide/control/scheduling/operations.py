@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
-from springtide.control.scheduling import nodes, offers, sentences, submissions, transitions
+from springtide.control.prices import PriceTable
+from springtide.control.scheduling import nodes, offers, sentences, submissions, transitions, waiting
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
-from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, is_spent, look_up, make_job
+from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, look_up, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import LimitError, Submission
@@ -18,7 +19,7 @@ from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Answer, Decision, Status
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
-from springtide.errors import InputError
+from springtide.errors import InputError, JobError
 
 FAR = "3650d"  # a deadline for jobs that are only to be measured: without one nobody would
 UNKNOWN = "unknown speed: `plan --probe` runs it for at most 15 s"
@@ -76,7 +77,26 @@ class Operations:
 
         One that was sent before under the same key has the same answer.
         """
-        staging, world = self.reconciler.context.staging, self.reconciler.context.world
+        if submission.job.sweep is not None:
+            raise JobError("it has a sweep, which makes several jobs; send it to /api/v1/arrays")
+        opened = self.open(submission)
+        if isinstance(opened, JobRecord):
+            waiting.enter(self.reconciler.context, opened)
+            self.reconciler.dirty = True
+        return opened if isinstance(opened, str) else opened.id
+
+    def submit_array(self, submission: Submission) -> tuple[str, ...]:
+        """Take in all jobs of a sweep, or none; returns their ids, the first one first."""
+        opened = [self.open(one) for one in submissions.split_sweep(self.reconciler.context, submission)]
+        for record in opened:
+            if isinstance(record, JobRecord) and self.reconciler.context.staging.jobs[record.id].active:
+                waiting.enter(self.reconciler.context, record)
+                self.reconciler.dirty = True
+        return tuple(one if isinstance(one, str) else one.id for one in opened)
+
+    def open(self, submission: Submission) -> JobRecord | str:
+        """The staged record of a new job that is to be answered; the id of one that has its answer already."""
+        staging = self.reconciler.context.staging
         repeated = submissions.find_repeated(staging, submission)
         if repeated is not None and repeated.request_hash != submission.content_hash:
             raise ConflictError(
@@ -91,9 +111,32 @@ class Operations:
         if refusal is not None:
             staging.stage(transitions.decline(record, refusal.reason, refusal.sentence, staging.now_s))
             return record.id
-        transitions.arrive(staging, world, record)
+        return record
+
+    def hold(self, job_id: str, by: str) -> None:
+        """Let a job wait until it is released, after a checkpoint if it runs; one whose answer is open keeps it so."""
+        staging, world = self.reconciler.context.staging, self.reconciler.context.world
+        record = staging.jobs.get(job_id)
+        if record is None or not record.active or record.state is JobState.PAUSED:
+            state = record.state if record is not None else "over"
+            raise ConflictError(f"job {job_id} is {state}; only jobs that wait or run can be held")
+        if record.state is JobState.OFFERED:
+            raise ConflictError(f"job {job_id} has an open offer and holds nothing; accept it or cancel the job")
+        waiting.hold(staging, world, job_id, f"held by {by}; let it go: springtide release {record.name}")
         self.reconciler.dirty = True
-        return record.id
+
+    def release(self, job_id: str, secrets: Mapping[str, str] | None = None) -> None:
+        """Let a held job go on: it waits for the jobs it waits for, or is answered anew."""
+        context, record = self.reconciler.context, self.reconciler.context.staging.jobs.get(job_id)
+        if record is None or record.state is not JobState.PAUSED or record.reason != waiting.HELD:
+            state = record.state if record is not None else "over"
+            raise ConflictError(f"job {job_id} is {state}, not held; only held jobs can be released")
+        if record.waits_for:
+            waiting.enter(context, record)
+        else:
+            waiting.count_anew(context, record)
+            self.resume(job_id, secrets)
+        self.reconciler.dirty = True
 
     def cancel(self, job_id: str, by: str) -> None:
         """End a job for good; one that has ended stays as it is."""
@@ -125,18 +168,21 @@ class Operations:
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
         step = submissions.find_checkpoint(record, context.state_dir)
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
-        if is_spent(record.spec, record.served, context.options.price_per_device_hour):
-            record = replace(record, served=0.0)
-        refusal = submissions.check_quota(staging, world, record, user)
+        granted = submissions.tell_grant(record)
+        record = submissions.grant_anew(replace(record, saved_step=step))
+        refusal = submissions.check_means(staging, world, record, user)
         if refusal is not None:
             raise LimitError(refusal.sentence)
         if record.spec.secrets:
             submissions.keep_secrets(context.state_dir, record, secrets or {})
         record = replace(record, state=JobState.WAITLISTED, plan=None, missed="", finished_s=None, exit_code=None)
-        record = replace(record, promised=False, endangered=False, measure_only=False, weights="")
+        record = replace(record, promised=False, endangered=False, measure_only=False, weights="", waits_for=())
+        record = replace(
+            record, array_place=None if record.array_place is None else replace(record.array_place, whole=False)
+        )
         staging.stage(Effects(record))
         late = "; its deadline has passed, so it is best effort now" if is_late else ""
-        staging.add_event("resumed", f"goes on from step {step}{late}", job_id)
+        staging.add_event("resumed", f"goes on from step {step}{late}{granted}", job_id)
         transitions.arrive(staging, world, record)
         view = world.jobs[JobId(job_id)]
         if view.job.purpose is Purpose.TRAIN:
@@ -171,7 +217,8 @@ class Operations:
         record = replace(submissions.make_record(context, submission, user), seq=staging.next_seq)
         refusal = submissions.refuse(staging, world, record, user)
         if refusal is not None:
-            return Forecast("declined", refusal.reason, refusal.sentence, record.deadline_s)
+            told = f"would be declined: {refusal.sentence}"
+            return Forecast("declined", refusal.reason, told, record.deadline_s)
         facts = look_up(record, staging.speeds, world.inventory)
         if record.spec.elastic and not (facts.measured and facts.steps):
             return Forecast("unknown", transitions.UNMEASURED, UNKNOWN, record.deadline_s, unmeasured=True)
@@ -190,13 +237,13 @@ class Operations:
         plan = promise.plan if promise is not None else None
         if answer.status is Status.ADMITTED:
             has_margin = answer.promised and facts.has_margin
-            sentence = sentences.tell_admitted(record, answer, plan, has_margin, now_s)
+            sentence = sentences.tell_admitted(record, answer, plan, has_margin, only_asked=True)
         elif answer.status is Status.WAITLISTED:
-            sentence = sentences.tell_waitlisted(answer, now_s)
+            sentence = f"would wait: {sentences.tell_waitlisted(answer)}"
         else:
-            sentence = sentences.tell_declined(record, job, answer, now_s)
+            sentence = f"would be declined: {sentences.tell_declined(record, job, answer, now_s)}"
         declined = answer.status is Status.DECLINED and record.deadline_s is not None
-        price = context.options.price_per_device_hour
+        prices, device_types = context.options.price_table, self.reconciler.inventory.device_types
         return Forecast(
             str(answer.status),
             sentences.REASONS.get(answer.reason, answer.reason),
@@ -207,7 +254,7 @@ class Operations:
             list_shares(job, facts),
             tuple(find_offers(job, answer, now_s, self.reconciler.admits)) if declined else (),
             tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
-            None if price is None else price * submissions.least_device_s(job) / 3600.0,
+            None if prices.is_empty else least_usd(job, prices, device_types[0]),
             answer.promised,
             differences=tuple(self.compare(decision)) if compare else (),
         )
@@ -217,6 +264,12 @@ class Operations:
         context, reconciler = self.reconciler.context, self.reconciler
         without = reconciler.decide(context.staging.now_s, context.world.copy().snapshot())
         return compare_decisions(context.world.jobs, without, decision)
+
+
+def least_usd(job: Job, prices: PriceTable, usual_type: str) -> float:
+    """The least that a job can cost: on the fewest device-seconds, of the cheapest type it may use."""
+    device_types = (usual_type,) if job.typed is None else job.typed.curves
+    return min(prices.find(one) for one in device_types) * submissions.least_device_s(job) / 3600.0
 
 
 def list_shares(job: Job, facts: JobFacts) -> tuple[tuple[int, float, float, float], ...]:

@@ -17,7 +17,8 @@ from math import inf
 from typing import Any, TypeAlias, TypeVar
 
 from springtide.control.clock import Anchor, Clock, ClockSource
-from springtide.control.scheduling import nodes, offers, sentences, timers, transitions
+from springtide.control.notices.notice_decisions import decide_notices
+from springtide.control.scheduling import nodes, offers, sentences, timers, transitions, waiting
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
@@ -55,6 +56,7 @@ SLOW_DECISIONS = 5
 RETRY_S = 1.0  # after a policy has failed it is asked again, after twice as long each time it fails again
 MOST_RETRY_S = 60.0
 FAILURES = "policy_failures"  # the fact that counts them
+STREAM = "stream"  # the fact that names the executor whose events the cursor counts
 
 
 UNDONE = "nothing was done; try again"
@@ -104,15 +106,16 @@ class Reconciler:
         state_dir: StateDir,
         source: ClockSource,
         options: ServerOptions,
+        stream: str = "",
     ) -> None:
-        self.store, self.executor = store, executor
+        self.store, self.executor, self.stream = store, executor, stream
         self.policy = find_policy(options.policy)
         self.decide: Decide = partial(decide, self.policy)
         clock = restore_clock(store, source)
-        world = PlatformWorld(nodes.restore_inventory(inventory, store.fact(nodes.FACT)))
+        world = PlatformWorld(nodes.restore_inventory(inventory, store.fact(nodes.FACT)), options.price_table)
         self.context = Context(Staging(store, clock.now_s()), world, state_dir, clock, options)
         self.event_handler = EventHandler(self.context.staging, world, state_dir, clock.source, self.decide)
-        self.cursor = int(store.fact("cursor") or 0)
+        self.cursor = restore_cursor(store, stream)
         self.wake_at_s = self.retry_at_s = inf
         self.retry_s = RETRY_S
         self.dirty = True
@@ -143,6 +146,8 @@ class Reconciler:
         staging, world, inventory, now_s = self.context.staging, self.context.world, self.inventory, self.now_s
         world.remember(self.store.fact("memory") or {})
         for record in list(staging.jobs.values()):
+            if record.waits_for:
+                continue  # it is put before the policy when the others have ended
             state, facts = record.state, look_up(record, staging.speeds, inventory)
             is_unmeasured = state is JobState.WAITLISTED and needs_probe(record, facts)
             devices, mix = inventory.find_devices(record.devices), inventory.count_types(record.devices)
@@ -156,15 +161,19 @@ class Reconciler:
             elif state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
                 world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
         staging.put_fact("anchor", asdict(self.context.clock.anchor))
+        if self.stream:
+            staging.put_fact(STREAM, self.stream)
+            staging.put_fact("cursor", self.cursor)
         self.commit()
         self.act()
 
     def rebuild(self) -> None:
         """Begin again from the store, as a new server would: after a failed step, memory may not be what is stored."""
-        world = PlatformWorld(nodes.restore_inventory(self.inventory, self.store.fact(nodes.FACT)))
+        site = nodes.restore_inventory(self.inventory, self.store.fact(nodes.FACT))
+        world = PlatformWorld(site, self.context.options.price_table)
         staging, handler = Staging(self.store, self.now_s), self.event_handler
         self.context.staging, self.context.world = handler.staging, handler.world = staging, world
-        self.cursor = int(self.store.fact("cursor") or 0)
+        self.cursor = restore_cursor(self.store, self.stream)
         self.unsent = [load_instruction(one.body) for one in self.store.list_instructions()]
         self.dirty = True
         self.recover()
@@ -277,10 +286,11 @@ class Reconciler:
 
     def check_time(self, singly: bool) -> None:
         """Look at what only time brings."""
-        staging, world, price = self.context.staging, self.context.world, self.context.options.price_per_device_hour
+        staging, world = self.context.staging, self.context.world
 
         def check(record: JobRecord) -> None:
-            self.dirty |= timers.check_job(staging, world, record, price)
+            self.dirty |= timers.check_job(staging, world, record)
+            self.dirty |= waiting.check_job(self.context, record.id)
 
         for record in staging.list_active():
             self.attempt(partial(check, record), singly, partial(self.put_aside, "time", record.id, record.id))
@@ -505,6 +515,7 @@ class Reconciler:
         """Make what was staged durable; the secrets of a job that ended, in whatever way, go."""
         staging = self.context.staging
         ended = [record.id for record in staging.batch.jobs.values() if record.state in ENDED]
+        staging.batch.notices = decide_notices(staging.batch.events, staging.jobs)
         self.unsent += staging.commit()
         for job_id in ended:
             self.context.state_dir.secrets_file(job_id).unlink(missing_ok=True)
@@ -564,6 +575,12 @@ def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:
     waiting = replace(waiting, answered_s=None)  # so that the next server asks, too
     event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": sentences.POLICY_FAILED})
     return Effects(waiting, (event,) if record.reason != sentences.POLICY_FAILED else ())
+
+
+def restore_cursor(store: Store, stream: str) -> int:
+    """The number of the last event that was worked in; 0 if that was of another executor, whose numbers are others."""
+    known = store.fact(STREAM)
+    return 0 if stream and known not in (None, stream) else int(store.fact("cursor") or 0)
 
 
 def restore_clock(store: Store, source: ClockSource) -> Clock:

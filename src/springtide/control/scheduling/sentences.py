@@ -1,15 +1,19 @@
 """What a user is told, in words: answers with their times, changes of devices with their causes, offers, failures.
 
-Pure: every sentence is made of values that were decided elsewhere.
+Pure: every sentence is made of values that were decided elsewhere. Sentences that are kept hold marks of instants
+(`core.moments`), to be told as seen from when they are read.
 """
 
+from collections.abc import Sequence
 from math import inf
 
-from springtide.control.storage.records import JobRecord, OfferRecord
+from springtide.control.storage.records import AwaitedJob, JobRecord, OfferRecord
 from springtide.core.decisions import Answer, Cause, Plan, Reason
-from springtide.core.durations import show_both, show_instant, show_span
+from springtide.core.dependencies import AfterEnd
+from springtide.core.durations import show_instant, show_span
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job
+from springtide.core.moments import mark_moment
 
 POLICY_FAILED = "policy_failed"
 PROBING = "its speed is not known yet; a probe of at most 15 s measures it"
@@ -26,15 +30,16 @@ DEALT_ANEW = "its logical workers are dealt out by what was measured"
 REASONS = {"late": "deadline_too_tight", "makes_others_late": "would_break_promises"}
 
 
-def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: bool, now_s: float) -> str:
-    """The sentence of an admitted job."""
+def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: bool, only_asked: bool = False) -> str:
+    """The sentence of an admitted job; `only_asked`: of one that would be."""
+    would = "would be " if only_asked else ""
     if record.deadline_s is None:
-        return f"admitted as best effort: {answer.sentence or 'it runs when devices are free for it'}"
+        return f"{would}admitted as best effort: {answer.sentence or 'it runs when devices are free for it'}"
     if not answer.promised:
-        return f"admitted without a promise: {answer.sentence or 'the policy makes none'}"
-    sentence = f"promised to finish by {show_both(record.deadline_s, now_s)}"
+        return f"{would}admitted without a promise: {answer.sentence or 'the policy makes none'}"
+    sentence = f"{would}promised to finish by {mark_moment(record.deadline_s)}"
     if plan is not None and plan.finish_s < inf:
-        sentence += f"; planned to end {show_span(max(0.0, plan.finish_s - now_s))} from now"
+        sentence += f"; planned to end by {mark_moment(plan.finish_s)}"
     if margin:
         sentence += "; the plan holds 25 % more time, until one whole epoch has been seen"
     return sentence
@@ -52,7 +57,7 @@ CAUSES = {
 }
 
 
-def tell_reason(reason: Reason, other: JobRecord | None, owner: str, now_s: float) -> str:
+def tell_reason(reason: Reason, other: JobRecord | None, owner: str) -> str:
     """Why the devices of a user's job change: for itself, or for another job, named only if it is that user's."""
     text = CAUSES[reason.cause]
     if reason.cause not in (Cause.YIELDS, Cause.MOVED):
@@ -61,13 +66,13 @@ def tell_reason(reason: Reason, other: JobRecord | None, owner: str, now_s: floa
         return f"{text} another job" if other is None else f"{text} another user's job"
     if other.state is JobState.PROBING:
         return f"{text} the probe of {other.name}, which measures its speed"
-    by = "" if other.deadline_s is None else f", due in {show_span(max(0.0, other.deadline_s - now_s))}"
+    by = "" if other.deadline_s is None else f", due {mark_moment(other.deadline_s)}"
     return f"{text} {other.name}{by}"
 
 
-def tell_waitlisted(answer: Answer, now_s: float) -> str:
+def tell_waitlisted(answer: Answer) -> str:
     """The sentence of a job whose answer comes later."""
-    when = "" if answer.answer_by_s == inf else f"; the answer comes by {show_both(answer.answer_by_s, now_s)}"
+    when = "" if answer.answer_by_s == inf else f"; the answer comes by {mark_moment(answer.answer_by_s)}"
     return f"{answer.sentence or 'no promise can be made yet'}{when}"
 
 
@@ -78,12 +83,13 @@ def tell_declined(record: JobRecord, job: Job, answer: Answer, now_s: float) -> 
     alone_s, span_s = job.alone_s(), record.deadline_s - now_s
     if span_s <= 0:
         return (
-            f"its deadline passed {show_span(-span_s)} ago, before its speed was known; it needs {show_span(alone_s)}"
+            f"its deadline passed at {mark_moment(record.deadline_s)}, before its speed was known; "
+            f"it needs {show_span(alone_s)}"
         )
     if alone_s > span_s:
         return (
             f"it needs {show_span(alone_s)} on its best share with no one else here; "
-            f"its deadline is {show_span(span_s)} from now"
+            f"it had {show_span(span_s)} until its deadline, {mark_moment(record.deadline_s)}"
         )
     return answer.sentence or "no plan ends it by its deadline without breaking a promise"
 
@@ -94,18 +100,18 @@ def tell_policy_failure(policy: str, error: BaseException) -> str:
     return f"policy {policy} failed ({what}); nothing was decided, and it is asked again"
 
 
-def tell_unmeasured(free_s: float, answer_by_s: float, now_s: float) -> str:
+def tell_unmeasured(free_s: float, answer_by_s: float) -> str:
     """The sentence of a job that waits for a device on which to be measured; `free_s` is when one is expected."""
-    soon = "" if free_s == inf else f" (expected in {show_span(max(0.0, free_s - now_s))})"
+    soon = "" if free_s == inf else f" (expected at {mark_moment(free_s)})"
     return (
         f"no device is free for a probe; its speed is measured as soon as one is free{soon}; "
-        f"the answer comes by {show_both(answer_by_s, now_s)}"
+        f"the answer comes by {mark_moment(answer_by_s)}"
     )
 
 
-def tell_offer(offer: OfferRecord, now_s: float) -> str:
+def tell_offer(offer: OfferRecord) -> str:
     """An offer in one sentence."""
-    by = show_both(offer.deadline_s, now_s)
+    by = mark_moment(offer.deadline_s)
     if offer.kind == "deadline":
         return f"all {offer.steps} steps could be promised by {by}"
     return f"{offer.steps} steps could be promised by the same deadline, {by}"
@@ -114,6 +120,37 @@ def tell_offer(offer: OfferRecord, now_s: float) -> str:
 def tell_at_risk(predicted_s: float, deadline_s: float) -> str:
     """That a promise is in danger, and by how much."""
     return f"expected to end {show_span(predicted_s - deadline_s)} after its deadline, at {show_instant(predicted_s)}"
+
+
+def tell_stalled(step: int, stepped_s: float, patience: str | None) -> str:
+    """That a running job makes no steps, and when it is started again for that."""
+    limit = "30 s without processor time, or 15 min in any case" if patience is None else f"its patience of {patience}"
+    return (
+        f"it hangs or waits: its last step, {step}, was at {mark_moment(stepped_s)}; it starts again after {limit}; "
+        'if it only waits: a longer `patience:`, or `with run.busy("..."):`'
+    )
+
+
+ENDS = {AfterEnd.OK: "succeed", AfterEnd.FAILED: "fail", AfterEnd.ANY: "end"}
+
+
+def tell_waits(awaited: Sequence[AwaitedJob]) -> str:
+    """That a job waits for others."""
+    return "waits for " + " and ".join(f"{one.name} ({one.id}) to {ENDS[one.end]}" for one in awaited)
+
+
+def tell_never(awaited: AwaitedJob, state: JobState) -> str:
+    """That what a job waited for will not come."""
+    return f"cancelled because it waited for {awaited.name} ({awaited.id}) to {ENDS[awaited.end]}, and that is {state}"
+
+
+WAITS_FOR_ARRAY = "measured; its array is promised as a whole, once all of its jobs are measured"
+
+
+def tell_inputs(changed: Sequence[str], step: int) -> str:
+    """That inputs are no longer what they were."""
+    names = " and ".join(changed)
+    return f"its input {names} changed while it was at step {step}: steps before and after have seen different data"
 
 
 def tell_missed(cause: str) -> str:

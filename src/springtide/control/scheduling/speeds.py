@@ -34,10 +34,10 @@ def find_torch_version() -> str:
         return ""
 
 
-def make_key(job: JobFile, archive: str, torch_version: str) -> str:
-    """The name under which the speed of this code is remembered, on whatever devices."""
+def make_key(job: JobFile, code: str, torch_version: str) -> str:
+    """The name under which the speed of some code (`code_versions`) is remembered, on whatever devices."""
     facts = [
-        archive,
+        code,
         list(job.words),
         sorted(job.env.items()),
         job.logical_workers,

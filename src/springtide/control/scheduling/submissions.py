@@ -10,11 +10,12 @@ import json
 import re
 import secrets
 import string
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from springtide.control.clock import Clock
+from springtide.control.code_versions import name_code
 from springtide.control.scheduling.context import Context, ServerOptions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import (
@@ -27,13 +28,17 @@ from springtide.control.scheduling.live_jobs import (
 )
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.speeds import make_key
-from springtide.control.storage.records import JobRecord, UserRecord
+from springtide.control.storage.places.checkpoint_places import find_folder, find_url
+from springtide.control.storage.records import ArrayPlace, AwaitedJob, JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
 from springtide.control.storage.state_dir import StateDir, write_secrets
 from springtide.control.storage.store import Store
+from springtide.core.curves import Curve
 from springtide.core.decisions import JobView, Plan
+from springtide.core.dependencies import Dependency
 from springtide.core.durations import is_instant, parse_deadline, parse_span
 from springtide.core.job_file import JobFile
+from springtide.core.job_files.sweeps import expand_sweep, name_swept
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job
 from springtide.errors import InputError, JobError
@@ -58,6 +63,7 @@ class Submission:
     accept_offer: bool = False
     measure_only: bool = False  # for a plan; it ends when its speed is known
     key: str | None = None  # what its client calls it, so that it can be sent again without harm
+    place: ArrayPlace | None = None  # in the array of a sweep
 
     @property
     def content_hash(self) -> str:
@@ -112,9 +118,14 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
     """The record of a new job, not yet answered, if its code is here and its budget can be counted."""
     job, now_s, script = submission.job, context.staging.now_s, submission.job.script
     check_code(script, submission.archive, context.state_dir)
-    check_budget(job, context.options.price_per_device_hour)
+    check_mail(job, bool(context.options.smtp))
+    check_budget(job, context.options.price_per_device_hour is not None or bool(context.options.prices))
+    owner, code = find_owner(submission, user), context.state_dir.code / submission.archive
+    awaited = tuple(find_awaited(context.staging, one, job.name, owner, user) for one in job.dependencies)
+    # a span counts from when it may go
+    due = None if awaited and not is_instant(job.deadline or "") else job.deadline
     return JobRecord(
-        id=name_job(submission, find_owner(submission, user), context.staging.store),
+        id=name_job(submission, owner, context.staging.store),
         name=make_name(job, script),
         user=submission.user,
         state=JobState.WAITLISTED,
@@ -122,15 +133,36 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
         submitted_s=now_s,
         settled_s=now_s,
         archive=submission.archive,
-        speed_key=make_key(job, submission.archive, context.torch_version),
-        deadline_s=resolve_deadline(job.deadline, now_s, context.clock),
+        speed_key=make_key(job, name_code(job, owner, code), context.torch_version),
+        deadline_s=resolve_deadline(due, now_s, context.clock),
         logical_workers=job.logical_workers,
         accept_offer=submission.accept_offer,
         measure_only=submission.measure_only,
         idempotency_key=submission.key,
         request_hash="" if submission.key is None else submission.content_hash,
-        owner=find_owner(submission, user),
+        owner=owner,
+        project="" if user is None else user.project,
+        waits_for=awaited,
+        array_place=submission.place,
     )
+
+
+def find_awaited(
+    staging: Staging, dependency: Dependency, name: str | None, owner: str, user: UserRecord | None
+) -> AwaitedJob:
+    """The job that another one of this name waits for, of those that its owner may see."""
+    if dependency.job == name:
+        raise JobError(f"after names {name!r}, the job itself; give the id of the other, or another name")
+    staged = [one for one in staging.batch.jobs.values() if dependency.job in (one.id, one.name) and one.owner == owner]
+    stored = staging.store.find_jobs(dependency.job, None if user is not None and user.admin else owner)
+    found = staged or stored
+    if not found:
+        raise JobError(f"after names {dependency.job!r}, and there is no such job; submit that one first")
+    if len({one.name for one in found}) > 1:
+        names = ", ".join(f"{one.name} ({one.id})" for one in found[:5])
+        raise JobError(f"after names {dependency.job!r}, which stands for several jobs: {names}; give the id")
+    newest = max(found, key=lambda one: (one.active, one.seq))
+    return AwaitedJob(newest.id, newest.name, dependency.end)
 
 
 def name_job(submission: Submission, owner: str, store: Store) -> str:
@@ -157,8 +189,13 @@ def find_repeated(staging: Staging, submission: Submission) -> JobRecord | None:
 
 
 def refuse(staging: Staging, world: PlatformWorld, record: JobRecord, user: UserRecord | None) -> Refusal | None:
-    """Why a job is declined without asking a policy: nothing here could run it, or its user's quota is spent."""
-    return refuse_early(record, world.inventory) or check_quota(staging, world, record, user)
+    """Why a job is declined without asking a policy: nothing here could run it, or it costs more than it may."""
+    return refuse_early(record, world.inventory) or check_means(staging, world, record, user)
+
+
+def check_means(staging: Staging, world: PlatformWorld, record: JobRecord, user: UserRecord | None) -> Refusal | None:
+    """Why a job cannot be paid for: out of its own budget, or out of what its user may have outstanding."""
+    return check_affordable(staging, world, record) or check_quota(staging, world, record, user)
 
 
 def refuse_early(record: JobRecord, inventory: Inventory) -> Refusal | None:
@@ -188,8 +225,20 @@ def check_limits(staging: Staging, owner: str, user: UserRecord | None, options:
     if len(jobs) >= most and active >= most:
         name = owner if user is None else user.name
         raise LimitError(f"user {name} has {active} active jobs; the limit is {most}; wait for one to end")
+    check_project(staging, user)
     if job.checkpoint.dir is not None:
         check_folder(job.checkpoint.dir, staging.list_active())
+
+
+def check_project(staging: Staging, user: UserRecord | None) -> None:
+    """Refuse a user whose project has too many active jobs."""
+    project = staging.store.find_project(user.project) if user is not None and user.project else None
+    if project is None or project.most_active is None:
+        return
+    active = sum(record.project == project.name for record in staging.jobs.values())
+    if active >= project.most_active:
+        most = project.most_active
+        raise LimitError(f"project {project.name} has {active} active jobs; the limit is {most}; wait for one to end")
 
 
 def check_code(command: str, archive: str, state_dir: StateDir) -> None:
@@ -210,16 +259,22 @@ def check_folder(wanted: str, active: Iterable[JobRecord]) -> None:
     """Refuse a checkpoint folder that another job uses now: each would go on from, and clear away, the other's."""
     for other in active:
         used = other.spec.checkpoint.dir
-        if used is not None and PurePosixPath(used) == PurePosixPath(wanted):
+        if used is not None and used.rstrip("/") == wanted.rstrip("/"):
             raise JobError(f"checkpoint.dir {wanted} is in use by job {other.name}; wait for its end or choose another")
 
 
-def check_budget(job: JobFile, price: float | None) -> None:
+def check_budget(job: JobFile, is_priced: bool) -> None:
     """Refuse a budget where nothing has a price."""
-    if job.budget is not None and price is None:
+    if job.budget is not None and not is_priced:
         raise JobError(
             "budget needs a price: set price_per_device_hour in the server's server.yaml, or leave budget out"
         )
+
+
+def check_mail(job: JobFile, has_mail: bool) -> None:
+    """Refuse mail where no server sends it."""
+    if not has_mail and any(notice.email is not None for notice in job.notify):
+        raise JobError("notify.email needs a mail server: set smtp in the server's server.yaml, or use a webhook")
 
 
 def keep_secrets(state_dir: StateDir, record: JobRecord, given: Mapping[str, str]) -> None:
@@ -232,13 +287,44 @@ def keep_secrets(state_dir: StateDir, record: JobRecord, given: Mapping[str, str
         write_secrets(state_dir, record.id, {name: given[name] for name in names})
 
 
+def grant_anew(record: JobRecord) -> JobRecord:
+    """A job that goes on: what it has used of a limit that it had reached counts no longer."""
+    budget_usd, most_s = record.spec.budget_usd, record.spec.max_runtime_s
+    if budget_usd is not None and record.cost_usd - record.usd_before >= budget_usd:
+        record = replace(record, usd_before=record.cost_usd)
+    if most_s is not None and record.ran_s - record.ran_before_s >= most_s:
+        record = replace(record, ran_before_s=record.ran_s)
+    return record
+
+
+def split_sweep(context: Context, submission: Submission) -> list[Submission]:
+    """The submissions of the jobs of a sweep, under names and keys that are the same when it is sent again."""
+    if submission.job.sweep is None:
+        raise JobError("it has no sweep, so it makes one job; send it to /api/v1/jobs")
+    owner = find_owner(submission, context.staging.store.find_user(submission.user))
+    array_id = secrets.token_hex(4) if submission.key is None else name_keyed(owner, f"{submission.key}.array")
+    job, whole = submission.job, submission.job.sweep.promise == "whole"
+    base = job.name or f"{make_name(job, job.script)[:-5]}-{array_id[:4]}"
+    swept = expand_sweep(job)
+    made: list[Submission] = []
+    for one in swept:
+        name = name_swept(base, one.number, len(swept))
+        place = ArrayPlace(array_id, base, one.number, len(swept), whole, dict(one.values))
+        key = None if submission.key is None else f"{submission.key}.{one.number}"
+        named = one.job.model_copy(update={"name": name})
+        made.append(replace(submission, job=named, key=key, place=place))
+    return made
+
+
 def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
     """The step from which a job would go on: that of its last checkpoint, which may have been removed since."""
     job = record.spec
     if not job.elastic:
         return 0
-    folder = Path(job.checkpoint.dir) if job.checkpoint.dir is not None else state_dir.checkpoints(record.id)
-    return max(0, CheckpointFolder(folder).seen)
+    seen = max(0, CheckpointFolder(find_folder(job, state_dir, record.id)).seen)
+    if find_url(job, state_dir, record.id) is not None:
+        return max(seen, record.saved_step)  # the receipts may lie on another host
+    return seen
 
 
 def check_quota(staging: Staging, world: PlatformWorld, record: JobRecord, user: UserRecord | None) -> Refusal | None:
@@ -246,21 +332,89 @@ def check_quota(staging: Staging, world: PlatformWorld, record: JobRecord, user:
 
     Nothing is said of jobs whose speed nobody knows yet; but while a user's quota is spent, they wait as well.
     """
-    if user is None or user.quota_device_s is None:
-        return None
-    own = [view for view in world.jobs.values() if view.job.user == user.id and view.job.id != record.id]
-    left = max(0.0, user.quota_device_s - sum(count_outstanding(staging, world.inventory, view) for view in own))
+    for quota in list_quotas(staging, record, user):
+        refusal = check_against(staging, world, record, quota)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class OutstandingQuota:
+    """Device-seconds that may be outstanding, of whose jobs, and what these people are called."""
+
+    whose: str
+    device_s: float
+    owners: frozenset[str]
+
+
+def list_quotas(staging: Staging, record: JobRecord, user: UserRecord | None) -> Iterator[OutstandingQuota]:
+    """What a job counts against: its user's quota, then that of its user's project."""
+    if user is not None and user.quota_device_s is not None:
+        yield OutstandingQuota(f"user {user.name}", user.quota_device_s, frozenset({user.id}))
+    project = staging.store.find_project(record.project) if record.project else None
+    if project is not None and project.quota_device_s is not None:
+        members = frozenset(one.id for one in staging.store.users() if one.project == project.name)
+        yield OutstandingQuota(f"project {project.name}", project.quota_device_s, members | {record.owner})
+
+
+def check_against(staging: Staging, world: PlatformWorld, record: JobRecord, quota: OutstandingQuota) -> Refusal | None:
+    """Why a job does not fit into one quota, if it does not."""
+    own = [view for view in world.jobs.values() if view.job.user in quota.owners and view.job.id != record.id]
+    left = max(0.0, quota.device_s - sum(count_outstanding(staging, world.inventory, view) for view in own))
     facts = look_up(record, staging.speeds, world.inventory)
     if not is_known(record, facts):
-        return None if left > 0 else Refusal("quota_exceeded", tell_spent(user.name, user.quota_device_s))
+        return None if left > 0 else Refusal("quota_exceeded", tell_spent(quota))
     job = make_job(record, facts, world.inventory)
     wanted = least_device_s(job, job.work - record.step)
     if wanted <= left:
         return None
     return Refusal(
         "quota_exceeded",
-        f"it needs at least {wanted:.0f} device-seconds; of the quota of {user.quota_device_s:.0f}, "
-        f"{left:.0f} are left for user {user.name}, which is enough for {most_work(job, left) / job.work:.0%} of it",
+        f"it needs at least {wanted:.0f} device-seconds; of the quota of {quota.device_s:.0f}, "
+        f"{left:.0f} are left for {quota.whose}, which is enough for {most_work(job, left) / job.work:.0%} of it",
+    )
+
+
+def tell_grant(record: JobRecord) -> str:
+    """What a resume grants a job that has a budget: what is left of it, or all of it again once it is spent."""
+    if record.spec.budget_usd is None:
+        return ""
+    left_usd = record.spec.budget_usd - (record.cost_usd - record.usd_before)
+    if left_usd > 0:
+        return f"; {left_usd:.2f} USD of its budget of {record.spec.budget} are left"
+    return f"; its budget of {record.spec.budget} was spent and is granted once more"
+
+
+def check_affordable(staging: Staging, world: PlatformWorld, record: JobRecord) -> Refusal | None:
+    """Why a job cannot be promised: even on its cheapest share it would cost more than is left of its budget.
+
+    Nothing is said of jobs whose speed nobody knows yet.
+    """
+    budget_usd, facts = record.spec.budget_usd, look_up(record, staging.speeds, world.inventory)
+    if budget_usd is None or record.deadline_s is None or not is_known(record, facts):
+        return None
+    job = make_job(record, facts, world.inventory)
+    rest, left_usd = job.work - record.step, max(0.0, budget_usd - (record.cost_usd - record.usd_before))
+    cost_usd, price, curve = find_cheapest(job, rest, world.inventory)
+    if cost_usd <= left_usd:
+        return None
+    paid = most_work(replace(job, curve=curve), 3600.0 * left_usd / price)
+    fitting = f"{int(paid)} of its {rest:.0f} steps" if record.spec.elastic else "less"
+    return Refusal(
+        "budget_too_small",
+        f"it would cost at least {cost_usd:.2f} USD here; what is left of its budget of {record.spec.budget}, "
+        f"{left_usd:.2f} USD, pays for {fitting}",
+    )
+
+
+def find_cheapest(job: Job, work: float, inventory: Inventory) -> tuple[float, float, Curve]:
+    """The dollars for so much of a job on the device type where it costs least, its price per hour, and the speeds."""
+    curves = {inventory.device_types[0]: job.curve} if job.typed is None else job.typed.curves
+    priced = ((inventory.prices.find(device_type), curve) for device_type, curve in curves.items())
+    return min(
+        ((price * least_device_s(replace(job, curve=curve), work) / 3600.0, price, curve) for price, curve in priced),
+        key=lambda found: found[0],
     )
 
 
@@ -269,9 +423,9 @@ def is_known(record: JobRecord, facts: JobFacts) -> bool:
     return bool(facts.measured) and facts.steps is not None if record.spec.elastic else record.spec.duration is not None
 
 
-def tell_spent(name: str, quota_device_s: float) -> str:
+def tell_spent(quota: OutstandingQuota) -> str:
     """That nothing is left of a quota."""
-    return f"the quota of {quota_device_s:.0f} device-seconds of user {name} is taken up by their other jobs"
+    return f"the quota of {quota.device_s:.0f} device-seconds of {quota.whose} is taken up by their other jobs"
 
 
 def least_device_s(job: Job, work: float | None = None) -> float:

@@ -8,18 +8,24 @@ from math import inf
 
 from springtide.control.scheduling import offers, sentences, transitions
 from springtide.control.scheduling.effects import NO_DEVICE
-from springtide.control.scheduling.live_jobs import build_job, is_spent, predict
+from springtide.control.scheduling.live_jobs import build_job, predict
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
-from springtide.core.job_states import JobState
+from springtide.core.decisions import JobView
+from springtide.core.job_states import JobCondition, JobState
 from springtide.core.jobs import JobId, Purpose
 
+STALLED = str(JobCondition.STALLED)
+SHORTEST_STANDSTILL_S = 10.0
 
-def check_job(staging: Staging, world: PlatformWorld, record: JobRecord, price: float | None) -> bool:
-    """Look at what is due of one job; returns whether that calls for a decision. `price` is a device-hour's."""
+
+def check_job(staging: Staging, world: PlatformWorld, record: JobRecord) -> bool:
+    """Look at what is due of one job; returns whether that calls for a decision."""
     changed = check_promise(staging, world, record)
-    changed |= price is not None and check_budget(staging, world, staging.jobs[record.id], price)
+    check_steps(staging, world, staging.jobs[record.id])
+    if check_budget(staging, world, staging.jobs[record.id]) or check_runtime(staging, world, staging.jobs[record.id]):
+        return True
     if record.state is JobState.OFFERED:
         changed |= offers.expire(staging, world, staging.jobs[record.id])
     elif record.state is JobState.WAITLISTED:
@@ -67,14 +73,59 @@ def miss(staging: Staging, world: PlatformWorld, record: JobRecord) -> bool:
     return True
 
 
-def check_budget(staging: Staging, world: PlatformWorld, record: JobRecord, price: float) -> bool:
+def check_budget(staging: Staging, world: PlatformWorld, record: JobRecord) -> bool:
     """Pause a job whose budget is spent: it checkpoints and gives its devices back."""
     view = world.jobs.get(JobId(record.id))
-    served = 0.0 if view is None or view.job.purpose is Purpose.PROBE else view.served_at(staging.now_s)
-    if not is_spent(record.spec, served, price):
+    if record.spec.budget_usd is None or view is None or view.job.purpose is Purpose.PROBE:
+        return False
+    unsettled_s = view.served_at(staging.now_s) - record.served
+    cost_usd = record.cost_usd + world.find_price(record.devices) * unsettled_s / 3600.0
+    if cost_usd - record.usd_before < record.spec.budget_usd:
         return False
     transitions.pause(staging, world, record.id, "budget", f"its budget of {record.spec.budget} is spent")
     return True
+
+
+def check_runtime(staging: Staging, world: PlatformWorld, record: JobRecord) -> bool:
+    """End a job that has held devices for as long as its file allows."""
+    most_s, view = record.spec.max_runtime_s, world.jobs.get(JobId(record.id))
+    if most_s is None or view is None or view.job.purpose is Purpose.PROBE:
+        return False
+    if view.ran_at(staging.now_s) - record.ran_before_s < most_s:
+        return False
+    sentence = (
+        f"it has held devices for its max_runtime of {record.spec.max_runtime}; "
+        "its last checkpoint stays, and resume gives it as long again"
+    )
+    transitions.end_at_limit(staging, world, record.id, "max_runtime", sentence)
+    return True
+
+
+def check_steps(staging: Staging, world: PlatformWorld, record: JobRecord) -> None:
+    """Say of a job that runs and makes no steps that it stands still, once that is longer than its steps explain."""
+    view, now_s, stalled = world.jobs.get(JobId(record.id)), staging.now_s, record.condition(STALLED)
+    if view is None or not find_standstill(record, view, now_s):
+        if stalled is not None:
+            event = EventRecord(now_s, "stepping", "it makes steps again, or was started again", record.id)
+            staging.stage(Effects(record.without_condition(STALLED), (event,)))
+        return
+    if stalled is None and record.stepped_s is not None:
+        sentence = sentences.tell_stalled(record.step, record.stepped_s, record.spec.patience)
+        event = EventRecord(now_s, STALLED, sentence, record.id, {"step": record.step})
+        staging.stage(Effects(record.with_condition(STALLED, "no_steps", sentence, now_s), (event,)))
+
+
+def find_standstill(record: JobRecord, view: JobView, now_s: float) -> bool:
+    """Whether a job should make steps and has made none for ten times as long as one takes, or ten seconds.
+
+    A pause that was decided (a start, a rescale, a fault) is no standstill.
+    """
+    is_stepping = record.state is JobState.RUNNING and record.devices and record.stepped_s is not None
+    if not is_stepping or view.progress.paused_until_s > now_s or not view.progress.rate:
+        return False
+    if record.condition("rescaling") is not None or record.condition("recovering") is not None:
+        return False
+    return now_s - max(record.stepped_s or 0.0, record.settled_s) > max(SHORTEST_STANDSTILL_S, 10 / view.progress.rate)
 
 
 def check_wait_for_probe(staging: Staging, world: PlatformWorld, record: JobRecord) -> bool:

@@ -22,7 +22,7 @@ from springtide.control.scheduling.live_jobs import (
     needs_probe,
 )
 from springtide.control.scheduling.live_world import PlatformWorld
-from springtide.control.storage.records import EventRecord, JobRecord, PlanRecord
+from springtide.control.storage.records import EventRecord, JobRecord, PlanRecord, UsageRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.decisions import Answer, Decision, JobView, Promise, Reason, Status
@@ -93,14 +93,14 @@ def answer_job(staging: Staging, job: Job, answer: Answer, promise: Promise | No
     if answer.status is Status.ADMITTED:
         plan = promise.plan if promise is not None else None
         has_margin = answer.promised and look_up(record, staging.speeds, inventory).has_margin
-        sentence = sentences.tell_admitted(record, answer, plan, has_margin, now_s)
+        sentence = sentences.tell_admitted(record, answer, plan, has_margin)
         expected_s = plan.finish_s if plan is not None and plan.finish_s < inf else None
         reason = "promised" if answer.promised else "best_effort" if record.deadline_s is None else reason
         # a job may have run on spare devices while its answer was open
         state = JobState.RUNNING if record.state is JobState.RUNNING else JobState.ADMITTED
         record = replace(record, state=state, promised=answer.promised, expected_s=expected_s, predicted_s=expected_s)
     elif answer.status is Status.WAITLISTED:
-        sentence = sentences.tell_waitlisted(answer, now_s)
+        sentence = sentences.tell_waitlisted(answer)
         by_s = None if answer.answer_by_s == inf else answer.answer_by_s
         record = replace(record, state=JobState.WAITLISTED, answer_by_s=by_s)
     else:
@@ -122,7 +122,7 @@ def tell_reason(staging: Staging, record: JobRecord, reason: Reason | None) -> W
     if reason is None:
         return Why()
     other = None if reason.other is None else staging.jobs.get(str(reason.other))
-    why = sentences.tell_reason(reason, other, record.owner, staging.now_s)
+    why = sentences.tell_reason(reason, other, record.owner)
     named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.owner}
     return Why(why, {"cause": str(reason.cause), "why": why, **named})
 
@@ -147,7 +147,9 @@ def change_devices(
         event = EventRecord(now_s, "probing", sentence, record.id, {"devices": list(given)})
     else:
         record, event = tell_change(record, instruction, given, inventory, why, now_s)
-    record = replace(account(record, view, now_s), generation=instruction.generation, devices=given)
+    record = account(staging, world, record, view)
+    hourly_usd = None if world.prices.is_empty else len(given) * world.find_price(given)
+    record = replace(record, generation=instruction.generation, devices=given, hourly_usd=hourly_usd)
     return Effects(record, (*effects.events, event), instruction, effects.offers)
 
 
@@ -194,9 +196,33 @@ def arrive(staging: Staging, world: PlatformWorld, record: JobRecord) -> None:
     if needs_probe(record, facts):
         arrive_probe(staging, world, record, list_device_types(record, world.inventory))
         return
-    steps = facts.steps if record.spec.elastic else None
-    record = staging.change(record.id, total_steps=steps, logical_workers=facts.workers)
-    world.arrive(make_job(record, facts, world.inventory), staging.now_s)
+    if JobId(record.id) in world.jobs:
+        return  # it came with its array
+    coming = find_array(staging, world, record)
+    if not coming:
+        told = {"reason": "array_unmeasured", "sentence": sentences.WAITS_FOR_ARRAY}
+        staging.change(record.id, state=JobState.WAITLISTED, **told)
+        return
+    for one in coming:
+        facts = look_up(one, staging.speeds, world.inventory)
+        steps = facts.steps if one.spec.elastic else None
+        one = staging.change(one.id, total_steps=steps, logical_workers=facts.workers)
+        world.arrive(make_job(one, facts, world.inventory), staging.now_s)
+
+
+def find_array(staging: Staging, world: PlatformWorld, record: JobRecord) -> list[JobRecord]:
+    """The jobs that are put before the policy together with one: itself, or all of an array that is promised whole.
+
+    None as long as one of that array is not measured; an array once answered is not put together again.
+    """
+    place = record.array_place
+    if place is None or not place.whole or record.deadline_s is None or record.answered_s is not None:
+        return [record]
+    active = [one for one in staging.list_active() if one.array_place is not None and one.array_place.id == place.id]
+    is_measured = all(not needs_probe(one, look_up(one, staging.speeds, world.inventory)) for one in active)
+    if not is_measured or len(active) < place.count:
+        return []
+    return [one for one in active if JobId(one.id) not in world.jobs]
 
 
 def arrive_probe(staging: Staging, world: PlatformWorld, record: JobRecord, where: Sequence[str]) -> None:
@@ -205,10 +231,19 @@ def arrive_probe(staging: Staging, world: PlatformWorld, record: JobRecord, wher
     world.arrive(make_probe_job(record, world.inventory, where), staging.now_s)
 
 
-def account(record: JobRecord, view: JobView, now_s: float) -> JobRecord:
-    """A record with what its job has used up to now."""
-    served, ran_s = view.used_at(now_s)
-    return replace(record, served=served, ran_s=ran_s, settled_s=now_s)
+def account(staging: Staging, world: PlatformWorld, record: JobRecord, view: JobView) -> JobRecord:
+    """A record with what its job has used up to now, and paid; the stretch on these devices is noted.
+
+    A probe is not charged for.
+    """
+    now_s, (served, ran_s) = staging.now_s, view.used_at(staging.now_s)
+    used_s = served - record.served
+    usd = 0.0
+    if used_s > 0 and view.job.purpose is Purpose.TRAIN:
+        usd = world.find_price(record.devices) * used_s / 3600.0
+        whose = record.id, record.owner, record.user, record.project
+        staging.batch.usage.append(UsageRecord(*whose, record.settled_s, now_s, used_s, usd))
+    return replace(record, served=served, ran_s=ran_s, settled_s=now_s, cost_usd=record.cost_usd + usd)
 
 
 def end_probe(staging: Staging, world: PlatformWorld, job_id: str) -> bool:
@@ -227,22 +262,22 @@ def leave_devices(staging: Staging, world: PlatformWorld, job_id: str) -> None:
         arrive(staging, world, staging.jobs[job_id])
         return
     world.apply(Decision(allocations={JobId(job_id): ()}), staging.now_s)
-    record = account(staging.jobs[job_id], world.jobs[JobId(job_id)], staging.now_s)
+    record = account(staging, world, staging.jobs[job_id], world.jobs[JobId(job_id)])
     staging.stage(Effects(replace(record, devices=(), state=JobState.ADMITTED)))
 
 
-def leave_world(world: PlatformWorld, record: JobRecord, now_s: float) -> JobRecord:
+def leave_world(staging: Staging, world: PlatformWorld, record: JobRecord) -> JobRecord:
     """Take a job, or its probe, out of the world; returns its record with all that it has used."""
     view = world.jobs.get(JobId(record.id))
     if view is None:
         return record
-    world.finish(view.job.id, now_s)
-    return account(record, view, now_s)
+    world.finish(view.job.id, staging.now_s)
+    return account(staging, world, record, view)
 
 
 def end_job(staging: Staging, world: PlatformWorld, job_id: str, ending: Ending, at_s: float | None = None) -> None:
     """Take a job out of the world and close its record, as of now or of an instant before."""
-    record = leave_world(world, staging.jobs[job_id], staging.now_s)
+    record = leave_world(staging, world, staging.jobs[job_id])
     staging.stage(close(record, ending, staging.now_s if at_s is None else at_s, staging.now_s))
 
 
@@ -273,6 +308,12 @@ def decline(record: JobRecord, reason: str, sentence: str, now_s: float) -> Effe
     return Effects(declined, (EventRecord(now_s, "declined", sentence, record.id, {"reason": reason}),))
 
 
+def give_back(staging: Staging, record: JobRecord) -> None:
+    """Tell the executor that a job is over, whatever it was told before."""
+    instruction = make_cancel(record.id, record.generation + 1, "withdrawn")
+    staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
+
+
 def cancel(staging: Staging, world: PlatformWorld, job_id: str, sentence: str) -> None:
     """End a job because its owner said so."""
     record = staging.jobs[job_id]
@@ -282,9 +323,18 @@ def cancel(staging: Staging, world: PlatformWorld, job_id: str, sentence: str) -
     end_job(staging, world, job_id, Ending(JobState.CANCELLED, "cancelled", sentence))
 
 
+def end_at_limit(staging: Staging, world: PlatformWorld, job_id: str, reason: str, sentence: str) -> None:
+    """End a job because it has reached a limit of its own: it checkpoints, and counts as failed."""
+    record = staging.jobs[job_id]
+    if record.devices:
+        instruction = make_cancel(job_id, record.generation + 1, reason)
+        staging.stage(Effects(replace(record, generation=instruction.generation), (), instruction))
+    end_job(staging, world, job_id, Ending(JobState.FAILED, reason, sentence))
+
+
 def pause(staging: Staging, world: PlatformWorld, job_id: str, reason: str, sentence: str) -> None:
     """Checkpoint a job and take it out of the world until it is resumed."""
-    record = leave_world(world, staging.jobs[job_id], staging.now_s)
+    record = leave_world(staging, world, staging.jobs[job_id])
     stop = make_stop(record, reason) if record.devices else None
     generation = record.generation if stop is None else stop.generation
     record = replace(record, state=JobState.PAUSED, reason=reason, sentence=sentence, predicted_s=None)

@@ -92,7 +92,12 @@ def list_unused_code(state_dir: StateDir, used: set[str], orphans: list[Orphan])
     needed = used | {manifest.record.archive for manifest in told}
     names = list_inside(state_dir.root, state_dir.code)
     parts = [name for name in names if name.startswith(UPLOADS)]
-    whole = [name for name in names if name not in needed and name not in parts] if len(told) == len(orphans) else []
+    # a copy that a setup has changed is named after its code
+    whole = (
+        [name for name in names if name.partition("~")[0] not in needed and name not in parts]
+        if len(told) == len(orphans)
+        else []
+    )
     return [piece("upload" if name in parts else "code", state_dir.code / name) for name in (*whole, *parts)]
 
 

@@ -25,6 +25,8 @@ class JobQuery:
     limit: int | None = None
     before: int | None = None
     user: str | None = None
+    #: Whether jobs are left out that are only measured, for a plan.
+    without_probes: bool = False
 
     def takes(self, record: JobRecord) -> bool:
         """Whether a job is one of those asked for."""
@@ -33,6 +35,7 @@ class JobQuery:
             and self.owner in (None, record.owner)
             and self.user in (None, record.user)
             and (self.before is None or record.seq < self.before)
+            and not (self.without_probes and record.measure_only)
         )
 
     @property
@@ -98,7 +101,9 @@ class JobSnapshot:
                 found.append(record)
         if len(found) == query.limit or query.only_active or floor == 0:
             return found
-        return self.store.list_jobs(query.states, query.owner, query.limit, query.before, query.user)
+        return self.store.list_jobs(
+            query.states, query.owner, query.limit, query.before, query.user, query.without_probes
+        )
 
     def find_jobs(self, text: str, owner: str | None = None) -> list[JobRecord]:
         """The job of an id, or else those that a text stands for."""

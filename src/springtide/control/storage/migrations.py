@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from springtide.control.storage.tables import FORMER_USERS, METADATA, PREDICTIONS
+from springtide.control.storage.tables import FORMER_USERS, METADATA, NOTICES, PREDICTIONS, PROJECTS, USAGE
 from springtide.errors import StateError
 
 Step = Callable[[Connection], None]
@@ -78,6 +78,42 @@ def know_requests(connection: Connection) -> None:
     METADATA.tables["quarantine"].create(connection, checkfirst=True)
 
 
+def know_daily_use(connection: Connection) -> None:
+    """Step 8: projects, what jobs wait for, arrays, costs, the last step, inputs; usage by stretch; notices."""
+    new = {
+        "project": "VARCHAR NOT NULL DEFAULT ''",
+        "waits_for": "JSON NOT NULL DEFAULT '[]'",
+        "array_place": "JSON",
+        "stepped_s": "FLOAT",
+        "cost_usd": "FLOAT NOT NULL DEFAULT 0",
+        "hourly_usd": "FLOAT",
+        "usd_before": "FLOAT NOT NULL DEFAULT 0",
+        "ran_before_s": "FLOAT NOT NULL DEFAULT 0",
+        "inputs": "JSON NOT NULL DEFAULT '{}'",
+    }
+    for name, kind in new.items():
+        if name not in list_columns(connection):
+            connection.execute(text(f"ALTER TABLE jobs ADD COLUMN {name} {kind}"))
+    if "project" not in list_columns(connection, "users"):
+        connection.execute(text("ALTER TABLE users ADD COLUMN project VARCHAR NOT NULL DEFAULT ''"))
+    for table in (PROJECTS, USAGE, NOTICES):
+        table.create(connection, checkfirst=True)
+    # what was used before is known for each job as a whole
+    connection.execute(
+        text(
+            'INSERT INTO usage (job, owner, "user", project, start_s, end_s, device_s, usd) '
+            "SELECT id, owner, \"user\", '', first_start_s, settled_s, served, 0 FROM jobs "
+            "WHERE served > 0 AND first_start_s IS NOT NULL"
+        )
+    )
+
+
+def know_saves(connection: Connection) -> None:
+    """Step 9: which step of a job is known to be saved."""
+    if "saved_step" not in list_columns(connection):
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN saved_step INTEGER NOT NULL DEFAULT 0"))
+
+
 def list_columns(connection: Connection, table: str = "jobs") -> set[str]:
     """The columns of a table as it is."""
     return {column["name"] for column in inspect(connection).get_columns(table)}
@@ -91,6 +127,8 @@ STEPS: tuple[Step, ...] = (
     tell_users_apart,
     keep_predictions,
     know_requests,
+    know_daily_use,
+    know_saves,
 )
 VERSION = len(STEPS)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from springtide.control.storage.job_manifests import JobManifest, read_manifest
+from springtide.control.storage.places.checkpoint_places import find_folder
 from springtide.control.storage.private_paths import list_inside
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.state_dir import StateDir
@@ -77,8 +78,7 @@ def end_lost(state_dir: StateDir, record: JobRecord, now_s: float) -> JobRecord:
     """A job as it is taken back: as it ended, or else cancelled, from where it can go on with its last checkpoint."""
     if not record.active:
         return record
-    given = record.spec.checkpoint.dir
-    step = CheckpointFolder(state_dir.checkpoints(record.id) if given is None else Path(given)).seen
+    step = CheckpointFolder(find_folder(record.spec, state_dir, record.id)).seen
     return replace(
         record,
         state=JobState.CANCELLED,

@@ -7,6 +7,7 @@ All instants are platform time, in seconds since 1970.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from springtide.core.dependencies import AfterEnd
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
 
@@ -35,6 +36,28 @@ class PlanRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitedJob:
+    """A job that another one waits for, and the end of it that is waited for."""
+
+    id: str
+    name: str
+    end: AfterEnd
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlace:
+    """Where a job stands in the array of its sweep: which of how many, with which values."""
+
+    id: str
+    name: str
+    number: int
+    count: int
+    #: Whether all of its jobs are promised, or none.
+    whole: bool = False
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """One job: what was asked, what was answered, where it stands."""
 
@@ -52,6 +75,8 @@ class JobRecord:
     total_steps: int | None = None
     logical_workers: int | None = None
     step: int = 0
+    #: The step of the last checkpoint that is known to be saved.
+    saved_step: int = 0
     reason: str = ""
     sentence: str = ""
     answered_s: float | None = None
@@ -94,6 +119,21 @@ class JobRecord:
     owner: str = ""
     #: The SHA-256 of the weights it ended with; empty while there are none.
     weights: str = ""
+    #: The project of its user when it was submitted; empty where there was none.
+    project: str = ""
+    #: The jobs that it still waits for; it is put before the policy when they have ended as they should.
+    waits_for: tuple[AwaitedJob, ...] = ()
+    array_place: ArrayPlace | None = None
+    #: When its last step was seen; None before the first.
+    stepped_s: float | None = None
+    #: What its devices have cost up to `settled_s`, and how much of that, and of `ran_s`, its limits no longer count.
+    cost_usd: float = 0.0
+    usd_before: float = 0.0
+    #: Dollars per hour of the devices it was last given; None where nothing has a price.
+    hourly_usd: float | None = None
+    ran_before_s: float = 0.0
+    #: The fingerprints of its inputs, by name, as they were last seen.
+    inputs: dict[str, str] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:
@@ -246,6 +286,49 @@ class UserRecord:
     most_active: int | None = None
     run_as: str | None = None
     id: str = ""
+    #: The group of users whose quota its jobs count against as well; empty: none.
+    project: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRecord:
+    """A group of users, and what all of them together may have; None means no limit."""
+
+    name: str
+    quota_device_s: float | None = None
+    most_active: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeRecord:
+    """Something to be told of a job: by which way (an entry of `notify`), what, and what came of trying."""
+
+    job: str
+    at_s: float
+    way: dict[str, Any]
+    body: dict[str, Any]
+    #: open, sent or given_up
+    state: str = "open"
+    tries: int = 0
+    #: When it is tried next.
+    due_s: float = 0.0
+    #: What went wrong at the last try.
+    said: str = ""
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """What a job has used while its devices stayed the same: device-seconds, and what they cost then."""
+
+    job: str
+    owner: str
+    user: str
+    project: str
+    start_s: float
+    end_s: float
+    device_s: float
+    usd: float
 
 
 @dataclass(frozen=True, slots=True)

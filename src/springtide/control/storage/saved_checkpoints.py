@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 from springtide.control.storage.private_paths import list_inside, open_plain
 from springtide.control.storage.state_dir import StateDir
+from springtide.core.checkpoint_names import parse_name
+from springtide.objects.object_store import ObjectStore
 
 MANIFEST = "manifest.json"
 MOST_MANIFEST_BYTES = 1 << 20
@@ -74,9 +76,26 @@ def read_entry(name: str, entry: Mapping[str, Any]) -> SavedFile:
 
 def open_file(state_dir: StateDir, job_id: str, step: int, name: str) -> BinaryIO:
     """A file of a checkpoint, to read; OSError where it is not there or is no plain file."""
+    url = None if name == MANIFEST else find_remote(state_dir, job_id, step)
+    if url is not None:
+        return ObjectStore(url).open(name)
     return open_plain(state_dir.root, state_dir.checkpoints(job_id) / f"step-{step:09d}" / name)
+
+
+def find_remote(state_dir: StateDir, job_id: str, step: int) -> str | None:
+    """Where a checkpoint lies in object storage, as its receipt says; never outside what is this job's."""
+    own = state_dir.job_url(job_id, "checkpoints")
+    if own is None:
+        return None
+    with open_plain(state_dir.root, state_dir.checkpoints(job_id) / f"step-{step:09d}" / MANIFEST) as file:
+        told = json.loads(file.read(MOST_MANIFEST_BYTES)).get("url")
+    name = None if told is None else parse_name(str(told).removeprefix(f"{own}/"))
+    if name is None:
+        return None
+    return f"{own}/{name}"
 
 
 def measure(file: BinaryIO) -> int:
     """The size of an open file."""
-    return os.fstat(file.fileno()).st_size
+    known = getattr(file, "size", None)  # of an object
+    return os.fstat(file.fileno()).st_size if known is None else int(known)

@@ -72,6 +72,7 @@ class Staging:
         self.next_seq = store.next_seq()
         self.predictions = store.last_predictions()
         self.commits = store.count_commits()  # that are known to be stored
+        self.turn = 0  # whose prediction is next, where there are too many to look at all at each decision
 
     def mark(self) -> StagingMark:
         """The working copy as it is, to come back to by `roll_back`; once."""

@@ -2,11 +2,13 @@
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from springtide.core.locations import join
 from springtide.errors import StateError
 from springtide.executors.local.paths import open_private
 from springtide.executors.local.safe_files import hold, take_back
@@ -35,9 +37,10 @@ class JobPaths:
 
 @dataclass(frozen=True, slots=True)
 class StateDir:
-    """Paths below one state directory."""
+    """Paths below one state directory, and the object storage for what jobs leave, if there is one."""
 
     root: Path
+    storage: str | None = None
 
     def make(self) -> "StateDir":
         """Create the directory, for this user's eyes only; one that others may pass through stays so."""
@@ -63,6 +66,13 @@ class StateDir:
             self.elsewhere.unlink(missing_ok=True)
         else:
             self.elsewhere.write_text(url.partition(":")[0] + "\n")  # no more of it: it may hold a password
+
+    def identify(self) -> str:
+        """A name that no other state directory has; made on first use."""
+        path = self.root / "id"
+        if not path.exists():
+            write_private(path, secrets.token_hex(8) + "\n")
+        return path.read_text().strip()
 
     @property
     def token(self) -> Path:
@@ -100,6 +110,11 @@ class StateDir:
         return self.root / "code"
 
     @property
+    def inputs(self) -> Path:
+        """What was fetched for the inputs of jobs, by content."""
+        return self.root / "inputs"
+
+    @property
     def jobs(self) -> Path:
         """A folder per job."""
         return self.root / "jobs"
@@ -119,6 +134,10 @@ class StateDir:
     def checkpoints(self, job_id: str) -> Path:
         """The checkpoints of a job, unless its file says otherwise."""
         return self.job_folder(job_id) / "checkpoints"
+
+    def job_url(self, job_id: str, part: str) -> str | None:
+        """Where a part of what a job leaves lies in object storage; None if there is none."""
+        return None if self.storage is None else join(self.storage, "jobs", job_id, part)
 
     def scratch(self, job_id: str) -> Path:
         """The checkpoints and output of a probe, thrown away."""

@@ -5,30 +5,38 @@ done; any number of readers. Knows nothing of policies or executors.
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, Executable, Row, Table, bindparam, create_engine, event, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityError, ProgrammingError
 
+from springtide.control.storage.leadership import Leadership, LostLeadError
 from springtide.control.storage.migrations import migrate
 from springtide.control.storage.records import (
+    ArrayPlace,
+    AwaitedJob,
     Condition,
     EventRecord,
     InstructionRecord,
     JobLedgerEntry,
     JobOutcome,
     JobRecord,
+    NoticeRecord,
     OfferRecord,
     PlanRecord,
     PredictionRecord,
+    ProjectRecord,
     QuarantineRecord,
     SpeedRecord,
+    UsageRecord,
     UserRecord,
 )
 from springtide.control.storage.tables import (
@@ -37,14 +45,19 @@ from springtide.control.storage.tables import (
     FORMER_USERS,
     INSTRUCTIONS,
     JOBS,
+    NOTICES,
     OFFERS,
     PREDICTIONS,
+    PROJECTS,
     QUARANTINE,
     SPEEDS,
+    USAGE,
     USERS,
 )
-from springtide.core.job_file import JobFile
+from springtide.core.dependencies import AfterEnd
+from springtide.core.job_file import STORED, JobFile
 from springtide.core.job_states import ACTIVE, JobState
+from springtide.errors import InputError
 
 RECENT_JOBS = 256
 COMMITS = "commits"  # the fact that counts them
@@ -69,6 +82,8 @@ class Batch:
     facts: dict[str, Any] = field(default_factory=dict)
     predictions: list[PredictionRecord] = field(default_factory=list)
     quarantine: list[QuarantineRecord] = field(default_factory=list)
+    usage: list[UsageRecord] = field(default_factory=list)
+    notices: list[NoticeRecord] = field(default_factory=list)
 
     def copy(self) -> "Batch":
         """A batch that may be changed without changing this one."""
@@ -81,12 +96,14 @@ class Batch:
 class Store:
     """Reads and writes records. Safe to use from several threads."""
 
-    def __init__(self, url: str) -> None:
-        address = name_driver(make_url(url))
+    def __init__(self, url: str, leadership: Leadership | None = None) -> None:
+        address = find_address(url)
+        #: Without which nothing is written; None: this is the only server there can be.
+        self.leadership = leadership
         self.path = Path(address.database) if address.drivername.startswith("sqlite") and address.database else None
         if self.path is not None:
             self.path.touch(mode=0o600)  # what SQLite puts beside it gets the same mode
-        self.engine = open_engine(address)
+        self.engine = open_engine(address, "" if leadership is None else leadership.holder)
         #: How often something was written, and how many events: so that whoever watches knows when to look again.
         self.version = self.happened = 0
         #: Hear of the jobs that were just written; they may not raise.
@@ -103,18 +120,28 @@ class Store:
         """Let go of every connection."""
         self.engine.dispose()
 
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction that only the server which holds the lead can commit."""
+        with self.engine.begin() as connection:
+            if self.leadership is not None:
+                self.leadership.check(connection)
+            yield connection
+
     def write(self, batch: Batch) -> None:
         """Write all changes of a batch, or none."""
         if not batch:
             return
-        with self.engine.begin() as connection:
+        with self.begin() as connection:
             upsert(connection, JOBS, "id", [write_job(record) for record in batch.jobs.values()])
-            for table, records in ((EVENTS, batch.events), (QUARANTINE, batch.quarantine)):
+            counted = ((EVENTS, batch.events), (QUARANTINE, batch.quarantine), (NOTICES, batch.notices))
+            for table, records in counted:
                 if records:
                     rows = [{k: v for k, v in asdict(one).items() if k != "seq"} for one in records]
                     connection.execute(table.insert(), rows)
-            if batch.predictions:
-                connection.execute(PREDICTIONS.insert(), [asdict(one) for one in batch.predictions])
+            for history, entries in ((PREDICTIONS, batch.predictions), (USAGE, batch.usage)):
+                if entries:
+                    connection.execute(history.insert(), [asdict(one) for one in entries])
             upsert(connection, OFFERS, "id", [asdict(offer) for offer in batch.offers.values()])
             upsert(connection, SPEEDS, "key", [asdict(speed) for speed in batch.speeds.values()])
             if batch.instructions:
@@ -193,6 +220,19 @@ class Store:
                     return [read_job(row) for row in rows]
         return []
 
+    def find_array(self, text: str, owner: str | None = None) -> list[JobRecord]:
+        """The jobs of the array of an id, or of the newest of a name, the first one first."""
+        place, newest = JOBS.c.array_place, JOBS.c.seq.desc()
+        named = (place["id"].as_string() == text) | (place["name"].as_string() == text)
+        with self.engine.connect() as connection:
+            query = select(place["id"].as_string()).where(named).order_by(newest).limit(1)
+            query = query if owner is None else query.where(JOBS.c.owner == owner)
+            array_id = connection.execute(query).scalar_one_or_none()
+            if array_id is None:
+                return []
+            rows = connection.execute(select(JOBS).where(place["id"].as_string() == array_id).order_by(JOBS.c.seq))
+            return [read_job(row) for row in rows]
+
     def list_jobs(
         self,
         states: Iterable[JobState] = (),
@@ -200,16 +240,29 @@ class Store:
         limit: int | None = None,
         before: int | None = None,
         user: str | None = None,
+        without_probes: bool = False,
     ) -> list[JobRecord]:
-        """Jobs, newest first, of these states (all if none are given), of one owner and of users of one name."""
+        """Jobs, newest first, of these states (all if none are given), of one owner and of users of one name.
+
+        Those that are only measured for a plan can be left out.
+        """
         query = select(JOBS).order_by(JOBS.c.seq.desc())
         wanted = [str(state) for state in states]
         query = query.where(JOBS.c.state.in_(wanted)) if wanted else query
         query = query.where(JOBS.c.owner == owner) if owner is not None else query
         query = query.where(JOBS.c.user == user) if user is not None else query
         query = query.where(JOBS.c.seq < before) if before is not None else query
+        query = query.where(~JOBS.c.measure_only) if without_probes else query
         with self.engine.connect() as connection:
             return [read_job(row) for row in connection.execute(query.limit(limit) if limit else query)]
+
+    def list_recent(self, since_s: float, owner: str | None = None) -> list[JobRecord]:
+        """Jobs that go on or ended since an instant, newest first; those that were only measured are left out."""
+        recent = (JOBS.c.finished_s > since_s) | JOBS.c.finished_s.is_(None)
+        query = select(JOBS).where(recent & ~JOBS.c.measure_only).order_by(JOBS.c.seq.desc())
+        with self.engine.connect() as connection:
+            rows = connection.execute(query if owner is None else query.where(JOBS.c.owner == owner))
+            return [read_job(row) for row in rows]
 
     def list_outcomes(self) -> list[JobOutcome]:
         """What became of every job, oldest first."""
@@ -319,7 +372,7 @@ class Store:
         """Add a user under an id that nobody had, or change one; returns the user with the id."""
         known = self.find_user(user.name)
         user = replace(user, id=f"@{secrets.token_hex(8)}" if known is None else known.id)
-        with self.engine.begin() as connection:
+        with self.begin() as connection:
             upsert(connection, USERS, "name", [asdict(user)])
         self._users = None
         return user
@@ -329,7 +382,7 @@ class Store:
         user = self.find_user(name)
         if user is None:
             return False
-        with self.engine.begin() as connection:
+        with self.begin() as connection:
             connection.execute(USERS.delete().where(USERS.c.name == name))
             upsert(connection, FORMER_USERS, "id", [{"id": user.id, "name": name, "run_as": user.run_as}])
         self._users = None
@@ -338,14 +391,60 @@ class Store:
     def remember_owner(self, owner: str, name: str, run_as: str | None) -> None:
         """Know as whom the jobs of somebody run who is no user here; one who is stays as they are."""
         if self.find_owner(owner) is None:
-            with self.engine.begin() as connection:
+            with self.begin() as connection:
                 upsert(connection, FORMER_USERS, "id", [{"id": owner, "name": name, "run_as": run_as}])
+
+    def due_notices(self, now_s: float, limit: int) -> list[NoticeRecord]:
+        """What is to be told now, oldest first."""
+        due = (NOTICES.c.state == "open") & (NOTICES.c.due_s <= now_s)
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(NOTICES).where(due).order_by(NOTICES.c.seq).limit(limit))
+            return [NoticeRecord(**row._mapping) for row in rows]
+
+    def put_notice(self, notice: NoticeRecord) -> None:
+        """Note what came of telling."""
+        with self.begin() as connection:
+            connection.execute(NOTICES.update().where(NOTICES.c.seq == notice.seq).values(**asdict(notice)))
+
+    def notices(self, job_id: str) -> list[NoticeRecord]:
+        """What was or is to be told of a job, oldest first."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(NOTICES).where(NOTICES.c.job == job_id).order_by(NOTICES.c.seq))
+            return [NoticeRecord(**row._mapping) for row in rows]
+
+    def projects(self) -> list[ProjectRecord]:
+        """The groups of users that have limits of their own."""
+        with self.engine.connect() as connection:
+            return [
+                ProjectRecord(**row._mapping) for row in connection.execute(select(PROJECTS).order_by(PROJECTS.c.name))
+            ]
+
+    def find_project(self, name: str) -> ProjectRecord | None:
+        """The project of a name."""
+        return next((one for one in self.projects() if one.name == name), None)
+
+    def put_project(self, project: ProjectRecord) -> None:
+        """Add a project, or change its limits."""
+        with self.begin() as connection:
+            upsert(connection, PROJECTS, "name", [asdict(project)])
+
+    def drop_project(self, name: str) -> bool:
+        """Remove a project; returns whether there was one."""
+        with self.begin() as connection:
+            return bool(connection.execute(PROJECTS.delete().where(PROJECTS.c.name == name)).rowcount)
+
+    def list_used(self, since_s: float, owner: str | None = None) -> list[UsageRecord]:
+        """What jobs have used in stretches that ended after an instant: of one owner's, or of all."""
+        query = select(*(USAGE.c[one.name] for one in fields(UsageRecord))).where(USAGE.c.end_s > since_s)
+        with self.engine.connect() as connection:
+            rows = connection.execute(query if owner is None else query.where(USAGE.c.owner == owner))
+            return [UsageRecord(*row) for row in rows]
 
     def prune(self, before_s: float, keep: Collection[str] = ()) -> tuple[list[str], int]:
         """Forget jobs that ended before an instant, but for some, and events older than it; returns ids and a count."""
         self._recent = {}
         old = (JOBS.c.finished_s < before_s) & JOBS.c.state.not_in([str(state) for state in ACTIVE])
-        with self.engine.begin() as connection:
+        with self.begin() as connection:
             found = {str(job_id) for job_id in connection.execute(select(JOBS.c.id).where(old)).scalars()}
             gone = sorted(found.difference(keep))
             if gone:
@@ -353,6 +452,8 @@ class Store:
                 connection.execute(JOBS.delete().where(JOBS.c.id == bindparam("gone")), [{"gone": one} for one in gone])
             events = connection.execute(EVENTS.delete().where(EVENTS.c.at_s < before_s)).rowcount
             connection.execute(QUARANTINE.delete().where(QUARANTINE.c.at_s < before_s))
+            connection.execute(NOTICES.delete().where(NOTICES.c.at_s < before_s))
+            connection.execute(USAGE.delete().where(USAGE.c.end_s < before_s))
         self.prunes += 1
         return gone, events
 
@@ -360,20 +461,39 @@ class Store:
 def is_unavailable(error: BaseException) -> bool:
     """Whether a write failed because the database cannot be reached, locked or written, whatever was to be written."""
     known = isinstance(error, DatabaseError) and not isinstance(error, DataError | IntegrityError | ProgrammingError)
-    return known or isinstance(error, OSError | MemoryError)
+    return known or isinstance(error, OSError | MemoryError | LostLeadError)
 
 
-def name_driver(address: URL) -> URL:
+def find_address(url: str) -> URL:
     """An address with our driver: `postgresql://` alone would mean an older one that the extra does not install."""
-    return address.set(drivername="postgresql+psycopg") if address.drivername == "postgresql" else address
+    try:
+        address = make_url(url)
+    except ArgumentError:
+        raise InputError(
+            f"database {url!r} is no address; write postgresql://USER@HOST/NAME or sqlite:///FILE"
+        ) from None
+    if address.drivername == "postgresql":
+        address = address.set(drivername="postgresql+psycopg")
+    if address.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
+        raise InputError("a PostgreSQL needs its driver, which is not installed: pip install 'springtide[postgres]'")
+    return address
 
 
-def open_engine(address: URL) -> Engine:
-    """An engine for an address; SQLite in WAL mode, synchronous enough to survive a kill at any moment."""
-    engine = create_engine(address, pool_pre_ping=not address.drivername.startswith("sqlite"))
-    if address.drivername.startswith("sqlite"):
-        event.listen(engine, "connect", _set_pragmas)
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+def is_file(url: str) -> bool:
+    """Whether a database is a file, which servers of one state directory only can reach."""
+    return find_address(url).get_backend_name() == "sqlite"
+
+
+def open_engine(address: URL, name: str = "") -> Engine:
+    """An engine for an address, whose sessions bear a name where there are sessions.
+
+    SQLite is in WAL mode, synchronous enough to survive a kill at any moment.
+    """
+    if not address.drivername.startswith("sqlite"):
+        return create_engine(address, pool_pre_ping=True, connect_args={"application_name": name} if name else {})
+    engine = create_engine(address)
+    event.listen(engine, "connect", _set_pragmas)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return engine
 
 
@@ -413,6 +533,8 @@ def write_job(record: JobRecord) -> dict[str, Any]:
     row["plan"] = None if record.plan is None else asdict(record.plan)
     row["conditions"] = [asdict(condition) for condition in record.conditions]
     row["devices"] = list(record.devices)
+    row["waits_for"] = [asdict(one) for one in record.waits_for]
+    row["array_place"] = None if record.array_place is None else asdict(record.array_place)
     return row
 
 
@@ -429,7 +551,11 @@ def load_job(fields: dict[str, Any]) -> JobRecord:
         device_type = plan.get("device_type", plan.get("kind", ""))  # `kind` was written by 0.1
         fields["plan"] = PlanRecord(segments, plan["finish_s"], plan["held_until_s"], device_type)
     fields["state"] = JobState(fields["state"])
-    fields["spec"] = JobFile.model_validate(fields["spec"])
+    fields["spec"] = JobFile.model_validate(fields["spec"], context=STORED)
     fields["conditions"] = tuple(Condition(**condition) for condition in fields["conditions"])
     fields["devices"] = tuple(fields["devices"])
+    awaited = (one | {"end": AfterEnd(one["end"])} for one in fields.get("waits_for", ()))
+    fields["waits_for"] = tuple(AwaitedJob(**one) for one in awaited)
+    place = fields.get("array_place")
+    fields["array_place"] = None if place is None else ArrayPlace(**place)
     return JobRecord(**fields)

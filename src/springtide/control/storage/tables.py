@@ -22,6 +22,7 @@ JOBS = Table(
     Column("total_steps", Integer),
     Column("logical_workers", Integer),
     Column("step", Integer, nullable=False),
+    Column("saved_step", Integer, nullable=False, server_default="0"),
     Column("reason", String, nullable=False),
     Column("sentence", String, nullable=False),
     Column("answered_s", Float),
@@ -52,6 +53,15 @@ JOBS = Table(
     Column("request_hash", String, nullable=False, server_default=""),
     Column("owner", String, nullable=False, server_default=""),
     Column("weights", String, nullable=False, server_default=""),
+    Column("project", String, nullable=False, server_default=""),
+    Column("waits_for", JSON, nullable=False, server_default="[]"),
+    Column("array_place", JSON),
+    Column("stepped_s", Float),
+    Column("cost_usd", Float, nullable=False, server_default="0"),
+    Column("hourly_usd", Float),
+    Column("usd_before", Float, nullable=False, server_default="0"),
+    Column("ran_before_s", Float, nullable=False, server_default="0"),
+    Column("inputs", JSON, nullable=False, server_default="{}"),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_name", "name"),
     Index("jobs_by_user", "user", "seq"),
@@ -131,6 +141,46 @@ USERS = Table(
     Column("most_active", Integer),
     Column("run_as", String),
     Column("id", String, nullable=False, server_default=""),
+    Column("project", String, nullable=False, server_default=""),
+)
+
+PROJECTS = Table(
+    "projects",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("quota_device_s", Float),
+    Column("most_active", Integer),
+)
+
+USAGE = Table(
+    "usage",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("job", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("project", String, nullable=False),
+    Column("start_s", Float, nullable=False),
+    Column("end_s", Float, nullable=False),
+    Column("device_s", Float, nullable=False),
+    Column("usd", Float, nullable=False),
+    Index("usage_by_end", "end_s"),
+    Index("usage_by_job", "job"),
+)
+
+NOTICES = Table(
+    "notices",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("job", String, nullable=False),
+    Column("at_s", Float, nullable=False),
+    Column("way", JSON, nullable=False),
+    Column("body", JSON, nullable=False),
+    Column("state", String, nullable=False, index=True),
+    Column("tries", Integer, nullable=False),
+    Column("due_s", Float, nullable=False),
+    Column("said", String, nullable=False),
+    Index("notices_by_job", "job"),
 )
 
 FORMER_USERS = Table(

@@ -143,7 +143,7 @@
         place.append(frame);
         const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter, sans-serif" };
         plots.set(name, new window.uPlot({
-          title: name, width: frame.clientWidth || 420, height: 190, scales: { x: { time: false } }, axes: [{ ...axis, label: "step", labelSize: 16, labelFont: "11px Inter, sans-serif" }, { ...axis, size: 56 }],
+          title: name, width: frame.clientWidth || 420, height: 190, scales: { x: { time: false } }, axes: [{ ...axis, label: "step", labelSize: 16, labelFont: "11px Inter, sans-serif" }, { ...axis, size: 62, values: (_, marks) => marks.map((mark) => String(Number(mark.toPrecision(4)))) }],
           legend: { live: true }, cursor: { points: { size: 7 } },
           series: [{ label: "step" }, { label: name, stroke: colour("--safe"), width: 1.6, points: { show: some.length < 60, size: 4 } }],
         }, data, frame));

@@ -13,9 +13,10 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -24,9 +25,10 @@ from springtide.executors import boot_clock
 from springtide.executors.delivery import Freshness, refuse
 from springtide.executors.local.agent_server import AgentServer
 from springtide.executors.local.daemon import detach
-from springtide.executors.local.discovery import discover
-from springtide.executors.local.jobs.attempt import AgentContext, AttemptOptions, find_key
+from springtide.executors.local.discovery import Discovery, discover
+from springtide.executors.local.jobs.attempt import AgentContext, AttemptOptions
 from springtide.executors.local.jobs.environment import MARK, allow
+from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
 from springtide.executors.local.jobs.probe_runner import make_runner
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.journal import Journal
@@ -36,10 +38,10 @@ from springtide.executors.local.processes.cgroups import open_groups
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
 from springtide.executors.local.processes.worker_processes import reap
-from springtide.executors.protocol import CheckpointPolicy, Event, Faulted, Instruction, JobSpec, Running, Warned
+from springtide.executors.protocol import Event, Faulted, Instruction, Running, Warned
 
-#: A job that asks for nothing: it uses the fork server that most jobs use.
-PLAIN_JOB = JobSpec(("python",), "", CheckpointPolicy(""), "", "")
+if TYPE_CHECKING:
+    from springtide.executors.hosts.host_hub import HostHub
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class AgentSettings:
     #: Import torch at once, so that the first job starts fast.
     warm: bool = False
     options: AttemptOptions = field(default_factory=AttemptOptions)
+    #: An address of this machine at which hosts join, whose devices are then used instead of this machine's.
+    listen: str | None = None
 
 
 class Agent:
@@ -72,24 +76,27 @@ class Agent:
         environment = {**allow(os.environ), MARK: self.mark}
         self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG, settings.options.forks)
         self.forks.kept = find_key(PLAIN_JOB, sys.executable)
-        self.discovery = discover(settings.cpu_slots)
-        self.context = AgentContext(
-            loop=self.loop,
-            forks=self.forks,
-            folder=self.folder,
-            devices={device.name: device for device in self.discovery.devices},
-            environment=environment,
-            python=sys.executable,
-            emit=self.emit,
-            may_use=self.may_use,
-            options=settings.options,
-            groups=self.groups,
-        )
+        self.discovery = discover(settings.cpu_slots) if settings.listen is None else Discovery(())
+        self.hub: HostHub | None = None
+        self.context = self.make_context(settings, environment)
         self.journal = Journal(self.state_dir / JOURNAL)
         self.recover()
         self.server = AgentServer(self.state_dir / SOCKET, self.loop, self.journal, self)
         if settings.warm:
             self.warm()
+
+    def make_context(self, settings: AgentSettings, environment: Mapping[str, str]) -> AgentContext:
+        """What this agent offers to its jobs: this machine, or the hosts that join."""
+        devices = {device.name: device for device in self.discovery.devices}
+        place = LocalPlace(self.loop, self.forks, self.folder, devices, environment, sys.executable, self.groups)
+        if settings.listen is not None:
+            from springtide.executors.hosts.host_hub import (
+                HostHub,  # of no use, but of some size, to an agent of one machine
+            )
+
+            hub = self.hub = HostHub(place, self.state_dir, settings.listen, self.emit)
+            return AgentContext(hub, hub.devices, self.emit, self.may_use, settings.options)
+        return AgentContext(place, devices, self.emit, self.may_use, settings.options)
 
     def recover(self) -> None:
         """Take up the jobs of an agent that was killed."""
@@ -115,7 +122,7 @@ class Agent:
 
     def emit(self, event: Event) -> None:
         """Put an event into the journal, and let its job's runner know what follows from it."""
-        self.journal.add_event(replace(event, steady_s=boot_clock.read_s()), time.time())
+        self.journal.add_event(replace(event, steady_s=boot_clock.read_s(), boot=boot_clock.find_boot()), time.time())
         self.refresh(event.job)
 
     def refresh(self, job: str) -> None:
@@ -137,10 +144,12 @@ class Agent:
                 self.emit(refused)
 
     def may_use(self, job: str, devices: Sequence[str]) -> bool:
-        """Whether no other job that is about to leave one of these devices is still there.
+        """Whether their hosts are there, and no other job that is about to leave one of them is still on it.
 
         Two jobs that wait for each other both go ahead.
         """
+        if not self.context.place.can_reach(devices):
+            return False
         mine = self.runners[job].in_use
         for name, runner in self.runners.items():
             leaving = runner.in_use if runner.is_ending or runner.abandoned else runner.in_use - set(runner.wanted)
@@ -153,6 +162,8 @@ class Agent:
         """Move every job on."""
         now_s = time.monotonic()
         self.poll_forks(now_s)
+        if self.hub is not None:
+            self.hub.tick(now_s)
         for job, assigned in self.journal.jobs.items():
             runner = self.runners.get(job)
             if runner is None:
@@ -197,10 +208,11 @@ class Agent:
             self.inspected_s = now_s
             self.forks.kill_stopped()
             self.forks.drop_unused(now_s, {*self.runners, *self.journal.jobs})
-            end_orphans(self.forks.list_pids())  # what a fork server that was killed has left behind
+            preparing = {pid for runner in self.runners.values() for pid in runner.helpers}
+            end_orphans({*self.forks.list_pids(), *preparing})  # what a fork server that was killed has left behind
         dropped = self.forks.poll(now_s)
         for runner in self.runners.values():
-            if runner.attempt is not None and runner.attempt.processes.fork in dropped:
+            if runner.attempt is not None and runner.attempt.processes.has_fork(dropped):
                 runner.lose_fork()
 
     # For the server of clients.
@@ -211,7 +223,9 @@ class Agent:
             "version": __version__,
             "pid": os.getpid(),
             "lease_s": self.settings.lease_s,
-            "devices": [asdict(device) for device in self.discovery.devices],
+            "devices": [asdict(device) for device in self.context.devices.values()],
+            "nodes": [asdict(node) for node in self.hub.list_nodes()] if self.hub is not None else [],
+            "refused": self.hub.refused if self.hub is not None else {},
             "notes": [*self.discovery.notes, *self.list_journal_notes()],
             "leftovers": self.leftovers,
             "leaving": self.leaving,
@@ -236,7 +250,8 @@ class Agent:
         """How long a turn may wait for something to happen."""
         restless = any(runner.phase != "running" for runner in self.runners.values())
         warming = any(server.is_waking for server in self.forks.every())
-        return 0.02 if restless or warming or self.leaving else 0.1 if self.runners else 0.5
+        idle_s = 0.5 if self.hub is None else 0.2
+        return 0.02 if restless or warming or self.leaving else 0.1 if self.runners else idle_s
 
     def serve(self) -> None:
         """Go on until everything has been left."""
@@ -249,6 +264,8 @@ class Agent:
     def close(self) -> None:
         """End everything that was started, and leave only the journal and the log."""
         self.server.close()
+        if self.hub is not None:
+            self.hub.close()
         self.forks.close()
         reap(self.mark)
         if self.groups is not None:
@@ -286,8 +303,11 @@ def main() -> None:
     parser.add_argument(
         "--options", type=TypeAdapter(AttemptOptions).validate_json, default=AttemptOptions(), help="as JSON"
     )
+    parser.add_argument("--listen", help="an address of this machine at which hosts join, whose devices are used")
     given = parser.parse_args()
-    settings = AgentSettings(given.state_dir.resolve(), given.cpu_slots, given.lease_s, given.warm, given.options)
+    settings = AgentSettings(
+        given.state_dir.resolve(), given.cpu_slots, given.lease_s, given.warm, given.options, given.listen
+    )
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if given.detach:
         detach()

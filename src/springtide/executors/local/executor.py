@@ -23,7 +23,7 @@ from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.json_lines import connect, read_peer_pid
 from springtide.executors.local.paths import LOCK, LOG, SOCKET, try_lock
-from springtide.executors.protocol import Event, Instruction, Running
+from springtide.executors.protocol import Event, ExecutorNode, Instruction, Running
 
 START_S = 60.0
 #: How long an answer may take, and how often the agent's process is looked at meanwhile: a stopped one never answers.
@@ -97,12 +97,15 @@ class LocalExecutor:
         lease_s: float = 600.0,
         warm: bool = True,
         options: AttemptOptions | None = None,
+        listen: str | None = None,
     ) -> None:
         self.state_dir = state_dir.resolve()
         self.cpu_slots = cpu_slots
         self.lease_s = lease_s
         self.warm = warm
         self.options = options
+        #: An address of this machine at which hosts join; None: this machine's own devices are used.
+        self.listen = listen
         self.lock = threading.Lock()
         self.line: AgentConnection | None = None
         self.waiting: AgentConnection | None = None
@@ -140,6 +143,19 @@ class LocalExecutor:
         """The devices of this machine, as the agent found them."""
         listed = self.hello()["devices"]
         return tuple(Device(**{**device, "pids": tuple(device["pids"])}) for device in listed)
+
+    def nodes(self) -> tuple[ExecutorNode, ...]:
+        """The hosts that have joined; or this machine, as one node for each type of device."""
+        said = self.hello()
+        if self.listen is not None:
+            return tuple(ExecutorNode(**{**node, "devices": tuple(node["devices"])}) for node in said["nodes"])
+        types = dict.fromkeys(device["type"] for device in said["devices"])
+        return tuple(
+            ExecutorNode(
+                f"node-{number}", one, tuple(device["name"] for device in said["devices"] if device["type"] == one)
+            )
+            for number, one in enumerate(types)
+        )
 
     def hello(self) -> dict[str, Any]:
         """What the agent says of itself: version, pid, devices, lease."""
@@ -208,6 +224,7 @@ class LocalExecutor:
         command += ["--state-dir", str(self.state_dir), "--lease-s", str(self.lease_s)]
         command += ["--cpu-slots", self.cpu_slots] if self.cpu_slots is not None else []
         command += ["--warm"] if self.warm else []
+        command += ["--listen", self.listen] if self.listen is not None else []
         command += ["--options", json.dumps(asdict(self.options))] if self.options is not None else []
         self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         until_s, failures = time.monotonic() + START_S, 0

@@ -118,8 +118,13 @@ class JsonLines:
 
     def write(self, message: Message) -> None:
         """Send a message as far as the peer takes it, and keep the rest for `flush`."""
-        self.outgoing += json.dumps(message).encode() + b"\n"
+        self.outgoing += self.encode(message)
         self.flush()
+
+    @staticmethod
+    def encode(message: Message) -> bytes:
+        """A message as a line."""
+        return json.dumps(message).encode() + b"\n"
 
     def flush(self) -> None:
         """Send what is kept; a peer that has gone is noticed when reading."""

@@ -6,22 +6,24 @@ one cannot be placed, growth and admission are left out; what remains is the old
 afresh.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Snapshot
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
 from springtide.placement.feasibility import check_plans
 from springtide.policies.planning import filling
+from springtide.policies.planning.best_effort import Usage, next_starving_s, share_out
 from springtide.policies.planning.filling import Ints
 from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan
-from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table
+from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table, write_plan
 from springtide.policies.planning.reservations import reserve
 
 
@@ -46,9 +48,12 @@ class Draft:
     tentative: dict[JobId, JobView] = field(default_factory=dict)  # planned, but nothing is promised
     wake_at_s: float = inf
     memory: dict[str, Any] | None = None
+    by_size: bool = False  # whether best-effort jobs share by `best_effort`, or start in order and grow with the others
+    usage: Usage | None = None  # of the users, where several share the cluster
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
 
 
+LITTLE_SLACK = 0.1  # of the time to its deadline: a promised job with less goes before best-effort work
 OPEN = (Caution.GROW,)  # the steps at which newcomers may be admitted: never without the check on devices
 
 Propose: TypeAlias = Callable[[PlanTable, Snapshot, Caution], Draft]
@@ -61,7 +66,7 @@ def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decisio
         draft = propose(table, snapshot, caution)
         if caution is Caution.AFRESH and not replan(table):
             continue
-        reserved = reserve(table, snapshot)
+        reserved = reserve(table)
         decision = conclude(table, snapshot, draft, caution)
         if decision is not None:
             return replace(decision, promises={**decision.promises, **reserved}) if reserved else decision
@@ -88,7 +93,7 @@ def admit(table: PlanTable, view: JobView) -> bool:
 def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Caution) -> Decision | None:
     """The plan table as a Decision on named devices; None if placement could not keep all its promises.
 
-    Spare devices go to one device per best-effort job in order, then to whom they cost the fewest device-seconds.
+    Spare devices go to best-effort jobs (`Draft.by_size` says how), then to whom they cost the fewest device-seconds.
 
     Invariant: a Decision leaves promised plans that are a certificate. They fit the devices together (every plan in the
     table was taken out of `capacity`), each ends by its deadline with the pauses of today's moves in it
@@ -97,20 +102,21 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     again, and found anew each time.
     """
     promised = _list_promised(table, draft)
-    if caution is Caution.GROW:
-        _make_way(table, promised, draft.best_effort)
-    best_effort = [_add_best_effort(table, view) for view in draft.best_effort]
+    growing = active_rows(table)
+    if draft.best_effort and draft.by_size:
+        _seat_by_size(table, draft, promised, caution)
+    elif draft.best_effort:
+        _seat_in_order(table, draft, promised, caution)
+        growing = active_rows(table)
     rows = active_rows(table)
-    if best_effort:
-        filling.restore(table.capacity, table.columns, np.array(best_effort, np.int64), table.trial)
     unpromised = [*draft.tentative, *(view.job.id for view in draft.best_effort)]
     # What the plans need is kept beside what they grow to: placement skips growth that would need a move, and a job
     # whose growth is skipped goes back to the plan it needs, which is part of the old certificate.
     needed = table.columns
     spare = int(table.capacity.free[0]) if caution is Caution.GROW else 0
-    if spare > 0 and len(rows):
+    if spare > 0 and len(growing):
         needed = copy_plans(table.columns)
-        filling.grow(table.capacity, table.columns, rows, spare, draft.patience, table.trial)
+        filling.grow(table.capacity, table.columns, growing, spare, draft.patience, table.trial)
     names = [*table.rows]
     decision, placement = _place(table, snapshot, draft, needed, names, rows)
     tentative_s = next_change_s(table, draft.tentative)
@@ -134,8 +140,47 @@ def _list_promised(table: PlanTable, draft: Draft) -> Ints:
     return np.array([row for name, row in table.rows.items() if name not in draft.tentative], np.int64)
 
 
-def _make_way(table: PlanTable, promised: Ints, unpromised: Iterable[JobView]) -> None:
-    """Take promised jobs back to the share they need, most time to spare first, until each best-effort job has room."""
+def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
+    """Rows for the best-effort jobs, each planned in turn at its least share on what is left."""
+    if caution is Caution.GROW:
+        _make_way(table, promised, draft.best_effort)
+    rows = []
+    for view in draft.best_effort:
+        rows.append(table.add(view))
+        filling.fill(table.capacity, table.columns, rows[-1], 0)
+        filling.occupy(table.capacity, table.columns, rows[-1], 1)
+    filling.restore(table.capacity, table.columns, np.array(rows, np.int64), table.trial)
+
+
+def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
+    """Rows for the best-effort jobs, with plans on what is left; promised jobs with little slack grow before them."""
+    if caution is Caution.GROW:
+        columns = table.columns
+        tight = _are_tight(table, promised)
+        spare = int(table.capacity.free[0])
+        if spare > 0 and tight.any():
+            filling.grow(table.capacity, columns, promised[tight], spare, draft.patience, table.trial)
+        _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
+    chosen = share_out(table.now_s, draft.best_effort, int(table.capacity.free[0]), draft.usage)
+    for view in draft.best_effort:
+        row, share = table.add(view), chosen.get(view.job.id)
+        if share is not None:
+            filling.fill(table.capacity, table.columns, row, view.job.curve.levels.index(share))
+            filling.occupy(table.capacity, table.columns, row, 1)
+    draft.wake_at_s = min(draft.wake_at_s, next_starving_s(table.now_s, draft.best_effort, chosen))
+
+
+def _are_tight(table: PlanTable, rows: Ints) -> npt.NDArray[np.bool_]:
+    """Which of these plans leave little slack."""
+    deadlines = table.columns.deadline[rows]
+    return np.asarray(deadlines - table.columns.finish[rows] < LITTLE_SLACK * (deadlines - table.now_s))
+
+
+def _make_way(table: PlanTable, promised: Ints, unpromised: Iterable[JobView], keeps_slack: bool = False) -> None:
+    """Take promised jobs back to the share they need, most time to spare first, until each best-effort job has room.
+
+    With `keeps_slack` none of them is left with little slack.
+    """
     wanted = sum(view.job.curve.levels[0] for view in unpromised)
     if table.capacity.free[0] >= wanted:
         return
@@ -143,15 +188,12 @@ def _make_way(table: PlanTable, promised: Ints, unpromised: Iterable[JobView]) -
     for row in promised[np.argsort(columns.finish[promised] - columns.deadline[promised], kind="stable")]:
         if table.capacity.free[0] >= wanted:
             break
+        before = table.plan(row) if keeps_slack else None
         filling.shrink(table.capacity, columns, row, table.trial)
-
-
-def _add_best_effort(table: PlanTable, view: JobView) -> int:
-    """A row for a best-effort job, planned on what is left at the least share."""
-    row = table.add(view)
-    filling.fill(table.capacity, table.columns, row, 0)
-    filling.occupy(table.capacity, table.columns, row, 1)
-    return row
+        if before is not None and _are_tight(table, np.array([row])).any():
+            filling.occupy(table.capacity, columns, row, -1)
+            write_plan(columns, row, before)
+            filling.occupy(table.capacity, columns, row, 1)
 
 
 def _place(
@@ -185,14 +227,16 @@ def _take_back(table: PlanTable, needed: filling.JobColumns, row: int) -> None:
 def _compose(table: PlanTable, draft: Draft, needed: filling.JobColumns, names: list[JobId], rows: Ints) -> Decision:
     """The shares of now as a difference; what goes beyond the needed share is optional."""
     now_s = table.now_s
-    wanted = _within(table, rows, filling.shares_now(table.columns, rows, now_s).tolist())
-    held = table.columns.share[rows].tolist()
-    shares = {name: share for name, share, had in zip(names, wanted, held, strict=True) if share != had}
+    wanted = filling.shares_now(table.columns, rows, now_s)
+    if wanted.sum() > table.devices:
+        wanted = np.array(_within(table, rows, wanted.tolist()), np.int64)
+    changing = np.flatnonzero(wanted != table.columns.share[rows])
+    shares = dict(zip([names[position] for position in changing.tolist()], wanted[changing].tolist(), strict=True))
     optional: frozenset[JobId] = frozenset()
     if shares and needed is not table.columns:
-        least = filling.shares_now(needed, rows, now_s).tolist()
+        least = filling.shares_now(needed, rows[changing], now_s).tolist()
         optional = frozenset(
-            [name for name, share, floor in zip(names, wanted, least, strict=True) if share > floor and name in shares]
+            [name for (name, share), floor in zip(shares.items(), least, strict=True) if share > floor]
         )
     return Decision(
         answers=draft.answers, promises=_changed_promises(table, draft, names, rows), shares=shares, optional=optional
@@ -221,13 +265,14 @@ def _within(table: PlanTable, rows: Ints, shares: list[int]) -> list[int]:
     return shares
 
 
-def _changed_promises(table: PlanTable, draft: Draft, names: Iterable[JobId], rows: Ints) -> dict[JobId, Promise]:
+def _changed_promises(table: PlanTable, draft: Draft, names: Sequence[JobId], rows: Ints) -> dict[JobId, Promise]:
     """The promises whose plan is not the one in force."""
     promises = {}
-    for name, row, touched in zip(names, rows.tolist(), table.columns.touched[rows].tolist(), strict=True):
-        if not touched or table.views[name].job.best_effort or name in draft.tentative:
-            continue
+    for position in np.flatnonzero(table.columns.touched[rows]).tolist():
+        name, row = names[position], int(rows[position])
         view = table.views[name]
+        if view.job.best_effort or name in draft.tentative:
+            continue
         promise = view.promise
         if promise is None or not _is_same(table.columns, row, promise.plan):
             promises[name] = Promise(view.job.deadline_s, table.plan(row))

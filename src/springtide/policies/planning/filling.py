@@ -3,7 +3,8 @@
 A job's plan is a share for each stretch of time. `fill` finds the smallest level j such that holding
 min(j, free(t)) devices, rescale pauses included, finishes the work by the deadline. Free capacity is a step function
 (times, free); plans are subtracted from it. All of it works on plain arrays, one row per job, so that numba can compile
-it (`compilation`); until then the same functions run as Python and give the same floats.
+it (`compilation`); until then the same functions run as Python and give the same floats. The kernels of `free_devices`
+and `plan_reading` are compiled with those here, and used from here.
 """
 
 from math import inf
@@ -18,75 +19,41 @@ from springtide.policies.planning.columns import JobColumns as JobColumns
 from springtide.policies.planning.columns import empty_capacity as empty_capacity
 from springtide.policies.planning.columns import empty_columns as empty_columns
 from springtide.policies.planning.compilation import kernel
+from springtide.policies.planning.free_devices import FEW_CUTS as FEW_CUTS
+from springtide.policies.planning.free_devices import cut as cut
+from springtide.policies.planning.free_devices import find as find
+from springtide.policies.planning.free_devices import occupy as occupy
+from springtide.policies.planning.free_devices import occupy_all as occupy_all
+from springtide.policies.planning.plan_reading import device_seconds as device_seconds
+from springtide.policies.planning.plan_reading import highest_need as highest_need
+from springtide.policies.planning.plan_reading import least_cost as least_cost
+from springtide.policies.planning.plan_reading import level_above as level_above
+from springtide.policies.planning.plan_reading import look_ahead as look_ahead
+from springtide.policies.planning.plan_reading import next_end as next_end
+from springtide.policies.planning.plan_reading import resume as resume
+from springtide.policies.planning.plan_reading import share_now as share_now
+from springtide.policies.planning.plan_reading import shortly_before_end as shortly_before_end
 
 GUARD_S = 5e-7
 HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried
 
 
 @kernel
-def find(times: Floats, size: int, time_s: float) -> int:
-    """The last entry that starts at or before a time."""
-    low, high = 0, size
-    while high - low > 1:
-        middle = (low + high) // 2
-        if times[middle] <= time_s:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@kernel
-def cut(capacity: Capacity, time_s: float) -> int:
-    """The entry that starts exactly at a time, inserted if there is none."""
-    times, free, size = capacity.times, capacity.free, capacity.size[0]
-    position = find(times, size, time_s)
-    if times[position] == time_s:
-        return position
-    for k in range(size, position + 1, -1):
-        times[k], free[k] = times[k - 1], free[k - 1]
-    times[position + 1], free[position + 1] = time_s, free[position]
-    capacity.size[0] = size + 1
-    return position + 1
-
-
-@kernel
-def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None:
-    """Take the plan of a job out of the free devices (sign 1), or give it back (sign -1), from now on."""
-    now_s = capacity.times[0]
-    count = columns.segment_count[job]
-    for s in range(count):
-        share = columns.segment_shares[job, s]
-        end_s = columns.segment_times[job, s + 1] if s + 1 < count else columns.held[job]
-        start_s = max(columns.segment_times[job, s], now_s)
-        if share == 0 or end_s <= start_s:
-            continue
-        first = cut(capacity, start_s)
-        last = cut(capacity, end_s)
-        for k in range(first, last):
-            capacity.free[k] -= sign * share
-
-
-@kernel
-def resume(columns: JobColumns, job: int, level: int, held: int, now_s: float, ready: float) -> float:
-    """When a job that changes from `held` devices to a level makes steps again: `Overhead.resumes_s` on columns."""
-    resumes_s: float = now_s + columns.pauses[job, level]
-    if held == 0:
-        resumes_s += columns.start_s[job]
-    elif columns.start_s[job] > 0.0:
-        resumes_s = max(resumes_s, ready)
-    return resumes_s
-
-
-@kernel
 def walk(
-    capacity: Capacity, columns: JobColumns, job: int, cap: int, reserve: float, times: Floats, shares: Ints
+    capacity: Capacity,
+    columns: JobColumns,
+    job: int,
+    cap: int,
+    reserve: float,
+    limit: float,
+    times: Floats,
+    shares: Ints,
 ) -> tuple[float, float, int, int]:
     """Hold the largest level <= min(level `cap`, free) at all times.
 
     `reserve` is extra work whose time is held after the finish. Returns (finish, held until, segments up to there,
     segments up to the finish); the first two are infinite if the work never ends, or after more than MAX_SEGMENTS
-    changes.
+    changes. Where they are beyond `limit`, they may be infinite too: nobody looks further.
     """
     # Invariant at entry k: `work` is what is left at bounds[k] after holding the shares written so far, no step is made
     # before `ready`, and the segments written are what is held up to bounds[k].
@@ -100,6 +67,8 @@ def walk(
     level = -1
     for k in range(size):
         start_s = bounds[k]
+        if start_s > limit:
+            break
         end_s = bounds[k + 1] if k + 1 < size else inf
         level = cap
         while level >= 0 and columns.shares[job, level] > free[k]:
@@ -157,7 +126,7 @@ def fill(capacity: Capacity, columns: JobColumns, job: int, lowest: int) -> bool
         if capacity.times[0] + columns.work[job] / columns.rates[job, cap] > limit + HOPE_S:
             continue  # late even if all devices were free
         reserve = columns.pauses[job, cap] * columns.rates[job, cap]
-        finish, held, count, short = walk(capacity, columns, job, cap, reserve, times, shares)
+        finish, held, count, short = walk(capacity, columns, job, cap, reserve, limit, times, shares)
         if held > limit or held == inf:
             held, count = finish + GUARD_S, short
         if held <= limit:
@@ -175,39 +144,6 @@ def fill_all(capacity: Capacity, columns: JobColumns, order: Ints) -> int:
             return position
         occupy(capacity, columns, job, 1)
     return len(order)
-
-
-@kernel
-def device_seconds(columns: JobColumns, job: int, now_s: float) -> float:
-    """Device-seconds that the plan of a job still takes up to its finish."""
-    total = 0.0
-    count = columns.segment_count[job]
-    for s in range(count):
-        end_s = columns.segment_times[job, s + 1] if s + 1 < count else columns.finish[job]
-        start_s = max(columns.segment_times[job, s], now_s)
-        if end_s > start_s:
-            total += columns.segment_shares[job, s] * (end_s - start_s)
-    return total
-
-
-@kernel
-def share_now(columns: JobColumns, job: int, now_s: float) -> int:
-    """The share that the plan of a job holds now."""
-    share = 0
-    for s in range(columns.segment_count[job]):
-        if columns.segment_times[job, s] > now_s:
-            break
-        share = columns.segment_shares[job, s]
-    return share
-
-
-@kernel
-def level_above(columns: JobColumns, job: int, share: int) -> int:
-    """The lowest level above a share; -1 at the peak."""
-    for level in range(columns.level_count[job]):
-        if columns.shares[job, level] > share:
-            return level
-    return -1
 
 
 @kernel
@@ -230,7 +166,7 @@ def try_growth(
     best = inf
     limit = columns.deadline[job] + GUARD_S
     reserve = columns.pauses[job, level] * columns.rates[job, level]
-    finish, until, count, short = walk(capacity, columns, job, level, reserve, times, shares)
+    finish, until, count, short = walk(capacity, columns, job, level, reserve, limit, times, shares)
     if until > limit or until == inf:
         until, count = finish + GUARD_S, short
     margin = 0.0
@@ -290,13 +226,6 @@ def grow(capacity: Capacity, columns: JobColumns, jobs: Ints, spare: int, gain: 
 
 
 @kernel
-def occupy_all(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
-    """Take the plans of all these rows out of the free devices."""
-    for row in rows:
-        occupy(capacity, columns, row, 1)
-
-
-@kernel
 def write_shares_now(columns: JobColumns, rows: Ints, now_s: float, shares: Ints) -> None:
     """The share that each of these plans holds now, into `shares`: an array that comes back from a kernel is costly."""
     for i in range(len(rows)):
@@ -308,21 +237,6 @@ def shares_now(columns: JobColumns, rows: Ints, now_s: float) -> Ints:
     shares = np.empty(len(rows), np.int64)
     write_shares_now(columns, rows, now_s, shares)
     return shares
-
-
-@kernel
-def look_ahead(columns: JobColumns, rows: Ints, now_s: float) -> tuple[float, bool]:
-    """The next instant after now at which one of these plans changes, and whether one starts or grows after now."""
-    soonest, grows = inf, False
-    for row in rows:
-        share = 0
-        for s in range(columns.segment_count[row]):
-            time_s = columns.segment_times[row, s]
-            if time_s > now_s:
-                soonest = min(soonest, time_s)
-                grows = grows or columns.segment_shares[row, s] > share
-            share = columns.segment_shares[row, s]
-    return soonest, grows
 
 
 @kernel
@@ -370,22 +284,6 @@ def replan_paused(capacity: Capacity, columns: JobColumns, row: int) -> bool:
 
 
 @kernel
-def least_cost(columns: JobColumns, row: int, now_s: float) -> float:
-    """Device-seconds of a job alone at the smallest level that is in time; at the peak if none is."""
-    cost = inf
-    for level in range(columns.level_count[row]):
-        share = columns.shares[row, level]
-        wait_s = max(columns.ready[row] - now_s, 0.0)
-        if share != columns.share[row]:
-            wait_s = resume(columns, row, level, columns.share[row], 0.0, wait_s)
-        needed_s = wait_s + columns.work[row] / columns.rates[row, level]
-        cost = share * needed_s
-        if now_s + needed_s <= columns.deadline[row]:
-            break
-    return cost
-
-
-@kernel
 def fill_thriftily(capacity: Capacity, columns: JobColumns, job: int, thrift: float) -> int:
     """Plan a job on what is free: 2 if it is planned and takes no more than `thrift` times what it needs alone.
 
@@ -398,6 +296,17 @@ def fill_thriftily(capacity: Capacity, columns: JobColumns, job: int, thrift: fl
         return 1
     occupy(capacity, columns, job, 1)
     return 2
+
+
+@kernel
+def fill_all_thriftily(capacity: Capacity, columns: JobColumns, order: Ints, thrift: float) -> bool:
+    """Plan all jobs in this order on what is free, each thriftily; or take none of them out of the free devices."""
+    for position in range(len(order)):
+        if fill_thriftily(capacity, columns, order[position], thrift) != 2:
+            for before in range(position):
+                occupy(capacity, columns, order[before], -1)
+            return False
+    return True
 
 
 @kernel
@@ -415,28 +324,6 @@ def least_costs(columns: JobColumns, rows: Ints, now_s: float) -> Floats:
 
 
 @kernel
-def highest_need(spans: Floats, needs: Floats, ends: Floats, costs: Floats, span_s: float, cost: float) -> float:
-    """The most devices needed on average up to any deadline from `span_s` on: by all that end by then, and `cost`.
-
-    Those that end are the promised (`spans` ascending, `needs`) and, of those to come (`ends` ascending, `costs`), the
-    ones that cost less than the job. At most the cluster if all can be in time.
-    """
-    total = cost
-    highest = cost / span_s
-    i = j = 0
-    while i < len(spans) or j < len(ends):
-        if j == len(ends) or (i < len(spans) and spans[i] <= ends[j]):
-            end_s, need = spans[i], needs[i]
-            i += 1
-        else:
-            end_s, need = ends[j], costs[j] if costs[j] < cost else 0.0
-            j += 1
-        total += need
-        highest = max(highest, total / max(end_s, span_s))
-    return highest
-
-
-@kernel
 def earliest_end(capacity: Capacity, columns: JobColumns, row: int) -> float:
     """The earliest end that could be promised to a job on what is free, with a reserve."""
     times = np.zeros(MAX_SEGMENTS)
@@ -444,14 +331,14 @@ def earliest_end(capacity: Capacity, columns: JobColumns, row: int) -> float:
     best = inf
     for cap in range(columns.level_count[row]):
         reserve = columns.pauses[row, cap] * columns.rates[row, cap]
-        best = min(best, walk(capacity, columns, row, cap, reserve, times, shares)[1])
+        best = min(best, walk(capacity, columns, row, cap, reserve, inf, times, shares)[1])
     return best
 
 
 @kernel
 def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
     """The most work of a job that could be promised by its deadline on what is free, with a reserve."""
-    wanted = columns.work[row]
+    wanted, limit = columns.work[row], columns.deadline[row] + GUARD_S
     times = np.zeros(MAX_SEGMENTS)
     shares = np.zeros(MAX_SEGMENTS, np.int64)
     low, high = 0.0, 1.0
@@ -460,7 +347,7 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
         fits = False
         for cap in range(columns.level_count[row]):
             reserve = columns.pauses[row, cap] * columns.rates[row, cap]
-            if walk(capacity, columns, row, cap, reserve, times, shares)[1] <= columns.deadline[row] + GUARD_S:
+            if walk(capacity, columns, row, cap, reserve, limit, times, shares)[1] <= limit:
                 fits = True
                 break
         if fits:

@@ -12,6 +12,7 @@ All quantities are ratios to the size of the cluster.
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -27,6 +28,8 @@ FEW = 5  # arrivals before the past says anything
 CALM = 0.4  # of the cluster, needed by promises, the job and cheaper ones to come: up to it nothing is held back
 CROWDED = 0.85  # of the cluster, needed by the same: beyond it a job that must be answered is declined
 
+ROUNDING = 1e-9  # of a load
+LEAST_SPAN_S = 1e-9  # to the deadline of a promise that has none left
 NOTHING = (np.zeros(0), np.zeros(0))  # to come
 HISTORY = "arrivals"  # key in a policy's memory: [[submitted, cost, seconds to the deadline], ...]
 
@@ -60,9 +63,16 @@ class Demand:
     needs: Floats  # device-seconds they need at least
     past: Arrivals
 
+    def with_promise(self, deadline_s: float, cost: float) -> "Demand":
+        """The demand with one promise more."""
+        span_s = max(deadline_s - self.now_s, LEAST_SPAN_S)
+        place = int(np.searchsorted(self.spans_s, span_s, side="right"))
+        spans_s, needs = np.insert(self.spans_s, place, span_s), np.insert(self.needs, place, cost)
+        return Demand(self.now_s, self.devices, spans_s, needs, self.past)
+
     def is_calm(self, deadline_s: float, cost: float) -> bool:
         """Whether so much is left free that nothing speaks against promising a job of this cost at once."""
-        return self._load(deadline_s, cost, *self.to_come) <= CALM
+        return not self._is_busy(deadline_s) and self._load(deadline_s, cost, *self.to_come) <= CALM
 
     def advises_waiting(self, deadline_s: float, cost: float) -> bool:
         """Whether a job of this cost is better not promised yet: cheaper ones may still want its place."""
@@ -78,10 +88,22 @@ class Demand:
         """The past reflected: seconds from now to each deadline, ascending, and the costs."""
         if len(self.past) < FEW:
             return NOTHING
-        submitted, costs, given_s = np.array(self.past).T
+        flat = np.fromiter(chain.from_iterable(self.past), np.float64, 3 * len(self.past))
+        submitted, costs, given_s = flat.reshape(-1, 3).T
         ends_s = self.now_s - submitted + given_s
         order = np.argsort(ends_s, kind="stable")
         return ends_s[order], costs[order]
+
+    def _is_busy(self, deadline_s: float) -> bool:
+        """Whether the promises alone need more than a calm cluster has: known without looking at anything to come."""
+        first = int(np.searchsorted(self.spans_s, deadline_s - self.now_s))
+        return first < len(self.spans_s) and self._promised_loads[first] > CALM + ROUNDING
+
+    @cached_property
+    def _promised_loads(self) -> Floats:
+        """The highest load of the promises up to any deadline from each of theirs on."""
+        loads = np.cumsum(self.needs) / self.spans_s / self.devices
+        return np.maximum.accumulate(loads[::-1])[::-1]
 
     def _load(self, deadline_s: float, cost: float, ends_s: Floats, costs: Floats) -> float:
         """The highest load up to any deadline from this one on, with the job and those to come that cost less."""
@@ -92,7 +114,7 @@ class Demand:
 def survey(table: PlanTable, past: Arrivals, waiting: Container[JobId] = ()) -> Demand:
     """The demand as it stands with the promises in a plan table; the plans of those that wait promise nothing."""
     rows = np.array([row for job_id, row in table.rows.items() if job_id not in waiting], np.int64)
-    spans_s = np.maximum(table.columns.deadline[rows] - table.now_s, 1e-9)
+    spans_s = np.maximum(table.columns.deadline[rows] - table.now_s, LEAST_SPAN_S)
     needs = filling.least_costs(table.columns, rows, table.now_s)
     order = np.argsort(spans_s, kind="stable")
     return Demand(table.now_s, table.devices, spans_s[order], needs[order], past)

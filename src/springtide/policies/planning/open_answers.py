@@ -38,14 +38,11 @@ def plan_candidates(table: PlanTable, names: Iterable[JobId], may_replan: bool) 
 
 def plan_easily(table: PlanTable, candidates: Ints) -> bool:
     """Plan all candidates around the plans in force, none of them wastefully; or none of them."""
-    order = order_by_deadline(table, candidates).tolist()
-    for position, row in enumerate(order):
-        if filling.fill_thriftily(table.capacity, table.columns, row, THRIFT) != 2:
-            for planned in order[:position]:
-                filling.occupy(table.capacity, table.columns, planned, -1)
-            table.columns.segment_count[candidates] = 0
-            return False
-    return True
+    order = order_by_deadline(table, candidates)
+    if filling.fill_all_thriftily(table.capacity, table.columns, order, THRIFT):
+        return True
+    table.columns.segment_count[candidates] = 0
+    return False
 
 
 def plan_most(table: PlanTable, candidates: Ints, may_replan: bool) -> Ints:
@@ -125,16 +122,13 @@ def starts_now(table: PlanTable, row: int) -> bool:
 
 def last_chance_s(table: PlanTable, row: int) -> float:
     """When a job that runs without a promise is promised its finish at the latest: shortly before its planned end."""
-    columns = table.columns
-    return float(columns.finish[row] - max(columns.pauses[row, 0], LAST_S)) if columns.segment_count[row] else inf
+    return float(filling.shortly_before_end(table.columns, row, LAST_S))
 
 
 def next_change_s(table: PlanTable, names: Iterable[JobId]) -> float:
     """When to look again at jobs that wait: where one of their plans changes, or one that runs is about to end."""
     rows = np.array([table.rows[name] for name in names], np.int64)
+    if not len(rows):
+        return inf
     soonest_s, _ = filling.look_ahead(table.columns, rows, table.now_s)
-    for row in rows.tolist():
-        if starts_now(table, row):
-            halfway_s = (table.now_s + float(table.columns.finish[row])) / 2
-            soonest_s = min(soonest_s, max(last_chance_s(table, row), halfway_s))
-    return float(soonest_s)
+    return float(min(soonest_s, filling.next_end(table.columns, rows, table.now_s, LAST_S)))

@@ -4,7 +4,7 @@ A `PlanTable` is opened at the start of a decision, changed while deciding, and 
 columns from call to call in `cache`; a plan table opened without one is built from the Snapshot and decides the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -14,6 +14,16 @@ from springtide.core.jobs import Job, JobId
 from springtide.placement.feasibility import Certificate
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns
+
+
+@dataclass(slots=True)
+class JobRoster:
+    """The jobs of a Snapshot by what is to be done with them, each kind in order of arrival."""
+
+    planned: dict[JobId, JobView] = field(default_factory=dict)  # promised: their plans are in force
+    waiting: dict[JobId, JobView] = field(default_factory=dict)  # for an answer
+    best_effort: list[JobView] = field(default_factory=list)  # without a deadline, answered or not
+    offered: dict[JobId, JobView] = field(default_factory=dict)  # with an open offer
 
 
 @dataclass(slots=True)
@@ -33,6 +43,7 @@ class PlanTable:
     trial: JobColumns
     certificate: Certificate | None = None  # of the last plans that were checked
     offered: tuple[Plan, ...] = ()  # reservations of open offers: fixed, and gone when the offers are
+    roster: JobRoster = field(default_factory=JobRoster)
 
     def add(self, view: JobView) -> int:
         """A row for a job, with its levels and progress and without a plan."""
@@ -130,27 +141,41 @@ def write_plan(columns: JobColumns, row: int, plan: Plan) -> None:
 def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     """The promised jobs of a Snapshot, settled to now, and what their plans leave free."""
     table = copy_table(snapshot.cache, now_s) if isinstance(snapshot.cache, PlanTable) else new_table(now_s, snapshot)
-    for job_id in [job_id for job_id in table.rows if job_id not in snapshot.jobs]:
+    table.roster = roster = call_roll(snapshot)
+    for job_id in [job_id for job_id in table.rows if job_id not in roster.planned]:
         table.drop(job_id)
-    offered = []
-    for job_id, view in snapshot.jobs.items():
-        if view.promise is None:
-            continue
-        if view.status is Status.OFFERED:
-            offered.append(view.promise.plan)
-            continue
-        if job_id not in table.rows:
+    views = table.views
+    for job_id, view in roster.planned.items():
+        seen = views.get(job_id)
+        if seen is None:
             table.add(view)
-        elif table.views[job_id] is not view:
+        elif seen is not view:
             table.see(view)
     # in arrival order however they came in: a plan table without a cache breaks ties alike
-    table.rows = {job_id: table.rows[job_id] for job_id in snapshot.jobs if job_id in table.rows}
+    table.rows = {job_id: table.rows[job_id] for job_id in roster.planned}
     table.settle()
     table.columns.touched[:] = 0
-    table.offered = tuple(offered)
+    table.offered = tuple(view.promise.plan for view in roster.offered.values() if view.promise is not None)
     table.capacity = free_capacity(table)
     filling.occupy_all(table.capacity, table.columns, active_rows(table))
     return table
+
+
+def call_roll(snapshot: Snapshot) -> JobRoster:
+    """Who is there: the one walk of a decision over all jobs."""
+    roster = JobRoster()
+    for job_id, view in snapshot.jobs.items():
+        status = view.status
+        if status is Status.OFFERED:
+            roster.offered[job_id] = view
+            continue
+        if status is Status.PENDING or status is Status.WAITLISTED:
+            roster.waiting[job_id] = view
+        if view.promise is not None:
+            roster.planned[job_id] = view
+        elif view.job.deadline_s == inf:
+            roster.best_effort.append(view)
+    return roster
 
 
 def is_at_rest(now_s: float, snapshot: Snapshot) -> bool:

@@ -7,18 +7,18 @@ that is accepted becomes an admitted job with that plan, which may then start ea
 
 from math import inf
 
-from springtide.core.decisions import JobView, Plan, Promise, Segment, Snapshot, Status
+from springtide.core.decisions import JobView, Plan, Promise, Segment
 from springtide.core.jobs import JobId
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import GUARD_S
 from springtide.policies.planning.plan_table import PlanTable, occupy_plan
 
 
-def reserve(table: PlanTable, snapshot: Snapshot) -> dict[JobId, Promise]:
+def reserve(table: PlanTable) -> dict[JobId, Promise]:
     """A reservation for each open offer that has none yet, on what the promises leave free; absent where none fits."""
     reserved = {}
-    for job_id, view in snapshot.jobs.items():
-        if view.status is not Status.OFFERED or view.promise is not None:
+    for job_id, view in table.roster.offered.items():
+        if view.promise is not None:
             continue
         promise = plan_after(table, view, view.answer_by_s)
         if promise is not None:

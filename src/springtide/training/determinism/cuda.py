@@ -4,7 +4,29 @@ Backend choice is a pure function of plain data, so its logic is tested without 
 process that has not used it: the fork server and data workers stay clean.
 """
 
+import os
+
 import torch
+
+
+def choose_device(gpus: int, local_rank: int) -> str:
+    """Where a process trains that sees so many GPUs: on its own by its number on the machine, or on the CPU."""
+    return f"cuda:{local_rank % gpus}" if gpus else "cpu"
+
+
+def find_own() -> torch.device:
+    """Where this process trains: an executor lets it see the one GPU that it holds, torchrun tells it its number."""
+    return torch.device(choose_device(torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))))
+
+
+def tell_idle(held: torch.device, used: torch.device) -> str:
+    """What to say of a process that holds a GPU and trains elsewhere; nothing where it does not."""
+    if held.type != "cuda" or used.type != "cpu":
+        return ""
+    return (
+        f"the model is on the CPU, though this process holds {held}: move it with model.to(run.device) before "
+        "run.prepare, and every batch with x.to(run.device)"
+    )
 
 
 def choose_backend(device_type: str) -> str:

@@ -30,13 +30,15 @@ class Switches:
     tf32: bool = True
     cudnn_benchmark: bool = True
     onednn: bool = True
+    #: Give torch.compile a graph per shape, whatever shapes were seen before, and no benchmarks that choose kernels.
+    static_graphs: bool = False
 
 
 def choose(level: str, threads: int, cuda: bool) -> Switches:
     """The switches of a level on CPUs, or on CPUs and CUDA devices."""
     if level not in LEVELS:
         raise JobError(f"determinism level {level!r} is unknown; choose one of {', '.join(LEVELS)}")
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = {} if level == "D0" else {"TORCHINDUCTOR_DETERMINISTIC": "1"}
     if cuda:
         environment["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     if level == "D2":
@@ -49,6 +51,7 @@ def choose(level: str, threads: int, cuda: bool) -> Switches:
         tf32=not cuda,
         cudnn_benchmark=False,
         onednn=level != "D2",
+        static_graphs=level != "D0",
     )
 
 
@@ -63,8 +66,22 @@ def apply(switches: Switches) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cuda.matmul.allow_tf32 = switches.tf32
         torch.backends.cudnn.allow_tf32 = switches.tf32
+    if switches.static_graphs:
+        keep_graphs_static()
     if switches.level == "D2":
         check_instructions()
+
+
+def keep_graphs_static() -> None:
+    """Let what torch.compile makes of a batch depend on that batch alone.
+
+    By default the second shape that a process sees has a graph for all shapes made, which the first shape then uses as
+    well; and after eight graphs the rest runs without one. A process that joins or resumes has seen other shapes.
+    """
+    import torch._dynamo.config as settings  # which every optimizer imports
+
+    settings.automatic_dynamic_shapes = False
+    settings.fail_on_recompile_limit_hit = True
 
 
 def check_instructions() -> None:

@@ -7,31 +7,81 @@ run of bytes; nothing that arrives is executed.
 """
 
 import atexit
+import contextlib
 import functools
 import json
+import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from springtide.errors import RescaleError
+from springtide.errors import PeerLostError
 from springtide.training.state import state_tree
+
+
+@contextlib.contextmanager
+def blame_peers(what: str) -> Iterator[None]:
+    """Say of what torch cannot do with the others that one of them is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLostError(
+            f"{what} failed, so another process of this run is gone ({shorten(error)}); "
+            "the supervisor starts the job again from its last checkpoint"
+        ) from error
+
+
+def shorten(error: BaseException) -> str:
+    """The first line of an error."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+class JobStore(dist.TCPStore):
+    """The store of a run; a call that fails means that whoever serves it is gone."""
+
+    def set(self, key: str, value: str) -> None:
+        """Write a value."""
+        with blame_peers(f"writing {key!r} to the store"):
+            super().set(key, value)
+
+    def get(self, key: str) -> bytes:
+        """A value, as soon as it is there."""
+        with blame_peers(f"reading {key!r} from the store"):
+            return super().get(key)
+
+    def add(self, key: str, number: int) -> int:
+        """Add to a count; the new count."""
+        with blame_peers(f"counting {key!r} in the store"):
+            return super().add(key, number)
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all of these are written."""
+        with blame_peers("asking the store"):
+            return super().check(keys)
 
 
 def connect_store(address: str, timeout_s: float) -> dist.Store:
     """The job's store, as a client of `host:port`."""
     host, _, port = address.rpartition(":")
-    return dist.TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=timeout_s))
+    with blame_peers(f"the store {address} could not be reached, which"):
+        return JobStore(host, int(port), is_master=False, timeout=timedelta(seconds=timeout_s))
 
 
-def host_store(timeout_s: float = 60.0) -> tuple[dist.TCPStore, str]:
-    """A new store served by this process, and its address."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
-    return store, f"127.0.0.1:{store.port}"
+def host_store(timeout_s: float = 60.0, address: str = "127.0.0.1") -> tuple[dist.TCPStore, str]:
+    """A new store served by this process at an address of its host, and where."""
+    listener = socket.create_server((address, 0), backlog=1024)
+    port = listener.getsockname()[1]
+    timeout = timedelta(seconds=timeout_s)
+    # torch would listen on every network of the host; it is given a socket that does not
+    store = dist.TCPStore(
+        address, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach()
+    )
+    return store, f"{address}:{port}"
 
 
 #: A backend is destroyed only some rescales after its last use. Its destructor joins its threads while it holds the
@@ -57,6 +107,20 @@ def wait_for_threads() -> None:
     time.sleep(EXIT_S)
 
 
+class PendingWork:
+    """A collective under way."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Any) -> None:
+        self.work = work
+
+    def wait(self) -> None:
+        """Wait until it is done; this process's part was right, so an error is a peer's that has gone."""
+        with blame_peers("a collective"):
+            self.work.wait()
+
+
 class Group:
     """The processes of one generation, able to talk. Every call must be made by all of them in the same order."""
 
@@ -66,19 +130,26 @@ class Group:
         self.size = size
         self.name = name
 
-    def all_reduce(self, tensor: torch.Tensor) -> Any:
+    def all_reduce(self, tensor: torch.Tensor) -> PendingWork:
         """Start adding a tensor over all processes, in place and in the backend's own order."""
-        return self.backend.allreduce([tensor])
+        with blame_peers("a collective"):
+            return PendingWork(self.backend.allreduce([tensor]))
 
-    def broadcast(self, tensor: torch.Tensor, root: int) -> Any:
+    def broadcast(self, tensor: torch.Tensor, root: int) -> PendingWork:
         """Start copying root's tensor into everyone's."""
-        return self.backend.broadcast(tensor, root)
+        with blame_peers("a collective"):
+            return PendingWork(self.backend.broadcast(tensor, root))
+
+    def gather_into(self, output: torch.Tensor, source: torch.Tensor) -> Any:
+        """Start collecting everyone's source, all of one size, in the output in rank order."""
+        return self.backend._allgather_base(output, source)
 
     def scatter_parts(
         self, output: torch.Tensor, sizes_in: list[int], source: torch.Tensor, sizes_out: list[int]
-    ) -> Any:
+    ) -> PendingWork:
         """Start sending consecutive parts of `source` to the processes in turn, and receiving theirs into `output`."""
-        return self.backend.alltoall_base(output, source, sizes_in, sizes_out, dist.AllToAllOptions())
+        with blame_peers("a collective"):
+            return PendingWork(self.backend.alltoall_base(output, source, sizes_in, sizes_out, dist.AllToAllOptions()))
 
     def share(self, value: Any, root: int, device: torch.device) -> Any:
         """Root's value on every process: whatever JSON can hold."""
@@ -118,7 +189,7 @@ def open_group(backend: str, store: dist.Store, rank: int, size: int, name: str,
             return Group(dist.ProcessGroupNCCL(prefix, rank, size, options), rank, size, name)
         return Group(dist.ProcessGroupGloo(prefix, rank, size, timeout), rank, size, name)
     except RuntimeError as error:
-        raise RescaleError(
+        raise PeerLostError(
             f"process {rank} of {size} could not join group {name!r} within {timeout_s:g} s: {error}; "
             "a peer is missing, and the supervisor restarts the job from its last checkpoint"
         ) from error

@@ -14,11 +14,15 @@ from types import TracebackType
 
 import torch.distributed as dist
 
+from springtide.errors import PeerLostError
+
 FAILED_KEY = "failed"
 POLL_S = 0.5
 #: A peer ends only so long after the failed process, which is to be the first that anybody sees.
 GRACE_S = 3.0
 LONGEST = 500
+#: What a store raises that has gone: ours, or torchrun's.
+STORE_ERRORS = (PeerLostError, RuntimeError)
 
 
 class Peers:
@@ -37,7 +41,12 @@ class Peers:
         atexit.register(self.on_exit)
 
     def on_error(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Tell the others what ended this process; it is shown here as ever."""
+        """Tell the others what ended this process; it is shown here as ever, unless it is another's failure."""
+        first = self.find_failure() if isinstance(error, PeerLostError) else None
+        if first is not None:
+            self.told = True
+            self.say_why(*first)
+            return
         self.tell(f"{kind.__name__}: {error}")
         self.previous(kind, error, trace)
 
@@ -55,27 +64,35 @@ class Peers:
         self.told = True
         try:
             self.store.set(FAILED_KEY, f"{self.name}\n{reason[:LONGEST]}")
-        except RuntimeError:  # the store has gone, and with it whoever would read this
+        except STORE_ERRORS:  # the store has gone, and with it whoever would read this
             return
+
+    def find_failure(self) -> tuple[str, str] | None:
+        """The process that failed first and its reason, if it is another one."""
+        try:
+            if not self.store.check([FAILED_KEY]):
+                return None
+            name, _, reason = self.store.get(FAILED_KEY).decode().partition("\n")
+        except STORE_ERRORS:
+            return None
+        return None if name == self.name else (name, reason)
 
     def watch(self) -> None:
         """End this process when another has failed."""
         while not self.is_over() and not self.ended.wait(POLL_S):
-            try:
-                if not self.store.check([FAILED_KEY]):
-                    continue
-                name, _, reason = self.store.get(FAILED_KEY).decode().partition("\n")
-            except RuntimeError:
+            if (first := self.find_failure()) is not None:
+                self.end(*first)
                 return
-            if name != self.name:
-                self.end(name, reason)
-            return
 
     def end(self, name: str, reason: str) -> None:
         """End this process after a moment, for whatever it waits for will not come."""
         time.sleep(GRACE_S)
         if self.is_over():
             return
+        self.say_why(name, reason)
+        os._exit(PeerLostError.exit_code)
+
+    def say_why(self, name: str, reason: str) -> None:
+        """Say in a line which process failed; it has told the whole of it itself."""
         print(f"springtide: {self.name} ends because {name} has failed: {reason.splitlines()[0]}", file=sys.stderr)
         sys.stderr.flush()
-        os._exit(1)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from springtide.errors import RescaleError
 from springtide.training.group.agreement import ready_key
-from springtide.training.group.groups import Group, open_group, send_tree
+from springtide.training.group.groups import Group, blame_peers, open_group, send_tree
 from springtide.training.group.rosters import Roster, parse_roster
 from springtide.training.state import checkpointing, run_state
 
@@ -55,8 +55,12 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
     # no leaver is needed any more.
     contexts = run_state.share_contexts(run)
     joiners = [name for name in new.names if name not in old.names]
-    if run.is_main and joiners:
-        send_state(run, contexts, generation, joiners)
+    if joiners and (run.is_main or run.sharding is not None):
+        state = run_state.capture(run, contexts)
+        if run.is_main:
+            send_state(run, state, generation, joiners)
+    if run.sharding is not None:
+        run.sharding.cut(new.rank_of(run.name) if run.name in new.names else None, len(new.names))
     close(run)
     if run.name not in new.names:
         # A leaver may have been rank 0 and be writing a checkpoint, which is to be whole before it ends.
@@ -105,12 +109,12 @@ def close(run: "ElasticRun") -> None:
         run.group = None
 
 
-def send_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]], generation: int, joiners: Sequence[str]) -> None:
+def send_state(run: "ElasticRun", state: dict[str, Any], generation: int, joiners: Sequence[str]) -> None:
     """Send the run's state to the joiners."""
     assert run.store is not None
     run.store.set(handover_key(generation), ",".join(joiners))
     group = open_transfer(run, generation, 0, len(joiners) + 1)
-    send_tree(group, run_state.capture(run, contexts), 0, run.device)
+    send_tree(group, state, 0, run.device)
     group.close()
 
 
@@ -120,7 +124,8 @@ def receive_state(run: "ElasticRun") -> dict[str, Any]:
     assert run.store is not None
     run.store.add(ready_key(generation), 1)  # rank 0 lets nobody wait for a joiner that is still importing
     run.channel.send("ready", generation=generation)
-    run.store.wait([handover_key(generation)], PATIENCE)
+    with blame_peers("waiting for the state"):
+        run.store.wait([handover_key(generation)], PATIENCE)
     joiners = run.store.get(handover_key(generation)).decode().split(",")
     group = open_transfer(run, generation, joiners.index(run.name) + 1, len(joiners) + 1)
     state: dict[str, Any] = send_tree(group, None, 0, run.device)

@@ -24,6 +24,16 @@ class GradientBucket:
     offset: int
     elements: int
 
+    @property
+    def numbers(self) -> int:
+        """Real numbers that are added up: a complex element is two, as DDP and gloo count them."""
+        return self.elements * (2 if self.dtype.is_complex else 1)
+
+    @property
+    def number_type(self) -> torch.dtype:
+        """The type of these numbers."""
+        return self.dtype.to_real()
+
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout:

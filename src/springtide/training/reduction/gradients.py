@@ -33,7 +33,7 @@ class FlatGradients:
         self.spans = []
         for bucket in layout.buckets:
             flat = self.flats[bucket.dtype]
-            self.spans.append(flat[bucket.offset : bucket.offset + bucket.elements])
+            self.spans.append(as_numbers(flat[bucket.offset : bucket.offset + bucket.elements]))
             offset = bucket.offset
             for index in bucket.parameters:
                 views[index] = view_like(self.parameters[index], flat, offset)
@@ -57,6 +57,11 @@ class FlatGradients:
                 self.views[index].zero_()
             else:
                 self.views[index].copy_(gradient)
+
+
+def as_numbers(flat: torch.Tensor) -> torch.Tensor:
+    """A flat tensor's real numbers, without a copy."""
+    return torch.view_as_real(flat).view(-1) if flat.is_complex() else flat
 
 
 def view_like(parameter: torch.Tensor, flat: torch.Tensor, offset: int) -> torch.Tensor:

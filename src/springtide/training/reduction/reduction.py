@@ -75,8 +75,8 @@ class LocalReduction:
         self.folds: list[Fold] = []
         for number, bucket in enumerate(layout.buckets):
             spans = {worker: flat.spans[number] for worker, flat in flats.items()}
-            scratch = torch.empty(min(bucket.elements, BLOCK_ELEMENTS), dtype=bucket.dtype, device=spans[0].device)
-            chunks = gloo_order.cut_chunks(bucket.elements, bucket.dtype.itemsize, len(flats))
+            scratch = spans[0].new_empty(min(bucket.numbers, BLOCK_ELEMENTS))
+            chunks = gloo_order.cut_chunks(bucket.numbers, bucket.number_type.itemsize, len(flats))
             # Worker 0's buffer is an operand and the target at once: a block is written by its last addition only,
             # when all operands of the block have been read.
             self.folds += plan_folds(chunks, 0, spans, spans[0], scratch)
@@ -118,13 +118,13 @@ class ShardReduction:
         self.mine = list(roster.workers_of(group.rank))
         self.rounds = max(roster.counts)
         self.flats = flats
-        self.shards = [cut_shards(bucket.elements, group.size) for bucket in layout.buckets]
+        self.shards = [cut_shards(bucket.numbers, group.size) for bucket in layout.buckets]
         self.works: list[Any] = []
         self.inboxes: list[list[torch.Tensor]] = []
         self.parts: list[tuple[torch.Tensor, ...]] = []
         self.folds: list[list[Fold]] = []
         for number, bucket in enumerate(layout.buckets):
-            self.plan(number, bucket.elements, bucket.dtype)
+            self.plan(number, bucket.numbers, bucket.number_type)
 
     def plan(self, number: int, elements: int, dtype: torch.dtype) -> None:
         """Lay out a bucket's inboxes (one per round) and the folds over them."""

@@ -28,10 +28,16 @@ RESULT_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 60)
 
 
 def open_checkpoints(settings: Settings) -> Checkpoints | None:
-    """The job's checkpoint folder, if it has one."""
+    """The job's checkpoints, if it keeps any: in a folder, or below a URL with receipts in that folder."""
     if settings.checkpoint_dir is None:
         return None
-    return Checkpoints(settings.checkpoint_dir, settings.checkpoint_keep)
+    if settings.checkpoint_url is None:
+        return Checkpoints(settings.checkpoint_dir, settings.checkpoint_keep, settings.checkpoint_generation)
+    from springtide.objects.object_store import ObjectStore  # not before a job asks for it
+    from springtide.training.state.remote_checkpoints import RemoteCheckpoints
+
+    store = ObjectStore(settings.checkpoint_url)
+    return RemoteCheckpoints(store, settings.checkpoint_dir, settings.checkpoint_keep, settings.checkpoint_generation)
 
 
 def find_facts(run: "ElasticRun") -> Facts:
@@ -61,8 +67,11 @@ def save(run: "ElasticRun", wait: bool) -> None:
     contexts = run_state.share_contexts(run)
     run.agreement.saved_s = time.monotonic()
     if not run.is_main:
+        if run.sharding is not None:
+            run_state.capture(run, contexts)
         return
     chaining.link(run)
+    run.tracking.sync()
     run.checkpoints.save(run_state.capture(run, contexts), run.position.step, run.facts, urgent=wait)
     if wait:
         finish_writing(run)
@@ -85,10 +94,21 @@ def finish_writing(run: "ElasticRun") -> None:
 
 def is_writing(run: "ElasticRun") -> bool:
     """Whether a checkpoint is being written; one that has just ended is reported."""
-    if run.checkpoints is None or run.checkpoints.is_busy:
-        return run.checkpoints is not None
+    if run.checkpoints is None:
+        return False
+    if run.checkpoints.is_busy:
+        tell_trouble(run, run.checkpoints)
+        return True
     finish_writing(run)
     return False
+
+
+def tell_trouble(run: "ElasticRun", checkpoints: Checkpoints) -> None:
+    """Say, once, that what is being written is not written yet; training goes on meanwhile."""
+    trouble, checkpoints.trouble = checkpoints.trouble, ""
+    if trouble:
+        print(f"springtide: warning: {trouble}; it is tried again, and training goes on", file=sys.stderr)
+        run.channel.send("checkpoint_failing", step=run.position.step, reason=trouble)
 
 
 def report_saved(run: "ElasticRun", step: int | None) -> None:
@@ -144,13 +164,13 @@ def resume(run: "ElasticRun") -> None:
 def load(run: "ElasticRun") -> dict[str, Any] | None:
     """The newest whole checkpoint's state, or the error that all processes must hear of."""
     assert run.checkpoints is not None
-    run.checkpoints.clean()
     try:
+        run.checkpoints.clean()
         saved = run.checkpoints.load(run.facts, run.settings.allow_code_change)
-    except CheckpointError as error:
+    except (CheckpointError, OSError) as error:
         return {"error": str(error)}
     if saved is None:
-        return None
+        return find_loss(run.checkpoints.place, run.settings.checkpoint_saved)
     if saved.torch != torch.__version__:
         run.channel.warn(
             f"resumed from a checkpoint that torch {saved.torch} wrote, with torch {torch.__version__}: from step "
@@ -160,6 +180,17 @@ def load(run: "ElasticRun") -> dict[str, Any] | None:
         print(f"springtide: checkpoint passed over: {problem}; resumed from step {saved.step}", file=sys.stderr)
     run.channel.send("resumed", step=saved.step, passed_over=list(saved.passed_over))
     return saved.state
+
+
+def find_loss(place: str, saved_step: int) -> dict[str, Any] | None:
+    """The error of a job that was saved before and finds nothing: it may not begin anew as if it had never run."""
+    if saved_step <= 0:
+        return None
+    return {
+        "error": f"the checkpoint of step {saved_step} was saved, and there is none in {place} now: this host does not "
+        "see the storage it was written to, or it was removed. Bring it back, or start from step 0 with: "
+        "springtide submit"
+    }
 
 
 def fingerprint_code() -> str:

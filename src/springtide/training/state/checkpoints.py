@@ -2,7 +2,8 @@
 
 A checkpoint is a folder `step-<number>` with the weights and the rest of the state as safetensors, their shape as
 JSON, and a manifest with the hash of each file, written last. It is built under a temporary name, synced, and renamed.
-What is in a state is in `run_state`.
+Where several hosts could write, its name says who did (`core.checkpoint_names`). What is in a state is in `run_state`,
+how checkpoints lie in object storage in `remote_checkpoints`.
 """
 
 import hashlib
@@ -12,13 +13,16 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
+from springtide.core.checkpoint_names import CheckpointName, parse_name
 from springtide.errors import CheckpointError
 from springtide.training.state import state_tree
 from springtide.training.state.disks import is_disk_low
@@ -68,18 +72,34 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of one job, in one folder."""
+    """The checkpoints of one job, in one folder.
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    `generation` is that of the job's last start where another start could overlap with it, else 0.
+    """
+
+    def __init__(self, folder: Path, keep: int, generation: int = 0) -> None:
         self.folder = folder
         self.keep = max(1, keep)
+        self.generation = generation
+        self.token = token_hex(4)  # pids of two hosts may be the same
         self.writer: threading.Thread | None = None
         self.writing: int | None = None
         self.failure: Exception | None = None
+        #: Why what is being written was not written yet, though it is tried again; told once.
+        self.trouble = ""
         self.staging: Tensors = {}
         #: What was last copied to be written.
         self.last: tuple[str, tuple[Tensors, Tensors], int, Facts, bool] | None = None
         folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def place(self) -> str:
+        """Where they lie, for sentences."""
+        return str(self.folder)
+
+    def name(self, step: int) -> CheckpointName:
+        """What the checkpoint of a step that is written here is called."""
+        return CheckpointName(self.generation, step, self.token if self.generation else "")
 
     def clean(self) -> None:
         """Remove what a crashed writer left unfinished."""
@@ -117,7 +137,7 @@ class Checkpoints:
         step, self.writing = self.writing, None
         if self.failure is not None:
             failure, self.failure = self.failure, None
-            raise CheckpointError(f"checkpoint in {self.folder} could not be written: {failure}") from failure
+            raise CheckpointError(f"checkpoint in {self.place} could not be written: {failure}") from failure
         return step
 
     def stage(self, tensors: Tensors) -> Tensors:
@@ -133,56 +153,93 @@ class Checkpoints:
 
     def write(self, text: str, tensors: tuple[Tensors, Tensors], step: int, facts: Facts, urgent: bool) -> None:
         """Write a checkpoint and drop the oldest beyond the number kept; where the disk is nearly full, drop first."""
-        building = self.folder / f".writing-{step}-{os.getpid()}"
         try:
             if not urgent:
                 yield_processor()
             if is_disk_low(self.folder):
                 self.drop_beyond(1)
+            self.put(text, tensors, step, facts)
+            self.drop_beyond(self.keep)
+        except Exception as error:  # whatever it is, the thread that trains must hear of it
+            self.failure = error
+
+    def put(self, text: str, tensors: tuple[Tensors, Tensors], step: int, facts: Facts) -> None:
+        """Write a checkpoint, whole or not at all."""
+        building = self.folder / f".writing-{step}-{self.token}"
+        weights, rest = tensors
+        try:
             building.mkdir(exist_ok=True)
-            weights, rest = tensors
             files = {
                 WEIGHTS: write_bytes(building / WEIGHTS, encode(weights)),
                 REST: write_bytes(building / REST, encode(rest)),
                 SHAPE: write_bytes(building / SHAPE, [text.encode()]),
             }
-            manifest = {"schema": 1, "step": step, "torch": torch.__version__, **asdict(facts), "files": files}
-            write_bytes(building / MANIFEST, [json.dumps(manifest, indent=1).encode()])
-            publish(building, self.folder / f"step-{step:09d}")
-            self.drop_beyond(self.keep)
-        except Exception as error:  # whatever it is, the thread that trains must hear of it
-            self.failure = error
+            write_bytes(building / MANIFEST, [make_manifest(step, facts, files)])
+            publish(building, self.folder / str(self.name(step)))
+        except BaseException:
             shutil.rmtree(building, ignore_errors=True)  # half a checkpoint would keep the disk full
+            raise
 
     def drop_beyond(self, count: int) -> None:
         """Remove all but the newest few."""
-        for old in self.list()[count:]:
-            shutil.rmtree(old, ignore_errors=True)
+        for old in self.names()[count:]:
+            self.remove(old)
 
-    def list(self) -> list[Path]:
-        """Checkpoint folders that have a manifest, newest first."""
-        found = [path for path in self.folder.glob("step-*") if (path / MANIFEST).exists()]
-        return sorted(found, reverse=True)
+    def remove(self, name: CheckpointName) -> None:
+        """Remove a checkpoint."""
+        shutil.rmtree(self.folder / str(name), ignore_errors=True)
+
+    def names(self) -> "list[CheckpointName]":
+        """The checkpoints that have a manifest, newest first."""
+        found = [parse_name(path.name) for path in self.folder.glob("step-*") if (path / MANIFEST).exists()]
+        return sorted((name for name in found if name is not None), reverse=True)
+
+    def list(self) -> "list[Path]":
+        """The folders of the checkpoints that have a manifest, newest first."""
+        return [self.folder / str(name) for name in self.names()]
+
+    @contextmanager
+    def fetch(self, name: CheckpointName) -> Iterator[Path]:
+        """A checkpoint as a folder."""
+        yield self.folder / str(name)
 
     def load(self, facts: Facts, allow_code_change: bool) -> Saved | None:
         """The newest whole checkpoint, or None if there is none; a newer one that is not whole is passed over."""
-        damaged: dict[Path, str] = {}
-        for path in self.list():
+        damaged: dict[CheckpointName, str] = {}
+        for name in self.names():
             try:
-                manifest = check_files(path)
-            except CheckpointError as error:
-                damaged[path] = str(error)
+                with self.fetch(name) as path:
+                    manifest = check_files(path)
+                    check_facts(f"{self.place}/{name}", manifest, facts, allow_code_change)
+                    state = read_state(path)
+            except DamagedError as error:
+                damaged[name] = str(error)
                 continue
-            check_facts(path, manifest, facts, allow_code_change)
-            saved = Saved(int(manifest["step"]), manifest["torch"], read_state(path), tuple(damaged.values()))
-            set_aside(damaged)
-            return saved
+            for one, why in damaged.items():
+                self.set_aside(one, why)
+            return Saved(int(manifest["step"]), manifest["torch"], state, tuple(damaged.values()))
         if damaged:
             raise CheckpointError(
-                f"no checkpoint in {self.folder} is whole ({'; '.join(damaged.values())}); nothing was overwritten: "
+                f"no checkpoint in {self.place} is whole ({'; '.join(damaged.values())}); nothing was overwritten: "
                 "restore one, or start anew in another folder"
             )
         return None
+
+    def set_aside(self, name: CheckpointName, why: str) -> None:
+        """Rename a checkpoint that was passed over, so that it does not count among the newest that are kept."""
+        aside = self.folder / f"damaged-{name}"
+        shutil.rmtree(aside, ignore_errors=True)
+        (self.folder / str(name)).rename(aside)
+
+
+class DamagedError(CheckpointError):
+    """A checkpoint that is not as its manifest says."""
+
+
+def make_manifest(step: int, facts: Facts, files: Mapping[str, Any]) -> bytes:
+    """The manifest of a checkpoint."""
+    manifest = {"schema": 1, "step": step, "torch": torch.__version__, **asdict(facts), "files": files}
+    return json.dumps(manifest, indent=1).encode()
 
 
 def split_weights(tensors: Tensors, form: Mapping[str, Any]) -> tuple[Tensors, Tensors]:
@@ -198,14 +255,6 @@ def split_weights(tensors: Tensors, form: Mapping[str, Any]) -> tuple[Tensors, T
     }
     rest = {path: value for path, value in tensors.items() if not path.startswith(PREFIX) or path in transient}
     return {**weights, **{alias: weights[name] for alias, name in form.get("aliases", {}).items()}}, rest
-
-
-def set_aside(damaged: Iterable[Path]) -> None:
-    """Rename checkpoints that were passed over, so that they do not count among the newest that are kept."""
-    for path in damaged:
-        aside = path.with_name(f"damaged-{path.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
 
 
 def yield_processor() -> None:
@@ -283,13 +332,13 @@ def check_files(path: Path) -> dict[str, Any]:
             with (path / name).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
             if found != expected["sha256"]:
-                raise CheckpointError(f"{path.name}/{name} does not have the hash in its manifest")
+                raise DamagedError(f"{path.name}/{name} does not have the hash in its manifest")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path.name} is damaged: {error}") from error
+        raise DamagedError(f"{path.name} is damaged: {error}") from error
     return manifest
 
 
-def check_facts(path: Path, manifest: dict[str, Any], facts: Facts, allow_code_change: bool) -> None:
+def check_facts(path: str, manifest: dict[str, Any], facts: Facts, allow_code_change: bool) -> None:
     """Refuse a checkpoint of another job: it would resume, but not to the promised bits."""
     for name, wanted in asdict(facts).items():
         found = manifest.get(name, wanted)  # manifests of before a fact was written do not name it

@@ -16,9 +16,15 @@ import torch
 from springtide.training.state.alive_objects import digest_alive
 
 
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is cut over the processes: one of torch's DTensors, whose module is imported where one is."""
+    return hasattr(tensor, "full_tensor")
+
+
 def digest(tensor: torch.Tensor) -> str:
     """A short hash of a tensor's type, shape and bytes."""
-    plain = tensor.detach().cpu().contiguous()
+    whole = tensor.detach().full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    plain = whole.detach().cpu().contiguous()
     sign = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
     sign.update(plain.reshape(-1).view(torch.uint8).numpy().data)
     return sign.hexdigest()[:16]

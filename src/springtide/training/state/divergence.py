@@ -12,7 +12,7 @@ import torch
 
 from springtide.errors import NondeterminismError
 from springtide.training.state import state_tree
-from springtide.training.state.digests import name_tensors
+from springtide.training.state.digests import is_sharded, name_tensors
 from springtide.training.workers import randomness
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class DivergenceGuard:
 def number_state(run: "ElasticRun") -> Any:
     """A number per tensor and per piece of plain state, under a name."""
     for name, tensor in name_tensors(run.models, run.optimizers):
-        yield name, number_tensor(tensor)
+        if not is_sharded(tensor):
+            yield name, number_tensor(tensor)
     for number, optimizer in enumerate(run.optimizers):
         groups = [{key: one for key, one in group.items() if key != "params"} for group in optimizer.param_groups]
         yield f"optimizer {number} options", number_plain(groups)

@@ -24,7 +24,16 @@ LOADED = ("optimizers", "schedulers", "scalers", "kept", "user", "contexts")
 
 
 def capture(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The run's state, with these contexts of all logical workers; tensors are the live ones, not copies."""
+    """The run's state, with these contexts of all logical workers; tensors are the live ones, not copies.
+
+    Of a sharded model every process must ask for it, and only rank 0 has the tensors, which are whole.
+    """
+    state = collect_state(run, contexts)
+    return state if run.sharding is None else run.sharding.make_whole(state, keep=run.is_main)
+
+
+def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """The run's state as it is in this process."""
     return {
         "model": name_weights(run.models),
         "weights_file": describe_weights(run.models),
@@ -109,8 +118,10 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
         state = {**state, **copy.deepcopy({part: state[part] for part in LOADED})}
     with torch.no_grad():
         for name, tensor in name_weights(run.models).items():
-            tensor.copy_(state["model"][name])
-    for part in ("optimizers", "schedulers", "scalers"):
+            load_weight(run, tensor, state["model"][name])
+    for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=False):
+        optimizer.load_state_dict(saved if run.sharding is None else run.sharding.cut_state(optimizer, saved))
+    for part in ("schedulers", "scalers"):
         for one, saved in zip(getattr(run, part), state[part], strict=False):
             one.load_state_dict(saved)
     for name, kept in run.kept.items():
@@ -123,6 +134,14 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
     run.state.update(state["user"])
     if is_final:
         randomness.restore(randomness.from_plain(state["outside"]))
+
+
+def load_weight(run: "ElasticRun", tensor: torch.Tensor, saved: torch.Tensor) -> None:
+    """Give a weight its saved value."""
+    if run.sharding is None:
+        tensor.copy_(saved)
+    else:
+        run.sharding.load_weight(tensor, saved)
 
 
 def check_parts(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:

@@ -116,6 +116,7 @@ def make_sampling(feed: Feed, samples: int, logical_workers: int, seed: int) -> 
         drop_last=feed.drop_last,
         accumulate=feed.accumulate,
         pad=feed.pad,
+        full=isinstance(feed.dataset, IterableDataset),
         batches=None if feed.batch_sampler is None else len(feed.batch_sampler),
     )
     check_size(sampling)

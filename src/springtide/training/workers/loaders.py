@@ -7,7 +7,7 @@ Between global steps the runtime gets its say (agreement, rescale, checkpoint). 
 import gc
 import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 
 #: What counts the steps it passes on, from 0 wherever a process joins or resumes.
 COUNTERS = (enumerate, zip, itertools.islice)
+
+
+def number_steps(steps: Iterable[Step], start: int) -> Iterator[tuple[int, Step]]:
+    """Steps with their places in the epoch."""
+    for step in steps:
+        yield start + step.index, step
+
+
+def find_counter(iterator: Any) -> Any:
+    """What counts the items of an iterator, if anything does."""
+    holders = gc.get_referrers(iterator)
+    within = [one for one in holders if isinstance(one, tuple)]  # zip has a tuple of iterators
+    holders += gc.get_referrers(*within) if within else []
+    return next((one for one in holders if isinstance(one, COUNTERS)), None)
 
 
 class StepSource(Protocol):
@@ -95,6 +109,10 @@ class Loader:
         self.iterator = weakref.ref(steps)
         return steps
 
+    def enumerate(self, start: int = 0) -> Iterator[tuple[int, Step]]:
+        """The steps with their places in the epoch, which are right in a process that joins or resumes within it."""
+        return number_steps(self, start)
+
     def walk_steps(self) -> Iterator[Step]:
         """The steps of the present epoch that are left."""
         self.refuse_counters()
@@ -119,13 +137,13 @@ class Loader:
         if self.counted:
             return
         self.counted = True
-        for holder in gc.get_referrers(self.iterator()):
-            if isinstance(holder, COUNTERS):
-                raise JobError(
-                    f"{type(holder).__name__} around the loader counts from 0 in a process that joins or resumes in "
-                    "the middle of an epoch; write `for step in loader:` and use step.index (in the epoch) or "
-                    "step.number (in the run)"
-                )
+        counter = find_counter(self.iterator())
+        if counter is not None:
+            raise JobError(
+                f"{type(counter).__name__} around the loader counts from 0 in a process that joins or resumes in the "
+                "middle of an epoch; write `for i, step in loader.enumerate():`, or `for step in loader:` and use "
+                "step.index (in the epoch) or step.number (in the run)"
+            )
 
     # What a step asks for.
 

@@ -236,7 +236,7 @@ class ModelGradients:
         self.note_unused(current, arrived)
         if self.number == 0:
             for bucket in range(departures.left if departures is not None else 0, len(current.layout.buckets)):
-                self.send(bucket)
+                self.send(bucket) if self.overlapping else self.stage(bucket)
         else:
             current.flats[self.worker].keep(range(len(self.parameters)))
         if self.number == 0 and not self.rebuilt:
@@ -251,6 +251,12 @@ class ModelGradients:
     def send(self, bucket: int) -> None:
         """Stage one bucket of the first round for the worker whose turn it is, and start its exchange."""
         assert self.worker is not None
+        self.stage(bucket)
+        self.rounds[0].reduction.launch(self.worker, bucket)
+
+    def stage(self, bucket: int) -> None:
+        """Keep one bucket of the first round for the worker whose turn it is."""
+        assert self.worker is not None
         current = self.rounds[0]
         members = current.layout.buckets[bucket].parameters
         for index in members:
@@ -261,7 +267,6 @@ class ModelGradients:
                     "order, so pass sparse=False"
                 )
         current.flats[self.worker].store(members, self.scale)
-        current.reduction.launch(self.worker, bucket)
 
     def check_unchanged(self) -> None:
         """Refuse gradients that were clipped, unscaled or cleared before they were reduced."""
@@ -353,6 +358,8 @@ class ModelGradients:
             current = self.rounds[number]
             if number:
                 self.add_sums(current, sums)
+            if number or not self.overlapping:
+                self.launch(current)
             current.reduction.finish()
             sums = self.find_sums(current, sums)
             if not self.rebuilt:
@@ -368,7 +375,7 @@ class ModelGradients:
         return self.carry if self.carry is not None else [None] * len(self.parameters)
 
     def add_sums(self, current: BackwardRound, sums: Sequence[torch.Tensor | None]) -> None:
-        """Add the sums of the round before to every worker's part of this one, scale it and send it."""
+        """Add the sums of the round before to every worker's part of this one, and scale it."""
         for worker in self.local:
             views, cleared = current.flats[worker].views, current.cleared[worker]
             for index, view in enumerate(views):
@@ -376,6 +383,10 @@ class ModelGradients:
                 if before is not None and index not in cleared:
                     view.add_(before)
                 view.mul_(self.scale)
+
+    def launch(self, current: BackwardRound) -> None:
+        """Start the exchange of what every worker has in a round."""
+        for worker in self.local:
             for bucket in range(len(current.layout.buckets)):
                 current.reduction.launch(worker, bucket)
 

@@ -213,6 +213,9 @@ class Sampling:
     #: How many batches a batch sampler of the user's makes, if there is one.
     batches: int | None = None
 
+    #: Whether every batch must be full: a stream is cut into runs of batch_size items.
+    full: bool = False
+
     @property
     def samples_per_worker(self) -> int:
         """Samples of each worker per epoch, as DistributedSampler counts them."""
@@ -224,7 +227,7 @@ class Sampling:
         if self.batches is not None:
             return self.batches // self.logical_workers // self.accumulate
         whole, rest = divmod(self.samples_per_worker, self.batch_size)
-        batches = whole + (0 if self.drop_last or not rest else 1)
+        batches = whole + (0 if self.drop_last or self.full or not rest else 1)
         return batches // self.accumulate
 
 

@@ -1,7 +1,7 @@
 """Evaluation shared out between processes: each batch of a DataLoader is walked by one of them, results by all.
 
 Batches are those of the DataLoader as it stands, whatever the number of processes, so what a model makes of one has
-the same bits on any; and results come in the loader's order.
+the same bits on any; and results come in the loader's order. What is random in a sample is drawn for that sample alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from springtide.errors import JobError
 from springtide.training.workers import randomness
+from springtide.training.workers.sampling import SeededCollate, seeded
 
 #: Everyone's list, by rank.
 Exchange = Callable[[list[Any]], list[list[Any]]]
@@ -20,11 +21,11 @@ Exchange = Callable[[list[Any]], list[list[Any]]]
 class Shard:
     """This process's part of a DataLoader: every P-th batch."""
 
-    def __init__(self, loader: DataLoader[Any], rank: int, size: int, exchange: Exchange) -> None:
+    def __init__(self, loader: DataLoader[Any], rank: int, size: int, seed: int, exchange: Exchange) -> None:
         if not isinstance(loader, DataLoader):
             raise JobError(f"run.shard was given a {type(loader).__name__}; give a torch DataLoader")
         self.loader = loader
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.seed = rank, size, seed
         self.exchange = exchange
         self.walked = 0
 
@@ -44,17 +45,17 @@ class Shard:
     @property
     def reads_all(self) -> bool:
         """Whether the whole loader must be read to come to one's part."""
-        return self.size == 1 or isinstance(self.loader.dataset, IterableDataset) or self.loader.batch_sampler is None
+        return isinstance(self.loader.dataset, IterableDataset) or self.loader.batch_sampler is None
 
     def open_part(self) -> DataLoader[Any]:
         """A DataLoader of this process's batches only."""
         loader = self.loader
         batches = list(islice(loader.batch_sampler, self.rank, None, self.size))  # type: ignore[arg-type]
         return DataLoader(
-            loader.dataset,
+            seeded(loader.dataset, self.seed),
             batch_sampler=batches,
             num_workers=loader.num_workers,
-            collate_fn=loader.collate_fn,
+            collate_fn=SeededCollate(loader.collate_fn),
             pin_memory=loader.pin_memory,
             worker_init_fn=loader.worker_init_fn,
             generator=loader.generator,

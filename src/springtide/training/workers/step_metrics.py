@@ -62,6 +62,9 @@ def gather_values(
     values: Sequence[torch.Tensor], local: Sequence[int], workers: int, group: Group | None
 ) -> torch.Tensor:
     """The sum of one value per logical worker, added in the order of an all-reduce on as many ranks."""
+    if values[0].is_complex():
+        numbers = [torch.view_as_real(value) for value in values]
+        return torch.view_as_complex(gather_values(numbers, local, workers, group))
     first = values[0]
     # x + -0.0 has the bits of x for every x, so the sum over processes puts each row where it belongs.
     table = torch.full((workers, max(1, first.numel())), -0.0, device=first.device).to(first.dtype)

@@ -7,7 +7,7 @@ the process's own context is active again. Data are in `loaders`, agreement betw
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,21 +15,41 @@ from springtide.errors import JobError
 from springtide.training.parts import list_parameters, refuse_stray_optimizer
 from springtide.training.workers.buffers import Buffers
 from springtide.training.workers.contexts import Contexts
-from springtide.training.workers.forward_hooks import listen
+from springtide.training.workers.forward_hooks import ModelListener
 from springtide.training.workers.model_gradients import ModelGradients, Place
 from springtide.training.workers.steps import Step, refuse_form
+
+if TYPE_CHECKING:
+    from springtide.training.sharding.model_sharding import ModelSharding
+    from springtide.training.sharding.sharded_gradients import ShardedGradients
+
+
+def make_sharded(model: torch.nn.Module, sharding: "ModelSharding", find_unused: bool) -> "ShardedGradients":
+    """The gradients of a sharded model; torch's part of it is imported only for those."""
+    from springtide.training.sharding.sharded_gradients import ShardedGradients
+
+    return ShardedGradients(model, sharding, find_unused)
 
 
 class Turns:
     """Who is at work in this process, and with what."""
 
-    def __init__(self, models: Sequence[torch.nn.Module], find_unused: bool, broadcast_buffers: bool) -> None:
+    def __init__(
+        self,
+        models: Sequence[torch.nn.Module],
+        find_unused: bool,
+        broadcast_buffers: bool,
+        sharding: "ModelSharding | None" = None,
+    ) -> None:
         self.contexts = Contexts()
         single = len(models) == 1
         titles = [""] if single else [f"{number}." for number in range(len(models))]
-        # With several models, collectives would leave in the order of a backward, which differs with the turns.
-        self.gradients = [
+        # With several models, whose exchange comes first would depend on how many turns a process has: none leaves
+        # before all turns have ended.
+        self.gradients: list[ModelGradients | ShardedGradients] = [
             ModelGradients(model, title, find_unused, overlapping=single)
+            if sharding is None
+            else make_sharded(model, sharding, find_unused)
             for model, title in zip(models, titles, strict=True)
         ]
         self.buffers = [Buffers(model, broadcast_buffers) for model in models]
@@ -39,8 +59,10 @@ class Turns:
         self.walking = False
         self.worker: int | None = None
         self.held = False
-        for number, model in enumerate(models):
-            listen(model, partial(self.before_forward, number), partial(self.after_forward, number))
+        self.listeners = [
+            ModelListener(model, partial(self.before_forward, number), partial(self.after_forward, number))
+            for number, model in enumerate(models)
+        ]
 
     def configure(self, place: Place) -> None:
         """Take a place in a roster."""
@@ -58,11 +80,18 @@ class Turns:
         for part in self.gradients:
             part.guarding = in_step
 
+    def find_compiled(self) -> None:
+        """Hear of what torch.compile has made of the models."""
+        for listener in self.listeners:
+            listener.find_compiled()
+
     def begin_walk(self) -> None:
         """Start a loop over a step."""
         if self.walking:
             raise JobError("a loop over `step` began inside another one; let each logical worker finish its turn")
         self.walking = True
+        for listener in self.listeners:
+            listener.begin()
         self.versions = sum(parameter._version for parameter in self.parameters)
         for one in self.buffers:
             one.begin_walk(self.local)

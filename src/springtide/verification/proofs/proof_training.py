@@ -5,6 +5,7 @@ compiled. Arguments: `cpu|cuda D1|D2 plain|amp|compile`.
 """
 
 import sys
+from typing import cast
 
 import torch
 
@@ -19,9 +20,8 @@ def build(kind: str, level: str) -> torch.nn.Module:
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(SIZE * SIZE, 32), torch.nn.ReLU(), head(32))
     body = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten())
     model = torch.nn.Sequential(body, torch.nn.Dropout(0.1), head(8 * (SIZE - 2) ** 2))
-    if kind == "compile":
-        model.compile()
-    return model
+    # Sequential.compile() does nothing in torch 2.13, unless there are hooks.
+    return cast(torch.nn.Module, torch.compile(model)) if kind == "compile" else model
 
 
 def head(features: int) -> torch.nn.Module:

@@ -13,6 +13,7 @@ from springtide.verification.stock.recording_compare import (
     find_rank_that_differs,
 )
 from springtide.verification.stock.step_recordings import StepRecording
+from springtide.verification.verdicts import RunOutcome, are_identical
 
 #: Records a command once.
 Recorder = Callable[[Sequence[str]], StepRecording]
@@ -20,18 +21,10 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class StockOutcome:
-    """One run compared with the reference; `error` is its own if it failed, and then nothing was compared."""
+class StockOutcome(RunOutcome[RecordedDifference]):
+    """One run compared with the reference; of one that failed there is nothing to compare."""
 
-    name: str
     recording: StepRecording | None
-    difference: RecordedDifference | None
-    error: str | None = None
-
-    @property
-    def identical(self) -> bool:
-        """Whether it ran, and every rank had the reference's bits at every recorded step."""
-        return self.error is None and self.difference is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +38,7 @@ class StockVerdict:
     @property
     def identical(self) -> bool:
         """Whether every run is."""
-        return all(outcome.identical for outcome in self.outcomes)
+        return are_identical(self.outcomes)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `springtide verify --stock -o json`."""
@@ -80,8 +73,8 @@ def judge(name: str, command: Sequence[str], reference: StepRecording, record: R
     try:
         recording = record(command)
     except TrainingError as error:
-        return StockOutcome(name, None, None, str(error))
-    return StockOutcome(name, recording, find_parting(reference, recording))
+        return StockOutcome(name, None, None, error=str(error))
+    return StockOutcome(name, find_parting(reference, recording), recording)
 
 
 def describe_recording(name: str, recording: StepRecording) -> dict[str, Any]:

@@ -5,24 +5,23 @@ place: processes on devices that stay keep running and keep their order, so that
 hands; new processes for the other devices follow them. When to change, and what follows from its end, is in `runner`.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from springtide.executors.local.discovery import Device, choose_kernels, choose_visible
+from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.exit_causes import ExitCause, ExitEvidence, find_cause, find_end_cause
 from springtide.executors.local.jobs.hangs import Patience, ProcessSample
+from springtide.executors.local.jobs.places import ProcessPlace, find_host
 from springtide.executors.local.journal import AssignedJob
-from springtide.executors.local.json_lines import EventLoop, Message
-from springtide.executors.local.processes.cgroups import ControlGroups, GroupLimits
-from springtide.executors.local.processes.fork_servers import ForkBudget, ForkKey, ForkLine, ForkPool
-from springtide.executors.local.processes.worker_processes import STORE, Processes, WorkerProcess
-from springtide.executors.protocol import Event, JobSpec, Probe
+from springtide.executors.local.json_lines import Message
+from springtide.executors.local.processes.cgroups import GroupLimits
+from springtide.executors.local.processes.fork_servers import ForkBudget
+from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
+from springtide.executors.protocol import Event, Probe
 from springtide.training.group.rosters import Roster, make_roster, spread
-from springtide.training.settings import Settings, write_settings
+from springtide.training.settings import NO_TRACKERS, Settings, write_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +54,12 @@ class AttemptOptions:
 class AgentContext:
     """What an agent offers to its jobs."""
 
-    loop: EventLoop
-    forks: ForkPool
-    #: For sockets and pipes; its path is short.
-    folder: Path
+    place: ProcessPlace
     devices: Mapping[str, Device]
-    #: What of the agent's environment workers may have, and the mark.
-    environment: Mapping[str, str]
-    python: str
     emit: Callable[[Event], None]
     #: Whether a job may take devices now, or must wait until another job has left them.
     may_use: Callable[[str, Sequence[str]], bool]
     options: AttemptOptions = field(default_factory=AttemptOptions)
-    #: Where each start of a job gets a control group of its own; None: nowhere.
-    groups: ControlGroups | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +116,6 @@ def find_workers(assigned: AssignedJob, expected: int | None) -> Workers | None:
     return None if total is None else Workers(total, asked)
 
 
-_numbers = itertools.count()
-
-
-def find_key(spec: JobSpec, python: str) -> ForkKey:
-    """Which fork server a job needs."""
-    early = environment.choose_early(spec)
-    return ForkKey(spec.python or python, tuple(sorted(early.items())), spec.run_as)
-
-
-def find_fork(context: AgentContext, job: str, spec: JobSpec) -> ForkLine:
-    """The fork server for a job's processes."""
-    key = find_key(spec, context.python)
-    script = environment.find_script(spec)
-    if script is None:
-        return context.forks.find(key)
-    own = {**environment.choose_own(spec), **environment.read_secrets(spec)}
-    log = Path(spec.log_dir) / "imports.log"
-    return context.forks.find_for_job(job, key, Path(spec.folder) / script[0], log, own)
-
-
 class Attempt:
     """The processes of one start, in their ranks."""
 
@@ -161,13 +132,8 @@ class Attempt:
         self.began_s = time.monotonic()
         #: Exit codes in the order in which the processes ended; the store's is not among them.
         self.codes: dict[str, int] = {}
-        number = next(_numbers)
-        fork = find_fork(context, assigned.order.job, self.spec)
-        group = context.groups.make(f"job-{number}") if context.groups is not None else None
-        label = f"{assigned.order.job}/{number}"
-        self.processes = Processes(context.loop, fork, context.folder / f"j{number}", label, group)
-        self.environment = {**context.environment, **environment.find_home(self.spec), **dict(fork.key.early)}
-        self.processes.spawn_store(self.environment)
+        self.processes = context.place.open(assigned.order.job, self.spec)
+        self.processes.start_store()
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -201,13 +167,13 @@ class Attempt:
         self.roster = make_roster(known or [1] * len(names), names)
         for rank, (name, device) in enumerate(zip(names, devices, strict=True)):
             variables = self.write_variables(Settings(process=name, roster=str(self.roster) if known else None))
-            gang = {} if self.spec.elastic else self.write_gang(rank, devices)
-            self.spawn(name, device, {**variables, **gang})
-
-    def write_gang(self, rank: int, devices: Sequence[str]) -> dict[str, str]:
-        """What a process of a gang is told: torchrun's variables, and all of the gang's devices."""
-        variables = environment.write_torchrun(rank, len(devices), self.store, self.restarts)
-        return {**variables, **choose_visible([self.context.devices[name] for name in devices])}
+            if self.spec.elastic:
+                self.spawn(name, device, variables)
+            else:
+                hosts = [find_host(other) for other in devices]
+                gang = environment.write_torchrun(rank, hosts, self.store, self.restarts)
+                beside = [other for other in devices if find_host(other) == find_host(device)]
+                self.spawn(name, device, {**variables, **gang}, beside)
 
     def write_variables(self, own: Settings) -> dict[str, str]:
         """The variables for the training runtime: the job's, and this process's own."""
@@ -218,31 +184,24 @@ class Attempt:
             generation=own.generation,
             joining=own.joining,
             store=self.store,
-            control=self.processes.address,
         )
         return write_settings(whole)
 
     def make_settings(self) -> Settings:
         """What the training runtime is told, but for what differs from process to process."""
-        return environment.make_settings(self.spec)
+        settings = environment.make_settings(self.spec)
+        return replace(settings, track=NO_TRACKERS) if self.is_probe else settings
 
-    def find_device_variables(self, device: str) -> dict[str, str]:
-        """The variables by which a process sees its device, and is of its type."""
-        found = self.context.devices[device]
-        return {**choose_kernels(found), **choose_visible([found])}
+    def find_variables(self, device: str) -> dict[str, str]:
+        """The variables of every process on a device, beside those of the device itself."""
+        preparation = self.spec.preparation
+        inputs = {"SPRINGTIDE_INPUTS": preparation.inputs_dir} if preparation is not None else {}
+        probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
+        return {**probe, **inputs, "SPRINGTIDE_OUTPUT": self.spec.output_dir}
 
-    def spawn(self, name: str, device: str, runtime: Mapping[str, str]) -> None:
-        """Start one process on one device, with these variables for the training runtime."""
-        variables = {
-            **self.environment,
-            **environment.choose_own(self.spec),
-            **environment.read_secrets(self.spec),
-            **self.find_device_variables(device),
-            **({"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}),
-            "SPRINGTIDE_OUTPUT": self.spec.output_dir,
-            **runtime,
-        }
-        self.processes.spawn(WorkerProcess(name, device), self.spec, variables)
+    def spawn(self, name: str, device: str, runtime: Mapping[str, str], visible: Sequence[str] = ()) -> None:
+        """Start one process on one device, with these variables for the training runtime; a gang's sees all of it."""
+        self.processes.start(name, device, {**self.find_variables(device), **runtime}, visible or (device,))
 
     def is_mapped(self, workers: Workers) -> bool:
         """Whether the processes hold the workers they should, as far as their number was known when they started."""
@@ -264,7 +223,7 @@ class Attempt:
     @property
     def can_change(self) -> bool:
         """Whether rank 0 can be told of a change."""
-        return self.ranked[0].lines is not None
+        return self.ranked[0].is_listening
 
     def complete_change(self) -> None:
         """The change has been made."""

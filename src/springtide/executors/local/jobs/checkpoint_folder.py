@@ -11,13 +11,13 @@ import re
 import stat
 from pathlib import Path
 
+from springtide.core.checkpoint_names import parse_name
 from springtide.executors.local.as_user import do_as
 
 WEIGHTS = "model.safetensors"
 MOST_MANIFEST_BYTES = 1 << 20
+MOST_TOLD_BYTES = 1 << 50
 SHA256 = re.compile("[0-9a-f]{64}")
-#: As `training.checkpoints` names them; a number of more digits is nobody's step.
-STEP_NAME = re.compile(r"step-[0-9]{1,12}")
 
 
 class CheckpointFolder:
@@ -29,19 +29,21 @@ class CheckpointFolder:
         self.seen = self.find_step()
 
     def find_newest(self) -> Path | None:
-        """The newest whole checkpoint: their names sort by step, and the manifest is written last."""
-        whole = [path.parent for path in self.folder.glob("step-*/manifest.json")]
-        return max((path for path in whole if STEP_NAME.fullmatch(path.name)), default=None)
+        """The newest whole checkpoint: their names tell, and the manifest is written last."""
+        named = [(parse_name(path.parent.name), path.parent) for path in self.folder.glob("step-*/manifest.json")]
+        whole = [(name, path) for name, path in named if name is not None]
+        return max(whole)[1] if whole else None
 
     def read_newest(self) -> list[int]:
         """The step and the bytes of the newest checkpoint; -1 and 0 if there is none."""
         newest = self.find_newest()
         if newest is None:
             return [-1, 0]
-        size = 0
+        name, size = parse_name(newest.name), 0
+        assert name is not None, "it was found by its name"
         with contextlib.suppress(OSError):
             size = sum(file.stat(follow_symlinks=False).st_size for file in os.scandir(newest))
-        return [int(newest.name.removeprefix("step-")), size]
+        return [name.step, max(size, read_told_bytes(newest / "manifest.json"))]
 
     def look(self) -> list[int]:
         """What `read_newest` finds, as the job's user; a folder that cannot be read holds none."""
@@ -79,6 +81,15 @@ class CheckpointFolder:
             return None
         self.seen = step
         return step
+
+
+def read_told_bytes(manifest: Path) -> int:
+    """How large a manifest says that its checkpoint is, which may lie in object storage; 0 if it does not say."""
+    try:
+        sizes = [int(file["bytes"]) for file in json.loads(read_plain(manifest))["files"].values()]
+        return sum(size for size in sizes if 0 <= size < MOST_TOLD_BYTES)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return 0
 
 
 def read_plain(path: Path) -> bytes:

@@ -7,7 +7,7 @@ is not on the list.
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from springtide.errors import JobError
@@ -78,25 +78,33 @@ def make_settings(spec: JobSpec) -> Settings:
         checkpoint_dir=Path(spec.checkpoint.dir),
         checkpoint_every_s=spec.checkpoint.every_s,
         checkpoint_keep=spec.checkpoint.keep,
+        checkpoint_url=spec.checkpoint.url or None,
+        checkpoint_generation=spec.checkpoint.generation,
+        checkpoint_saved=spec.checkpoint.saved_step,
+        output_url=spec.checkpoint.output_url or None,
         allow_code_change=spec.allow_code_change,
         output=Path(spec.output_dir),
         chain=Path(spec.output_dir) / CHAIN,
     )
 
 
-def write_torchrun(rank: int, size: int, store: str, restarts: int) -> dict[str, str]:
-    """The variables torchrun gives to a process of a one-machine gang; the store is served by us, as by its agent."""
-    host, _, port = store.rpartition(":")
+def write_torchrun(rank: int, hosts: Sequence[str], store: str, restarts: int) -> dict[str, str]:
+    """The variables torchrun gives to a process of a gang; `hosts` are those of each rank.
+
+    The store is served by us, as by its agent.
+    """
+    address, _, port = store.rpartition(":")
+    groups, size = list(dict.fromkeys(hosts)), len(hosts)
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "GROUP_RANK": "0",
+        "LOCAL_RANK": str(hosts[:rank].count(hosts[rank])),
+        "GROUP_RANK": str(groups.index(hosts[rank])),
         "ROLE_RANK": str(rank),
         "WORLD_SIZE": str(size),
-        "LOCAL_WORLD_SIZE": str(size),
-        "GROUP_WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": str(hosts.count(hosts[rank])),
+        "GROUP_WORLD_SIZE": str(len(groups)),
         "ROLE_WORLD_SIZE": str(size),
-        "MASTER_ADDR": host,
+        "MASTER_ADDR": address,
         "MASTER_PORT": port,
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": str(restarts),

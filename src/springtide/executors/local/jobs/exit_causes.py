@@ -8,19 +8,26 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from springtide.errors import PeerLostError
+
 #: Signals by which a process kills itself; any other came from outside.
 OWN_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL)
 #: How the training runtime ends after SIGTERM, as shells report it.
 TERMINATED = 128 + signal.SIGTERM
 #: Wrong input, as our own errors and argparse report it: trying again cannot help.
 WRONG_INPUT = 2
+#: The training runtime has lost a peer: whoever ended first explains it, or a host that nobody has missed yet.
+PEER_LOST = PeerLostError.exit_code
 #: Seconds before the next start after faults in a row without a new step; the last one holds for all further.
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ExitCause:
-    """How a job's processes ended. `name` is finished, killed, store_lost, crashed, early_exit or no_init."""
+    """How a job's processes ended.
+
+    `name` is finished, killed, store_lost, peer_lost, crashed, early_exit or no_init.
+    """
 
     name: str
     process: str = ""
@@ -32,6 +39,8 @@ class ExitCause:
         """Who was lost, and how."""
         if self.name == "store_lost":
             return "the process that holds the job's store was lost"
+        if self.name == "peer_lost":
+            return f"process {self.process} lost its connection to another one"
         return f"process {self.process} {describe_code(self.code)}"
 
 
@@ -50,8 +59,11 @@ def find_cause(codes: Mapping[str, int]) -> ExitCause | None:
         if is_from_outside(code):
             return ExitCause("killed", name, code, can_retry=True)
     for name, code in codes.items():
-        if code != 0:
+        if code not in (0, PEER_LOST):
             return ExitCause("crashed", name, code, can_retry=code != WRONG_INPUT)
+    for name, code in codes.items():
+        if code == PEER_LOST:
+            return ExitCause("peer_lost", name, code, can_retry=True)
     return None
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from springtide.executors.local.jobs.attempt import AgentContext
 from springtide.executors.local.jobs.runner import JobRunner
+from springtide.executors.local.jobs.worker_messages import MetricsMessage
 from springtide.executors.local.journal import AssignedJob
 from springtide.executors.protocol import Probe, Probed, SpeedPoint
 
@@ -74,6 +75,8 @@ def make_measurement(order: Probe) -> ProbeMeasurement:
 class ProbeRunner(JobRunner):
     """The runner of a probe: no retries, no checkpoints, and an end when every share is measured or the time is up."""
 
+    attempt_kind = "probe"
+
     def __init__(self, context: AgentContext, assigned: AssignedJob, order: Probe) -> None:
         super().__init__(context, assigned)
         self.order = order
@@ -136,6 +139,9 @@ class ProbeRunner(JobRunner):
         """End the processes at once: there is nothing to save."""
         if self.phase not in ("stopping", "clearing", "over"):
             self.clear(None)
+
+    def keep_metrics(self, message: MetricsMessage) -> None:
+        """What a probe records is not part of the job's series, which begins with its first step."""
 
     def report_checkpoint(self) -> None:
         """Checkpoints in scratch are nobody's business."""

@@ -5,18 +5,23 @@ checkpoint when they are lost, hang or crash. It never waits: `tick` moves it on
 codes mean and when to give up is in `exit_causes`, what counts as a hang in `hangs`. A probe is `probe_runner`'s.
 """
 
+import contextlib
 import signal
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
 from springtide.core.plain_text import make_plain
 from springtide.executors.delivery import EventFields
+from springtide.executors.local.as_user import do_as
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, Workers, find_workers, fit_devices
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.executors.local.jobs.exit_causes import ExitCause, Restarts, describe_code
 from springtide.executors.local.jobs.hangs import Patience, Standstill, Watch
+from springtide.executors.local.jobs.places import ProcessHandlers
+from springtide.executors.local.jobs.preparing import Preparing
 from springtide.executors.local.jobs.progress import AttemptProgress, RemarkBudget
 from springtide.executors.local.jobs.worker_logs import JobLogs, read_tail
 from springtide.executors.local.jobs.worker_messages import (
@@ -44,6 +49,8 @@ from springtide.executors.protocol import (
     Failed,
     Faulted,
     Finished,
+    InputsSeen,
+    JobSpec,
     Progressed,
     Resized,
     Running,
@@ -55,6 +62,8 @@ from springtide.executors.protocol import (
 )
 from springtide.executors.wire import describe_problem
 
+INPUTS_S = 60.0  # between looks at what inputs hold
+
 
 class JobRunner:
     """One job.
@@ -62,6 +71,9 @@ class JobRunner:
     `phase` is waiting (for its next start), starting, running, resizing, settling (after a failure, for the one that
     explains it), stopping (in its grace), clearing (killed, not yet gone) or over.
     """
+
+    #: What its log says of a start.
+    attempt_kind = "start"
 
     def __init__(self, context: AgentContext, assigned: AssignedJob) -> None:
         self.context = context
@@ -91,6 +103,10 @@ class JobRunner:
         #: Why the agent itself ends the job, if it does: the lease, or its own end.
         self.leaving: str | None = None
         self.abandoned = False
+        #: The preparation under way, what the inputs held when last seen, and when to look again.
+        self.preparing: Preparing | None = None
+        self.fingerprints: dict[str, str] = {}
+        self.inputs_due_s = 0.0
         #: How many of its processes' warnings, and how many plans, may be reported.
         self.remarks, self.plans = RemarkBudget(), RemarkBudget()
 
@@ -109,6 +125,11 @@ class JobRunner:
     def in_use(self) -> set[str]:
         """The devices on which processes of this job may be alive."""
         return self.attempt.processes.in_use if self.attempt is not None else set()
+
+    @property
+    def helpers(self) -> tuple[int, ...]:
+        """The process that prepares it or looks at its inputs."""
+        return () if self.preparing is None else (self.preparing.process.pid,)
 
     @property
     def is_ending(self) -> bool:
@@ -141,6 +162,53 @@ class JobRunner:
 
     # Starting, and what the processes say.
 
+    def make_ready(self) -> None:
+        """Have the job's setup and inputs looked after, if it has any; then start it."""
+        if self.spec.preparation is None:
+            self.launch()
+            return
+        self.phase = "preparing"
+        try:
+            self.preparing = Preparing(self.spec)
+        except (OSError, KeyError) as error:
+            self.fail("no_folder", f"its setup cannot be started ({error})", user_fault=False)
+
+    def follow_preparation(self) -> None:
+        """Start the job once it is prepared; one that cannot be fails with what was printed in its log."""
+        done = self.preparing.poll() if self.preparing is not None else None
+        if done is None:
+            return
+        self.preparing = None
+        if done.printed:
+            self.logs.write(0, done.printed, time.time())
+        if not done.code:
+            self.note_inputs(done.fingerprints)
+            self.launch()
+        elif done.code == "input_unreachable":
+            self.fault(done.code, done.reason)
+        else:
+            last = done.printed.decode(errors="replace").strip().rpartition("\n")[2]
+            said = f": {make_plain(last)}" if last and done.code == "setup_failed" else ""
+            self.fail(done.code, f"{done.reason}{said}")
+
+    def note_inputs(self, fingerprints: Mapping[str, str]) -> None:
+        """Report what the inputs hold, if that is new."""
+        self.inputs_due_s = time.monotonic() + INPUTS_S
+        if fingerprints and fingerprints != self.fingerprints:
+            self.fingerprints = dict(fingerprints)
+            self.context.emit(InputsSeen(**self.common, fingerprints=self.fingerprints))
+
+    def watch_inputs(self, now_s: float) -> None:
+        """Look now and then whether the inputs are what they were; what cannot be looked at is looked at again."""
+        if self.preparing is not None:
+            done = self.preparing.poll()
+            if done is not None:
+                self.preparing = None
+                self.note_inputs(done.fingerprints if not done.code else dict.fromkeys(self.fingerprints, done.code))
+        elif self.fingerprints and now_s >= self.inputs_due_s:
+            with contextlib.suppress(OSError, KeyError):
+                self.preparing = Preparing(self.spec, setup=False)
+
     def launch(self) -> None:
         """Start the processes, from the last checkpoint if there is one."""
         self.phase = "starting"
@@ -152,9 +220,10 @@ class JobRunner:
         if problem is not None:
             self.fail(*problem)
             return
+        self.logs.begin(self.attempt_kind, self.wanted, before.step, time.time())
         self.attempt = self.make_attempt()
         self.attempt.processes.connect_handlers(
-            self.handle_message, self.keep_output, self.handle_exit, self.handle_nonsense
+            ProcessHandlers(self.handle_message, self.keep_output, self.handle_exit, self.handle_nonsense)
         )
 
     def make_attempt(self) -> Attempt:
@@ -164,7 +233,7 @@ class JobRunner:
     def keep_output(self, process: WorkerProcess, data: bytes) -> None:
         """Write what a process prints to the log of its rank."""
         if self.attempt is not None:
-            self.logs.write(self.attempt.rank_of(process), data)
+            self.logs.write(self.attempt.rank_of(process), data, time.time())
 
     def handle_message(self, process: WorkerProcess, message: Message) -> None:
         """Act on a message of a process; one that is none of ours, or a mistake of ours, ends this job and no other."""
@@ -228,7 +297,11 @@ class JobRunner:
                 for problem in message.passed_over:
                     self.warn(f"checkpoint passed over: {problem}; goes on from step {message.step}")
             case MetricsMessage():
-                self.logs.metrics.write(step, message.metrics, time.time())
+                self.keep_metrics(message)
+
+    def keep_metrics(self, message: MetricsMessage) -> None:
+        """Write down what a step recorded."""
+        self.logs.write_metrics(self.progress.step, message.metrics, time.time())
 
     def tell(self, event: Warned | CheckpointFailing) -> None:
         """Report what a process has said, unless it says too much: that is in its log only."""
@@ -257,7 +330,7 @@ class JobRunner:
                     total_steps=progress.total_steps,
                     steps_per_epoch=progress.steps_per_epoch,
                     device_type=self.context.devices[attempt.devices[0]].type,
-                    torch_version=attempt.processes.fork.torch_version,
+                    torch_version=attempt.processes.torch_version,
                     startup_s=progress.startup_s,
                 )
             )
@@ -282,6 +355,7 @@ class JobRunner:
         self.progress.speed.pause()
         self.reached = self.heading
         devices = self.attempt.devices
+        self.logs.note("resize", devices, step, time.time())
         self.context.emit(Resized(job=self.job, generation=self.heading, devices=devices, step=step, pause_s=pause_s))
 
     def report(self) -> None:
@@ -315,7 +389,7 @@ class JobRunner:
         match cause.name:
             case "finished":
                 self.finish()
-            case "killed" | "store_lost":
+            case "killed" | "store_lost" | "peer_lost":
                 self.fault("killed", cause.describe())
             case "crashed":
                 self.crash(cause)
@@ -325,7 +399,12 @@ class JobRunner:
                 self.fail("early_exit", self.progress.describe_early_exit(), 0)
 
     def finish(self) -> None:
-        """The job is done."""
+        """The job is done, if it has left what it was to leave."""
+        missing = find_missing(self.spec)
+        if missing:
+            told = f"it ended well, but left no {missing[0]!r} in $SPRINGTIDE_OUTPUT, which `outputs` names"
+            self.fail("no_outputs", f"{told}; write it there, or take it out of `outputs`", 0)
+            return
         self.report()
         self.report_checkpoint()
         weights, reason = self.checkpoints.find_weights(), self.progress.finish_reason
@@ -363,6 +442,7 @@ class JobRunner:
         """Give the job up."""
         self.report()
         step = self.progress.step
+        self.logs.note("end", (), step, time.time(), reason)
         self.clear(
             Failed(**self.common, step=step, exit_code=exit_code, reason=reason, user_fault=user_fault, code=code)
         )
@@ -374,6 +454,7 @@ class JobRunner:
             self.fail("no_progress", why, user_fault=False)
             return
         step = self.progress.step
+        self.logs.note("end", (), step, time.time(), reason)
         self.context.emit(Faulted(**self.common, cause=cause, reason=reason, step=step, user_fault=user_fault))
         self.until_s = self.restarts.add(time.monotonic())
         self.clear(None)
@@ -382,6 +463,9 @@ class JobRunner:
         """Kill what is left; when it has gone, emit the last event, or start again."""
         self.phase = "clearing"
         self.last = last
+        if self.preparing is not None:
+            self.preparing.kill()
+            self.preparing = None
         if self.attempt is not None:
             self.attempt.processes.kill_all()
 
@@ -411,7 +495,9 @@ class JobRunner:
         ending = self.assigned.ending
         return Stopped(
             **self.common,
-            step=self.progress.step,
+            step=self.progress.step
+            if self.progress.has_stepped
+            else max(self.progress.step, self.checkpoints.find_step()),
             reason=ending.reason if ending is not None else self.leaving or "",
             cancelled=isinstance(ending, Cancel),
             clean=self.progress.terminated or not self.progress.has_stepped,
@@ -475,7 +561,9 @@ class JobRunner:
             self.stop()
         match self.phase:
             case "waiting" if now_s >= self.until_s and self.context.may_use(self.job, self.wanted):
-                self.launch()
+                self.make_ready()
+            case "preparing":
+                self.follow_preparation()
             case "clearing" if self.attempt is None or self.attempt.processes.are_gone:
                 self.finish_clearing()
             case "settling" if now_s >= self.until_s:
@@ -488,14 +576,15 @@ class JobRunner:
     def oversee(self, now_s: float) -> None:
         """Watch over processes that run."""
         assert self.attempt is not None
-        if self.attempt.processes.fork.failure:
-            self.fail("wrong_version", self.attempt.processes.fork.failure, user_fault=self.spec.python is not None)
+        if self.attempt.processes.failure:
+            self.fail("wrong_version", self.attempt.processes.failure, user_fault=self.spec.python is not None)
             return
         if now_s - self.reported_s >= self.context.options.report_s:
             self.report()
         if now_s - self.inspected_s >= self.context.options.inspect_s:
             self.inspected_s = now_s
             self.inspect(self.attempt, now_s)
+        self.watch_inputs(now_s)
         if self.phase == "running":
             self.oversee_devices(self.attempt)
 
@@ -554,3 +643,18 @@ class JobRunner:
         elif self.reached != self.assigned.generation:
             self.heading = self.assigned.generation
             self.complete_change(self.progress.step, 0.0)
+
+
+def find_missing(spec: JobSpec) -> list[str]:
+    """The names and patterns of which a job has left no file."""
+
+    def look() -> list[str]:
+        folder = Path(spec.output_dir)
+        return [name for name in spec.outputs if next(folder.glob(name), None) is None]
+
+    if not spec.outputs:
+        return []
+    try:
+        return [str(name) for name in do_as(spec.run_as, look)]
+    except (OSError, KeyError):
+        return list(spec.outputs)

@@ -10,20 +10,38 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from springtide.executors.local.safe_files import hold, open_to_append, open_to_read
+from springtide.executors.log_files import (
+    FILE_BYTES,
+    FILES,
+    NOTES,
+    STAMP,
+    AttemptNote,
+    name_log,
+    name_times,
+    read_note,
+    read_stamps,
+    write_stamp,
+)
 
-FILES = 5
-FILE_BYTES = 10 << 20
 CHUNK_BYTES = 1 << 16
 #: What one pipe may bring per turn of the agent's loop, so that one loud script does not starve the rest.
 TURN_BYTES = 1 << 20
+#: When output gets a time of its own: this long after the last one, or after this much of it.
+SOON_S = 1.0
+AT_ONCE_S = 0.1
+MANY_BYTES = 64
 
 
 class RotatingLog:
-    """A file that becomes `name.1` when it is full; `name.1` becomes `name.2`, and the oldest goes."""
+    """A file that becomes `name.1` when it is full; `name.1` becomes `name.2`, and the oldest goes.
+
+    Beside each file lies one that says when its bytes came: at once after a pause of a second or a `mark`, else to a
+    tenth of a second.
+    """
 
     def __init__(self, path: Path, files: int = FILES, file_bytes: int = FILE_BYTES) -> None:
         self.path = path
@@ -31,30 +49,81 @@ class RotatingLog:
         self.file_bytes = file_bytes
         self.file = open_to_append(path)
         self.size = os.fstat(self.file.fileno()).st_size
+        self.times_path = path.with_name(name_times(path.name))
+        self.begin = self.find_begin()
+        self.times = open_to_append(self.times_path)
+        #: When what was written last came, by the stamps; nothing comes before it, whatever the clock says.
+        self.stamped_s = 0.0
+        self.stamped_at = -1
+        self.due = True
+        if self.size and not measure(self.times_path):  # of an earlier version, which kept no times
+            with contextlib.suppress(OSError):
+                self.times.write(write_stamp(self.begin, os.fstat(self.file.fileno()).st_mtime))
 
-    def write(self, data: bytes) -> None:
+    @property
+    def end(self) -> int:
+        """How much the rank has ever written."""
+        return self.begin + self.size
+
+    def find_begin(self) -> int:
+        """How much was written before the file; of logs without times, what is in the older files."""
+        with contextlib.suppress(OSError, StopIteration), open_to_read(self.times_path) as file:
+            return next(read_stamps(file.read(STAMP.size)))[0]
+        older = (self.path.with_name(f"{self.path.name}.{age}") for age in range(1, self.files))
+        return sum(measure(path) for path in older)
+
+    def mark(self) -> None:
+        """Have the next output stamped, however soon it comes: something else has happened before it."""
+        self.due = True
+
+    def write(self, data: bytes, at_s: float) -> None:
         """Append; a full disk loses output, never the job."""
         if self.size + len(data) > self.file_bytes and self.size:
             self.rotate()
+        self.stamp(at_s)
         with contextlib.suppress(OSError):
             self.size += self.file.write(data) or 0
 
+    def stamp(self, at_s: float) -> None:
+        """Write down when what follows came, if that is worth the room."""
+        since_s, count = at_s - self.stamped_s, self.end - self.stamped_at
+        if not self.due and since_s < SOON_S and (since_s < AT_ONCE_S or count < MANY_BYTES):
+            return
+        self.stamped_s, self.stamped_at, self.due = max(self.stamped_s, at_s), self.end, False
+        with contextlib.suppress(OSError):
+            self.times.write(write_stamp(self.end, self.stamped_s))
+
     def rotate(self) -> None:
         """Start a new file."""
-        self.file.close()
+        self.begin, self.size, self.due = self.end, 0, True
+        self.close()
         with hold(self.path.parent) as folder:
-            names = [self.path.name, *(f"{self.path.name}.{number}" for number in range(1, self.files))]
-            for newer, older in reversed(list(itertools.pairwise(names))):
-                with contextlib.suppress(FileNotFoundError):
-                    os.replace(newer, older, src_dir_fd=folder, dst_dir_fd=folder)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path.name, dir_fd=folder)
-        self.file = open_to_append(self.path)
-        self.size = 0
+            for name in (self.path.name, self.times_path.name):
+                shift(folder, name, self.files)
+        self.file, self.times = open_to_append(self.path), open_to_append(self.times_path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the files."""
         self.file.close()
+        self.times.close()
+
+
+def shift(folder: int, name: str, files: int) -> None:
+    """Make every file of a log one older, and the oldest go."""
+    names = [name, *(f"{name}.{age}" for age in range(1, files))]
+    for newer, older in reversed(list(itertools.pairwise(names))):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(newer, older, src_dir_fd=folder, dst_dir_fd=folder)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+def measure(path: Path) -> int:
+    """The size of a file; 0 where there is none."""
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0
 
 
 def read_tail(path: Path, lines: int = 5, reach: int = 8192) -> list[str]:
@@ -111,28 +180,57 @@ class Pipe:
 
 
 class JobLogs:
-    """The logs of one job: `rank-K.log` for each rank, and `metrics.jsonl`."""
+    """The logs of one job: `rank-K.log` for each rank, `metrics.jsonl`, and notes on its attempts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.logs: dict[int, RotatingLog] = {}
         self.metrics = MetricSeries(folder / "metrics.jsonl")
+        self.attempt = find_last_attempt(folder / NOTES)
 
     def path_of(self, rank: int) -> Path:
         """The newest log file of a rank."""
-        return self.folder / f"rank-{rank}.log"
+        return self.folder / name_log(rank)
 
-    def write(self, rank: int, data: bytes) -> None:
+    def write(self, rank: int, data: bytes, at_s: float) -> None:
         """Append to a rank's log."""
         if rank not in self.logs:
             self.logs[rank] = RotatingLog(self.path_of(rank))
-        self.logs[rank].write(data)
+        self.logs[rank].write(data, at_s)
+
+    def write_metrics(self, step: int, metrics: Mapping[str, float], at_s: float) -> None:
+        """Keep what a step recorded, between what was printed before it and after it."""
+        self.metrics.write(step, metrics, at_s)
+        self.mark()
+
+    def mark(self) -> None:
+        """Tell what comes from what came, in the log of every rank."""
+        for log in self.logs.values():
+            log.mark()
+
+    def begin(self, kind: str, devices: Sequence[str], step: int, at_s: float) -> None:
+        """Note that an attempt begins: `start`, or `probe`."""
+        self.attempt += 1
+        self.note(kind, devices, step, at_s)
+
+    def note(self, kind: str, devices: Sequence[str], step: int, at_s: float, reason: str = "") -> None:
+        """Note something of the present attempt; a full disk loses it."""
+        note = AttemptNote(kind, self.attempt, at_s, step, tuple(devices), reason)
+        with contextlib.suppress(OSError), open_to_append(self.folder / NOTES) as file:
+            file.write(note.write())
+        self.mark()
 
     def close(self) -> None:
         """Let go of all files."""
         for log in self.logs.values():
             log.close()
         self.logs.clear()
+
+
+def find_last_attempt(path: Path) -> int:
+    """The number of the newest attempt that was noted; 0 where none was."""
+    notes = (read_note(line.encode()) for line in read_tail(path, lines=20, reach=1 << 16))
+    return max((note.attempt for note in notes if note is not None), default=0)
 
 
 class MetricSeries:

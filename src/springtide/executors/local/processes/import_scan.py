@@ -11,6 +11,8 @@ from pathlib import Path
 
 #: In every fork server already, or nothing to import ahead.
 KNOWN = frozenset({"torch", "springtide", "__future__"}) | frozenset(sys.stdlib_module_names)
+#: Ours, but each imports a framework.
+ADAPTERS = "springtide.integrations."
 
 
 def find_imports(script: Path) -> tuple[str, ...]:
@@ -28,7 +30,7 @@ def find_imports(script: Path) -> tuple[str, ...]:
             beside = find_beside(script.parent, root)
             if beside is not None:
                 waiting.append(beside)
-            elif root not in KNOWN:
+            elif root not in KNOWN or name.startswith(ADAPTERS):
                 found[name] = None
     return tuple(found)
 

@@ -14,7 +14,7 @@ def main() -> None:
     """Serve until the agent hangs up."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.connect(os.environ["SPRINGTIDE_CONTROL"].removeprefix("unix:"))
-    _store, address = host_store()
+    _store, address = host_store(address=os.environ.get("SPRINGTIDE_ADDRESS", "127.0.0.1"))
     line.sendall(json.dumps({"event": "store", "process": "store", "address": address}).encode() + b"\n")
     while line.recv(1 << 12):
         pass

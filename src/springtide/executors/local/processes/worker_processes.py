@@ -64,6 +64,11 @@ class WorkerProcess:
         return self.code is None
 
     @property
+    def is_listening(self) -> bool:
+        """Whether a command would reach it."""
+        return self.lines is not None
+
+    @property
     def is_suspicious(self) -> bool:
         """Whether its end must be explained although others are alive."""
         return self.code != 0 or self.name == STORE or (self.connected and not self.done)
@@ -72,6 +77,10 @@ class WorkerProcess:
         """Whether it should have called `springtide.init` by now."""
         started_s = self.forked_s
         return self.is_alive and not self.connected and started_s is not None and now_s - started_s >= init_s
+
+    def note(self, message: Message) -> None:
+        """Remember whether it has said its last word."""
+        self.done = self.done or str(message.get("event")) in LAST_MESSAGES
 
     def signal(self, number: int) -> None:
         """Send a signal, never to another process that has taken over the number."""
@@ -118,6 +127,7 @@ class Processes:
         #: Lines of processes whose number is not known yet.
         self.unclaimed: dict[int, JsonLines] = {}
         self.killed = False
+        self.is_held = False
         self.on_message: Callable[[WorkerProcess, Message], None] = lambda process, message: None
         self.on_output: Callable[[WorkerProcess, bytes], None] = lambda process, data: None
         self.on_end: Callable[[WorkerProcess], None] = lambda process: None
@@ -134,17 +144,6 @@ class Processes:
     def address(self) -> str:
         """The control socket, as the training runtime writes it."""
         return f"unix:{self.control}"
-
-    def connect_handlers(
-        self,
-        on_message: Callable[[WorkerProcess, Message], None],
-        on_output: Callable[[WorkerProcess, bytes], None],
-        on_end: Callable[[WorkerProcess], None],
-        on_nonsense: Callable[[WorkerProcess, str], None],
-    ) -> None:
-        """Say who is called for what processes say and print, when they end, and when they say what is no message."""
-        self.on_message, self.on_output, self.on_end = on_message, on_output, on_end
-        self.on_nonsense = on_nonsense
 
     def spawn_store(self, environment: Mapping[str, str]) -> None:
         """Start the process that holds the store; it says `store` when it serves."""
@@ -207,7 +206,8 @@ class Processes:
             self.group.add(process.pid)
         if process.pipe is not None:
             process.pipe.start()
-            self.loop.watch(process.pipe, lambda: self.read_output(process))
+            if not self.is_held:
+                self.watch_output(process, process.pipe)
 
     def accept(self) -> None:
         """Take the line of a process that calls."""
@@ -237,7 +237,7 @@ class Processes:
         if lines is None:
             return
         for message in lines.read():
-            process.done = process.done or str(message.get("event")) in LAST_MESSAGES
+            process.note(message)
             self.on_message(process, message)
         if lines.nonsense:
             self.on_nonsense(process, lines.nonsense)
@@ -260,6 +260,21 @@ class Processes:
             self.on_output(process, data)
         if not process.pipe.open:
             self.close_pipe(process)
+
+    def hold_output(self, held: bool) -> None:
+        """Leave what processes print in their pipes, which makes them wait, or take it again."""
+        if held == self.is_held:
+            return
+        self.is_held = held
+        for process in self.by_name.values():
+            if process.pipe is not None and process.pipe.handle is not None:
+                self.loop.unwatch(process.pipe)
+                if not held:
+                    self.watch_output(process, process.pipe)
+
+    def watch_output(self, process: WorkerProcess, pipe: Pipe) -> None:
+        """Call `read_output` when there is something to read."""
+        self.loop.watch(pipe, lambda: self.read_output(process))
 
     def close_pipe(self, process: WorkerProcess) -> None:
         """Let go of the pipe of what a process prints."""

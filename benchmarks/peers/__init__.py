@@ -1,0 +1,1 @@
+"""One training script, as a user of each system would write it: run by `benchmarks.elasticity`."""

@@ -1,0 +1,335 @@
+"""`springtide ps` and `top`: jobs as a table, with as many columns as fit; names are never cut."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from springtide.cli.array_rows import count_states, find_latest, find_tightest, group_arrays, sum_steps, tell_size
+from springtide.cli.connections import connect
+from springtide.cli.job_views import list_notes, show_deadline, show_expected, show_slack
+from springtide.cli.option_groups import flatten, option
+from springtide.cli.outputs import (
+    OUTPUT,
+    WIDE,
+    OutputOption,
+    make_cells,
+    print_rich,
+    say,
+    show_seconds,
+    show_time,
+    tell,
+)
+from springtide.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+    from springtide.client.client import Client
+    from springtide.client.replies import DeviceInfo, JobInfo
+
+    JobLines = Sequence[Sequence[JobInfo]]
+
+GAP = 2
+LEGEND = "DEADLINE and EXPECTED count from now; SLACK lies between the expected end and the deadline"
+FEWER = "more columns: springtide ps -o wide"
+SWEEP_PAGE = 1000
+
+
+class JobTableForm(StrEnum):
+    """Forms of `ps`."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
+class JobOrder(StrEnum):
+    """What jobs are listed by; the first is the newest first."""
+
+    SUBMITTED = "submitted"
+    NAME = "name"
+    USER = "user"
+    STATE = "state"
+    DEADLINE = "deadline"
+    SLACK = "slack"
+    DEVICES = "devices"
+
+
+@dataclass(frozen=True, slots=True)
+class JobColumn:
+    """A column: its heading, what it shows, and how much it matters where there is little room (1: most)."""
+
+    heading: str
+    show: "Callable[[JobInfo], str]"
+    rank: int
+    #: What it shows of an array.
+    show_array: "Callable[[Sequence[JobInfo]], str]" = lambda jobs: "-"
+
+    def write(self, line: "Sequence[JobInfo]") -> str:
+        """The cell of a line: of one job, or of an array."""
+        return self.show(line[0]) if line[0].array is None else self.show_array(line)
+
+
+def show_step(job: "JobInfo") -> str:
+    """How far a job is."""
+    return f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step)
+
+
+def show_plan(job: "JobInfo") -> str:
+    """The changes of devices that are planned next."""
+    coming = [segment for segment in job.plan if segment.start_in_s > 0]
+    return ", ".join(f"{one.share} in {show_seconds(one.start_in_s)}" for one in coming[:2]) or "-"
+
+
+def show_pause(job: "JobInfo") -> str:
+    """How long rescales have held a job up."""
+    return f"{show_seconds(job.pause_s)}/{job.rescales}" if job.rescales else "-"
+
+
+def show_cost(job: "JobInfo") -> str:
+    """What a job has cost so far, where devices have a price."""
+    return show_usd([job.cost_usd])
+
+
+def show_usd(costs: Iterable[float | None]) -> str:
+    """A sum of dollars, of those that are known."""
+    known = [cost for cost in costs if cost is not None]
+    return f"{sum(known):.2f}" if known else "-"
+
+
+def show_labels(job: "JobInfo") -> str:
+    """The labels of a job's file."""
+    return ",".join(f"{name}={value}" for name, value in sorted(find_labels(job).items())) or "-"
+
+
+def find_labels(job: "JobInfo") -> dict[str, str]:
+    """The words that a job is found by."""
+    return dict(job.spec.get("labels", {}))
+
+
+COLUMNS = (
+    JobColumn("ID", lambda job: job.id, 7, lambda jobs: jobs[0].array.id if jobs[0].array else "-"),
+    JobColumn("NAME", lambda job: job.name, 1, lambda jobs: jobs[0].array.name if jobs[0].array else "-"),
+    JobColumn("USER", lambda job: job.user, 8, lambda jobs: jobs[0].user),
+    JobColumn("STATE", lambda job: str(job.state), 2, count_states),
+    JobColumn("DEVICES", lambda job: str(job.share), 4, lambda jobs: str(sum(job.share for job in jobs))),
+    JobColumn("STEP", show_step, 5, sum_steps),
+    JobColumn("DEADLINE", show_deadline, 6, lambda jobs: show_deadline(find_latest(jobs))),
+    JobColumn("EXPECTED", show_expected, 9, lambda jobs: show_expected(find_latest(jobs))),
+    JobColumn("SLACK", show_slack, 3, lambda jobs: show_slack(find_tightest(jobs))),
+    JobColumn("NOTES", lambda job: ", ".join(list_notes(job)), 10, tell_size),
+)
+LAST = (
+    JobColumn("USD", show_cost, 11, lambda jobs: show_usd([job.cost_usd for job in jobs])),
+    JobColumn("LABELS", show_labels, 11, lambda jobs: show_labels(jobs[0])),
+    JobColumn("SUBMITTED", lambda job: show_time(job.submitted_at), 12, lambda jobs: show_time(jobs[0].submitted_at)),
+    JobColumn("WEIGHTS (SHA-256)", lambda job: job.weights_sha256 or "-", 13),
+)
+TOP = (
+    *(column for column in COLUMNS if column.heading in ("NAME", "STATE", "DEVICES", "STEP", "DEADLINE", "SLACK")),
+    JobColumn("PLAN", show_plan, 7),
+    JobColumn("PAUSE", show_pause, 8),
+    *(column for column in COLUMNS if column.heading in ("EXPECTED", "NOTES")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs, as a group of options; `ps` and `cancel` share it."""
+
+    user: str | None = option(None, "Only jobs of this user.", metavar="NAME")
+    state: list[str] = option([], "Only jobs of this state; may be given again.", metavar="STATE")
+    label: list[str] = option([], "Only jobs with this label; may be given again.", metavar="NAME=VALUE")
+
+    def check(self) -> None:
+        """Refuse what no job can match."""
+        from springtide.core.job_states import JobState
+
+        for state in self.state:
+            if state not in set(JobState):
+                raise InputError(f"--state {state!r} is no state of a job; there are: {', '.join(JobState)}")
+        for label in self.label:
+            if "=" not in label:
+                raise InputError(f"--label {label!r} has no value; write it as NAME=VALUE, as in team=vision")
+
+    def matches(self, job: "JobInfo") -> bool:
+        """Whether a job is one of them."""
+        wanted = dict(label.split("=", 1) for label in self.label)
+        return (
+            (self.user is None or job.user == self.user)
+            and (not self.state or job.state in self.state)
+            and wanted.items() <= find_labels(job).items()
+        )
+
+    def find(self, client: "Client", everything: bool, limit: int) -> "list[JobInfo]":
+        """The jobs that match, newest first."""
+        self.check()
+        chosen = everything or any(state for state in self.state)
+        found = client.jobs(chosen, limit if self == JobFilter() else SWEEP_PAGE)
+        if len(found) == SWEEP_PAGE and self != JobFilter():
+            tell(f"only the newest {SWEEP_PAGE} jobs were looked at")
+        return [job for job in found if self.matches(job)][:limit]
+
+
+def sort_jobs(jobs: "Iterable[JobInfo]", by: JobOrder) -> "list[JobInfo]":
+    """Jobs by what is asked for; those without it come last."""
+    listed = list(jobs)
+    keys: dict[JobOrder, Callable[[JobInfo], Any]] = {
+        JobOrder.SUBMITTED: lambda job: -job.submitted_at.timestamp(),
+        JobOrder.NAME: lambda job: job.name,
+        JobOrder.USER: lambda job: job.user,
+        JobOrder.STATE: lambda job: str(job.state),
+        JobOrder.DEADLINE: lambda job: (job.deadline is None, job.deadline and job.deadline.timestamp()),
+        JobOrder.SLACK: lambda job: (job.slack_s is None, job.slack_s),
+        JobOrder.DEVICES: lambda job: -job.share,
+    }
+    return sorted(listed, key=keys[by])
+
+
+@flatten
+def ps(
+    everything: bool = typer.Option(False, "-a", "--all", help="Also jobs that have ended."),
+    limit: int = typer.Option(100, min=1, max=1000, help="At most so many."),
+    chosen: JobFilter = JobFilter(),  # noqa: B008
+    sort: JobOrder = typer.Option(JobOrder.SUBMITTED, help="What to list them by."),
+    watch: float = typer.Option(
+        None, "-w", "--watch", min=0.1, metavar="SECONDS", help="Again and again until Ctrl-C."
+    ),
+    output: JobTableForm = typer.Option(JobTableForm.TABLE, "-o", "--output", help="Form; wide has every column."),
+) -> None:
+    """List jobs, newest first: the active ones, or with --all every one. A narrow terminal gets fewer columns.
+
+    Examples:
+
+      springtide ps --all --user ann --label team=vision
+
+      springtide ps --sort slack --watch 2
+
+      springtide ps -a -o wide
+    """
+    chosen.check()
+    with connect() as client:
+        jobs = sort_jobs(chosen.find(client, everything, limit), sort)
+        if watch is not None and output is not JobTableForm.JSON:
+            watch_jobs(lambda: sort_jobs(chosen.find(client, everything, limit), sort), watch)
+        standstill = client.server().document.get("standstill")
+    documents = {"schema": 1, "jobs": [job.document for job in jobs], "standstill": standstill}
+    if not (output is JobTableForm.JSON and OutputOption.JSON.write(documents)):
+        print_jobs(jobs, output is JobTableForm.WIDE, chosen == JobFilter() and not everything)
+        if standstill:
+            tell(str(standstill))
+
+
+def print_jobs(jobs: "Sequence[JobInfo]", wide: bool, has_others: bool) -> None:
+    """Jobs on stdout, and under them what the columns mean."""
+    if not jobs:
+        print("no active jobs; see the ended ones with: springtide ps --all" if has_others else "no such jobs")
+        return
+    width = find_width()
+    lines = group_arrays(jobs)
+    columns = [*COLUMNS, *LAST] if wide else fit_columns(COLUMNS, lines, width)
+    for text in draw_plain(columns, lines):
+        say(text)
+    if sys.stdout.isatty():
+        tell(LEGEND + (f"; {FEWER}" if len(columns) < len(COLUMNS) else ""))
+
+
+def find_width() -> int:
+    """How wide a table may be."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+
+
+def measure_column(column: JobColumn, lines: "JobLines") -> int:
+    """How wide a column is."""
+    return max(len(column.heading), *(len(column.write(line)) for line in lines))
+
+
+def fit_columns(columns: Sequence[JobColumn], lines: "JobLines", width: int) -> list[JobColumn]:
+    """The columns for which there is room, those that matter most first; a name is there however long it is."""
+    kept: set[str] = set()
+    left = width + GAP
+    for column in sorted(columns, key=lambda one: one.rank):
+        needed = measure_column(column, lines) + GAP if lines else len(column.heading) + GAP
+        if needed <= left or column.rank == 1:
+            kept.add(column.heading)
+            left -= needed
+    return [column for column in columns if column.heading in kept]
+
+
+def draw_plain(columns: Sequence[JobColumn], lines: "JobLines") -> Iterable[str]:
+    """A table as lines, no cell of which is cut or broken."""
+    widths = [measure_column(column, lines) for column in columns]
+    rows = [[column.heading for column in columns], *([column.write(line) for column in columns] for line in lines)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield (" " * GAP).join(cells).rstrip()
+
+
+def watch_jobs(look: "Callable[[], list[JobInfo]]", every_s: float) -> None:
+    """The table again and again, until Ctrl-C."""
+    from rich.live import Live
+
+    with Live(draw_table(look(), COLUMNS), refresh_per_second=4, screen=sys.stdout.isatty()) as live:
+        while True:
+            time.sleep(every_s)
+            live.update(draw_table(look(), COLUMNS))
+
+
+def draw_table(jobs: "Sequence[JobInfo]", columns: Sequence[JobColumn]) -> "Table":
+    """The columns of jobs for which there is room."""
+    from rich.table import Table
+
+    lines = group_arrays(jobs)
+    fitting = fit_columns(columns, lines, find_width())
+    table = Table(*(one.heading for one in fitting), box=None, header_style="bold", pad_edge=False)
+    for line in lines:
+        table.add_row(*make_cells(column.write(line) for column in fitting))
+    return table
+
+
+def top(
+    every: float = typer.Option(1.0, min=0.1, help="Seconds between looks."),
+    once: bool = typer.Option(False, "--once", help="Look once and end; also where stdout is no terminal."),
+    output: OutputOption = OUTPUT,
+) -> None:
+    """Watch jobs and devices until Ctrl-C: slack, the next planned devices, and how long rescales have paused each.
+
+    Example:
+
+      springtide top
+    """
+    from rich.live import Live
+
+    with connect() as client:
+        jobs, devices = client.jobs(), client.nodes()
+        if output.write(
+            {"schema": 1, "jobs": [one.document for one in jobs], "devices": [one.document for one in devices]}
+        ):
+            return
+        if once or not sys.stdout.isatty():
+            print_rich(draw_jobs(jobs, devices))
+            return
+        with Live(draw_jobs(jobs, devices), refresh_per_second=4) as live:
+            while True:
+                time.sleep(every)
+                live.update(draw_jobs(client.jobs(), client.nodes()))
+
+
+def draw_jobs(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> "Group":
+    """Devices as a line of who holds them, then the jobs, then what the columns mean."""
+    from rich.console import Group
+    from rich.text import Text
+
+    held = sum(device.job_name is not None for device in devices)
+    line = Text(f"{held} of {len(devices)} devices held: ")
+    for device in devices:
+        line.append(f"[{device.job_name or ' '}]", style="green" if device.job_name else "dim")
+    legend = f"{LEGEND}; PLAN: the next changes of devices; PAUSE: time lost to rescales/how many"
+    return Group(line, draw_table(jobs, TOP), Text(legend, style="dim"))

@@ -1,0 +1,78 @@
+"""`springtide join`: give this machine to a cluster."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import typer
+
+from springtide.errors import InputError
+
+
+def run(
+    head: str = typer.Argument(metavar="HEAD:PORT", help="Where the head of the Ray cluster listens."),
+    token: str = typer.Option(
+        None, envvar="RAY_AUTH_TOKEN", help="The cluster's token, where its Ray asks for one; better in RAY_AUTH_TOKEN."
+    ),
+    devices: int = typer.Option(None, min=0, help="CPU slots to give, without GPUs. [dim]Default: the cores[/]"),
+    notice_s: float = typer.Option(30.0, "--notice", min=0.0, help="Seconds for jobs to leave when told to go."),
+) -> None:
+    """Let this machine work for a cluster until Ctrl-C, SIGTERM or SIGUSR1. Needs no root, and installs nothing.
+
+    Starts a raylet with our resource; the server's agent comes by Ray. The server's home must be seen here at the same
+    path: it lies on storage that all hosts share. When told to go, jobs have a notice to leave before the raylet ends.
+
+    Examples:
+
+      RAY_AUTH_TOKEN=... springtide join 10.0.0.5:6379
+
+      springtide join 10.0.0.5:6379 --devices 8
+    """
+    from springtide.executors.ray.ray_executor import check_address
+    from springtide.executors.ray.ray_nodes import OURS
+
+    if importlib.util.find_spec("ray") is None:
+        raise InputError("springtide join needs Ray, which is not installed here: pip install 'springtide[ray]'")
+    check_address(head)
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--address", head, "--block"]
+    command += ["--resources", json.dumps({OURS: 1}), "--disable-usage-stats"]
+    command += ["--num-cpus", str(devices)] if devices is not None else []
+    raise typer.Exit(keep_raylet(command, {**os.environ, **choose_variables(token)}, notice_s))
+
+
+def choose_variables(token: str | None) -> dict[str, str]:
+    """What Ray reads at its start: its workers are as important as others, and the token if there is one."""
+    asked = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
+    return {"RAY_worker_niceness": "0", **asked}
+
+
+def keep_raylet(command: list[str], environment: dict[str, str], notice_s: float) -> int:
+    """Run a raylet until it ends or we are told to go; jobs leave this machine first."""
+    told: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, lambda number, frame: told.append(number))
+    raylet = subprocess.Popen(command, env=environment, start_new_session=True)
+    while raylet.poll() is None and not told:
+        time.sleep(0.2)
+    if told:
+        give_notice(notice_s)
+        raylet.terminate()
+    return max(0, raylet.wait()) if not told else 0
+
+
+def give_notice(notice_s: float) -> None:
+    """Tell the agents of this host to go, and wait until they have gone, or the notice is over."""
+    from springtide.executors.hosts.host_agent import list_agents
+
+    until_s = time.monotonic() + notice_s
+    for pid in list_agents():
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
+    while list_agents() and time.monotonic() < until_s:
+        time.sleep(0.2)

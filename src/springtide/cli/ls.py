@@ -1,0 +1,34 @@
+"""`springtide ls`: what a job has left."""
+
+import typer
+
+from springtide.cli.connections import choose_job, connect
+from springtide.cli.outputs import OUTPUT, OutputOption, print_table, say, show_size, show_time
+
+
+def run(
+    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
+    paths: list[str] = typer.Argument(None, metavar="[PATH]...", help="Only these files, folders or patterns."),
+    output: OutputOption = OUTPUT,
+) -> None:
+    """List what a job has left: its output, its checkpoints and its logs.
+
+    Examples:
+
+      springtide ls digits-cnn
+
+      springtide ls digits-cnn output 'checkpoints/*/model.safetensors'
+    """
+    from springtide.client.fetching import choose_files
+
+    with connect() as client:
+        found = client.job(choose_job(client, job))
+        files = client.files(found)
+    chosen = choose_files(found.name, files, paths) if paths else files
+    if output.write({"schema": 1, "job": found.id, "files": [one.document for one in chosen]}):
+        return
+    rows = ((show_size(one.size), show_time(one.modified), one.path) for one in chosen)
+    print_table(("SIZE", "MODIFIED", "PATH"), rows, f"{found.name} has left nothing yet")
+    if chosen:
+        total = show_size(sum(one.size for one in chosen))
+        say(f"{len(chosen)} files, {total}; bring them here with: springtide fetch {found.name} PATH...")

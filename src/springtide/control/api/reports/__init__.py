@@ -1,0 +1,1 @@
+"""What became of jobs, summed up: promises kept, and what was used."""

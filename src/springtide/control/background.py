@@ -1,0 +1,41 @@
+"""A server in the background, started and looked for without importing one."""
+
+import os
+import sys
+import time
+
+from springtide.control.storage.state_dir import StateDir, read_address
+from springtide.errors import StateError
+from springtide.executors.local.daemon import is_alive, start_detached
+from springtide.executors.local.jobs.worker_logs import read_tail
+
+START_S = 60.0
+PROCESS = "springtide.dashboard.server_process"  # a server with its pages, of which nothing here knows more
+
+
+def start_background(state_dir: StateDir, arguments: tuple[str, ...] = ()) -> str:
+    """Start a detached server; returns its address when it answers."""
+    state_dir.make()
+    command = [sys.executable, "-m", PROCESS, "--detach", "--home", str(state_dir.root), *arguments]
+    # Request threads would keep a heap each.
+    pid = start_detached(command, state_dir.log, {**os.environ, "MALLOC_ARENA_MAX": "2"})
+    until_s = time.monotonic() + START_S
+    while pid is not None and time.monotonic() < until_s:
+        address = read_address(state_dir)
+        if address is not None and is_answering(address["url"]):
+            return str(address["url"])
+        if not is_alive(pid):
+            break
+        time.sleep(0.05)
+    last = "".join(read_tail(state_dir.log, lines=1)) or "nothing"
+    raise StateError(f"the server did not start; its last words are in {state_dir.log}: {last}")
+
+
+def is_answering(url: str) -> bool:
+    """Whether a server answers at an address."""
+    import httpx
+
+    try:
+        return httpx.get(f"{url}/healthz", timeout=2.0).status_code == 200
+    except httpx.HTTPError:
+        return False

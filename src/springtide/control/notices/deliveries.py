@@ -1,0 +1,104 @@
+"""One notice on its way: posted, mailed or handed to a command, each bounded in time whatever the other side does."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import httpx
+
+from springtide.control.notices import mail_main
+from springtide.control.storage.records import NoticeRecord
+from springtide.core.durations import show_instant
+from springtide.core.job_files.job_sections import Notice
+from springtide.core.moments import tell_moments
+from springtide.executors.local.as_user import find_user
+from springtide.executors.local.jobs.environment import allow
+
+DELIVERY_S = 15.0  # for all of one try
+MOST_SAID = 300
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """By which SMTP server mail goes, from whom, and how to get in there; the password is read from a file."""
+
+    host: str
+    port: int = 25
+    sender: str = "springtide@localhost"
+    user: str | None = None
+    password_file: str | None = None
+    security: str = "none"  # or starttls, or tls
+
+
+async def deliver(notice: NoticeRecord, mail: MailServer | None, run_as: str | None, now_s: float) -> str:
+    """Try to tell; returns what went wrong, nothing if all went well."""
+    way = Notice.model_validate(notice.way)
+    body = write_message(notice.body, now_s)
+    try:
+        async with asyncio.timeout(DELIVERY_S):
+            if way.webhook is not None:
+                return await post(way.webhook, body)
+            if way.email is not None:
+                return await send_mail(way.email, body, mail)
+            return await run_command(way.words, body, run_as)
+    except TimeoutError:
+        return f"no answer within {DELIVERY_S:g} s"
+    except (OSError, KeyError, ValueError, httpx.HTTPError) as error:
+        return f"{type(error).__name__}: {error}"[:MOST_SAID]
+
+
+def write_message(body: Mapping[str, Any], now_s: float) -> dict[str, Any]:
+    """What is told, as it reads now."""
+    told = {"sentence": tell_moments(body["sentence"], now_s), "at": show_instant(body["at_s"])}
+    return {**body, **told}
+
+
+async def post(address: str, body: Mapping[str, Any]) -> str:
+    """Post JSON; nothing of the reply is read but its code."""
+    async with httpx.AsyncClient(timeout=DELIVERY_S, follow_redirects=False, trust_env=False) as client:  # noqa: SIM117
+        async with client.stream("POST", address, json=body) as reply:
+            return "" if reply.is_success else f"the webhook answered {reply.status_code}"
+
+
+async def send_mail(address: str, body: Mapping[str, Any], mail: MailServer | None) -> str:
+    """Send a mail, in a process that can be ended."""
+    if mail is None:
+        return "this server sends no mail; its owner sets `smtp` in server.yaml"
+    subject = f"[springtide] {body['name']}: {body['event']}"
+    text = f"{body['sentence']}\n\njob {body['name']} ({body['job']}) is {body['state']}, step {body['step']}\n"
+    request = {"mail": asdict(mail), "to": address, "subject": subject, "text": text}
+    return await talk([sys.executable, "-I", mail_main.__file__], json.dumps(request))
+
+
+async def run_command(words: Sequence[str], body: Mapping[str, Any], run_as: str | None) -> str:
+    """Run a command as the user that jobs run as, with the JSON on its stdin."""
+    return await talk(words, json.dumps(body), run_as)
+
+
+async def talk(words: Sequence[str], text: str, run_as: str | None = None) -> str:
+    """What a process says of its failure; it does not outlive its time."""
+    user = None if run_as is None else find_user(run_as)
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=allow(os.environ),
+        cwd="/",
+        start_new_session=True,
+        user=None if user is None else user.uid,
+        group=None if user is None else user.gid,
+        extra_groups=None if user is None else list(user.groups),
+    )
+    try:
+        _, said = await process.communicate(text.encode())
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+    last = said.decode(errors="replace").strip().rpartition("\n")[2][:MOST_SAID]
+    return "" if process.returncode == 0 else f"{words[0]} ended with code {process.returncode}: {last or 'no word'}"

@@ -1,0 +1,81 @@
+"""The page of all keys and the JSON Schema, both made of the one model.
+
+Written by `python -m springtide.core.job_files.job_page docs`.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from springtide.core.job_file import JobFile, build_schema
+from springtide.core.job_files.job_sections import Checkpoint, Notice, Retry, Sweep
+
+SECTIONS: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
+INTRODUCTION = """# Every key of a job file
+
+Written by `python -m springtide.core.job_files.job_page docs` from the model that checks job files; do not edit it.
+What a job is and how it lives is in [job](concepts/job.md), the JSON Schema for editors in
+[job.schema.json](job.schema.json).
+
+A job file is YAML, and only `run` is required. An unknown key is an error that names the nearest known one. At
+submission every key can be changed: `springtide submit job.yaml --set deadline=2h --set checkpoint.every=1m`, and
+variables with `--env LR=0.1`. A text reads as YAML there too, so `--set devices='[1, 2, 4]'` is a list.
+"""
+
+
+def build_page() -> str:
+    """The page, in the order of the model."""
+    parts = [INTRODUCTION]
+    for name, field in JobFile.model_fields.items():
+        parts.append(f"## {name}\n\n{describe(field)}\n\n{show_examples(name, field)}")
+        if name in SECTIONS:
+            parts.append("\n".join(list_keys(SECTIONS[name])) + "\n")
+    return "\n".join(parts)
+
+
+def describe(field: FieldInfo) -> str:
+    """What a key means, and what is so without it."""
+    text = field.description or ""
+    if field.is_required():
+        return f"{text} Required."
+    is_plain = not isinstance(field.default, BaseModel) and field.default not in (None, [], {})
+    return f"{text} Default: `{show_value(field.default)}`." if is_plain and "Default:" not in text else text
+
+
+def show_examples(name: str, field: FieldInfo) -> str:
+    """Each example as YAML."""
+    texts = [
+        yaml.safe_dump({name: one}, sort_keys=False, width=100, default_flow_style=None) for one in field.examples or ()
+    ]
+    return "```yaml\n" + "# or\n".join(texts) + "```\n"
+
+
+def list_keys(section: type[BaseModel]) -> Iterator[str]:
+    """The keys of a mapping inside the file."""
+    yield "| key | meaning | example |"
+    yield "|---|---|---|"
+    for name, field in section.model_fields.items():
+        example = show_value((field.examples or [None])[0])
+        yield f"| `{name}` | {describe(field)} | `{name}: {example}` |"
+
+
+def show_value(value: Any) -> str:
+    """A value as one line of YAML."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def write_docs(folder: Path) -> None:
+    """Write both files."""
+    (folder / "job-file.md").write_text(build_page(), encoding="utf-8")
+    (folder / "job.schema.json").write_text(json.dumps(build_schema(), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_docs(Path(sys.argv[1]))

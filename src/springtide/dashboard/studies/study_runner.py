@@ -1,0 +1,86 @@
+"""Runs studies in processes of their own, one at a time, and keeps the last few results."""
+
+import asyncio
+import json
+import os
+import sys
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from springtide.errors import InputError, StateError
+
+Document = dict[str, Any]
+WALL_S = 120.0
+WAITING = 4  # that may wait for their turn
+KEPT = 16
+
+
+@dataclass(slots=True)
+class StudyRunner:
+    """The studies of one server. What was computed once is not computed again while it is remembered."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    results: OrderedDict[str, Document] = field(default_factory=OrderedDict)
+
+    async def run(self, kind: str, body: Document) -> Document:
+        """The result of a study; raises InputError where it cannot be had, StateError where it may be had later."""
+        request = json.dumps({"kind": kind, "body": body}, sort_keys=True).encode()
+        key = sha256(request).hexdigest()
+        if key not in self.results:
+            self.results[key] = await self.wait_and_compute(request)
+        self.results.move_to_end(key)
+        while len(self.results) > KEPT:
+            self.results.popitem(last=False)
+        return self.results[key]
+
+    async def wait_and_compute(self, request: bytes) -> Document:
+        """Compute when those who came before have been served."""
+        if self.waiting >= WAITING:
+            raise StateError(f"{WAITING} studies wait already, and one runs; ask again in a minute")
+        self.waiting += 1
+        try:
+            await self.turn.acquire()
+        finally:
+            self.waiting -= 1
+        try:
+            return await compute(request)
+        finally:
+            self.turn.release()
+
+
+async def compute(request: bytes) -> Document:
+    """Compute in a process that ends with its reader, and in any case in time."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "springtide.dashboard.studies.study_process"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd="/",
+        env=dict(os.environ),
+    )
+    try:
+        output, errors = await asyncio.wait_for(process.communicate(request), WALL_S)
+    except TimeoutError:
+        raise InputError(f"it takes more than {WALL_S:.0f} s; make it smaller, or run it yourself") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return read_answer(process.returncode or 0, output, errors)
+
+
+def read_answer(code: int, output: bytes, errors: bytes) -> Document:
+    """What a process found."""
+    if code < 0:
+        raise InputError("it takes more time than a server spends on a page; make it smaller, or run it yourself")
+    if code:
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StateError(f"the process of the study ended with {code}: {last[:300]}")
+    answer: Document = json.loads(output)
+    if "refusal" in answer:
+        raise InputError(answer["refusal"])
+    result: Document = answer["result"]
+    return result

@@ -1,0 +1,38 @@
+"""Train a small GPT on Python's own source, its parameters, gradients and optimizer state sharded over processes."""
+
+import argparse
+
+import torch
+from model import Gpt, TextSource, measure_loss
+
+import springtide
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--epochs", type=int, default=2)
+parser.add_argument("--windows", type=int, default=1024)
+parser.add_argument("--batch-size", dest="batch", type=int, default=8)
+parser.add_argument("--lr", type=float, default=1e-3)
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
+
+run = springtide.init(logical_workers=4, seed=args.seed)
+model = Gpt()
+for block in model.blocks:
+    run.fully_shard(block)
+run.fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
+scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=20)
+data = TextSource(args.windows)
+model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
+for epoch in run.epochs(args.epochs):
+    for step in loader:
+        losses = []
+        for tokens, targets in step:
+            loss = measure_loss(model(tokens), targets)
+            loss.backward()
+            losses.append(loss)
+        run.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    run.log(epoch=epoch, loss=run.mean(losses))

@@ -1,0 +1,238 @@
+"""The processes of one start on hosts that have joined, as the lead's attempt sees them.
+
+The same words as for processes of this machine (`places.JobProcesses`); what they do, say and print comes over the
+lines of their hosts.
+"""
+
+import signal
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from springtide.executors.hosts.host_messages import (
+    EndStart,
+    Exited,
+    Forked,
+    LineChanged,
+    Nonsense,
+    OpenStart,
+    PassCommand,
+    Printed,
+    Said,
+    Sampled,
+    SendSignal,
+    SpawnWorker,
+    StartState,
+)
+from springtide.executors.local.jobs.hangs import ProcessSample
+from springtide.executors.local.jobs.places import ProcessHandlers, find_host
+from springtide.executors.local.json_lines import Message
+from springtide.executors.local.processes.fork_servers import ForkLine
+from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
+from springtide.executors.protocol import JobSpec
+
+if TYPE_CHECKING:
+    from springtide.executors.hosts.host_hub import HostHub
+
+KILLED = -int(signal.SIGKILL)
+GuestReport = Forked | LineChanged | Said | Nonsense | Printed | Exited | Sampled | StartState
+
+
+@dataclass
+class Guest(WorkerProcess):
+    """A process on a host."""
+
+    host: str = ""
+    start: str = ""
+    hub: "HostHub | None" = None
+    listening: bool = False
+    seen: ProcessSample | None = None
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether a command would reach it."""
+        return self.listening and self.is_alive
+
+    def signal(self, number: int) -> None:
+        """Have a signal sent."""
+        if self.is_alive and self.hub is not None:
+            self.hub.send(self.host, SendSignal("signal", self.start, self.name, number))
+
+    def kill(self) -> None:
+        """End it at once, and what it has started."""
+        self.signal(signal.SIGKILL)
+
+    def sample(self) -> ProcessSample | None:
+        """The last sample that its host has sent."""
+        return self.seen if self.is_alive else None
+
+
+@dataclass
+class HostPart:
+    """What a start has on one host."""
+
+    torch_version: str = ""
+    failure: str = ""
+    gone: bool = False
+    #: When what is left of it there has ended at the latest, if the host is lost.
+    cleared_s: float | None = None
+
+    def is_gone(self, now_s: float) -> bool:
+        """Whether nothing of it is left."""
+        return self.gone if self.cleared_s is None else now_s >= self.cleared_s
+
+
+class GuestProcesses:
+    """The processes of one start, on hosts."""
+
+    def __init__(self, hub: "HostHub", job: str, spec: JobSpec, start: str) -> None:
+        self.hub = hub
+        self.job = job
+        self.spec = spec
+        self.name = start
+        self.by_name: dict[str, WorkerProcess] = {}
+        self.parts: dict[str, HostPart] = {}
+        #: The store is the lead's: whichever hosts a job leaves, it stays.
+        self.store = hub.local.open_for_store(job, spec)
+        self.handlers: ProcessHandlers | None = None
+        self.killed = False
+
+    @property
+    def failure(self) -> str:
+        """Why no process can be started on a host; empty while one may."""
+        told = ((host, part.failure) for host, part in self.parts.items() if part.failure)
+        return next((f"host {host}: {failure}" for host, failure in told), self.store.failure)
+
+    @property
+    def torch_version(self) -> str:
+        """The torch of the first host that has said."""
+        return next((part.torch_version for part in self.parts.values() if part.torch_version), "")
+
+    def connect_handlers(self, handlers: ProcessHandlers) -> None:
+        """Say who is called."""
+        self.handlers = handlers
+        self.store.connect_handlers(handlers)
+
+    def open_on(self, host: str) -> None:
+        """Have a host ready for processes of this start."""
+        if host not in self.parts:
+            self.parts[host] = HostPart()
+            self.hub.send(host, OpenStart("open", self.name, self.job, self.spec))
+
+    def add(self, name: str, device: str, host: str) -> None:
+        """Know of a process that is asked for; one on a host that has just been lost has ended."""
+        guest = Guest(name, device, host=host, start=self.name, hub=self.hub)
+        self.by_name[name] = guest
+        self.open_on(host)
+
+    def start_store(self) -> None:
+        """Start the process that holds the store."""
+        self.store.start_store()
+        self.by_name[STORE] = self.store.by_name[STORE]
+
+    def start(self, name: str, device: str, variables: Mapping[str, str], visible: Sequence[str]) -> None:
+        """Start a process on a device, with these variables for it."""
+        host = find_host(device)
+        self.add(name, device, host)
+        shown = tuple(other.removeprefix(f"{host}/") for other in visible)
+        local = device.removeprefix(f"{host}/")
+        self.hub.send(host, SpawnWorker("spawn", self.name, name, local, dict(variables), shown))
+
+    def hear(self, host: str, report: GuestReport) -> None:
+        """Act on what a host tells of its part."""
+        if isinstance(report, StartState):
+            part = self.parts[host]
+            part.torch_version, part.failure = report.torch_version, report.failure
+            part.gone = part.gone or report.gone
+        elif isinstance(report, Sampled):
+            for name, (is_stopped, cpu_s) in report.samples.items():
+                self.find(host, name).seen = ProcessSample(name, is_stopped, cpu_s)
+        else:
+            self.hear_of(self.find(host, report.process), report)
+
+    def find(self, host: str, name: str) -> Guest:
+        """A process of a host; nobody speaks for those of others."""
+        guest = self.by_name.get(name)
+        if not isinstance(guest, Guest) or guest.host != host:
+            raise ValueError(f"a report on process {name!r}, which is not there")
+        return guest
+
+    def hear_of(self, guest: Guest, report: Forked | LineChanged | Said | Nonsense | Printed | Exited) -> None:
+        """Act on what a host tells of one process."""
+        if self.handlers is None or not guest.is_alive:
+            return
+        match report:
+            case Forked(pid=pid):
+                guest.pid, guest.forked_s = pid, time.monotonic()
+            case LineChanged(listening=listening):
+                guest.listening = listening
+                guest.connected = guest.connected or listening
+            case Said(message=message):
+                guest.connected = True
+                guest.note(message)
+                self.handlers.on_message(guest, message)
+            case Printed():
+                self.handlers.on_output(guest, report.content)
+            case Nonsense(text=text):
+                self.handlers.on_nonsense(guest, text)
+            case Exited(code=code):
+                guest.code = code
+                self.handlers.on_end(guest)
+
+    def lose_host(self, host: str, cleared_s: float) -> None:
+        """A host is gone, and with it its guests; that they have ended is sure from `cleared_s` on."""
+        part = self.parts.get(host)
+        if part is None:
+            return
+        part.cleared_s = cleared_s
+        for guest in list(self.by_name.values()):
+            if isinstance(guest, Guest) and guest.host == host and guest.is_alive:
+                guest.code = KILLED
+                if self.handlers is not None:
+                    self.handlers.on_end(guest)
+
+    def write(self, name: str, message: Message) -> None:
+        """Send a command to a process."""
+        guest = self.by_name[name]
+        if isinstance(guest, Guest):
+            self.hub.send(guest.host, PassCommand("write", self.name, name, message))
+
+    @property
+    def in_use(self) -> set[str]:
+        """The devices on which processes may be alive."""
+        return {process.device for process in self.by_name.values() if process.is_alive and process.device}
+
+    def alive(self) -> list[WorkerProcess]:
+        """The processes that have not ended, the store's left out."""
+        return [process for process in self.by_name.values() if process.is_alive and process.name != STORE]
+
+    def kill_all(self) -> None:
+        """End every process at once, the store's too."""
+        self.killed = True
+        self.store.kill_all()
+        for host in self.parts:
+            self.hub.send(host, EndStart("kill", self.name))
+
+    @property
+    def are_gone(self) -> bool:
+        """Whether each host has said that nothing is left, or is lost for so long that it has ended everything."""
+        now_s = time.monotonic()
+        return self.store.are_gone and all(
+            now_s >= part.cleared_s if part.cleared_s is not None else part.gone for part in self.parts.values()
+        )
+
+    def has_fork(self, servers: Collection[ForkLine]) -> bool:
+        """Whether one of these forked the store; a host that loses its own tells of its processes' ends."""
+        return self.store.has_fork(servers)
+
+    def lose_fork(self) -> None:
+        """The store has gone with its fork server."""
+        self.store.lose_fork()
+
+    def close(self) -> None:
+        """Have the hosts let go of this start."""
+        for host in self.parts:
+            self.hub.send(host, EndStart("close", self.name))
+        self.store.close()
+        self.hub.starts.pop(self.name, None)

@@ -1,0 +1,108 @@
+"""A start of a job on this host, for a lead elsewhere: processes of this machine, and what the lead is told of them.
+
+What they say and print goes to the lead as it comes. What changes in between (numbers, ends, samples) is told once per
+turn of the loop, after it, so that a process's last words come before its end.
+"""
+
+from dataclasses import dataclass, field
+
+from springtide.executors.hosts.beating_lines import BeatingLines
+from springtide.executors.hosts.host_messages import (
+    Exited,
+    Forked,
+    LineChanged,
+    Nonsense,
+    OpenStart,
+    Printed,
+    Said,
+    Sampled,
+    StartState,
+    encode,
+)
+from springtide.executors.local.jobs.places import LocalPlace, LocalProcesses, ProcessHandlers
+from springtide.executors.local.json_lines import Message
+from springtide.executors.local.processes.worker_processes import WorkerProcess
+
+
+@dataclass
+class ToldOfProcess:
+    """What the lead knows of a process."""
+
+    pid: int | None = None
+    listening: bool = False
+    ended: bool = False
+
+
+@dataclass
+class GuestStart:
+    """The processes of one start on this host."""
+
+    name: str
+    processes: LocalProcesses
+    lines: BeatingLines
+    told: dict[str, ToldOfProcess] = field(default_factory=dict)
+    state: StartState | None = None
+    #: Whether the lead has ended it: when nothing is left, that is told too.
+    killed: bool = False
+    sampled_s: float = 0.0
+
+    def tell_message(self, process: WorkerProcess, message: Message) -> None:
+        """Pass on what a process says."""
+        self.tell_process(process)
+        self.lines.send(Said("said", self.name, process.name, message))
+
+    def tell_output(self, process: WorkerProcess, data: bytes) -> None:
+        """Pass on what a process prints."""
+        self.lines.send(Printed("printed", self.name, process.name, encode(data)))
+
+    def tell_nonsense(self, process: WorkerProcess, text: str) -> None:
+        """Pass on that a process says what is no message."""
+        self.lines.send(Nonsense("nonsense", self.name, process.name, text))
+
+    def kill(self) -> None:
+        """End all of it at once."""
+        self.killed = True
+        self.processes.kill_all()
+
+    def tick(self, now_s: float, sample_s: float) -> None:
+        """Tell what has changed."""
+        self.processes.hold_output(self.lines.is_crowded)
+        for process in list(self.processes.by_name.values()):
+            self.tell_process(process)
+        if now_s - self.sampled_s >= sample_s:
+            self.sampled_s = now_s
+            self.tell_samples()
+        gone = self.killed and self.processes.are_gone
+        state = StartState("state", self.name, self.processes.torch_version, self.processes.failure, gone)
+        if state != self.state:
+            self.state = state
+            self.lines.send(state)
+
+    def tell_process(self, process: WorkerProcess) -> None:
+        """Tell of a process what the lead does not know yet."""
+        told = self.told.setdefault(process.name, ToldOfProcess())
+        if process.pid is not None and told.pid is None:
+            told.pid = process.pid
+            self.lines.send(Forked("forked", self.name, process.name, process.pid))
+        if process.is_listening != told.listening:
+            told.listening = process.is_listening
+            self.lines.send(LineChanged("line", self.name, process.name, told.listening))
+        if process.code is not None and not told.ended:
+            told.ended = True
+            self.lines.send(Exited("exited", self.name, process.name, process.code))
+
+    def tell_samples(self) -> None:
+        """Send what a look at the processes shows."""
+        found = [sample for process in self.processes.alive() if (sample := process.sample()) is not None]
+        if found:
+            samples = {sample.name: (sample.is_stopped, sample.cpu_s) for sample in found}
+            self.lines.send(Sampled("sampled", self.name, samples))
+
+
+def open_start(place: LocalPlace, order: OpenStart, lines: BeatingLines) -> GuestStart:
+    """Be ready for processes of a start."""
+    start = GuestStart(order.start, place.open(order.job, order.spec), lines)
+    start.processes.connect_handlers(
+        ProcessHandlers(start.tell_message, start.tell_output, lambda process: None, start.tell_nonsense)
+    )
+    return start

@@ -1,0 +1,384 @@
+"""The agent of a host in a cluster: runs the lead's processes as its guests, and ends them when the lead is gone.
+
+`python -m springtide.executors.hosts.host_agent --home DIR --name NAME` dials the lead of the home, which lies on
+storage that all hosts share, again and again. It has no journal and decides nothing: what should run, and what
+follows from an end, is the lead's. A host that has not heard its lead for a few seconds ends all guests, because the
+lead counts them as gone soon after.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from pydantic import TypeAdapter
+
+from springtide.errors import ExecutorError
+from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
+from springtide.executors.hosts.guest_starts import GuestStart, open_start
+from springtide.executors.hosts.host_messages import (
+    Beat,
+    BeatTimes,
+    Challenge,
+    DeviceOffer,
+    EndStart,
+    Leaving,
+    OpenStart,
+    PassCommand,
+    Ready,
+    Rejection,
+    SendSignal,
+    SpawnWorker,
+    StartState,
+    ToHost,
+    Welcome,
+    read_order,
+)
+from springtide.executors.hosts.lead_address import HOSTS, read_lead
+from springtide.executors.hosts.lead_dialer import RefusedError, dial
+from springtide.executors.hosts.network_routes import Route, find_route
+from springtide.executors.local.daemon import detach
+from springtide.executors.local.discovery import Discovery, discover
+from springtide.executors.local.jobs.environment import MARK, allow
+from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
+from springtide.executors.local.json_lines import EventLoop
+from springtide.executors.local.paths import LOCK, LOG, PLACE, make_mark, make_runtime_folder, try_lock
+from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
+from springtide.executors.local.processes.fork_servers import ForkPool
+from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
+from springtide.executors.local.processes.worker_processes import reap
+
+StartOrder = OpenStart | SpawnWorker | PassCommand | SendSignal | EndStart
+DIAL_S = 0.5
+TURN_S = 0.1
+BUSY_TURN_S = 0.02
+ENDED_S = 60.0
+LINGER_S = 3.0
+INSPECT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What the agent of a host is started with."""
+
+    home: Path
+    name: str
+    cpu_slots: str | None = None
+    #: On this host's own disk: log, lock, sockets.
+    state_dir: Path = field(default_factory=Path.cwd)
+    times: BeatTimes = field(default_factory=BeatTimes)
+    #: Without a lead for so long, it ends.
+    lease_s: float = 600.0
+    #: How long the guests have to leave when this host is told to go (SIGTERM).
+    notice_s: float = 30.0
+
+
+class HostAgent:
+    """The guests of this host."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        self.settings = settings
+        self.loop = EventLoop()
+        self.mark = make_mark(settings.state_dir)
+        self.groups = open_groups(self.mark, GroupLimits())
+        reap(self.mark)
+        if self.groups is not None:
+            self.groups.sweep()
+        self.folder = make_runtime_folder(settings.state_dir)
+        self.environment = {**allow(os.environ), MARK: self.mark}
+        self.forks = ForkPool(self.loop, self.folder, self.environment, settings.state_dir / LOG)
+        self.forks.kept = find_key(PLAIN_JOB, sys.executable)
+        self.forks.find(self.forks.kept)
+        self.discovery: Discovery = discover(settings.cpu_slots)
+        self.starts: dict[str, GuestStart] = {}
+        self.lines: BeatingLines | None = None
+        self.place: LocalPlace | None = None
+        self.beats = BeatSender(settings.times.beat_s)
+        self.inspected_s = 0.0
+        self.contact_s = time.monotonic()
+        #: Why it goes, and when at the latest.
+        self.leaving = ""
+        self.until_s = 0.0
+        #: When a guest was last seen.
+        self.occupied_s = 0.0
+        #: Whether somebody has sent SIGTERM; acted on in the next turn.
+        self.is_told_to_go = False
+
+    # The lead.
+
+    def serve(self) -> None:
+        """Serve leads, one after another, until told to go or nobody has led for the lease."""
+        said = ""
+        while not (self.leaving or self.is_told_to_go) and time.monotonic() - self.contact_s < self.find_lease_s():
+            try:
+                line = dial(read_lead(self.settings.home), self.settings.name, self.settings.times.meet_s)
+            except RefusedError:
+                raise
+            except (OSError, ExecutorError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    print(f"no lead yet: {said}", flush=True)
+                self.turn(DIAL_S)
+                continue
+            self.serve_lead(line)
+
+    def find_lease_s(self) -> float:
+        """How long to look for a lead: not for long where the home is no cluster's any more."""
+        return self.settings.lease_s if (self.settings.home / HOSTS).exists() else min(ENDED_S, self.settings.lease_s)
+
+    def serve_lead(self, line: socket.socket) -> None:
+        """Serve a lead until its line ends or it is silent; then nothing of it is left here."""
+        route = find_route(line)
+        self.place = self.make_place(route)
+        lines = self.lines = BeatingLines(line)
+        lines.trust()
+        self.beats.add(lines)
+        offers = tuple(DeviceOffer(one.name, one.type, one.uuid, one.memory_gib) for one in self.discovery.devices)
+        lines.send(Ready("ready", route.address, offers))
+        print(f"joined as {self.settings.name} at {route.address}, {len(offers)} devices", flush=True)
+        self.loop.watch(lines, self.read)
+        while lines.open and not self.is_fenced(lines) and not self.is_over:
+            self.turn(BUSY_TURN_S if self.is_restless else TURN_S)
+        silent_s = time.monotonic() - lines.heard_s
+        print(f"the lead is gone (last heard {silent_s:.1f} s ago); {len(self.starts)} starts end", flush=True)
+        self.contact_s = lines.heard_s
+        self.loop.unwatch(lines)
+        lines.close()
+        self.lines = None
+        self.end_guests()
+
+    def make_place(self, route: Route) -> LocalPlace:
+        """This host as a place for processes, on the network that leads to the lead."""
+        devices = {device.name: device for device in self.discovery.devices}
+        return LocalPlace(
+            self.loop,
+            self.forks,
+            self.folder,
+            devices,
+            self.environment,
+            sys.executable,
+            self.groups,
+            choose_network(route, os.environ),
+        )
+
+    def is_fenced(self, lines: BeatingLines) -> bool:
+        """Whether the lead has been silent for so long that it will count the guests as gone."""
+        return time.monotonic() - lines.heard_s >= self.settings.times.fence_s
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether something may happen that no file tells."""
+        return any(server.is_waking for server in self.forks.every()) or any(one.killed for one in self.starts.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this host is to go, and its guests have left a moment ago or had their time.
+
+        A moment, because the lead hears of a change only after those who leave have left.
+        """
+        now_s = time.monotonic()
+        if self.has_guests:
+            self.occupied_s = now_s
+        return bool(self.leaving) and (now_s >= self.occupied_s + LINGER_S or now_s >= self.until_s)
+
+    @property
+    def has_guests(self) -> bool:
+        """Whether a process is here."""
+        return any(start.processes.alive() for start in self.starts.values())
+
+    def read(self) -> None:
+        """Obey the lead; what is no order of ours ends its line."""
+        assert self.lines is not None
+        try:
+            for message in self.lines.read():
+                self.obey(read_order(message))
+        except ValueError as error:
+            print(f"the lead says what cannot be: {error}", flush=True)
+            self.lines.open = False
+
+    def obey(self, order: ToHost) -> None:
+        """Carry out one order; those for a start that is not here come too late."""
+        assert self.lines is not None and self.place is not None
+        match order:
+            case Beat():
+                pass
+            case Rejection(reason=reason):
+                self.leave(reason, 0.0)
+            case Challenge() | Welcome():
+                raise ValueError("what was said already")
+            case _:
+                self.obey_for(order, self.place, self.lines)
+
+    def obey_for(self, order: StartOrder, place: LocalPlace, lines: BeatingLines) -> None:
+        """Carry out an order for a start; what cannot be done here is told, and costs that start only."""
+        try:
+            if isinstance(order, OpenStart):
+                self.starts[order.start] = open_start(place, order, lines)
+            elif (start := self.starts.get(order.start)) is not None:
+                self.change(start, order)
+        except Exception as error:
+            traceback.print_exc()
+            is_gone = order.start not in self.starts
+            lines.send(StartState("state", order.start, "", f"{type(error).__name__}: {error}", is_gone))
+
+    def change(self, start: GuestStart, order: StartOrder) -> None:
+        """Carry out an order for a start that is here."""
+        processes = start.processes
+        match order:
+            case SpawnWorker():
+                processes.start(order.process, order.device, order.variables, order.visible)
+            case PassCommand() if order.process in processes.by_name:
+                processes.write(order.process, order.message)
+            case SendSignal() if order.process in processes.by_name:
+                process = processes.by_name[order.process]
+                process.kill() if order.number == signal.SIGKILL else process.signal(order.number)
+            case EndStart(say="kill"):
+                start.kill()
+            case EndStart():
+                processes.close()
+                del self.starts[start.name]
+            case _:  # for a process that is not here
+                pass
+
+    # Time.
+
+    def turn(self, wait_s: float) -> None:
+        """Handle what happens within a moment, and tell the lead what has changed."""
+        self.loop.turn(wait_s)
+        if self.is_told_to_go:
+            self.leave("it was told to go", self.settings.notice_s)
+        now_s = time.monotonic()
+        if now_s - self.inspected_s >= INSPECT_S:
+            self.inspected_s = now_s
+            self.forks.kill_stopped()
+            self.forks.drop_unused(now_s, {start.processes.job for start in self.starts.values()})
+            end_orphans(self.forks.list_pids())
+        dropped = self.forks.poll(now_s)
+        for start in list(self.starts.values()):
+            if start.processes.has_fork(dropped):
+                start.processes.lose_fork()
+            if self.lines is not None:
+                start.tick(now_s, self.settings.times.sample_s)
+        if self.lines is not None:
+            self.lines.flush()
+
+    def end_guests(self) -> None:
+        """End all guests, and wait until they are gone: whoever dials next has none."""
+        for start in self.starts.values():
+            start.kill()
+        while any(not start.processes.are_gone for start in self.starts.values()):
+            self.turn(BUSY_TURN_S)
+        for start in self.starts.values():
+            start.processes.close()
+        self.starts.clear()
+
+    def leave(self, reason: str, notice_s: float) -> None:
+        """Go when the guests have left, or their time is up."""
+        if not self.leaving:
+            print(f"host agent {os.getpid()} leaves: {reason}", flush=True)
+            self.leaving, self.until_s = reason, time.monotonic() + notice_s
+            if self.lines is not None and notice_s:
+                self.lines.send(Leaving("leaving", notice_s, reason))
+
+    def close(self) -> None:
+        """End everything that was started."""
+        self.end_guests()
+        self.beats.close()
+        self.forks.close()
+        reap(self.mark)
+        if self.groups is not None:
+            self.groups.close()
+        self.loop.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def choose_network(route: Route, environ: Mapping[str, str]) -> dict[str, str]:
+    """What processes here are told of the network: by the route, unless the host's own environment says otherwise."""
+    return {name: environ.get(name, value) for name, value in route.variables.items()}
+
+
+def run(settings: HostSettings) -> int:
+    """Serve until told to go; 0 also if another agent of this host's name has the state folder."""
+    lock = try_lock(settings.state_dir / LOCK)
+    if lock is None:
+        return 0
+    adopt_orphans()
+    agent = HostAgent(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: setattr(agent, "is_told_to_go", True))
+    try:
+        agent.serve()
+    except RefusedError as error:
+        print(f"refused: {error}", flush=True)
+        return 2
+    finally:
+        agent.close()
+        lock.close()
+    return 0
+
+
+def find_root() -> Path:
+    """Where the agents of this host that are ours have their folders."""
+    return Path(tempfile.gettempdir()) / f"springtide-{os.getuid()}"
+
+
+def make_state_dir(home: Path, name: str) -> Path:
+    """A folder on this host's own disk for one home and one name; nobody else's."""
+    root = find_root()
+    root.mkdir(mode=0o700, exist_ok=True)
+    if root.is_symlink() or root.stat().st_uid != os.getuid():
+        raise ExecutorError(f"{root} is somebody else's; remove it, or set TMPDIR where the raylet starts")
+    folder = root / f"{name}-{make_mark(home)}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def read_agent(state_dir: Path) -> int | None:
+    """The agent that has a state folder, if it is there."""
+    with contextlib.suppress(OSError, ValueError, KeyError, psutil.Error):
+        pid = int(json.loads((state_dir / PLACE).read_text())["pid"])
+        if "springtide.executors.hosts.host_agent" in psutil.Process(pid).cmdline():
+            return pid
+    return None
+
+
+def list_agents() -> list[int]:
+    """The agents of this host that are ours, of whichever home."""
+    found = [read_agent(place.parent) for place in find_root().glob(f"*/{PLACE}")]
+    return [pid for pid in found if pid is not None]
+
+
+def main() -> None:
+    """Serve as the command line says."""
+    parser = argparse.ArgumentParser(description="Run the processes of a lead elsewhere on this host.")
+    parser.add_argument("--home", type=Path, required=True, help="the server's, on storage that all hosts share")
+    parser.add_argument("--name", default=socket.gethostname())
+    parser.add_argument("--cpu-slots")
+    parser.add_argument("--state-dir", type=Path)
+    parser.add_argument("--detach", action="store_true", help="print the id of the process that serves, and return")
+    parser.add_argument("--notice-s", type=float, default=30.0)
+    parser.add_argument("--times", type=TypeAdapter(BeatTimes).validate_json, default=BeatTimes(), help="as JSON")
+    given = parser.parse_args()
+    home = given.home.resolve()
+    state_dir = given.state_dir.resolve() if given.state_dir is not None else make_state_dir(home, given.name)
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):  # Ray starts its workers, and so us, as those who wait for all others
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    if given.detach:
+        detach()
+    sys.exit(run(HostSettings(home, given.name, given.cpu_slots, state_dir, given.times, notice_s=given.notice_s)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""The lead's side of a cluster: hosts that have joined, their devices, and the starts of jobs that run there.
+
+Hosts dial in and prove that they know the token. A host that is silent, or whose line ends, is lost with all its
+devices: its guests count as killed, and `NodeLost` is told. When it comes back it is a new host that has no guests.
+"""
+
+import contextlib
+import hmac
+import secrets
+import socket
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from springtide import __version__
+from springtide.executors.delivery import EventFields
+from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
+from springtide.executors.hosts.guest_processes import GuestProcesses
+from springtide.executors.hosts.host_messages import (
+    Beat,
+    BeatTimes,
+    Challenge,
+    Introduction,
+    Leaving,
+    Ready,
+    Rejection,
+    ToHost,
+    ToLead,
+    Welcome,
+    prove,
+    read_report,
+)
+from springtide.executors.hosts.lead_address import WITNESS, listen_for_hosts
+from springtide.executors.local.discovery import Device
+from springtide.executors.local.jobs.places import LocalPlace, find_host
+from springtide.executors.local.paths import open_private
+from springtide.executors.protocol import Event, ExecutorNode, JobSpec, NodeJoined, NodeLeaving, NodeLost
+from springtide.executors.wire import describe_problem
+
+#: Lines of those that have not yet proved themselves.
+MOST_STRANGERS = 64
+#: In the home: the hosts that are here.
+ROLL = "hosts.roll"
+#: After a host's line has ended, how long its guests may take to end.
+END_S = 1.0
+#: Events of nodes are no job's.
+NOBODY: EventFields = {"job": "", "generation": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class RollEntry:
+    """A host that was here."""
+
+    name: str
+    address: str
+    devices: tuple[Device, ...]
+
+
+_ROLL: TypeAdapter[list[RollEntry]] = TypeAdapter(list[RollEntry])
+
+
+@dataclass(eq=False)
+class HostLine:
+    """A line from a host: a stranger's until it is `joined`."""
+
+    lines: BeatingLines
+    nonce: str
+    since_s: float
+    host: str = ""
+    joined: bool = False
+
+
+@dataclass
+class KnownHost:
+    """A host that has joined, now or before."""
+
+    name: str
+    address: str
+    devices: tuple[Device, ...]
+    line: HostLine | None = None
+
+    def list_nodes(self) -> tuple[ExecutorNode, ...]:
+        """The host as nodes of one device type each: by its own name, or with the type where it has several."""
+        types = list(dict.fromkeys(device.type for device in self.devices))
+        return tuple(
+            ExecutorNode(
+                self.name if len(types) == 1 else f"{self.name}.{one}",
+                one,
+                tuple(device.name for device in self.devices if device.type == one),
+                self.line is not None,
+            )
+            for one in types
+        )
+
+
+class HostHub:
+    """The hosts of a lead; a `ProcessPlace` for the processes of its jobs."""
+
+    def __init__(
+        self, local: LocalPlace, home: Path, host: str, emit: Callable[[Event], None], times: BeatTimes | None = None
+    ) -> None:
+        self.loop = local.loop
+        #: This machine, which holds the stores of jobs at the address that hosts know.
+        self.local = replace(local, network={"SPRINGTIDE_ADDRESS": host})
+        self.emit = emit
+        self.times = times or BeatTimes()
+        self.listener, self.lead = listen_for_hosts(home, host)
+        self.witness, self.content = home / WITNESS, secrets.token_hex(16)
+        with open(self.witness, "w", opener=open_private) as file:
+            file.write(self.content)
+        self.hosts: dict[str, KnownHost] = {}
+        #: By name, those of hosts that are lost too: a job may wait for them.
+        self.devices: dict[str, Device] = {}
+        self.lines: list[HostLine] = []
+        self.starts: dict[str, GuestProcesses] = {}
+        #: Why hosts were not taken, by name.
+        self.refused: dict[str, str] = {}
+        self.numbers = count()
+        self.roll = home / ROLL
+        self.call_roll()
+        self.beats = BeatSender(self.times.beat_s)
+        self.loop.watch(self.listener, self.accept)
+
+    def call_roll(self) -> None:
+        """Expect the hosts that the lead before us had; those that do not come are told as lost."""
+        with contextlib.suppress(OSError, ValueError):
+            for host in _ROLL.validate_json(self.roll.read_bytes()):
+                self.hosts[host.name] = KnownHost(host.name, host.address, host.devices)
+                self.devices.update({device.name: device for device in host.devices})
+        self.missing = set(self.hosts)
+        self.called_s = time.monotonic()
+
+    def write_roll(self) -> None:
+        """Write down who is here, for the lead after us."""
+        here = [RollEntry(one.name, one.address, one.devices) for one in self.hosts.values() if one.line is not None]
+        building = self.roll.with_suffix(".new")
+        with contextlib.suppress(OSError):
+            with open(building, "wb", opener=open_private) as file:
+                file.write(_ROLL.dump_json(here))
+            building.replace(self.roll)
+
+    # As a place.
+
+    def open(self, job: str, spec: JobSpec) -> GuestProcesses:
+        """What a new start of a job has: no process yet."""
+        start = f"{job}/{self.content[:8]}-{next(self.numbers)}"
+        processes = self.starts[start] = GuestProcesses(self, job, spec, start)
+        return processes
+
+    def can_reach(self, devices: Collection[str]) -> bool:
+        """Whether the hosts of these devices are there now."""
+        return all((known := self.hosts.get(find_host(device))) and known.line for device in devices)
+
+    def send(self, host: str, message: ToHost) -> None:
+        """Send a message to a host, if it is there."""
+        known = self.hosts.get(host)
+        if known is not None and known.line is not None:
+            known.line.lines.send(message)
+
+    def list_nodes(self) -> list[ExecutorNode]:
+        """All nodes, those that are lost too."""
+        return [node for _, known in sorted(self.hosts.items()) for node in known.list_nodes()]
+
+    # Lines.
+
+    def accept(self) -> None:
+        """Take a stranger's line, and ask who it is."""
+        with contextlib.suppress(OSError):
+            line, _ = self.listener.accept()
+            if sum(not one.joined for one in self.lines) >= MOST_STRANGERS:
+                line.close()
+                return
+            held = HostLine(BeatingLines(line), secrets.token_hex(16), time.monotonic())
+            self.lines.append(held)
+            self.loop.watch(held.lines, lambda: self.read(held))
+            held.lines.send(Challenge("challenge", held.nonce))
+
+    def read(self, held: HostLine) -> None:
+        """Act on what a host says; what is no message of ours ends its line."""
+        try:
+            for message in held.lines.read():
+                self.hear(held, read_report(message))
+        except ValueError as error:
+            self.end(held, f"it said what cannot be: {describe_problem(error)}")
+        if not held.lines.open:
+            self.end(held, held.lines.nonsense or "its line ended")
+
+    def hear(self, held: HostLine, report: ToLead) -> None:
+        """Act on one message."""
+        match report:
+            case Introduction():
+                self.meet(held, report)
+            case _ if not held.host:
+                raise ValueError("something before it has introduced itself")
+            case Ready():
+                self.join(held, report)
+            case Rejection(reason=reason):
+                self.refuse(held, reason)
+            case Beat():
+                pass
+            case _ if not held.joined:
+                raise ValueError("something before it was ready")
+            case Leaving():
+                for node in self.hosts[held.host].list_nodes():
+                    self.emit(NodeLeaving(**NOBODY, node=node.name, grace_s=report.grace_s, reason=report.reason))
+            case _:
+                start = self.starts.get(report.start)
+                if start is not None:
+                    start.hear(held.host, report)
+
+    def meet(self, held: HostLine, said: Introduction) -> None:
+        """Judge a stranger."""
+        expected = prove(self.lead.token, "host", held.nonce, said.nonce, said.host)
+        if not hmac.compare_digest(expected, said.proof):
+            self.refuse(held, f"the token of {said.host} is not this cluster's; take it from the lead's home")
+            return
+        held.host = said.host
+        known = self.hosts.get(said.host)
+        if said.version != __version__:
+            self.refuse(
+                held,
+                f"host {said.host} has springtide {said.version}, the lead has {__version__}; "
+                f"install springtide=={__version__} there",
+            )
+        elif known is not None and known.line is not None:
+            self.refuse(held, f"a host named {said.host} is here already; give this one another name", again=True)
+        else:
+            held.lines.trust()
+            proof = prove(self.lead.token, "lead", said.nonce, held.nonce)
+            held.lines.send(Welcome("welcome", proof, str(self.witness), self.content))
+
+    def refuse(self, held: HostLine, reason: str, again: bool = False) -> None:
+        """Do not take a host."""
+        if held.host:
+            self.refused[held.host] = reason
+        print(f"a host was not taken: {reason}", flush=True)
+        held.lines.send(Rejection("rejection", reason, again))
+        self.end(held, reason)
+
+    def join(self, held: HostLine, ready: Ready) -> None:
+        """A host serves."""
+        known = self.hosts.get(held.host)
+        if held.joined or (known is not None and known.line is not None):
+            raise ValueError("that it is ready, twice")
+        held.joined = True
+        devices = tuple(Device(f"{held.host}/{one.name}", one.type, one.uuid, one.memory_gib) for one in ready.devices)
+        self.refused.pop(held.host, None)
+        self.beats.add(held.lines)
+        known = self.hosts[held.host] = KnownHost(held.host, ready.address, devices, held)
+        self.missing.discard(held.host)
+        self.forget_devices(held.host)
+        self.devices.update({device.name: device for device in devices})
+        for node in known.list_nodes():
+            self.emit(NodeJoined(**NOBODY, node=node.name, device_type=node.device_type, devices=node.devices))
+        self.write_roll()
+
+    def forget_devices(self, host: str) -> None:
+        """The devices of a host are what it says now, not what it said before."""
+        for name in [name for name in self.devices if find_host(name) == host]:
+            del self.devices[name]
+
+    # Losses.
+
+    def end(self, held: HostLine, reason: str, cleared_s: float | None = None) -> None:
+        """Let go of a line; its host, if it had joined, is lost."""
+        if held not in self.lines:
+            return
+        self.lines.remove(held)
+        self.loop.unwatch(held.lines)
+        held.lines.close()
+        if held.joined:
+            self.lose(self.hosts[held.host], reason, time.monotonic() + END_S if cleared_s is None else cleared_s)
+
+    def lose(self, known: KnownHost, reason: str, cleared_s: float) -> None:
+        """Tell that a host is gone, and end what ran there."""
+        nodes = known.list_nodes()
+        known.line = None
+        for node in nodes:
+            self.emit(NodeLost(**NOBODY, node=node.name, reason=reason))
+        for start in list(self.starts.values()):
+            start.lose_host(known.name, cleared_s)
+        self.write_roll()
+
+    def tick(self, now_s: float) -> None:
+        """Give up hosts that are silent and strangers that say nothing; send what is left over."""
+        if self.missing and now_s - self.called_s >= self.times.meet_s:
+            for host in self.missing:
+                self.lose(self.hosts[host], f"host {host} has not come back to a new lead", now_s)
+            self.missing = set()
+        for held in list(self.lines):
+            silent_s = now_s - held.lines.heard_s
+            if held.joined and silent_s >= self.times.lost_s:
+                reason = f"host {held.host} has not been heard for {silent_s:.1f} s"
+                self.end(held, reason, held.lines.heard_s + self.times.clear_s)
+            elif not held.joined and now_s - held.since_s >= self.times.meet_s:
+                self.end(held, "it said nothing")
+            else:
+                held.lines.flush()
+
+    def close(self) -> None:
+        """Send all hosts away."""
+        self.beats.close()
+        self.loop.unwatch(self.listener)
+        self.listener.close()
+        for held in self.lines:
+            held.lines.send(Rejection("rejection", "the lead ends"))
+            with contextlib.suppress(OSError):
+                held.lines.line.shutdown(socket.SHUT_WR)
+            self.loop.unwatch(held.lines)
+            held.lines.close()

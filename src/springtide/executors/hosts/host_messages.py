@@ -1,0 +1,306 @@
+"""What a lead and its hosts say to each other, each message read once and checked. Pure.
+
+A host dials the lead; each proves with the cluster's token that it knows it, without sending it. Then the lead orders
+processes of starts, and the host tells what becomes of them; both send beats.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from springtide.executors.protocol import ExitCode, JobSpec, Number, Seconds
+
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+Variables: TypeAlias = dict[str, str]
+#: Of a host: what a file, an address or a node may be called, so that devices are `HOST/DEVICE`.
+HostName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+def prove(token: str, who: str, *parts: str) -> str:
+    """What only one who knows the token can say of these parts."""
+    return hmac.new(token.encode(), "\n".join((who, *parts)).encode(), hashlib.sha256).hexdigest()
+
+
+# Meeting.
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The lead's first word."""
+
+    say: Literal["challenge"]
+    nonce: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """A host says who it is, and proves that it may."""
+
+    say: Literal["introduction"]
+    host: HostName
+    nonce: Name
+    proof: Name
+    version: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The lead proves itself, and says by what file a host knows that the storage is shared."""
+
+    say: Literal["welcome"]
+    proof: Name
+    witness: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The lead does not take the host, or the host cannot serve; final unless `again`."""
+
+    say: Literal["rejection"]
+    reason: str
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOffer:
+    """A device of a host, by its name there."""
+
+    name: Name
+    type: Name
+    uuid: str = ""
+    memory_gib: Seconds = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The host serves, with these devices, and is reached at this address."""
+
+    say: Literal["ready"]
+    address: Name
+    devices: tuple[DeviceOffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """I am here."""
+
+    say: Literal["beat"] = "beat"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The host is about to go: its processes have so long to leave."""
+
+    say: Literal["leaving"]
+    grace_s: Seconds
+    reason: str
+
+
+# The lead's orders; `start` names one start of one job.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStart:
+    """Be ready for processes of a start."""
+
+    say: Literal["open"]
+    start: Name
+    job: Name
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnWorker:
+    """Start a process on a device of the host."""
+
+    say: Literal["spawn"]
+    start: Name
+    process: Name
+    device: Name
+    variables: Variables
+    visible: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassCommand:
+    """Send a command to a process."""
+
+    say: Literal["write"]
+    start: Name
+    process: Name
+    message: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SendSignal:
+    """Send a signal to a process."""
+
+    say: Literal["signal"]
+    start: Name
+    process: Name
+    number: Number
+
+
+@dataclass(frozen=True, slots=True)
+class EndStart:
+    """Kill all processes of a start (`kill`); let go of it when they are gone (`close`)."""
+
+    say: Literal["kill", "close"]
+    start: Name
+
+
+# What a host tells of its guests.
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A process runs."""
+
+    say: Literal["forked"]
+    start: Name
+    process: Name
+    pid: Number
+
+
+@dataclass(frozen=True, slots=True)
+class LineChanged:
+    """A process has called `springtide.init`, or has hung up."""
+
+    say: Literal["line"]
+    start: Name
+    process: Name
+    listening: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a process says to its agent; read by `worker_messages`."""
+
+    say: Literal["said"]
+    start: Name
+    process: Name
+    message: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Nonsense:
+    """A process said what is no message."""
+
+    say: Literal["nonsense"]
+    start: Name
+    process: Name
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a process prints, in base 64."""
+
+    say: Literal["printed"]
+    start: Name
+    process: Name
+    data: str
+
+    @property
+    def content(self) -> bytes:
+        """The bytes."""
+        try:
+            return base64.b64decode(self.data, validate=True)
+        except binascii.Error:
+            raise ValueError("output that is not base 64") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A process has ended."""
+
+    say: Literal["exited"]
+    start: Name
+    process: Name
+    code: ExitCode
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Whether each process is stopped, and the processor time it has used."""
+
+    say: Literal["sampled"]
+    start: Name
+    samples: dict[str, tuple[bool, Seconds]]
+
+
+@dataclass(frozen=True, slots=True)
+class StartState:
+    """What of a start is known on the host: its torch, why no process can be started, whether all of it is gone."""
+
+    say: Literal["state"]
+    start: Name
+    torch_version: str
+    failure: str = ""
+    gone: bool = False
+
+
+ToHost: TypeAlias = (
+    Challenge | Welcome | Rejection | Beat | OpenStart | SpawnWorker | PassCommand | SendSignal | EndStart
+)
+ToLead: TypeAlias = (
+    Introduction
+    | Rejection
+    | Ready
+    | Beat
+    | Leaving
+    | Forked
+    | LineChanged
+    | Said
+    | Nonsense
+    | Printed
+    | Exited
+    | Sampled
+    | StartState
+)
+_TO_HOST: TypeAdapter[ToHost] = TypeAdapter(Annotated[ToHost, Field(discriminator="say")])
+_TO_LEAD: TypeAdapter[ToLead] = TypeAdapter(Annotated[ToLead, Field(discriminator="say")])
+
+
+def read_order(data: Any) -> ToHost:
+    """What the lead says, in JSON data; a ValueError if it is none of ours."""
+    return _TO_HOST.validate_python(data)
+
+
+def read_report(data: Any) -> ToLead:
+    """What a host says, in JSON data; a ValueError if it is none of ours."""
+    return _TO_LEAD.validate_python(data)
+
+
+def write(message: ToHost | ToLead) -> dict[str, Any]:
+    """A message as JSON data."""
+    return asdict(message)
+
+
+def encode(data: bytes) -> str:
+    """Bytes in base 64."""
+    return base64.b64encode(data).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class BeatTimes:
+    """How often each side says that it is there, and what silence means.
+
+    A lead that has not heard a host for `lost_s` gives it up. A host that has not heard its lead for `fence_s` ends its
+    guests; only `clear_s` after it last heard the host does the lead count them as gone. So nothing runs twice.
+    """
+
+    beat_s: float = 0.5
+    lost_s: float = 2.0
+    fence_s: float = 4.0
+    clear_s: float = 5.0
+    #: How long the two may take to know each other.
+    meet_s: float = 10.0
+    #: How often samples of processes are sent.
+    sample_s: float = 1.0

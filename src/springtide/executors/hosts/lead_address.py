@@ -1,0 +1,70 @@
+"""`hosts.json` in the home of a cluster: where its lead listens, and the token by which lead and hosts know each other.
+
+The home lies on storage that all hosts share; only its owner can read the file.
+"""
+
+import json
+import secrets
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from springtide.errors import ExecutorError
+from springtide.executors.local.paths import open_private
+
+HOSTS = "hosts.json"
+#: A file that a lead writes when it starts; a host that reads the same has the same storage.
+WITNESS = "hosts.witness"
+
+
+@dataclass(frozen=True, slots=True)
+class LeadAddress:
+    """Where a lead listens, and the cluster's token."""
+
+    host: str
+    port: int
+    token: str
+
+
+def read_lead(home: Path) -> LeadAddress:
+    """What the file says; an error that names the remedy if there is none."""
+    try:
+        data = json.loads((home / HOSTS).read_text())
+        return LeadAddress(str(data["host"]), int(data["port"]), str(data["token"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExecutorError(
+            f"{home / HOSTS} cannot be read on {socket.gethostname()} ({error!r}); every host must see the server's "
+            "home at the same path: put it on storage that all hosts share, and name it with springtide serve --home"
+        ) from None
+
+
+def listen_for_hosts(home: Path, host: str) -> tuple[socket.socket, LeadAddress]:
+    """A socket at an address of this machine: at the port of the lead before us if that is free, else at another."""
+    try:
+        before = read_lead(home)
+    except ExecutorError:
+        before = LeadAddress(host, 0, secrets.token_hex(32))
+    try:
+        listener = listen_at(host, before.port)
+    except OSError:
+        listener = listen_at(host, 0)
+    listener.setblocking(False)
+    lead = LeadAddress(host, listener.getsockname()[1], before.token)
+    building = home / f"{HOSTS}.new"
+    with open(building, "w", opener=open_private) as file:
+        json.dump(asdict(lead), file)
+    building.replace(home / HOSTS)
+    return listener, lead
+
+
+def listen_at(host: str, port: int) -> socket.socket:
+    """A listening socket; no other may have the port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        if port:
+            raise
+        raise ExecutorError(
+            f"the lead cannot listen at {host} ({error.strerror}); it must be an address of this machine"
+        ) from None

@@ -1,0 +1,95 @@
+"""A host's way to its lead: dial, prove that both know the token, and check that the storage is shared. Blocking."""
+
+import hmac
+import json
+import secrets
+import socket
+from pathlib import Path
+
+from springtide import __version__
+from springtide.errors import ExecutorError
+from springtide.executors.hosts.host_messages import (
+    Challenge,
+    Introduction,
+    Rejection,
+    ToHost,
+    ToLead,
+    Welcome,
+    prove,
+    read_order,
+    write,
+)
+from springtide.executors.hosts.lead_address import LeadAddress
+
+
+class RefusedError(ExecutorError):
+    """The lead does not take this host, or this host cannot serve it: trying again cannot help."""
+
+
+def dial(lead: LeadAddress, host: str, patience_s: float) -> socket.socket:
+    """A line to the lead on which both have proved themselves; OSError if that fails, RefusedError if it is no use."""
+    line = socket.create_connection((lead.host, lead.port), timeout=patience_s)
+    try:
+        meet(line, lead, host)
+    except BaseException:
+        line.close()
+        raise
+    line.settimeout(None)
+    return line
+
+
+def meet(line: socket.socket, lead: LeadAddress, host: str) -> None:
+    """Prove ourselves and have the lead prove itself; then look for its witness in the storage."""
+    challenge = receive(line)
+    if not isinstance(challenge, Challenge):
+        raise OSError("whoever listens there is no lead")
+    nonce = secrets.token_hex(16)
+    proof = prove(lead.token, "host", challenge.nonce, nonce, host)
+    send(line, Introduction("introduction", host, nonce, proof, __version__))
+    answer = receive(line)
+    if isinstance(answer, Rejection) and not answer.again:
+        raise RefusedError(answer.reason)
+    if not isinstance(answer, Welcome):
+        raise OSError(answer.reason if isinstance(answer, Rejection) else "the lead does not welcome this host")
+    if not hmac.compare_digest(answer.proof, prove(lead.token, "lead", nonce, challenge.nonce)):
+        raise RefusedError("whoever listens there does not know the token of this cluster")
+    problem = check_witness(Path(answer.witness), answer.content, host)
+    if problem:
+        send(line, Rejection("rejection", problem))
+        raise RefusedError(problem)
+
+
+def check_witness(path: Path, content: str, host: str) -> str:
+    """What is wrong with this host's storage; empty if it is the lead's."""
+    try:
+        found = path.read_text()
+    except OSError as error:
+        found = ""
+        why = error.strerror
+    else:
+        why = "it is another file there"
+    if found == content:
+        return ""
+    return (
+        f"host {host} does not see the lead's {path} ({why}): code, checkpoints and results would lie elsewhere; "
+        "put the server's home on storage that all hosts share at the same path"
+    )
+
+
+def send(line: socket.socket, message: ToLead) -> None:
+    """Send a message."""
+    line.sendall(json.dumps(write(message)).encode() + b"\n")
+
+
+def receive(line: socket.socket) -> ToHost:
+    """The next message, and not a byte more; OSError if there is none."""
+    text = b""
+    while not text.endswith(b"\n"):
+        byte = line.recv(1)
+        if not byte or len(text) > 1 << 16:
+            raise ConnectionResetError("the lead hung up")
+        text += byte
+    try:
+        return read_order(json.loads(text))
+    except ValueError as error:
+        raise ConnectionResetError(f"the lead says what cannot be read: {error}") from None

@@ -1,0 +1,64 @@
+"""What the hosts of a Ray cluster have, before a server uses them: for `springtide doctor --engine ray`."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from springtide import __version__
+from springtide.executors.hosts.lead_address import WITNESS
+from springtide.executors.ray.ray_executor import KeeperProcess
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedHost:
+    """A host: what is there, what keeps it from working, and what is only worth knowing."""
+
+    name: str
+    seen: str
+    problem: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A cluster and its hosts."""
+
+    ray: str
+    python: str
+    hosts: tuple[SurveyedHost, ...]
+
+
+def survey(address: str, home: Path) -> Survey:
+    """Look at every node: its Python, torch and springtide, and whether it sees the home."""
+    witness, content = home / f"{WITNESS}.{secrets.token_hex(4)}", secrets.token_hex(16)
+    keeper = KeeperProcess(address, home, None, ("--survey", str(witness)))
+    try:
+        witness.write_text(content)
+        keeper.write("go")
+        told = keeper.read_line()
+    finally:
+        witness.unlink(missing_ok=True)
+        keeper.close()
+    hosts = tuple(judge(name, said, content, str(home)) for name, said in sorted(told["hosts"].items()))
+    return Survey(str(keeper.connection["ray"]), str(keeper.connection["python"]), hosts)
+
+
+def judge(name: str, said: Mapping[str, Any], content: str, home: str) -> SurveyedHost:
+    """What is wrong with a host. Pure."""
+    if "error" in said:
+        remedy = f"install springtide[train,ray]=={__version__} in the Python that Ray uses there"
+        return SurveyedHost(name, str(said["error"]), remedy)
+    seen = f"Python {said['python']}, torch {said['torch'] or 'none'}, {said['devices']}"
+    if said["version"] != __version__:
+        problem = f"it has springtide {said['version']}, this machine {__version__}: install the same on both"
+    elif not said["torch"]:
+        problem = "it has no torch: install springtide[train] there"
+    elif said["witness"] != content:
+        problem = f"it does not see {home} as this machine does: put the home on storage that all hosts share"
+    else:
+        problem = ""
+    nice = int(said["nice"])
+    remark = f"processes there start at nice {nice}: set RAY_worker_niceness=0 where its raylet starts" if nice else ""
+    return SurveyedHost(name, seen, problem, remark)

@@ -1,0 +1,165 @@
+"""The executor of a Ray cluster: a lead on this machine, and on every node a host that the keeper has started.
+
+It is the local executor with a lead that listens: what a server asks and is told does not go through Ray.
+"""
+
+import contextlib
+import importlib.util
+import json
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from springtide.errors import ExecutorError, InputError
+from springtide.executors.hosts.lead_address import HOSTS, WITNESS
+from springtide.executors.local.executor import LocalExecutor
+from springtide.executors.local.paths import open_private
+
+#: How long Ray may take to let us in, and the first hosts to join.
+REACH_S = 5.0
+CONNECT_S = 60.0
+JOIN_S = 120.0
+END_S = 20.0
+LOG = "ray.log"
+
+
+def check_address(address: str) -> None:
+    """Refuse an address where nobody listens, for which Ray itself would wait for a minute."""
+    host, colon, port = address.rpartition(":")
+    if address == "auto" or "://" in address:
+        return
+    if not colon or not host or not port.isdigit():
+        raise InputError(f"the Ray address {address!r} is neither auto nor HOST:PORT, as in 10.0.0.5:6379")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise ExecutorError(
+            f"Ray at {address} cannot be reached ({error}); is its head there, and the port right? (ray status)"
+        ) from None
+
+
+class KeeperProcess:
+    """The keeper, and what it has said last."""
+
+    def __init__(self, address: str, home: Path, devices: str | None, more: Sequence[str] = ()) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise InputError("engine ray needs Ray, which is not installed here: pip install 'springtide[ray]'")
+        check_address(address)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "springtide.executors.ray.ray_keeper", "--address", address]
+        command += ["--home", str(home), *more]
+        command += ["--devices", devices] if devices is not None else []
+        with open(home / LOG, "ab", opener=open_private) as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        self.address = address
+        self.thread: threading.Thread | None = None
+        self.hosts: dict[str, Any] = {}
+        self.connection = self.read_line()
+
+    @property
+    def streams(self) -> tuple[IO[bytes], IO[bytes]]:
+        """What it reads, and what it prints."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        return self.process.stdin, self.process.stdout
+
+    def read_line(self) -> dict[str, Any]:
+        """Its next line, before it is told to go on; never waited for longer than Ray may take."""
+        _, output = self.streams
+        ready, _, _ = select.select([output], [], [], CONNECT_S)
+        line = output.readline() if ready else b""
+        try:
+            said: dict[str, Any] = json.loads(line)
+        except ValueError:
+            said = {"error": f"Ray at {self.address} gave no answer within {CONNECT_S:g} s; is it there? (ray status)"}
+        if "error" in said:
+            self.process.kill()
+            self.process.communicate()
+            raise ExecutorError(said["error"])
+        return said
+
+    def go(self) -> None:
+        """Have it begin."""
+        self.write("go")
+        self.thread = threading.Thread(target=self.listen, name="ray-keeper", daemon=True)
+        self.thread.start()
+
+    def listen(self) -> None:
+        """Keep what it says last."""
+        for line in self.streams[1]:
+            with contextlib.suppress(ValueError, KeyError):
+                self.hosts = json.loads(line)["hosts"]
+
+    def write(self, word: str) -> None:
+        """Tell it something, if it is there."""
+        with contextlib.suppress(OSError):
+            self.streams[0].write(f"{word}\n".encode())
+            self.streams[0].flush()
+
+    def close(self, word: str = "") -> None:
+        """End it; with `dismiss` its actors too."""
+        if word:
+            self.write(word)
+        with contextlib.suppress(OSError):
+            self.streams[0].close()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.thread is not None:
+            self.thread.join()
+        self.streams[1].close()
+
+
+class RayExecutor(LocalExecutor):
+    """The jobs of a Ray cluster."""
+
+    def __init__(self, home: Path, address: str = "auto", devices: str | None = None) -> None:
+        self.keeper = KeeperProcess(address, home.resolve(), devices)
+        super().__init__(home, listen=str(self.keeper.connection["address"]))
+        try:
+            self.hello()
+            self.keeper.go()
+            self.wait_for_hosts(len(self.keeper.connection["nodes"]))
+        except BaseException:
+            self.keeper.close()
+            raise
+
+    def wait_for_hosts(self, expected: int) -> None:
+        """Wait until the hosts of all nodes have joined; with fewer after a while it goes on, with none it does not."""
+        until_s = time.monotonic() + JOIN_S
+        while time.monotonic() < until_s:
+            said = self.hello()
+            there = [node for node in said["nodes"] if node["is_there"]]
+            settled = len(there) + len(said["refused"]) + len(self.list_problems())
+            if there and settled >= expected:
+                return
+            if expected and not there and settled >= expected:
+                break
+            time.sleep(0.2)
+        if there:
+            return
+        told = {**self.list_problems(), **said["refused"]}
+        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(told.items())) or "no node has a CPU or GPU"
+        self.shutdown()
+        raise ExecutorError(f"no host of the Ray cluster can work: {why}")
+
+    def list_problems(self) -> dict[str, str]:
+        """Hosts whose agents do not run, and why."""
+        return {name: said["said"] for name, said in self.keeper.hosts.items() if said.get("up") is False}
+
+    def shutdown(self, timeout_s: float = 120.0) -> None:
+        """End the lead, its hosts and the actors; jobs are stopped with checkpoints."""
+        self.keeper.write("dismiss")
+        super().shutdown(timeout_s)
+        self.keeper.close()
+        for name in (HOSTS, WITNESS):  # from now on the home is no cluster's
+            (self.state_dir / name).unlink(missing_ok=True)

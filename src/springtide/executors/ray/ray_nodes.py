@@ -1,0 +1,45 @@
+"""Which nodes of a Ray cluster get an agent of ours, under which names, and with which devices. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: A node that has this resource was given to us (`springtide join`); if any has, the others are somebody else's.
+OURS = "springtide"
+
+
+@dataclass(frozen=True, slots=True)
+class RayNode:
+    """A node that can work for us."""
+
+    id: str
+    hostname: str
+    address: str
+    #: CPU slots for the agent; None: it has GPUs, which it finds itself.
+    cpu_slots: str | None
+
+
+def choose_nodes(rows: Sequence[Mapping[str, Any]], devices: str | None) -> list[RayNode]:
+    """The nodes that can work for us, of `ray.nodes()`; `devices` are the CPU slots of each, where there is no GPU."""
+    alive = [row for row in rows if row["Alive"]]
+    given = [row for row in alive if row["Resources"].get(OURS)]
+    found = [
+        RayNode(row["NodeID"], row["NodeManagerHostname"], row["NodeManagerAddress"], find_slots(row, devices))
+        for row in given or alive
+        if row["Resources"].get("GPU") or row["Resources"].get("CPU")
+    ]
+    return sorted(found, key=lambda node: (node.hostname, node.id))
+
+
+def find_slots(row: Mapping[str, Any], devices: str | None) -> str | None:
+    """The CPU slots of a node: as given, else as many as Ray counts; None where it has GPUs."""
+    if row["Resources"].get("GPU"):
+        return None
+    return devices or str(int(row["Resources"]["CPU"]))
+
+
+def name_node(node: RayNode, taken: set[str]) -> str:
+    """The name of a node among ours: its host's, with a part of its id if another has that name."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", node.hostname).strip("-.") or "host"
+    return plain if plain not in taken else f"{plain}-{node.id[:8]}"

@@ -1,0 +1,101 @@
+"""A DataLoader that `accelerate` has prepared, cut into the parts of N ranks; and what it is told about this one."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate.data_loader import BatchSamplerShard, DataLoaderShard
+from accelerate.state import AcceleratorState, PartialState
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
+
+from springtide.errors import JobError
+from springtide.integrations.worker_feeds import WorkerData, open_pool
+
+if TYPE_CHECKING:
+    from springtide.training.elastic_run import ElasticRun
+
+
+def show_rank(run: "ElasticRun", rank: int | None = None) -> None:
+    """Tell `accelerate` that this is a rank of N: the process's own, which a rescale may change, or a worker's."""
+    for state in (PartialState._shared_state, AcceleratorState._shared_state):
+        if state:
+            state["num_processes"] = run.logical_workers
+            state["process_index"] = state["local_process_index"] = run.rank if rank is None else rank
+
+
+class ShardedData(WorkerData):
+    """A prepared DataLoader, and every logical worker's part of it."""
+
+    reads_ahead = True
+
+    def __init__(self, shard: Any, logical_workers: int, seed: int) -> None:
+        check_shard(shard)
+        self.shard = shard
+        self.logical_workers = logical_workers
+        self.base: Any = shard.base_dataloader
+        self.dataset = shard.dataset
+        self.collate: Any = self.base.collate_fn
+        self.num_workers = self.base.num_workers
+        self.seed = seed
+        self.generator: torch.Generator | None = shard.synchronized_generator
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    def part(self, worker: int) -> Any:
+        """A worker's batches as lists of indices, as its rank would have them."""
+        return cut_part(self.shard.batch_sampler, self.logical_workers, worker)
+
+    def read(self, indices: list[Any]) -> Any:
+        """One batch, drawn from whatever random context is active."""
+        if hasattr(self.dataset, "__getitems__"):
+            return self.collate(self.dataset.__getitems__(indices))
+        return self.collate([self.dataset[index] for index in indices])
+
+    def draw_seed(self) -> None:
+        if self.base.generator is None:
+            torch.empty((), dtype=torch.int64).random_()
+
+    def set_epoch(self, epoch: int) -> None:
+        self.shard.set_epoch(epoch)
+
+    def open_pool(self, epoch: int, batches: list[list[Any]]) -> Iterator[Any]:
+        return open_pool(self.base, self.seed, epoch, batches)
+
+
+def cut_part(batches: Any, logical_workers: int, worker: int) -> Any:
+    """A rank's part of the batches, from any other rank's."""
+    if logical_workers == 1:
+        return batches
+    return BatchSamplerShard(
+        batches.batch_sampler, logical_workers, worker, batches.split_batches, batches.even_batches
+    )
+
+
+def find_rest(shard: Any) -> int:
+    """Samples in the last round of batches that are no repetition; 0 if all are."""
+    return 0 if shard._drop_last else len(shard.dataset) % int(shard.total_batch_size)
+
+
+def check_shard(shard: Any) -> None:
+    """Refuse data whose order could not be found again on another number of processes."""
+    if type(shard) is not DataLoaderShard or isinstance(shard.dataset, IterableDataset):
+        kind = type(getattr(shard, "dataset", shard)).__name__
+        raise JobError(
+            f"the training data ({kind}) have no batches by index: an IterableDataset without a length, a loader that "
+            "the Accelerator did not prepare, or dispatch_batches. Give a map-style dataset, of which each logical "
+            "worker can find its part again after a rescale"
+        )
+    whole = shard.batch_sampler
+    if not getattr(whole, "even_batches", True) and not whole.drop_last:
+        raise JobError(
+            "even_batches=False gives ranks different numbers of batches; leave it on, or drop the last batch"
+        )
+    inner: Any = getattr(whole, "batch_sampler", whole)
+    sampler = inner.sampler if isinstance(inner, BatchSampler) else inner
+    own = getattr(sampler, "generator", None)
+    if isinstance(own, torch.Generator) and not isinstance(sampler, RandomSampler | SequentialSampler):
+        raise JobError(
+            f"sampler {type(sampler).__name__} draws from a generator of its own, which no logical worker's context "
+            "holds; let it draw from torch's global one, or seed it in set_epoch"
+        )

@@ -1,0 +1,59 @@
+"""What the adapters of all frameworks share: versions that were tried, the run of this process, and its surroundings.
+
+In an elastic run a framework must see one process that is rank p of N, with no process group of its own. In a reference
+run (`springtide verify`) it must see what torchrun would show it, and is then stock in every respect.
+"""
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import version
+
+import torch
+
+from springtide.errors import JobError
+from springtide.training import run as runs
+from springtide.training.ddp_run import ReferenceRun
+from springtide.training.elastic_run import ElasticRun
+from springtide.training.run import Run
+
+#: What torchrun tells a process, which a framework would open a process group by.
+TOLD_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def check_versions(tried: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse versions of packages that were never tried: adapters stand on what is inside of them."""
+    for package, versions in tried.items():
+        found = version(package)
+        if found not in versions:
+            raise JobError(
+                f"{package} is {found}; springtide's adapter was tried with {', '.join(versions)} only, and another "
+                f"version may train other bits without a word. Install it: pip install {package}=={versions[-1]}"
+            )
+
+
+def find_run(who: str) -> Run:
+    """The run that the script has begun."""
+    if not runs._current:
+        raise JobError(f"{who} was made before the run; call springtide.init(logical_workers=...) at the script's top")
+    return runs._current[-1]
+
+
+def set_surroundings(run: Run) -> None:
+    """Show a framework a process on its own in an elastic run, and a rank of torchrun's in a reference run."""
+    if isinstance(run, ElasticRun):
+        for name in TOLD_BY_TORCHRUN:
+            os.environ.pop(name, None)
+    elif isinstance(run, ReferenceRun):
+        os.environ.update(describe_rank(run))
+
+
+def describe_rank(run: ReferenceRun) -> dict[str, str]:
+    """What torchrun would tell this rank of a stock run."""
+    host, _, port = (run.settings.store or "").rpartition(":")
+    rank, size = str(run.rank), str(run.logical_workers)
+    told = (rank, size, rank, size, "0", host, port)
+    on_cpu = {} if torch.cuda.is_available() else {"ACCELERATE_USE_CPU": "true"}
+    return {**dict(zip(TOLD_BY_TORCHRUN, told, strict=True)), "OMP_NUM_THREADS": str(run.settings.threads), **on_cpu}
+
+
+runs.when_begun(set_surroundings)

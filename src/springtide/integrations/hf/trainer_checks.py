@@ -1,0 +1,107 @@
+"""What an elastic Trainer cannot keep the bits of, refused by name before anything is trained."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from springtide.errors import JobError
+
+#: Arguments of the Trainer, the values they may have, and why.
+ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "deepspeed": ((None,), "DeepSpeed shards and reduces by itself"),
+    "fsdp": ((None, False, "", [], ()), "FSDP shards over processes, of which there may be any number"),
+    "auto_find_batch_size": ((False,), "a batch size that depends on the device's memory changes the training"),
+    "ddp_bucket_cap_mb": ((None, 25), "gradients are added in the order of DDP's own buckets of 25 MB"),
+    "ddp_static_graph": ((None, False), "the order of DDP's buckets is not followed for a static graph"),
+    "ignore_data_skip": ((False,), "a resumed epoch would see its first samples twice"),
+    "batch_eval_metrics": ((False,), "metrics are computed when all logical workers' batches are there"),
+    "parallelism_config": ((None,), "tensor and context parallelism split models over processes"),
+    "fp16": ((False,), "its loss scaling was not compared with a stock run; use bf16"),
+    "use_liger_kernel": ((False,), "its kernels were not compared with a stock run"),
+    "torch_empty_cache_steps": ((None,), "it empties a cache in the middle of a turn"),
+}
+ACCELERATOR = {"dispatch_batches": (None, False), "use_seedable_sampler": (True,), "even_batches": (True,)}
+RNG_FILE = re.compile(r"rng_state_(\d+)\.pth")
+
+
+def check_arguments(args: Any) -> None:
+    """Refuse arguments of the Trainer that change what a logical worker does."""
+    for name, (values, why) in ALLOWED.items():
+        found = getattr(args, name, None)
+        if found not in values:
+            raise JobError(f"TrainingArguments({name}={found!r}) in an elastic Trainer: {why}; leave it out")
+    if args.train_sampling_strategy == "batch_rebalance":
+        raise JobError(
+            "TrainingArguments(train_sampling_strategy='batch_rebalance') in an elastic Trainer: its batches are made "
+            "per rank; use 'random', 'sequential' or 'group_by_length'"
+        )
+    check_accelerator(args.accelerator_config)
+
+
+def check_plugins(accelerator: Any) -> None:
+    """Refuse what accelerate's own configuration or environment has switched on."""
+    for name in ("deepspeed_plugin", "fsdp_plugin"):
+        if getattr(accelerator.state, name, None) is not None:
+            raise JobError(
+                f"accelerate's configuration switches on {name.removesuffix('_plugin')}, which shards or reduces by "
+                "itself, in an elastic Trainer; switch it off (ACCELERATE_USE_DEEPSPEED, ACCELERATE_USE_FSDP)"
+            )
+
+
+def check_accelerator(config: Any) -> None:
+    """Refuse settings of the Accelerator inside under which batches are not each rank's own."""
+    for name, values in ACCELERATOR.items():
+        found = getattr(config, name, values[0])
+        if found not in values:
+            raise JobError(f"accelerator_config {name}={found!r} in an elastic Trainer; it must be {values[-1]}")
+    if (config.gradient_accumulation_kwargs or {}).get("sync_each_batch"):
+        raise JobError(
+            "accelerator_config sync_each_batch=True in an elastic Trainer; accumulated batches are reduced once"
+        )
+
+
+def check_callbacks(callbacks: Iterable[Any]) -> None:
+    """Refuse a callback that steps the optimizer: that is done once per global step, by the Trainer."""
+    for callback in callbacks:
+        kind = type(callback)
+        if kind.__module__.startswith("transformers."):
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+        except (OSError, TypeError, SyntaxError):  # no source to read: the run refuses a step out of its place
+            continue
+        if any(is_optimizer_step(node) for node in ast.walk(tree)):
+            raise JobError(
+                f"callback {kind.__name__} steps the optimizer; in an elastic Trainer that happens once per global "
+                "step, on the gradients of all logical workers. Change gradients in on_pre_optimizer_step instead"
+            )
+
+
+def is_optimizer_step(node: ast.AST) -> bool:
+    """Whether a piece of code is `<something of optimizer>.step(...)`."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "step":
+        return False
+    return re.search(r"(^|[._'\"\[])(optimizer|optim)\b", ast.unparse(node.func.value)) is not None
+
+
+def check_checkpoint(folder: Path, logical_workers: int) -> None:
+    """Refuse a Trainer's checkpoint of another number of ranks: the same data would not be seen again."""
+    if not (folder / "trainer_state.json").is_file():
+        raise JobError(f"{folder} has no trainer_state.json; give a checkpoint folder that a Trainer has saved")
+    ranks = sorted(int(match[1]) for file in folder.iterdir() if (match := RNG_FILE.fullmatch(file.name)))
+    alone = (folder / "rng_state.pth").exists()
+    if alone and ranks:
+        raise JobError(
+            f"{folder} has random states of a run on 1 rank and of one on {len(ranks)}: runs of several world sizes "
+            "have written there. Resume from a folder that one run has written"
+        )
+    found = 1 if alone else len(ranks)
+    if found != logical_workers or (ranks and ranks != list(range(found))):
+        raise JobError(
+            f"{folder} was saved by {found} ranks, the run has {logical_workers} logical workers; a rank's samples "
+            f"and random state have no other place to go. Resume with springtide.init(logical_workers={found or 'N'})"
+        )

@@ -1,0 +1,170 @@
+"""Fabric's strategy on logical workers: `Fabric(strategy="springtide")`, with the explicit turns of the runtime.
+
+`setup` and `setup_dataloaders` hand the parts to the run; the loader gives steps, each of which gives the batch of
+every logical worker here in its turn. In a reference run the strategy is Fabric's own DDPStrategy.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from lightning.fabric.strategies import DDPStrategy
+from lightning.fabric.strategies.parallel import ParallelStrategy
+
+from springtide.errors import JobError
+from springtide.integrations.frameworks import find_run
+from springtide.integrations.lightning.elastic_strategy import RankMixin, undo_sampler
+from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
+from springtide.integrations.stock_steps import StockSteps
+from springtide.integrations.worker_feeds import LocalFeeds, make_turns
+from springtide.training.ddp_run import ReferenceRun
+from springtide.training.workers import randomness
+
+
+def make_fabric_strategy(**options: Any) -> Any:
+    """The strategy of this process's run."""
+    run = find_run('Fabric(strategy="springtide")')
+    return StockFabric(run, **options) if isinstance(run, ReferenceRun) else ElasticFabric(run, **options)
+
+
+class FabricSteps:
+    """A training loader as steps."""
+
+    def __init__(self, strategy: Any, loader: Any) -> None:
+        self.strategy = strategy
+        self.loader = loader
+        self.sampler = loader.sampler
+        self.dataset = loader.dataset
+        self.batch_sampler = None
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.strategy.walk_steps(self.loader)
+
+
+class OneBatch:
+    """A stock rank's step: its one batch."""
+
+    def __init__(self, batch: Any, number: int) -> None:
+        self.batch = batch
+        self.number = number
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.batch
+
+
+class WorkerBatches:
+    """An elastic step: the batch of each logical worker here, in its turn."""
+
+    def __init__(self, step: Any, feeds: LocalFeeds, device: torch.device) -> None:
+        self.step = step
+        self.feeds = feeds
+        self.device = device
+        self.number = step.number
+
+    def __iter__(self) -> Iterator[Any]:
+        from lightning.fabric.utilities import move_data_to_device
+
+        for _ in self.step:
+            yield move_data_to_device(self.feeds.feeds[self.step.worker.rank].take(), self.device)
+
+
+class StockFabric(RankMixin, DDPStrategy):
+    """Fabric's DDP with the digests of a reference run."""
+
+    def __init__(self, run: ReferenceRun, **options: Any) -> None:
+        super().__init__(cluster_environment=LogicalEnvironment(run), process_group_backend="gloo", **options)
+        self.run = run
+        self.stock = StockSteps(run)
+        self.parts: tuple[list[Any], list[Any]] = ([], [])
+        self.training: Any = None
+
+    def setup_module_and_optimizers(self, module: Any, optimizers: list[Any], *rest: Any) -> Any:
+        self.parts = ([module], list(optimizers))
+        return super().setup_module_and_optimizers(module, optimizers, *rest)
+
+    def process_dataloader(self, dataloader: Any) -> Any:
+        if self.training is not None:
+            return dataloader
+        self.training = FabricSteps(self, dataloader)
+        return self.training
+
+    def walk_steps(self, loader: Any) -> Iterator[OneBatch]:
+        """A rank's batches, one a step."""
+        for batch in loader:
+            if self.stock.is_last(self.stock.taken):
+                return
+            yield OneBatch(batch, self.stock.taken)
+            self.stock.taken += 1
+            self.stock.note(self.stock.taken, *self.parts)
+
+    def walk_epochs(self, count: int) -> Iterator[int]:
+        """The epochs of a stock run."""
+        for epoch in range(count):
+            yield epoch
+            if self.stock.is_last(self.stock.taken):
+                break
+        self.stock.finish()
+
+
+class ElasticFabric(RankMixin, ParallelStrategy):
+    """Logical workers under Fabric."""
+
+    def __init__(self, run: Any, find_unused_parameters: bool = False, broadcast_buffers: bool = True) -> None:
+        super().__init__(cluster_environment=LogicalEnvironment(run))
+        self.run = run
+        self.options = {"find_unused_parameters": find_unused_parameters, "broadcast_buffers": broadcast_buffers}
+        self.parts: list[Any] = []
+        self.feeds: LocalFeeds | None = None
+        self.steps: Any = None
+
+    def setup_module_and_optimizers(self, module: Any, optimizers: list[Any], *rest: Any) -> Any:
+        self.parts = [module, *optimizers]
+        return module, optimizers, *rest
+
+    def module_to_device(self, module: Any) -> None:
+        module.to(self.root_device)
+
+    def process_dataloader(self, dataloader: Any) -> Any:
+        if self.feeds is not None:
+            return undo_sampler(dataloader)
+        if not self.parts:
+            raise JobError("fabric.setup_dataloaders came before fabric.setup; set up model and optimizer first")
+        data = SampledData(dataloader, self.run.seed)
+        turns = make_turns(self.run.logical_workers * len(data))
+        *_, self.steps = self.run.prepare(*self.parts, turns, **self.options)
+        if self.run.saved is None:
+            for worker in self.run.local:
+                self.run.turns.contexts.states[worker] = randomness.capture()
+        self.feeds = LocalFeeds(self.run, data)
+        return FabricSteps(self, dataloader)
+
+    def walk_steps(self, loader: Any) -> Iterator[WorkerBatches]:
+        """The steps of the epoch that are left."""
+        assert self.feeds is not None
+        for step in self.steps:
+            self.feeds.follow(self.run.position.epoch, self.run.position.step_in_epoch)
+            yield WorkerBatches(step, self.feeds, self.root_device)
+
+    def walk_epochs(self, count: int) -> Iterator[int]:
+        """The epochs left of `count`."""
+        return self.run.epochs(count)  # type: ignore[no-any-return]
+
+    def barrier(self, name: str | None = None) -> None:
+        if self.run.prepared:
+            self.run.exchange([])
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        return obj if not self.run.prepared else self.run.exchange([obj])[src][0]
+
+    def all_reduce(self, tensor: Any, *_: Any, **__: Any) -> Any:
+        raise JobError(
+            "fabric.all_reduce in an elastic run: keep what each turn has, and call run.mean(values) after it"
+        )
+
+    def all_gather(self, tensor: Any, *_: Any, **__: Any) -> Any:
+        raise JobError(
+            "fabric.all_gather in an elastic run: keep what each turn has, and call run.mean(values) after it"
+        )

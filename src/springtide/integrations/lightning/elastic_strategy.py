@@ -1,0 +1,397 @@
+"""Lightning's strategy on logical workers: `Trainer(strategy="springtide")`, automatic and manual optimization.
+
+Lightning's loops run once per batch on every process, over placeholders. Where an update begins
+(`on_train_batch_start`) the step before ends and the next begins. Where its last batch is trained on, every logical
+worker of the process takes its turn with all of the update's batches: in automatic optimization Lightning's closure is
+called for each, in manual optimization `training_step` itself. In a reference run it is Lightning's own DDPStrategy.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
+from lightning.pytorch.strategies.strategy import _ForwardRedirection
+from lightning.pytorch.trainer.states import RunningStage, TrainerFn
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from torch.utils.data import DataLoader
+
+from springtide.errors import JobError
+from springtide.integrations.frameworks import find_run
+from springtide.integrations.lightning.loop_memory import LoopMemory
+from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
+from springtide.integrations.lightning.turn_threads import TurnThread
+from springtide.integrations.stock_steps import StockSteps
+from springtide.integrations.worker_feeds import LocalFeeds, make_turns
+from springtide.training.ddp_run import ReferenceRun
+from springtide.training.run import Position
+from springtide.training.workers import randomness
+
+
+def make_strategy(**options: Any) -> Any:
+    """The strategy of this process's run."""
+    run = find_run('Trainer(strategy="springtide")')
+    return StockStrategy(run, **options) if isinstance(run, ReferenceRun) else ElasticStrategy(run, **options)
+
+
+class BatchPlaceholder:
+    """One batch as Lightning's loop sees it: it stands for those of all logical workers here."""
+
+
+class PlaceholderLoader:
+    """As many placeholders as a rank has batches left; they can be fetched ahead without harm."""
+
+    def __init__(self, strategy: "ElasticStrategy", data: SampledData) -> None:
+        self.strategy = strategy
+        self.data = data
+        self.sampler = data.sampler
+        self.dataset = data.loader.dataset
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[BatchPlaceholder]:
+        return (BatchPlaceholder() for _ in range(len(self) - self.strategy.done_batches))
+
+
+class RankMixin:
+    """What both strategies say about ranks."""
+
+    run: Any
+    parallel_devices: Any
+
+    @property
+    def root_device(self) -> torch.device:
+        """The one device that a process sees."""
+        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether Lightning cuts loaders for ranks."""
+        return True
+
+    @property
+    def num_processes(self) -> int:
+        """The ranks."""
+        return int(self.run.logical_workers)
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """What a DistributedSampler is told."""
+        return {"num_replicas": self.run.logical_workers, "rank": self.run.rank}
+
+    def _configure_launcher(self) -> None:
+        """Processes are there already."""
+
+
+class StockStrategy(RankMixin, DDPStrategy):
+    """Lightning's DDP with the digests of a reference run."""
+
+    def __init__(self, run: ReferenceRun, **options: Any) -> None:
+        super().__init__(cluster_environment=LogicalEnvironment(run), process_group_backend="gloo", **options)
+        self.run = run
+        self.stock = StockSteps(run)
+        self.is_open = False
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        trainer = self.lightning_module.trainer
+        if batch_idx % trainer.accumulate_grad_batches == 0:
+            self.end_update()
+            self.is_open = True
+        super().on_train_batch_start(batch, batch_idx)
+
+    def end_update(self) -> None:
+        """Write the digests of the update that has ended."""
+        if self.is_open:
+            self.stock.taken += 1
+            self.stock.note(self.stock.taken, [self.lightning_module], self.optimizers)
+        self.is_open = False
+
+    def optimizer_step(self, *given: Any, **named: Any) -> Any:
+        if self.stock.is_last(self.stock.taken + 1):
+            self.lightning_module.trainer.should_stop = True
+        return super().optimizer_step(*given, **named)
+
+    def on_train_end(self) -> None:
+        self.end_update()
+        self.stock.finish()
+        super().on_train_end()
+
+
+class ElasticStrategy(RankMixin, ParallelStrategy):
+    """Logical workers under Lightning's Trainer."""
+
+    def __init__(self, run: Any, find_unused_parameters: bool = False, broadcast_buffers: bool = True) -> None:
+        super().__init__(cluster_environment=LogicalEnvironment(run))
+        self.run = run
+        self.options = {"find_unused_parameters": find_unused_parameters, "broadcast_buffers": broadcast_buffers}
+        self.redirect = _ForwardRedirection()
+        self.feeds: LocalFeeds | None = None
+        self.steps: Any = None
+        self.done_batches = 0
+        self.epoch = -1
+        self.walk: Any = None
+        self.batches: dict[int, list[Any]] = {}
+        self.current: Any = None
+        self.thread: TurnThread | None = None
+
+    # Lightning's questions.
+
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        rank_zero_only.rank = self.run.rank
+
+    def set_world_ranks(self) -> None:
+        """Tell Lightning which rank logs and saves; a rescale may change it."""
+        rank_zero_only.rank = self.run.rank
+
+    def barrier(self, name: str | None = None) -> None:
+        if self.run.prepared:
+            self.run.exchange([])
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        if not self.run.prepared or self.run.group is None:
+            return obj
+        return self.run.exchange([obj])[src][0]
+
+    def reduce(self, tensor: Any, *_: Any, **__: Any) -> Any:
+        """A value of one turn, or of a whole evaluation: it is not mixed with others'."""
+        return tensor
+
+    def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
+        raise JobError(
+            "all_gather in an elastic run: logical workers take turns, so no place has a value of each; log with "
+            "self.log(...), or reduce with run.mean(...) after the step"
+        )
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        return decision
+
+    @contextlib.contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """A batch that is accumulated is trained on with the update's last one."""
+        yield
+
+    def model_to_device(self) -> None:
+        self.model.to(self.root_device)
+
+    # From fit() to the first step.
+
+    def process_dataloader(self, dataloader: Any) -> Any:
+        trainer = self.lightning_module.trainer
+        if trainer.state.fn != TrainerFn.FITTING or self.is_evaluation(trainer):
+            return undo_sampler(dataloader)
+        if self.feeds is not None:
+            raise JobError("reload_dataloaders_every_n_epochs, or several training loaders, in an elastic run; use one")
+        data = SampledData(dataloader, self.run.seed)
+        self.prepare_run(trainer, data)
+        return PlaceholderLoader(self, data)
+
+    @staticmethod
+    def is_evaluation(trainer: Any) -> bool:
+        """Whether the loader that is processed is one of validation."""
+        return trainer.state.stage in (RunningStage.SANITY_CHECKING, RunningStage.VALIDATING) or (
+            trainer.fit_loop._combined_loader is not None
+        )
+
+    def prepare_run(self, trainer: Any, data: SampledData) -> None:
+        """Hand the parts to the run, and take over where it stands."""
+        run, accumulate = self.run, trainer.accumulate_grad_batches
+        if trainer.limit_train_batches != 1.0 or trainer.overfit_batches:
+            raise JobError("limit_train_batches and overfit_batches in an elastic run: cut the dataset instead")
+        updates = -(-len(data) // accumulate)
+        schedulers = [config.scheduler for config in self.lr_scheduler_configs]
+        turns = make_turns(run.logical_workers * updates)
+        *_, self.steps = run.prepare(self.lightning_module, *self.optimizers, *schedulers, turns, **self.options)
+        if run.saved is None:
+            for worker in run.local:
+                run.turns.contexts.states[worker] = randomness.capture()
+        self.feeds = LocalFeeds(run, data)
+        run.keep(lightning=LoopMemory(trainer))
+        self.done_batches = run.position.step_in_epoch * accumulate
+        self.epochs = run.steps(count_steps(trainer, updates))
+
+    # An update.
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        trainer = self.lightning_module.trainer
+        accumulate = trainer.accumulate_grad_batches
+        if batch_idx % accumulate:
+            return
+        if trainer.current_epoch != self.epoch:
+            self.epoch = trainer.current_epoch
+            self.close_walk()
+            next(self.epochs)
+            self.walk = iter(self.steps)
+        step = next(self.walk, None)
+        self.set_world_ranks()
+        self.done_batches = 0
+        if step is None:
+            trainer.should_stop = True
+            raise StopIteration
+        self.step = step
+        position = self.run.position
+        assert self.feeds is not None
+        self.feeds.follow(position.epoch, position.step_in_epoch * accumulate)
+        count = min(accumulate, len(self.feeds.data) - batch_idx)  # type: ignore[arg-type]
+        self.update_size = count
+
+    def close_walk(self) -> None:
+        """Leave an epoch's steps before the next epoch begins."""
+        if self.walk is not None:
+            self.walk.close()
+
+    def training_step(self, *given: Any, **named: Any) -> Any:
+        """One worker's turn with the batch that is its own; for a batch that is accumulated, nothing yet."""
+        rest = list(given[1:])
+        module = self.lightning_module
+        if not module.automatic_optimization and self.thread is None:
+            return self.train_manually(rest, named)
+        if self.current is None:
+            return {"loss": torch.zeros((), device=self.root_device, requires_grad=True)}
+        with self.precision_plugin.train_step_context():
+            return self.redirect(module, module, "training_step", self.current, *rest, **named)
+
+    def backward(self, closure_loss: torch.Tensor, *given: Any, **named: Any) -> Any:
+        """The backward of a batch that is accumulated comes with the update's last one."""
+        if self.lightning_module.automatic_optimization and self.current is None:
+            return closure_loss
+        return super().backward(closure_loss, *given, **named)
+
+    def take_batch(self, worker: int) -> Any:
+        """A worker's next batch, on its device."""
+        assert self.feeds is not None
+        batch = self.feeds.feeds[worker].take()
+        module = self.lightning_module
+        batch = self.precision_plugin.convert_input(batch)
+        batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
+        return module._apply_batch_transfer_handler(batch, device=self.root_device, dataloader_idx=0)
+
+    def batch_to_device(self, batch: Any, device: Any = None, dataloader_idx: int = 0) -> Any:
+        return batch if isinstance(batch, BatchPlaceholder) else super().batch_to_device(batch, device, dataloader_idx)
+
+    def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
+        if self.thread is not None:
+            return self.thread.ask((optimizer, kwargs))
+        if not self.run.goal.allows_step(Position(step=self.run.position.step + 1)):
+            self.lightning_module.trainer.should_stop = True
+        if self.lightning_module.automatic_optimization:
+            return super().optimizer_step(optimizer, lambda: self.take_turns(optimizer, closure), model, **kwargs)
+        return super().optimizer_step(optimizer, closure, model, **kwargs)
+
+    def take_turns(self, optimizer: Any, closure: Callable[[], Any]) -> Any:
+        """Call Lightning's closure for each batch of the update, of each logical worker here."""
+        optimizer.zero_grad()
+        result = None
+        for _ in self.step:
+            worker = self.step.worker.rank
+            for number in range(self.update_size):
+                self.current = self.take_batch(worker)
+                with self.run.no_sync() if number < self.update_size - 1 else contextlib.nullcontext():
+                    result = closure()
+                self.current = None
+        return result
+
+    # Manual optimization.
+
+    def train_manually(self, rest: list[Any], named: dict[str, Any]) -> Any:
+        """Call `training_step` for each logical worker here; take each optimizer's step once all have come to it."""
+        calls: dict[int, TurnThread] = {}
+        progress = self.lightning_module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        before = progress.state_dict()
+        while not all(one.has_ended for one in calls.values()) or not calls:
+            cleared = self.walk_segment(calls, rest, named)
+            asked = {None if one.has_ended else id(one.asked[0]) for one in calls.values()}
+            if len(asked) > 1:
+                raise JobError("logical workers step different optimizers in one training_step; all must do the same")
+            if None in asked:
+                for parameter in cleared:
+                    parameter.grad = None
+                break
+            self.step_optimizer(calls)
+        count_once(progress, before, len(calls))
+        return next(iter(calls.values())).result
+
+    def walk_segment(self, calls: dict[int, TurnThread], rest: list[Any], named: dict[str, Any]) -> list[Any]:
+        """Let every worker's call run to its next step or its end; the parameters whose gradients it has cleared."""
+        module, cleared = self.lightning_module, []
+        had = [parameter for parameter in module.parameters() if parameter.grad is not None]
+        for _ in self.step:
+            worker = self.step.worker.rank
+            if worker not in calls:
+                calls[worker] = TurnThread(partial(self.call_manually, self.take_batch(worker), rest, named))
+            self.thread = calls[worker]
+            self.thread.go_on()
+            self.thread = None
+            cleared = [parameter for parameter in had if parameter.grad is None]
+        return cleared
+
+    def call_manually(self, batch: Any, rest: list[Any], named: dict[str, Any]) -> Any:
+        """In a worker's thread: its `training_step`."""
+        module = self.lightning_module
+        with self.precision_plugin.train_step_context():
+            return self.redirect(module, module, "training_step", batch, *rest, **named)
+
+    def step_optimizer(self, calls: dict[int, TurnThread]) -> None:
+        """Take the step that all calls wait for."""
+        first = next(iter(calls.values()))
+        optimizer, kwargs = first.asked
+        answer = self.optimizer_step(optimizer, lambda: None, self.lightning_module, **kwargs)
+        for one in calls.values():
+            one.answer = answer
+
+    # Validation and the end.
+
+    def on_validation_start(self) -> None:
+        """Every rank draws a seed for each loader that it walks."""
+        super().on_validation_start()
+        trainer = self.lightning_module.trainer
+        if trainer.sanity_checking or not self.run.prepared:
+            return
+        for worker in self.run.local:
+            self.run.turns.contexts.enter(worker)
+            for loader in trainer.fit_loop.epoch_loop.val_loop._combined_loader.flattened:
+                if getattr(loader, "draws_seed", False):
+                    torch.empty((), dtype=torch.int64).random_()
+        self.run.turns.contexts.exit()
+
+    def on_train_end(self) -> None:
+        if self.run.prepared and self.epoch >= 0:
+            self.run.stop("the Trainer has stopped")
+            self.close_walk()
+            next(self.epochs, None)
+        super().on_train_end()
+
+
+def count_steps(trainer: Any, updates: int) -> int:
+    """All updates that a Trainer would take."""
+    limits = [trainer.max_steps] if trainer.max_steps >= 0 else []
+    if trainer.max_epochs is not None and trainer.max_epochs >= 0:
+        limits.append(trainer.max_epochs * updates)
+    if not limits:
+        raise JobError("Trainer(max_epochs=-1) in an elastic run: its work must be known; give max_epochs or max_steps")
+    return int(min(limits))
+
+
+def count_once(progress: Any, before: dict[str, Any], workers: int) -> None:
+    """Let each step that all local workers have asked for count once."""
+    after = progress.state_dict()
+    counted = {
+        kind: {name: before[kind][name] + (value - before[kind][name]) // workers for name, value in counts.items()}
+        for kind, counts in after.items()
+    }
+    progress.load_state_dict(counted)
+
+
+def undo_sampler(loader: Any) -> Any:
+    """A loader for evaluation as the user gave it: every process walks all of it, so that all come to one result."""
+    if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, torch.utils.data.DistributedSampler):
+        return loader
+    names = ("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "worker_init_fn")
+    whole: Any = DataLoader(
+        loader.dataset, shuffle=False, generator=torch.Generator(), **{name: getattr(loader, name) for name in names}
+    )
+    whole.draws_seed = loader.generator is None
+    return whole

@@ -1,0 +1,95 @@
+"""A DataLoader as Lightning gives it to each of N ranks: a DistributedSampler cuts it, no batch is read ahead."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.environments import ClusterEnvironment
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
+
+from springtide.errors import JobError
+from springtide.integrations.worker_feeds import WorkerData, open_pool
+
+
+class SampledData(WorkerData):
+    """A training DataLoader with a DistributedSampler, and every logical worker's part of it."""
+
+    def __init__(self, loader: Any, seed: int) -> None:
+        sampler = getattr(loader, "sampler", None)
+        if not isinstance(loader, DataLoader) or not isinstance(sampler, DistributedSampler):
+            kind = type(getattr(loader, "dataset", loader)).__name__
+            raise JobError(
+                f"the training data ({kind}) have no DistributedSampler: an IterableDataset, a batch sampler, or "
+                "use_distributed_sampler=False. Give a DataLoader over a map-style dataset, and let Lightning cut it"
+            )
+        self.loader = loader
+        self.seed = seed
+        self.sampler: DistributedSampler[Any] = sampler
+        self.num_workers = loader.num_workers
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def draw_seed(self) -> None:
+        if self.loader.generator is None:
+            torch.empty((), dtype=torch.int64).random_()
+
+    def set_epoch(self, epoch: int) -> None:
+        self.sampler.set_epoch(epoch)
+
+    def part(self, worker: int) -> BatchSampler:
+        one = self.sampler
+        options: dict[str, Any] = {"shuffle": one.shuffle, "seed": one.seed, "drop_last": one.drop_last}
+        own: DistributedSampler[Any] = DistributedSampler(one.dataset, one.num_replicas, worker, **options)
+        own.set_epoch(one.epoch)
+        return BatchSampler(own, self.loader.batch_size or 1, self.loader.drop_last)
+
+    def read(self, indices: list[Any]) -> Any:
+        dataset, collate = self.loader.dataset, self.loader.collate_fn
+        if hasattr(dataset, "__getitems__"):
+            return collate(dataset.__getitems__(indices))
+        return collate([dataset[index] for index in indices])
+
+    def open_pool(self, epoch: int, batches: list[list[Any]]) -> Iterator[Any]:
+        return open_pool(self.loader, self.seed, epoch, batches)
+
+
+class LogicalEnvironment(ClusterEnvironment):
+    """What Lightning is told about ranks: this process is rank p of N, and was started by someone else."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        return str(self.run.settings.store or "localhost:0").rpartition(":")[0]
+
+    @property
+    def main_port(self) -> int:
+        return int(str(self.run.settings.store or "localhost:0").rpartition(":")[2])
+
+    @staticmethod
+    def detect() -> bool:
+        return False
+
+    def world_size(self) -> int:
+        return int(self.run.logical_workers)
+
+    def set_world_size(self, size: int) -> None:
+        """It is the script's number of logical workers."""
+
+    def global_rank(self) -> int:
+        return int(self.run.rank)
+
+    def set_global_rank(self, rank: int) -> None:
+        """It is the run's to know."""
+
+    def local_rank(self) -> int:
+        return int(self.run.rank)
+
+    def node_rank(self) -> int:
+        return 0

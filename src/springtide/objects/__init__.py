@@ -1,0 +1,1 @@
+"""Files by URL: where they lie, and how they are written there, once, whole or not at all."""

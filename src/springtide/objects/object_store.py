@@ -1,0 +1,155 @@
+"""Object storage through fsspec: objects appear whole when they are complete, and none is ever overwritten by us.
+
+There is no rename there, so whoever writes several objects writes the one that says they belong together last, and
+creates it only if it is not there. Every failure of a store is an OSError with a sentence: whoever writes tries again.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from springtide.core.locations import EXTRA, PACKAGES, check_url, find_path
+from springtide.errors import InputError
+
+CHUNK_BYTES = 4 << 20
+PART_BYTES = 16 << 20
+CONNECT_S = 10
+READ_S = 60
+TRIES = 2  # of one request; longer patience is the business of whoever writes
+
+
+class ObjectStore:
+    """Objects below one URL, by names with slashes."""
+
+    def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
+        check_url(url)
+        self.url = url.rstrip("/")
+        parts = urlsplit(self.url)
+        self.root = f"{parts.netloc}{parts.path}"
+        self.files = open_files(self.url, parts.scheme, os.environ if environ is None else environ)
+
+    def path(self, name: str) -> str:
+        """The path of an object for fsspec."""
+        return f"{self.root}/{name}" if name else self.root
+
+    def write(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        """Write an object that nobody else writes; returns its size, which the store was asked for."""
+        size = 0
+        with self.tell(f"write {name}"):
+            file = self.files.open(self.path(name), "wb", block_size=PART_BYTES, autocommit=False)
+            try:
+                for chunk in chunks:
+                    file.write(chunk)
+                    size += len(chunk)
+                file.close()
+                file.commit()
+            except BaseException:
+                file.closed = True  # else it would be completed when it is forgotten
+                file.discard()
+                raise
+            found = int(self.files.info(self.path(name))["size"])
+        if found != size:
+            raise OSError(f"{self.url}/{name} has {found} bytes where {size} were written")
+        return size
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a small object if there is none of this name; returns whether it was written."""
+        with self.tell(f"create {name}"):
+            try:
+                self.files.pipe_file(self.path(name), data, mode="create")
+            except FileExistsError:
+                return False
+        return True
+
+    def read(self, name: str) -> bytes:
+        """A small object."""
+        with self.tell(f"read {name}"):
+            return bytes(self.files.cat_file(self.path(name)))
+
+    def download(self, name: str, target: Path) -> None:
+        """Write an object to a file."""
+        with self.open(name) as source, target.open("wb") as file, self.tell(f"read {name}"):
+            while chunk := source.read(CHUNK_BYTES):
+                file.write(chunk)
+
+    def open(self, name: str) -> BinaryIO:
+        """An object to read from any byte on."""
+        with self.tell(f"read {name}"):
+            opened: BinaryIO = self.files.open(self.path(name), "rb", block_size=PART_BYTES)
+        return opened
+
+    def list(self, prefix: str = "") -> list[str]:
+        """The names of all objects below a name, sorted."""
+        with self.tell("list"):
+            try:
+                found = self.files.find(self.path(prefix))
+            except FileNotFoundError:
+                return []
+        return sorted(str(path).removeprefix(f"{self.root}/") for path in found)
+
+    def remove(self, prefix: str) -> None:
+        """Remove all objects below a name."""
+        names = self.list(prefix)
+        with self.tell(f"remove {prefix}"):
+            if names:
+                self.files.rm([self.path(name) for name in names])
+
+    def check(self) -> None:
+        """See that objects can be written, read and removed here, before anything rests on it; InputError if not."""
+        name = f".springtide-check-{token_hex(8)}"
+        try:
+            if not self.create(name, name.encode()) or self.read(name) != name.encode():
+                raise OSError(f"what was written to {self.url} is not what is read there")
+            self.remove(name)
+        except OSError as error:
+            raise InputError(f"{error}; check the URL, the bucket, and the credentials in the environment") from None
+
+    @contextmanager
+    def tell(self, what: str) -> Iterator[None]:
+        """Have every failure be an OSError that names the place; a missing object stays a FileNotFoundError."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{self.url} cannot {what}: {shorten(error)}") from error
+        except FileExistsError:
+            raise
+        except Exception as error:  # each store has errors of its own
+            raise OSError(f"{self.url} cannot {what}: {shorten(error)}") from error
+
+
+def open_files(url: str, scheme: str, environ: Mapping[str, str]) -> Any:
+    """The fsspec file system of a URL, with credentials of an environment and no memory of what was listed."""
+    if find_path(url) is not None:
+        raise InputError(f"{url!r} is a path and not object storage")
+    try:
+        import fsspec
+
+        return fsspec.filesystem(
+            scheme, skip_instance_cache=True, use_listings_cache=False, **read_options(scheme, environ)
+        )
+    except ImportError:
+        raise InputError(f"{url!r} needs the package {PACKAGES[scheme]}, which is not installed: {EXTRA}") from None
+
+
+def read_options(scheme: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What fsspec is told of a store: its credentials and address, as their own tools name them, and time limits."""
+    if scheme != "s3":
+        token = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+        return {"token": token, "timeout": READ_S} if token else {"timeout": READ_S}
+    named = {
+        "key": environ.get("AWS_ACCESS_KEY_ID"),
+        "secret": environ.get("AWS_SECRET_ACCESS_KEY"),
+        "token": environ.get("AWS_SESSION_TOKEN"),
+        "endpoint_url": environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL"),
+    }
+    limits = {"connect_timeout": CONNECT_S, "read_timeout": READ_S, "retries": {"max_attempts": TRIES}}
+    return {**{key: value for key, value in named.items() if value}, "config_kwargs": limits}
+
+
+def shorten(error: BaseException) -> str:
+    """What a store says, in one line."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:300]

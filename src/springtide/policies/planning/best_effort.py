@@ -1,0 +1,160 @@
+"""How jobs without a deadline share what promises leave: small mean completion, fair between users, nobody starves.
+
+Devices first start jobs, the smallest first; what is left then makes them grow. Who grows is heSRPT's rule (Berg,
+Vesilo and Harchol-Balter, 2020), optimal for jobs of one speed-up k^p: with the i-th largest weighing
+(i^q - (i-1)^q)^(1/q), q = 1/(1-p), devices go where they add most weighted speed. Jobs that hardly scale share alike;
+of jobs that scale perfectly the smallest takes all; between them the small get more and the large the rest. Real curves
+differ from job to job, so a job grows one level at a time by what that adds, if it then ends earlier by more than its
+pause, and p is the mean of the jobs' own.
+
+Between users: each user's smallest job weighs the same, less what the user has used lately beyond its part. Priorities
+and long waits come before all that, for the first devices of a job. Devices that a promise needs are not its business.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf, log
+from typing import Any
+
+from springtide.core.decisions import JobView
+from springtide.core.jobs import JobId
+
+STARVED_S = 3 * 86_400.0  # a job that has waited so long in all runs before others of its priority
+HALF_LIFE_S = 86_400.0  # after which device-seconds count half in fair sharing
+AFTER_STARTS = inf  # rank of growth beside those of starts, which are minus the priorities
+LEAST_SCALING, MOST_SCALING = 0.05, 0.95  # bounds of p
+USAGE = "usage"  # key in a policy's memory: {"at_s": ..., "users": {user: device-seconds, decayed to at_s}}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The device-seconds of each user, older ones counting less, up to an instant."""
+
+    at_s: float = 0.0
+    users: Mapping[str, float] = field(default_factory=dict)
+
+    def favour(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """What each user's jobs count: 1 for who has used nothing, a half for who has used exactly its part."""
+        used, entitled = sum(self.users.values()), sum(weights.values())
+        return {
+            user: 0.5 ** (self.users.get(user, 0.0) / used * entitled / weight) if used > 0 else 1.0
+            for user, weight in weights.items()
+        }
+
+
+def read_usage(memory: Mapping[str, Any], now_s: float, views: Iterable[JobView]) -> Usage | None:
+    """The usage up to now: as remembered, and what all jobs have held since; None where there is but one user."""
+    known = memory.get(USAGE)
+    holding: dict[str, int] = {}
+    for view in views:
+        holding[view.job.user] = holding.get(view.job.user, 0) + view.share
+    if known is None:
+        return Usage(now_s) if len(holding) > 1 else None
+    passed_s = max(now_s - float(known["at_s"]), 0.0)
+    decayed = {user: used * 0.5 ** (passed_s / HALF_LIFE_S) for user, used in known["users"].items()}
+    for user, share in holding.items():
+        decayed[user] = decayed.get(user, 0.0) + share * passed_s
+    return Usage(now_s, {user: used for user, used in decayed.items() if used >= 1.0 or user in holding})
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """The usage as a policy remembers it."""
+    return {"at_s": usage.at_s, "users": dict(usage.users)}
+
+
+def share_out(now_s: float, views: Sequence[JobView], devices: int, usage: Usage | None) -> dict[JobId, int]:
+    """The share of each job that gets devices, given how many there are for all of them."""
+    weights = weigh_jobs(now_s, views, usage)
+    queue: list[tuple[float, float, float, int, int]] = []
+    for position, view in enumerate(views):
+        starved_for_s = min(starves_at_s(view, now_s) - now_s, 0.0)
+        heappush(queue, (-view.job.priority, starved_for_s, -weights[position], position, 0))
+    chosen: dict[JobId, int] = {}
+    while queue and devices > 0:
+        *_, position, level = heappop(queue)
+        view, levels = views[position], views[position].job.curve.levels
+        held = levels[level - 1] if level else 0
+        if levels[level] - held > devices or not is_worth_changing(view, levels[level], now_s):
+            continue
+        chosen[view.job.id] = levels[level]
+        devices -= levels[level] - held
+        if level + 1 < len(levels):
+            added = speed_up(view, level + 1) - speed_up(view, level)
+            density = weights[position] * added / (levels[level + 1] - levels[level])
+            heappush(queue, (AFTER_STARTS, 0.0, -density, position, level + 1))
+    return keep_shares(views, chosen, devices)
+
+
+def keep_shares(views: Iterable[JobView], chosen: dict[JobId, int], devices: int) -> dict[JobId, int]:
+    """The same, but whoever would shrink to devices that nobody takes stays as it is."""
+    for view in views:
+        share = chosen.get(view.job.id, 0)
+        if view.share - devices <= share < view.share and view.share in view.job.curve.levels:
+            devices -= view.share - share
+            chosen[view.job.id] = view.share
+    return chosen
+
+
+def is_worth_changing(view: JobView, share: int, now_s: float) -> bool:
+    """Whether a job that runs ends earlier on more devices, by more than the pause costs it; others may start."""
+    if not 0 < view.share < share:
+        return True
+    pause_s = view.job.overhead.pause_s(share)
+    ends_s = now_s + pause_s + view.progress.work_left_at(now_s) / view.job.curve.rate(share)
+    return ends_s + pause_s < view.progress.finish_s
+
+
+def starves_at_s(view: JobView, now_s: float) -> float:
+    """When a job will have waited so long that it goes first, if it gets nothing until then."""
+    return view.job.submit_s + view.ran_at(now_s) + STARVED_S
+
+
+def next_starving_s(now_s: float, views: Iterable[JobView], chosen: Mapping[JobId, int]) -> float:
+    """When the next of those that get nothing goes first."""
+    times_s = (starves_at_s(view, now_s) for view in views if view.job.id not in chosen)
+    return min((at_s for at_s in times_s if at_s > now_s), default=inf)
+
+
+def weigh_jobs(now_s: float, views: Sequence[JobView], usage: Usage | None) -> list[float]:
+    """The weight of each job: by its place among its user's jobs, and by what its user has used lately."""
+    power = 1.0 / (1.0 - estimate_scaling(views))
+    weights = [0.0] * len(views)
+    by_user: dict[str, list[int]] = {}
+    for position, view in enumerate(views):
+        by_user.setdefault(view.job.user if usage is not None else "", []).append(position)
+    favours = usage.favour({user: views[jobs[0]].job.weight for user, jobs in by_user.items()}) if usage else {}
+    for user, positions in by_user.items():
+        largest_first = sorted(positions, key=lambda position: (-size(views[position], now_s), -position))
+        for place, position in enumerate(largest_first, start=1):
+            weights[position] = weigh_place(place, power) * favours.get(user, 1.0) / weigh_place(len(positions), power)
+    return weights
+
+
+def weigh_place(place: int, power: float) -> float:
+    """What the job at a place counts, the largest being the first."""
+    return float((place**power - (place - 1) ** power) ** (1.0 / power))
+
+
+def estimate_scaling(views: Iterable[JobView]) -> float:
+    """The p of the mean speed-up k^p of the jobs that can grow."""
+    found = [
+        log(curve.rate(curve.peak) / curve.rate(curve.levels[0])) / log(curve.peak / curve.levels[0])
+        for curve in (view.job.curve for view in views)
+        if len(curve.levels) > 1
+    ]
+    mean = sum(found) / len(found) if found else MOST_SCALING
+    return min(max(mean, LEAST_SCALING), MOST_SCALING)
+
+
+def size(view: JobView, now_s: float) -> float:
+    """Device-seconds that a job still needs on its smallest share, the pause of a start included."""
+    job, least = view.job, view.job.curve.levels[0]
+    pause_s = 0.0 if view.share else job.overhead.pause_s(least, starting=True)
+    return least * (pause_s + view.progress.work_left_at(now_s) / job.curve.rate(least))
+
+
+def speed_up(view: JobView, level: int) -> float:
+    """The speed at a level, the smallest share counting as its devices."""
+    curve = view.job.curve
+    return curve.levels[0] * curve.rate(curve.levels[level]) / curve.rate(curve.levels[0])

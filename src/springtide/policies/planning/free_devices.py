@@ -1,0 +1,84 @@
+"""Free devices over time as arrays: cut where plans begin and end, taken and given back. Kernels of `filling`."""
+
+import numpy as np
+
+from springtide.policies.planning.columns import Capacity, Floats, Ints, JobColumns
+from springtide.policies.planning.compilation import kernel
+
+FEW_CUTS = 32  # up to which they are made one by one
+
+
+@kernel
+def find(times: Floats, size: int, time_s: float) -> int:
+    """The last entry that starts at or before a time."""
+    low, high = 0, size
+    while high - low > 1:
+        middle = (low + high) // 2
+        if times[middle] <= time_s:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def cut(capacity: Capacity, time_s: float) -> int:
+    """The entry that starts exactly at a time, inserted if there is none."""
+    times, free, size = capacity.times, capacity.free, capacity.size[0]
+    position = find(times, size, time_s)
+    if times[position] == time_s:
+        return position
+    for k in range(size, position + 1, -1):
+        times[k], free[k] = times[k - 1], free[k - 1]
+    times[position + 1], free[position + 1] = time_s, free[position]
+    capacity.size[0] = size + 1
+    return position + 1
+
+
+@kernel
+def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None:
+    """Take the plan of a job out of the free devices (sign 1), or give it back (sign -1), from now on."""
+    now_s = capacity.times[0]
+    count = columns.segment_count[job]
+    for s in range(count):
+        share = columns.segment_shares[job, s]
+        end_s = columns.segment_times[job, s + 1] if s + 1 < count else columns.held[job]
+        start_s = max(columns.segment_times[job, s], now_s)
+        if share == 0 or end_s <= start_s:
+            continue
+        first = cut(capacity, start_s)
+        last = cut(capacity, end_s)
+        for k in range(first, last):
+            capacity.free[k] -= sign * share
+
+
+@kernel
+def occupy_all(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
+    """Take the plans of all these rows out of the free devices."""
+    room = 0
+    for row in rows:
+        room += 2 * columns.segment_count[row]
+    if capacity.size[0] > 1 or room < FEW_CUTS:
+        for row in rows:
+            occupy(capacity, columns, row, 1)
+        return
+    # all cuts at once, in order of time: one by one each would shift all later ones
+    cuts, gains, count = np.empty(room), np.empty(room, np.int64), 0
+    now_s = capacity.times[0]
+    for row in rows:
+        segments = columns.segment_count[row]
+        for s in range(segments):
+            share = columns.segment_shares[row, s]
+            end_s = columns.segment_times[row, s + 1] if s + 1 < segments else columns.held[row]
+            start_s = max(columns.segment_times[row, s], now_s)
+            if share > 0 and end_s > start_s:
+                cuts[count], gains[count] = start_s, -share
+                cuts[count + 1], gains[count + 1] = end_s, share
+                count += 2
+    position = 0
+    for i in np.argsort(cuts[:count]):
+        if cuts[i] > capacity.times[position]:
+            position += 1
+            capacity.times[position], capacity.free[position] = cuts[i], capacity.free[position - 1]
+        capacity.free[position] += gains[i]
+    capacity.size[0] = position + 1

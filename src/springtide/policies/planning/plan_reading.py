@@ -1,0 +1,124 @@
+"""What plans in columns say: shares, changes, ends, and what jobs cost at least. Kernels of `filling`."""
+
+from math import inf
+
+from springtide.policies.planning.columns import Floats, Ints, JobColumns
+from springtide.policies.planning.compilation import kernel
+
+
+@kernel
+def resume(columns: JobColumns, job: int, level: int, held: int, now_s: float, ready: float) -> float:
+    """When a job that changes from `held` devices to a level makes steps again: `Overhead.resumes_s` on columns."""
+    resumes_s: float = now_s + columns.pauses[job, level]
+    if held == 0:
+        resumes_s += columns.start_s[job]
+    elif columns.start_s[job] > 0.0:
+        resumes_s = max(resumes_s, ready)
+    return resumes_s
+
+
+@kernel
+def device_seconds(columns: JobColumns, job: int, now_s: float) -> float:
+    """Device-seconds that the plan of a job still takes up to its finish."""
+    total = 0.0
+    count = columns.segment_count[job]
+    for s in range(count):
+        end_s = columns.segment_times[job, s + 1] if s + 1 < count else columns.finish[job]
+        start_s = max(columns.segment_times[job, s], now_s)
+        if end_s > start_s:
+            total += columns.segment_shares[job, s] * (end_s - start_s)
+    return total
+
+
+@kernel
+def share_now(columns: JobColumns, job: int, now_s: float) -> int:
+    """The share that the plan of a job holds now."""
+    share = 0
+    for s in range(columns.segment_count[job]):
+        if columns.segment_times[job, s] > now_s:
+            break
+        share = columns.segment_shares[job, s]
+    return share
+
+
+@kernel
+def level_above(columns: JobColumns, job: int, share: int) -> int:
+    """The lowest level above a share; -1 at the peak."""
+    for level in range(columns.level_count[job]):
+        if columns.shares[job, level] > share:
+            return level
+    return -1
+
+
+@kernel
+def look_ahead(columns: JobColumns, rows: Ints, now_s: float) -> tuple[float, bool]:
+    """The next instant after now at which one of these plans changes, and whether one starts or grows after now."""
+    soonest, grows = inf, False
+    for row in rows:
+        share = 0
+        for s in range(columns.segment_count[row]):
+            time_s = columns.segment_times[row, s]
+            if time_s > now_s:
+                soonest = min(soonest, time_s)
+                grows = grows or columns.segment_shares[row, s] > share
+            share = columns.segment_shares[row, s]
+    return soonest, grows
+
+
+@kernel
+def least_cost(columns: JobColumns, row: int, now_s: float) -> float:
+    """Device-seconds of a job alone at the smallest level that is in time; at the peak if none is."""
+    cost = inf
+    for level in range(columns.level_count[row]):
+        share = columns.shares[row, level]
+        wait_s = max(columns.ready[row] - now_s, 0.0)
+        if share != columns.share[row]:
+            wait_s = resume(columns, row, level, columns.share[row], 0.0, wait_s)
+        needed_s = wait_s + columns.work[row] / columns.rates[row, level]
+        cost = share * needed_s
+        if now_s + needed_s <= columns.deadline[row]:
+            break
+    return cost
+
+
+@kernel
+def shortly_before_end(columns: JobColumns, row: int, least_s: float) -> float:
+    """A pause before a job's planned end, or `least_s` if that is longer; infinite without a plan."""
+    if columns.segment_count[row] == 0:
+        return inf
+    return float(columns.finish[row] - max(columns.pauses[row, 0], least_s))
+
+
+@kernel
+def next_end(columns: JobColumns, rows: Ints, now_s: float, least_s: float) -> float:
+    """The next instant after now that is shortly before the end of one that runs now, but not before halfway to it."""
+    soonest = inf
+    for row in rows:
+        if share_now(columns, row, now_s) > 0:
+            halfway_s = (now_s + columns.finish[row]) / 2
+            again_s = max(shortly_before_end(columns, row, least_s), halfway_s)
+            if again_s > now_s:  # else it ends now, up to rounding
+                soonest = min(soonest, again_s)
+    return soonest
+
+
+@kernel
+def highest_need(spans: Floats, needs: Floats, ends: Floats, costs: Floats, span_s: float, cost: float) -> float:
+    """The most devices needed on average up to any deadline from `span_s` on: by all that end by then, and `cost`.
+
+    Those that end are the promised (`spans` ascending, `needs`) and, of those to come (`ends` ascending, `costs`), the
+    ones that cost less than the job. At most the cluster if all can be in time.
+    """
+    total = cost
+    highest = cost / span_s
+    i = j = 0
+    while i < len(spans) or j < len(ends):
+        if j == len(ends) or (i < len(spans) and spans[i] <= ends[j]):
+            end_s, need = spans[i], needs[i]
+            i += 1
+        else:
+            end_s, need = ends[j], costs[j] if costs[j] < cost else 0.0
+            j += 1
+        total += need
+        highest = max(highest, total / max(end_s, span_s))
+    return highest

@@ -1,0 +1,70 @@
+"""What every process must have prepared alike: data, weights by name and shape, optimizers, options.
+
+Compared when a group opens, before anything is exchanged over it: a script that splits its data by a rank, or builds
+another model there, would otherwise train on what no rank of DDP has.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from springtide.errors import JobError
+from springtide.training.state.digests import digest
+from springtide.training.state.run_state import name_weights
+from springtide.training.workers.sampling import SampleKey
+
+if TYPE_CHECKING:
+    from springtide.training.elastic_run import ElasticRun
+
+#: Each part's description by its name, in an order in which one depends on those before it.
+PartFacts = dict[str, str]
+
+
+def describe_parts(run: "ElasticRun") -> PartFacts:
+    """What `prepare` was given, as far as it must be the same everywhere."""
+    facts = {f"weight {name}": describe_value(one) for name, one in name_weights(run.models).items()}
+    for number, optimizer in enumerate(run.optimizers):
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        facts[f"optimizer {number}"] = f"{type(optimizer).__name__} of {sizes} parameters"
+    facts["data order"] = str(run.loader.sampling)
+    if run.loader.feed.num_workers == 0 and not isinstance(run.loader.feed.dataset, IterableDataset):
+        # Where DataLoader workers read it, a dataset may not be fit to be read here: it may open its files there.
+        facts["first sample"] = " ".join(digest_sample(run.loader.data[SampleKey(0, 0)]))
+    return facts
+
+
+def describe_value(tensor: torch.Tensor) -> str:
+    """A tensor's type and shape."""
+    return f"{tensor.dtype} {tuple(tensor.shape)}"
+
+
+def digest_sample(value: Any) -> Iterator[str]:
+    """A sample in words that are the same for the same sample, as far as it is made of tensors and plain values."""
+    if isinstance(value, torch.Tensor):
+        yield digest(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from digest_sample(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from digest_sample(item)
+    else:
+        yield str(value) if isinstance(value, bool | int | float | str) else type(value).__name__
+
+
+def check_parts_alike(run: "ElasticRun") -> None:
+    """Refuse this process if it has other parts than rank 0."""
+    assert run.group is not None
+    mine = run.part_facts
+    theirs: PartFacts = run.group.share(mine, 0, run.device)
+    for name in (*theirs, *mine):
+        if theirs.get(name) != mine.get(name):
+            raise JobError(
+                f"what process {run.name} gave to run.prepare differs from what the first process gave, first in {name}"
+                f": {mine.get(name, 'none')} here, {theirs.get(name, 'none')} there. Every process must prepare the "
+                "same models, optimizers and data, all of them: run.prepare gives each logical worker its share, so "
+                "split nothing by a rank or a process"
+            )

@@ -1,0 +1,180 @@
+"""The commands of daily use against a real server: sweeps, holds, changes at submission, words that stay true."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.cli.test_platform import run, run_json
+from tests.control.http_servers import OPTIONS, run_server, write_project
+
+from springtide.cli import doctor
+from springtide.client.client import Client
+from springtide.client.replies import JobInfo
+from springtide.control.api.documents import write_event
+from springtide.control.server import Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with run_server(tmp_path_factory.mktemp("daily"), replace(OPTIONS, prices={"fake": 3600.0})) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def home(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
+    monkeypatch.delenv("SPRINGTIDE_URL", raising=False)
+
+
+def test_any_key_and_any_variable_is_changed_at_submission(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = write_project(tmp_path, name="settings")
+    words = ("submit", job, "--set", "labels.team=vision", "--set", "steps=5", "--env", "LR=0.1")
+    code, answer = run_json(capsys, *words)
+    assert (code, answer["labels"], answer["spec"]["steps"], answer["spec"]["env"]) == (
+        0,
+        {"team": "vision"},
+        5,
+        {"LR": "0.1"},
+    )
+    assert run("submit", job, "--set", "deadlin=2h") == 2
+    assert "did you mean 'deadline'?" in capsys.readouterr().err
+
+
+def test_a_sweep_is_one_line_and_is_ended_as_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = write_project(tmp_path, name="sweeping", hold=True, sweep={"grid": {"lr": [1, 2], "seed": [1, 2, 3]}})
+    assert run("submit", job) == 3
+    assert "sweeping (" in capsys.readouterr().out
+    assert run("ps") == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "sweeping" in line]
+    assert len(lines) == 1 and "6 paused" in lines[0] and "array of 6" in lines[0]
+    _code, listed = run_json(capsys, "ps")
+    assert sum(one["array"] is not None for one in listed["jobs"]) == 6
+    assert run("cancel", "--array", "sweeping") == 0
+    told = capsys.readouterr().out
+    assert told.count("cancelled") >= 6 and "springtide resume" in told
+
+
+def test_files_that_wait_for_each_other_are_refused_and_others_go_in_order(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    paths = [write_project(tmp_path / name, name=name, after=other) for name, other in (("one", "two"), ("two", "one"))]
+    assert run("submit", *paths) == 2
+    assert "in a circle: one -> two -> one" in capsys.readouterr().err
+    first = write_project(tmp_path / "first", name="first-of-two")
+    second = write_project(tmp_path / "second", name="second-of-two", after="first-of-two")
+    _code, answer = run_json(capsys, "submit", second, first)
+    assert [one["name"] for one in answer["answers"]] == ["first-of-two", "second-of-two"]
+    with Client() as client:
+        assert client.wait("second-of-two").state == "succeeded"
+
+
+def test_a_job_is_held_and_released(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = write_project(tmp_path, name="holding", hold=True)
+    assert run_json(capsys, "submit", job)[1]["state"] == "paused"
+    assert run("release", "holding") == 0
+    with Client() as client:
+        assert client.wait("holding").state == "succeeded"
+    assert run("hold", "holding") == 2
+    assert "only jobs that wait or run can be held" in capsys.readouterr().err
+
+
+def test_a_plan_says_what_would_be_and_leaves_nothing_to_see(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = write_project(tmp_path, name="planned", deadline="10m", env={"ONLY": "plan"})
+    assert run("plan", job, "--probe") == 0
+    assert capsys.readouterr().out.startswith("would be promised to finish by")
+    names = [one["name"] for one in run_json(capsys, "ps", "--all")[1]["jobs"]]
+    assert not any("planned" in name for name in names)
+    code, plan = run_json(capsys, "plan", job, "--set", "deadline=1s")
+    assert code == 3 and plan["sentence"].startswith("would be declined: ")
+
+
+def test_an_interrupted_submit_says_that_the_job_goes_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(client: Client, *_: object, **__: object) -> JobInfo:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "wait", interrupt)
+    job = write_project(tmp_path, name="interrupted", deadline="10m", env={"ONLY": "interrupted"})
+    assert run("submit", job) == 130
+    told = capsys.readouterr().err
+    assert "goes on without you" in told and "end it with: springtide cancel" in told
+
+
+def test_cancelling_says_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run("submit", write_project(tmp_path, name="ending", hold=True))
+    capsys.readouterr()
+    assert run("cancel", "ending") == 0
+    assert "go on from the last checkpoint with: springtide resume ending" in capsys.readouterr().out
+
+
+def test_a_backup_overwrites_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "copy.db"
+    file.write_text("precious")
+    assert run("backup", file) == 2
+    assert "is not overwritten" in capsys.readouterr().err and file.read_text() == "precious"
+
+
+def test_usage_is_added_up_by_user_project_and_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("projects", "add", "vision", "--quota", "360000") == 0
+    _code, user = run_json(capsys, "users", "add", "uma", "--project", "vision")
+    assert user["project"] == "vision"
+    job = write_project(tmp_path, name="used", deadline="10m", env={"ONLY": "usage"})
+    with Client(token=user["token"]) as client:
+        ended = client.wait(client.submit(job))
+    assert ended.cost_usd is not None and ended.cost_usd == pytest.approx(ended.device_s, rel=0.01)
+    for by, name in (("user", "uma"), ("project", "vision"), ("job", "used")):
+        lines = run_json(capsys, "usage", "--by", by)[1]["usage"]
+        line = next(one for one in lines if one["name"] == name)
+        assert line["usd"] == pytest.approx(ended.cost_usd, rel=0.01) and (line["kept"], line["missed"]) == (1, 0)
+        assert line["device_h"] == pytest.approx(ended.device_s / 3600, abs=1e-4)
+    assert run("usage") == 0 and "DEVICE-HOURS" in capsys.readouterr().out
+    assert run("ps", "--all", "-o", "wide") == 0
+    assert f"{ended.cost_usd:.2f}" in next(one for one in capsys.readouterr().out.splitlines() if " used " in one)
+    assert run("status", "used") == 0 and " USD" in capsys.readouterr().out
+    assert run("usage", "--since", "yesterday") == 2
+    assert run("projects", "remove", "vision") == 2
+    assert "has users: uma" in capsys.readouterr().err
+    with Client(token=user["token"]) as client:
+        assert {one.name for one in client.usage()} == {"uma"}, "who is no admin sees their own"
+
+
+def test_after_a_kill_the_doctor_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path))
+    (tmp_path / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": process.pid}))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    found = doctor.check_server()
+    assert found.status == "failed" and "was killed or has crashed" in found.seen
+    assert "springtide serve" in found.remedy
+
+
+def test_templates_are_listed_and_what_is_no_code_is_ignored(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, listed = run_json(capsys, "new", "--list")
+    assert code == 0 and {one["name"] for one in listed["templates"]} >= {"cnn", "gpt"}
+    assert all(one["about"] for one in listed["templates"])
+    assert run("new", tmp_path / "hello", "--template", "gpt") == 0
+    assert "*.log" in (tmp_path / "hello" / ".springtideignore").read_text()
+    assert run("new") == 2
+
+
+def test_a_sentence_of_an_hour_ago_is_told_as_of_now(server: Server, tmp_path: Path) -> None:
+    with Client() as client:
+        job = client.submit(write_project(tmp_path, name="sentence", deadline="10m", hold=False))
+        assert " (in " in job.sentence
+        ended = client.wait(job)
+    events = server.store.events(ended.id)
+    admitted = next(event for event in events if event.kind == "admitted")
+    assert " ago)" in write_event(admitted, admitted.at_s + 3600)["sentence"]
+    assert " (in " in write_event(admitted, admitted.at_s)["sentence"]

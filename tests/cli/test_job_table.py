@@ -1,0 +1,102 @@
+"""Jobs as a table: as many columns as fit, names whole, filters, order; errors as JSON; cancelling many at once."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.control.http_servers import SLOW, connect, run_server, write_project
+
+from springtide.cli.app import main
+from springtide.cli.job_table import COLUMNS, LAST, JobFilter, JobOrder, draw_plain, fit_columns, show_plan, sort_jobs
+from springtide.client.client import Client
+from springtide.client.replies import JobInfo
+from springtide.errors import InputError
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    with run_server(tmp_path) as server, connect(server) as client:
+        monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
+        monkeypatch.setenv("SPRINGTIDE_URL", server.url)
+        yield client
+
+
+def submit(client: Client, folder: Path, name: str, **keys: object) -> JobInfo:
+    return client.submit(write_project(folder / name, name=name, **keys))
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def test_sixty_characters_hold_whole_names(client: Client, tmp_path: Path) -> None:
+    long = "a-name-that-somebody-thought-about-for-long"
+    jobs = [client.wait(submit(client, tmp_path, name, deadline="10m")) for name in ("short", long)]
+    rows = [[job] for job in jobs]
+    for width in (60, 80, 120):
+        columns = fit_columns(COLUMNS, rows, width)
+        lines = list(draw_plain(columns, rows))
+        assert all(len(line) <= width for line in lines)
+        assert long in lines[2] and lines[0].startswith(columns[0].heading)
+    assert {"NAME", "STATE"} <= {column.heading for column in fit_columns(COLUMNS, rows, 60)}
+    assert [column.heading for column in fit_columns(COLUMNS, rows, 20)] == ["NAME"], "a name however long it is"
+    assert LAST[-1].show(jobs[0]) == (jobs[0].weights_sha256 or "-")
+
+
+def test_jobs_are_filtered_and_sorted(client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, deadline in (("b", "2h"), ("a", "3h"), ("c", None)):
+        client.wait(submit(client, tmp_path, name, **({"deadline": deadline} if deadline else {})))
+    jobs = client.jobs(all=True)
+    assert [job.name for job in sort_jobs(jobs, JobOrder.SUBMITTED)] == ["c", "a", "b"]
+    assert [job.name for job in sort_jobs(jobs, JobOrder.NAME)] == ["a", "b", "c"]
+    assert [job.name for job in sort_jobs(jobs, JobOrder.DEADLINE)] == ["b", "a", "c"]
+    assert [job.name for job in JobFilter(state=["succeeded"]).find(client, False, 2)] == ["c", "a"]
+    assert JobFilter(user="nobody").find(client, True, 100) == []
+    assert show_plan(jobs[0]) == "-"
+    assert run("ps", "--state", "nonsense") == 2
+    assert "is no state of a job; there are: probing" in capsys.readouterr().err
+    assert run("ps", "-a", "-o", "wide") == 0
+    assert "WEIGHTS (SHA-256)" in capsys.readouterr().out
+
+
+def test_labels_choose_and_a_label_without_a_value_is_refused() -> None:
+    with pytest.raises(InputError, match="--label 'team' has no value; write it as NAME=VALUE"):
+        JobFilter(label=["team"]).check()
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    with run_server(tmp_path, job=SLOW) as server, connect(server) as client:
+        monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
+        monkeypatch.setenv("SPRINGTIDE_URL", server.url)
+        yield client
+
+
+def test_all_jobs_are_cancelled_only_when_that_is_said(
+    slow: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = slow
+    for name in ("one", "two", "three"):
+        submit(client, tmp_path, name, labels={"paper": "iclr"} if name == "two" else {})
+    assert run("cancel") == 2 and "cancel was given no job" in capsys.readouterr().err
+    assert run("cancel", "one", "--all") == 2
+    assert run("cancel", "--all") == 2 and "say so with --yes" in capsys.readouterr().err
+    assert run("cancel", "--all", "--user", "nobody", "--yes") == 0
+    assert len(client.jobs()) == 3
+    assert run("cancel", "--all", "--label", "paper=iclr", "--yes") == 0
+    assert {job.name for job in client.jobs()} == {"one", "three"}
+    assert run("cancel", "--all", "--yes") == 0
+    assert client.jobs() == []
+
+
+def test_an_error_is_a_document_for_programs(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("why", "nothing", "-o", "json") == 2
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert (told["reason"], told["exit_code"]) == ("input", 2) and "there is no job 'nothing'" in told["sentence"]
+    assert run("ps", "--limit", "0", "--output=json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "usage"
+    assert run("ps", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["jobs"] == []

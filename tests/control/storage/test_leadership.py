@@ -1,0 +1,132 @@
+"""One server at a time on a PostgreSQL: the lock, the lease, and the epoch that every transaction checks."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import text
+
+from springtide.control.storage.leadership import LEASE_S, Leadership, LostLeadError
+from springtide.control.storage.records import UserRecord
+from springtide.control.storage.store import Batch, Store, find_address, is_unavailable
+from springtide.errors import InputError, StateError
+
+
+@pytest.fixture
+def leads(database: str) -> Iterator[list[Leadership]]:
+    """Two servers that could lead."""
+    found = [Leadership(find_address(database), f"http://127.0.0.1:{port}") for port in (1, 2)]
+    yield found
+    for one in found:
+        one.close()
+
+
+def age_lease(lead: Leadership) -> None:
+    """Have the holder of the lead not heard of for longer than a lease, as if it had been stopped."""
+    lead.ended.set()
+    lead.thread.join()
+    assert lead.session is not None
+    seconds = LEASE_S + 1
+    lead.session.execute(text(f"UPDATE springtide_leader SET renewed = renewed - interval '{seconds} seconds'"))
+
+
+def test_only_one_leads_and_the_next_one_has_a_higher_epoch(leads: list[Leadership]) -> None:
+    first, second = leads
+    assert first.try_take() and not second.try_take()
+    told = second.look()
+    assert told is not None and (told.url, told.epoch) == ("http://127.0.0.1:1", first.epoch)
+    first.close()
+    assert second.wait(10) and second.epoch == first.epoch + 1
+
+
+def test_one_that_was_stopped_is_replaced_and_commits_nothing_more(database: str, leads: list[Leadership]) -> None:
+    first, second = leads
+    heard: list[str] = []
+    assert first.wait(10)
+    first.tell(heard.append)
+    store = Store(database, first)
+    store.write(Batch(facts={"x": 1}))
+    age_lease(first)
+    assert second.wait(10)
+    writes = (
+        lambda: store.write(Batch(facts={"x": 2})),
+        lambda: store.put_user(UserRecord("late", "hash")),
+        lambda: store.prune(1e9),
+        lambda: store.remember_owner("@1", "late", None),
+    )
+    for write in writes:
+        with pytest.raises(LostLeadError, match="another server has taken over the database") as caught:
+            write()
+        assert is_unavailable(caught.value)  # the reconciler takes no part of such a step again
+    assert (store.fact("x"), store.users(), len(heard)) == (1, [], 1)
+    assert not first.is_current and second.is_current
+    store.close()
+
+
+def test_who_takes_over_sees_a_commit_that_was_under_way(database: str, leads: list[Leadership]) -> None:
+    first, second = leads
+    assert first.wait(10)
+    store = Store(database, first)
+    store.write(Batch(facts={"n": 1}))
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store.begin() as connection:
+            connection.execute(text("UPDATE facts SET value = '2' WHERE name = 'n'"))
+            entered.set()
+            go_on.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert entered.wait(30)
+    age_lease(first)
+    first.holder = "nobody"  # so that its sessions are not ended, and the row has to be waited for
+    assert first.session is not None
+    first.session.execute(text("UPDATE springtide_leader SET holder = 'nobody'"))
+    first.hang_up()
+    taking = threading.Thread(target=second.wait, args=(30,))
+    taking.start()
+    taking.join(1.0)
+    assert taking.is_alive()
+    go_on.set()
+    thread.join()
+    taking.join()
+    after = Store(database, second)
+    assert after.fact("n") == 2
+    for one in (store, after):
+        one.close()
+
+
+def test_a_session_that_broke_is_renewed_while_nobody_else_has_taken_over(leads: list[Leadership]) -> None:
+    first, second = leads
+    assert first.wait(10)
+    first.ended.set()
+    first.thread.join()
+    first.hang_up()
+    first.renew()
+    assert first.is_current and not second.try_take()
+    first.hang_up()
+    assert second.wait(10)
+    first.renew()
+    assert first.lost
+
+
+def test_a_database_that_is_not_there_is_told() -> None:
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+    lead = Leadership(find_address("postgresql://springtide@/postgres?host=/nowhere"), "http://127.0.0.1:1")
+    with pytest.raises(StateError, match=r"the database cannot be used .*see --database"):
+        lead.wait(1)
+    lead.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://x@127.0.0.1:1/x", r"pip install 'springtide\[postgres\]'"),
+        ("nonsense", "'nonsense' is no address"),
+    ],
+)
+def test_a_database_that_cannot_be_meant_is_told(url: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("springtide.control.storage.store.find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=told):
+        find_address(url)

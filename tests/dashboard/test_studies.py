@@ -1,0 +1,161 @@
+"""Simulate and Cloud: what the forms answer, what they refuse, and what can be saved."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.dashboard.scenes import Shown, play, show
+
+from springtide.dashboard.studies import study_runner
+from springtide.dashboard.studies.cloud_view import LogScale, build_rental
+from springtide.dashboard.studies.rental_study import RentalBody, run_rental, write_packaged
+from springtide.dashboard.studies.simulation_study import SimulationBody, run_simulation
+from springtide.dashboard.studies.study_runner import StudyRunner
+from springtide.errors import InputError, StateError
+
+SIMULATION = {"synthetic": "jobs=20,gap=600,seed=0", "cluster": "1x8:a100", "policies": ["springtide", "edf"]}
+RENTAL = {"model": "resnet50", "steps": "90000", "global_batch": "256", "clouds": "aws", "deadline": "24h"}
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    with show(play(tmp_path_factory.mktemp("scene"))) as shown:
+        yield shown
+
+
+@pytest.fixture(scope="module")
+def browser(shown: Shown) -> Iterator[httpx.Client]:
+    headers = {"accept": "text/html", "origin": shown.url}
+    with httpx.Client(base_url=shown.url, headers=headers, timeout=60) as client:
+        client.post("/signin", data={"token": shown.token, "next": "/"})
+        yield client
+
+
+def test_a_simulation_is_that_of_the_command(browser: httpx.Client) -> None:
+    page = browser.post("/simulate", data=SIMULATION).text
+    runs = run_simulation(SimulationBody.model_validate(SIMULATION))["runs"]
+    met = {run["policy"]: run["met"] + run["met_unpromised"] for run in runs}
+    best = max(met, key=lambda policy: met[policy])
+    assert f"{best} meets {met[best]} of 20 deadlines" in page
+    assert page.count("<polyline") == 2 and ' style="' not in page
+
+
+def test_a_simulation_can_be_saved(browser: httpx.Client) -> None:
+    table = browser.post("/simulate/runs.csv", data=SIMULATION)
+    assert table.text.splitlines()[0].startswith("trace,policy,jobs") and len(table.text.splitlines()) == 3
+    assert "attachment" in table.headers["content-disposition"]
+    picture = browser.post("/simulate/runs.png", data=SIMULATION)
+    assert picture.content.startswith(b"\x89PNG")
+
+
+def test_a_trace_with_bad_rows_is_told_and_can_be_read_without_them(browser: httpx.Client) -> None:
+    trace = "job_id,submit_s,model,gpus,duration_s,deadline_s\na,0,resnet50,1,600,5000\nb,x,resnet50,1,600,5000\n"
+    told = browser.post("/simulate", data=SIMULATION | {"trace": trace, "synthetic": ""}).text
+    assert "Cannot be simulated" in told and "trace.csv" in told
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"policies": ["os:system"]}, "os:system are unknown"),
+        ({"synthetic": "jobs=100000,gap=1"}, "more than the 5000"),
+        ({"synthetic": "jobs=some"}, "jobs"),
+        ({"cluster": "none"}, "none"),
+        ({"synthetic": ""}, "either synthetic or trace"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told(browser: httpx.Client, change: dict[str, object], told: str) -> None:
+    page = browser.post("/simulate", data=SIMULATION | change)
+    assert page.status_code == 200 and "Cannot be simulated" in page.text
+    assert told in page.text
+
+
+def test_the_api_runs_no_code_of_the_caller(shown: Shown) -> None:
+    body = SIMULATION | {"policies": ["subprocess:run"]}
+    headers = {"authorization": f"Bearer {shown.token}"}
+    answer = httpx.post(f"{shown.url}/api/v1/simulations", json=body, headers=headers)
+    assert answer.status_code == 422 and "subprocess:run" in answer.json()["error"]["sentence"]
+    assert httpx.post(f"{shown.url}/api/v1/simulations", json=SIMULATION).status_code in (401, 403)
+
+
+def test_the_front_shows_each_plan_with_its_task(browser: httpx.Client) -> None:
+    page = browser.post("/cloud", data=RENTAL | {"spot": "yes"}).text
+    found = run_rental(RentalBody.model_validate(write_rental_body(spot=True)))
+    assert found["plans"][0]["name"] in page and "cheapest that respects every limit" in page
+    assert page.count('<circle class="dot') == len({plan["name"] for plan in (*found["front"], *found["plans"])})
+    assert "instance_type: " in page and "use_spot: true" in page
+
+
+def write_rental_body(**more: object) -> dict[str, object]:
+    body = {"points": write_packaged("resnet50"), "clouds": ["aws"], "steps": 90000, "global_batch": 256}
+    return body | {"deadline": "24h"} | more
+
+
+def test_limits_that_nothing_keeps_are_told_with_the_nearest(browser: httpx.Client) -> None:
+    page = browser.post("/cloud", data=RENTAL | {"deadline": "1m"}).text
+    assert "Nothing respects the limits" in page and "deadline" in page
+    assert '<circle class="dot miss"' in page
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"steps": "many"}, "steps"),
+        ({"points": "a,b\n1,2"}, "the points"),
+        ({"deadline": "soon"}, "soon"),
+        ({"clouds": "moon"}, "moon"),
+        ({"model": "none"}, "none"),
+    ],
+)
+def test_what_cannot_be_searched_is_told(browser: httpx.Client, change: dict[str, str], told: str) -> None:
+    page = browser.post("/cloud", data=RENTAL | change)
+    assert page.status_code == 200 and "Cannot be searched" in page.text
+    assert told in page.text
+
+
+def test_a_front_of_one_plan_is_drawn() -> None:
+    found = run_rental(RentalBody.model_validate(write_rental_body(deadline="", types=["p4d.24xlarge"])))
+    view = build_rental(found)
+    assert view.best is not None and all(0 <= dot.x <= 100 for dot in view.dots)
+    assert LogScale(1.0, 10.0).find(1.0) < LogScale(1.0, 10.0).find(5.0) < LogScale(1.0, 10.0).find(10.0)
+
+
+def test_few_wait_and_what_is_known_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[bytes] = []
+
+    async def compute(request: bytes) -> dict[str, int]:
+        computed.append(request)
+        await asyncio.sleep(0.01)
+        return {"number": len(computed)}
+
+    async def ask() -> list[object]:
+        runner = StudyRunner()
+        first = await runner.run("simulation", {"seed": 0})
+        assert await runner.run("simulation", {"seed": 0}) == first
+        many = [runner.run("simulation", {"seed": seed}) for seed in range(1, 9)]
+        return await asyncio.gather(*many, return_exceptions=True)
+
+    monkeypatch.setattr(study_runner, "compute", compute)
+    answers = asyncio.run(ask())
+    refused = [answer for answer in answers if isinstance(answer, StateError)]
+    assert len(computed) == 1 + len(answers) - len(refused)
+    assert 0 < len(refused) < len(answers)
+
+
+def test_a_process_that_is_ended_is_told() -> None:
+    with pytest.raises(InputError, match="more time"):
+        study_runner.read_answer(-9, b"", b"")
+    with pytest.raises(StateError, match="no module"):
+        study_runner.read_answer(1, b"", b"Traceback\nno module")
+
+
+def test_the_pages_open_without_an_answer(browser: httpx.Client, tmp_path: Path) -> None:
+    for place in ("/simulate", "/cloud"):
+        page = browser.get(place)
+        assert (
+            page.status_code == 200
+            and "<form" in page.text
+            and "script-src 'self'" in page.headers["content-security-policy"]
+        )

@@ -1,0 +1,61 @@
+"""What a lead does with strangers: nothing they say joins or holds it up; and routes by which hosts are reached."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+from tests.executors.hosts.loopback_cluster import LoopbackCluster
+
+from springtide.executors.hosts.host_agent import choose_network
+from springtide.executors.hosts.host_messages import prove
+from springtide.executors.hosts.lead_address import HOSTS, read_lead
+from springtide.executors.hosts.network_routes import Route, find_route_to
+
+
+def introduce(host: str) -> bytes:
+    said = {"say": "introduction", "host": host, "nonce": "n", "proof": "made up", "version": "1"}
+    return json.dumps(said).encode() + b"\n"
+
+
+@pytest.fixture(scope="module")
+def lead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackCluster]:
+    made = LoopbackCluster(tmp_path_factory.mktemp("lead"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'{"say": "ready", "address": "x", "devices": []}\n',
+        b'{"say": "exited", "start": "s", "process": "p0", "code": 0}\n',
+        b'{"say": "beat"}\n',
+        b"\xff" * (1 << 17),
+        json.dumps({"say": "introduction", "host": "h", "nonce": "n", "proof": "no", "version": "1"}).encode() + b"\n",
+        json.dumps({"say": "introduction", "host": "../h", "nonce": "n", "proof": "n", "version": "1"}).encode()
+        + b"\n",
+    ],
+    ids=["http", "ready", "exited", "beat", "long", "wrong proof", "bad name"],
+)
+def test_a_stranger_is_hung_up_on(lead: LoopbackCluster, said: bytes) -> None:
+    address = read_lead(lead.home)
+    with socket.create_connection((address.host, address.port), timeout=30) as line:
+        assert json.loads(line.makefile().readline())["say"] == "challenge"
+        line.sendall(said)
+        while line.recv(1 << 16):
+            pass
+    assert lead.executor.nodes() == ()
+
+
+def test_the_token_lies_where_only_its_owner_reads_it(lead: LoopbackCluster) -> None:
+    assert (lead.home / HOSTS).stat().st_mode & 0o077 == 0
+    assert prove("token", "host", "a") != prove("token", "lead", "a"), "an answer could be sent back as one's own"
+
+
+def test_collectives_use_the_interface_that_leads_to_the_lead() -> None:
+    route = find_route_to("127.0.0.1")
+    assert route.address == "127.0.0.1" and route.interface
+    told = choose_network(Route("10.0.0.7", "eth1"), {"NCCL_SOCKET_IFNAME": "ib0"})
+    assert told == {"SPRINGTIDE_ADDRESS": "10.0.0.7", "GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "ib0"}

@@ -1,0 +1,28 @@
+"""A loop with Fabric over a tiny model."""
+
+import warnings
+
+import torch
+from lightning.fabric import Fabric
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+import springtide
+import springtide.integrations.lightning
+
+warnings.simplefilter("ignore")
+springtide.init(logical_workers=4)
+fabric = Fabric(accelerator="cpu", devices=4, strategy="springtide")
+fabric.launch()
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 4))
+data = TensorDataset(torch.randn(90, 16), torch.randint(0, 4, (90,)))
+model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+loader = fabric.setup_dataloaders(DataLoader(data, batch_size=4, shuffle=True))
+for _ in fabric.strategy.walk_epochs(2):
+    for step in loader:
+        for inputs, targets in step:
+            fabric.backward(cross_entropy(model(inputs), targets))
+        fabric.clip_gradients(model, optimizer, max_norm=1.0)
+        optimizer.step()
+        optimizer.zero_grad()

@@ -1,0 +1,73 @@
+"""Lightning's Trainer over a tiny model, in automatic or manual optimization, with the options that a test asks for."""
+
+import json
+import sys
+import warnings
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+import springtide
+import springtide.integrations.lightning
+
+warnings.simplefilter("ignore")
+asked = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+springtide.init(logical_workers=4)
+
+
+class Classifier(LightningModule):
+    """A network with dropout; its manual form trains two halves with an optimizer each."""
+
+    def __init__(self, is_manual: bool) -> None:
+        super().__init__()
+        self.automatic_optimization = not is_manual
+        self.body = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Dropout(0.2))
+        self.head = torch.nn.Linear(32, 4)
+
+    def configure_optimizers(self) -> Any:
+        if not self.automatic_optimization:
+            parts = (self.body, self.head)
+            return [torch.optim.AdamW(part.parameters(), lr=1e-2) for part in parts]
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+        return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)]
+
+    def find_loss(self, batch: Any) -> torch.Tensor:
+        """The loss of a batch."""
+        inputs, targets = batch
+        return cross_entropy(self.head(self.body(inputs)), targets)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.automatic_optimization:
+            loss = self.find_loss(batch)
+            self.log("loss", loss)
+            return loss
+        for optimizer in self.optimizers():
+            loss = self.find_loss(batch)
+            self.manual_backward(loss)
+            optimizer.step()
+            self.zero_grad()
+        return None
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("held", self.find_loss(batch))
+
+
+torch.manual_seed(1)
+data = TensorDataset(torch.randn(90, 16), torch.randint(0, 4, (90,)))
+trainer = Trainer(
+    accelerator="cpu",
+    devices=4,
+    strategy="springtide",
+    max_epochs=2,
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+    accumulate_grad_batches=asked.get("accumulate", 1),
+    gradient_clip_val=None if asked.get("manual") else 1.0,
+)
+loaders = [DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=4)]
+trainer.fit(Classifier(asked.get("manual", False)), *loaders)

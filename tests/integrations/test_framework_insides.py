@@ -1,0 +1,87 @@
+"""The insides of frameworks that adapters stand on, as they were in the versions that were tried."""
+
+import inspect
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ABSENT = "springtide[{}] is not installed; `make test-frameworks` installs it"
+
+
+def read_pins() -> dict[str, str]:
+    """The versions of constraints.txt."""
+    text = (Path(__file__).parents[2] / "constraints.txt").read_text()
+    return dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.M))
+
+
+def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
+    pytest.importorskip("transformers", reason=ABSENT.format("hf"))
+    from transformers import Trainer, trainer
+
+    from springtide.integrations.hf import TRIED, TRIED_TRL, ElasticTrainer
+
+    pins = read_pins()
+    assert {name: tried[-1] for name, tried in (TRIED | TRIED_TRL).items()} == {
+        name: pins[name] for name in TRIED | TRIED_TRL
+    }
+    assert version("transformers") in TRIED["transformers"]
+    ours = {name for name in vars(ElasticTrainer) if inspect.isfunction(vars(ElasticTrainer)[name])}
+    private = {name for name in ours if name.startswith("_") and not name.startswith("__")}
+    assert private == {
+        "_finalize_training",
+        "_get_num_items_in_batch",
+        "_init_training_state",
+        "_load_rng_state",
+        "_maybe_log_save_evaluate",
+        "_prepare_for_training",
+        "_run_epoch",
+        "_save_rng_state",
+        "_track_num_input_tokens",
+    }
+    assert all(hasattr(Trainer, name) for name in private)
+    assert {"epoch", "resume_from_checkpoint", "epochs_trained", "steps_trained_in_current_epoch"} <= set(
+        inspect.signature(Trainer._run_epoch).parameters
+    )
+    assert trainer.skip_first_batches and trainer.EvalLoopContainer
+
+
+def test_lightning_has_the_strategies_that_are_derived_from() -> None:
+    pytest.importorskip("lightning", reason=ABSENT.format("lightning"))
+    from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+    from lightning.pytorch.strategies import StrategyRegistry
+    from lightning.pytorch.strategies.strategy import _ForwardRedirection
+
+    from springtide.integrations.lightning import TRIED
+
+    assert version("lightning") in TRIED["lightning"] and read_pins()["lightning"] == TRIED["lightning"][-1]
+    assert "springtide" in StrategyRegistry.available_strategies()
+    assert "on_train_batch_start" in inspect.getsource(_TrainingEpochLoop.advance)
+    assert list(inspect.signature(_ForwardRedirection.__call__).parameters)[1:4] == [
+        "wrapper_module",
+        "original_module",
+        "method_name",
+    ]
+
+
+def test_a_call_is_left_where_it_asks_and_gone_on_with() -> None:
+    pytest.importorskip("lightning", reason=ABSENT.format("lightning"))
+    from springtide.integrations.lightning.turn_threads import TurnThread
+
+    said = []
+
+    def call() -> int:
+        said.append(thread.ask("first"))
+        return int(thread.ask("second"))
+
+    thread = TurnThread(call)
+    thread.go_on()
+    assert (thread.asked, said, thread.has_ended) == ("first", [], False)
+    thread.answer = "one"
+    thread.go_on()
+    assert (thread.asked, said) == ("second", ["one"])
+    thread.answer = "2"
+    thread.go_on()
+    assert thread.has_ended and thread.result == 2

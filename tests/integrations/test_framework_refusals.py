@@ -1,0 +1,104 @@
+"""What an adapter cannot keep is refused by name, before anything is trained."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from springtide.errors import JobError
+
+pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def args(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from transformers import TrainingArguments
+
+    return TrainingArguments(output_dir=str(tmp_path_factory.mktemp("out")), use_cpu=True, report_to=[])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("deepspeed", "ds.json"),
+        ("fsdp", "full_shard"),
+        ("auto_find_batch_size", True),
+        ("ddp_bucket_cap_mb", 5),
+        ("ignore_data_skip", True),
+        ("batch_eval_metrics", True),
+        ("fp16", True),
+        ("train_sampling_strategy", "batch_rebalance"),
+    ],
+)
+def test_arguments_are_refused_by_name(args: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
+    from springtide.integrations.hf.trainer_checks import check_arguments
+
+    check_arguments(args)
+    monkeypatch.setattr(args, name, value)
+    with pytest.raises(JobError, match=name):
+        check_arguments(args)
+
+
+def test_a_callback_that_steps_the_optimizer_is_refused() -> None:
+    from transformers import TrainerCallback
+
+    from springtide.integrations.hf.trainer_checks import check_callbacks
+
+    class Innocent(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            assert kwargs["optimizer"].param_groups and state.global_step
+
+    class Stepper(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            kwargs["optimizer"].step()
+
+    check_callbacks([Innocent()])
+    with pytest.raises(JobError, match="callback Stepper steps the optimizer"):
+        check_callbacks([Stepper()])
+
+
+def test_a_version_that_was_never_tried_is_refused() -> None:
+    from springtide.integrations.frameworks import check_versions
+
+    with pytest.raises(JobError, match=r"transformers is 5\.22\.2; .* was tried with 4\.0 only"):
+        check_versions({"transformers": ("4.0",)})
+
+
+def test_checkpoints_of_other_numbers_of_ranks_are_refused(tmp_path: Path) -> None:
+    from springtide.integrations.hf.trainer_checks import check_checkpoint
+
+    with pytest.raises(JobError, match="no trainer_state"):
+        check_checkpoint(tmp_path, 4)
+    (tmp_path / "trainer_state.json").write_text("{}")
+    for rank in range(4):
+        (tmp_path / f"rng_state_{rank}.pth").touch()
+    check_checkpoint(tmp_path, 4)
+    with pytest.raises(JobError, match="saved by 4 ranks, the run has 2"):
+        check_checkpoint(tmp_path, 2)
+    (tmp_path / "rng_state.pth").touch()
+    with pytest.raises(JobError, match="several world sizes"):
+        check_checkpoint(tmp_path, 4)
+
+
+def test_iterable_data_are_refused() -> None:
+    import torch
+    from accelerate.data_loader import prepare_data_loader
+
+    from springtide.integrations.accelerate_data import check_shard
+
+    class Endless(torch.utils.data.IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return iter(range(10))
+
+    listed: Any = torch.utils.data.DataLoader(range(10), batch_size=2)  # type: ignore[arg-type]
+    check_shard(prepare_data_loader(listed, num_processes=4, process_index=0))
+    with pytest.raises(JobError, match="IterableDataset without a length"):
+        check_shard(prepare_data_loader(torch.utils.data.DataLoader(Endless()), num_processes=4, process_index=0))
+
+
+def test_a_trainer_needs_a_run_first(args: Any) -> None:
+    from springtide.integrations.hf import ElasticTrainer
+
+    with pytest.raises(JobError, match=r"ElasticTrainer was made before the run; call springtide\.init"):
+        ElasticTrainer(args=args)

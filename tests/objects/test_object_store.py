@@ -1,0 +1,75 @@
+"""Object storage: written whole, created once, told in a sentence where it fails."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.objects.s3_server import BUCKET, S3Server
+
+from springtide.errors import InputError
+from springtide.objects.object_store import ObjectStore
+
+
+@pytest.fixture
+def store(s3: S3Server, request: pytest.FixtureRequest) -> ObjectStore:
+    return ObjectStore(f"s3://{BUCKET}/{request.node.name}/", s3.environ)
+
+
+def test_what_is_written_is_read_listed_and_removed(store: ObjectStore, tmp_path: Path) -> None:
+    assert store.write("a/big", [b"x" * (5 << 20)] * 5) == 25 << 20
+    assert store.write("a/small", [b"1", memoryview(b"23")]) == 3
+    assert store.write("ab", []) == 0
+    store.download("a/big", tmp_path / "big")
+    assert (tmp_path / "big").stat().st_size == 25 << 20
+    assert (store.read("a/small"), store.list("a"), store.list()) == (
+        b"123",
+        ["a/big", "a/small"],
+        ["a/big", "a/small", "ab"],
+    )
+    with store.open("a/small") as file:
+        file.seek(1)
+        assert file.read() == b"23"
+    store.remove("a")
+    assert store.list() == ["ab"]
+
+
+def test_a_name_is_created_once(store: ObjectStore) -> None:
+    assert (store.create("m", b"1"), store.create("m", b"2"), store.read("m")) == (True, False, b"1")
+
+
+def test_half_an_object_is_none(store: ObjectStore) -> None:
+    def break_off() -> Iterator[bytes]:
+        yield b"x" * (20 << 20)
+        raise RuntimeError("the process ends here")
+
+    with pytest.raises(OSError, match="cannot write half: the process ends here"):
+        store.write("half", break_off())
+    assert store.list() == []
+
+
+def test_what_is_missing_is_not_there(store: ObjectStore) -> None:
+    assert store.list("nothing") == []
+    with pytest.raises(FileNotFoundError, match="cannot read nothing"):
+        store.read("nothing")
+
+
+def test_a_store_that_works_passes_and_is_left_empty(store: ObjectStore) -> None:
+    store.check()
+    assert store.list() == []
+
+
+def test_a_wrong_bucket_or_address_is_told(s3: S3Server) -> None:
+    with pytest.raises(InputError, match=r"s3://nobody/x cannot create .*bucket does not exist; check the URL"):
+        ObjectStore("s3://nobody/x", s3.environ).check()
+    nowhere = {**s3.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    with pytest.raises(InputError, match=r"Could not connect .*; check the URL, the bucket, and the credentials"):
+        ObjectStore(f"s3://{BUCKET}/x", nowhere).check()
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    pytest.importorskip("fsspec")
+    try:
+        import gcsfs  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: F401
+    except ImportError:
+        with pytest.raises(InputError, match=r"needs the package gcsfs, .* pip install 'springtide\[storage\]'"):
+            ObjectStore("gs://bucket/x")

@@ -1,0 +1,57 @@
+"""Writes docs/probes.md from verdicts: `python -m tests.training.probes.probe_page VERDICTS.jsonl`.
+
+The verdicts are what `probe_runner all` prints.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from tests.training.probes.probe_scripts import DATA, MODELS, REFUSED, STEPS
+from tests.training.probes.probe_table import PROBES, LoopProbe
+
+PAGE = Path(__file__).parents[3] / "docs" / "probes.md"
+HEAD = """# Probes: what a script's loop may do
+
+{count} scripts with one feature each. A probe is *equal* if final weights, buffers, optimizer state, learning rates and
+what it keeps have the bits of a DDP script written by hand (torch only, four gloo ranks) on 1, 3 and 4 processes;
+*equal on any size* where there is no such script, for the reason beside it; *refused* if it ends with the sentence
+beside it, before anything is wrong. There is no fourth verdict: `make test-probes` fails on any other, and on a run
+that does not end.
+
+{equal} equal, {alone} equal on any size, {refused} refused. Written by
+`python -m tests.training.probes.probe_runner all > verdicts.jsonl` and
+`python -m tests.training.probes.probe_page verdicts.jsonl`.
+"""
+GROUPS: dict[str, tuple[LoopProbe, ...]] = {
+    "Loops, optimizers, gradients, models": tuple(probe for probe in PROBES if not probe.refused),
+    "Between steps": STEPS,
+    "Several models, compiled models": MODELS,
+    "Data": tuple(probe for probe in DATA if not probe.refused),
+    "Refused": (*(probe for probe in (*PROBES, *DATA) if probe.refused), *REFUSED),
+}
+LONGEST = 230
+
+
+def write_row(probe: LoopProbe, row: dict[str, str]) -> str:
+    """A line of a table."""
+    said = " ".join(row.get("sentence", probe.alone).split())
+    cut = said if len(said) <= LONGEST else said[:LONGEST].rsplit(" ", 1)[0] + " ..."
+    return f"| {probe.name} | {row['verdict']} | {cut.replace('|', chr(92) + '|')} |"
+
+
+def write_page(rows: dict[str, dict[str, str]]) -> str:
+    """The page; a probe without a verdict is an error."""
+    verdicts = [row["verdict"] for row in rows.values()]
+    names = ("equal", "equal on any size", "refused")
+    equal, alone, refused = (verdicts.count(name) for name in names)
+    parts = [HEAD.format(count=len(verdicts), equal=equal, alone=alone, refused=refused)]
+    for title, probes in GROUPS.items():
+        lines = [write_row(probe, rows[probe.name]) for probe in probes]
+        parts.append("\n".join((f"## {title}\n", "| Probe | Verdict | |", "|---|---|---|", *lines)) + "\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    found = [json.loads(line) for file in sys.argv[1:] for line in Path(file).read_text().splitlines()]
+    PAGE.write_text(write_page({row["name"]: row for row in found}), encoding="utf-8")
