@@ -10,6 +10,7 @@ import pytest
 from tests.executors.local.agents import BOTH, RecordedAgent
 
 import springtide.examples
+from springtide.control.storage.job_logs import pick_entries
 from springtide.errors import ExecutorError
 from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.local.json_lines import listen
@@ -51,8 +52,8 @@ def test_a_job_grows_moves_and_shrinks_in_place_to_the_same_bits(recorded: Recor
     assert recorded.of(job, Progressed)[-1].step == 40
     assert recorded.hash_weights(job) == recorded.undisturbed("--steps", "40")
     assert "the end" in recorded.read_log(job)
-    metrics = (recorded.folder / job / "logs" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in metrics] == list(range(1, 41))
+    with (recorded.folder / job / "logs" / "metrics.jsonl").open("rb") as lines:
+        assert [entry["step"] for entry in pick_entries(lines, 0, 0).entries] == list(range(1, 41))
 
 
 def test_logical_workers_change_processes_and_no_process_ends(recorded: RecordedAgent) -> None:

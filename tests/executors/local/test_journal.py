@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from springtide.control.storage.job_logs import pick_entries
 from springtide.executors.delivery import Freshness
-from springtide.executors.local.jobs.worker_logs import JobLogs, MetricSeries, Pipe, RotatingLog, read_tail
+from springtide.executors.local.jobs.worker_logs import KEPT_STEPS, JobLogs, MetricSeries, Pipe, RotatingLog, read_tail
 from springtide.executors.local.journal import Journal
 from springtide.executors.protocol import (
     CheckpointPolicy,
@@ -175,6 +176,25 @@ def test_metrics_are_one_series_across_restarts(tmp_path: Path) -> None:
         (3, ["accuracy"]),
         (4, ["loss"]),
     ]
+
+
+def test_the_last_words_of_an_old_rank_0_are_kept_though_its_successor_was_read_first(tmp_path: Path) -> None:
+    series = MetricSeries(tmp_path / "metrics.jsonl")
+    for step in (4, 5, 7, 6, 8, 6, 7):
+        series.write(step, {"loss": 1.0 / step}, 0.0)
+    with (tmp_path / "metrics.jsonl").open("rb") as lines:
+        assert [entry["step"] for entry in pick_entries(lines, 0, 0).entries] == [4, 5, 6, 7, 8]
+
+
+def test_a_step_trained_again_long_after_is_not_written_again(tmp_path: Path) -> None:
+    series = MetricSeries(tmp_path / "metrics.jsonl")
+    steps = range(1, 4 * KEPT_STEPS)
+    for step in steps:
+        series.write(step, {"loss": 1.0 / step}, 0.0)
+    for later in (series, MetricSeries(tmp_path / "metrics.jsonl")):
+        for step in steps:
+            later.write(step, {"loss": 1.0 / step}, 0.0)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == len(steps)
 
 
 def test_a_log_book_has_one_file_per_rank(tmp_path: Path) -> None:

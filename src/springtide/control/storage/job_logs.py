@@ -216,18 +216,27 @@ def read_metrics(
 
 
 def pick_entries(lines: Iterable[bytes], after_step: int, offset: int) -> MetricsPage:
-    """The entries after a step; lines that are none are passed over, and one that is not yet whole is left."""
+    """The entries after a step, in the order of steps, which is nearly that of lines (`MetricSeries`).
+
+    Lines that are none are passed over, and one that is not yet whole is left.
+    """
     found: list[dict[str, Any]] = []
     for line in lines:
         if len(found) == MOST_METRICS:
-            return MetricsPage(found, offset, more=True)
+            return MetricsPage(sorted(found, key=take_step), offset, more=True)
         if not line.endswith(b"\n"):
             break
         offset += len(line)
         entry = read_entry(line)
         if entry is not None and entry["step"] > after_step:
             found.append(entry)
-    return MetricsPage(found, offset)
+    return MetricsPage(sorted(found, key=take_step), offset)
+
+
+def take_step(entry: dict[str, Any]) -> int:
+    """The step that an entry is of."""
+    step: int = entry["step"]
+    return step
 
 
 def read_entry(line: bytes) -> dict[str, Any] | None:

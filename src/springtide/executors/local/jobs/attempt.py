@@ -126,6 +126,8 @@ class Attempt:
         self.restarts = restarts
         self.roster = Roster(())
         self.change: RosterChange | None = None
+        #: Processes that were of rank 0 before a change.
+        self.past_firsts: set[str] = set()
         self.round = 0
         self.named = 0
         self.store = ""
@@ -228,6 +230,7 @@ class Attempt:
     def complete_change(self) -> None:
         """The change has been made."""
         if self.change is not None:
+            self.past_firsts.update(self.roster.names[:1])
             self.roster, self.change = self.change.roster, None
 
     def command(self, message: Message) -> None:

@@ -270,6 +270,8 @@ class JobRunner:
                 process.busy = message.doing
             case _ if attempt.speaks_for_all(process):
                 self.listen_to_first(attempt, process, message)
+            case MetricsMessage() if process.name in attempt.past_firsts:  # its last words, read after its successor's
+                self.keep_metrics(message)
 
     def listen_to_first(self, attempt: Attempt, process: WorkerProcess, message: WorkerMessage) -> None:
         """Act on a message of rank 0."""
@@ -301,7 +303,7 @@ class JobRunner:
 
     def keep_metrics(self, message: MetricsMessage) -> None:
         """Write down what a step recorded."""
-        self.logs.write_metrics(self.progress.step, message.metrics, time.time())
+        self.logs.write_metrics(message.step, message.metrics, time.time())
 
     def tell(self, event: Warned | CheckpointFailing) -> None:
         """Report what a process has said, unless it says too much: that is in its log only."""

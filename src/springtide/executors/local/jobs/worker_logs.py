@@ -34,6 +34,8 @@ TURN_BYTES = 1 << 20
 SOON_S = 1.0
 AT_ONCE_S = 0.1
 MANY_BYTES = 64
+#: Of how many steps a metric series remembers what it holds.
+KEPT_STEPS = 50
 
 
 class RotatingLog:
@@ -234,29 +236,37 @@ def find_last_attempt(path: Path) -> int:
 
 
 class MetricSeries:
-    """Metrics as JSON lines, each step and name once, however often the step was trained."""
+    """Metrics as JSON lines, each step and name once, however often the step was trained.
+
+    Lines may lie a few steps out of order: where rank 0 moves to another process, the last words of the old one and the
+    first of the new one come on two lines, and either may be read first.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.step = -1
-        self.names: set[str] = set()
-        for line in read_tail(path, lines=50, reach=1 << 16):
+        #: What was written of the newest steps; all that is not after `floor` counts as written.
+        self.written: dict[int, set[str]] = {}
+        self.floor = -1
+        rows = read_tail(path, lines=KEPT_STEPS, reach=1 << 16)
+        for line in rows:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 row = json.loads(line)
                 self.enter(int(row["step"]), set(row["metrics"]))
+        if measure(path) > 1 << 16 or len(rows) == KEPT_STEPS:
+            self.floor = min(self.written, default=-1)
 
     def enter(self, step: int, names: set[str]) -> None:
-        """Remember what was written last."""
-        self.names = names | (self.names if step == self.step else set())
-        self.step = step
+        """Remember what was written, of as many steps as may still come late."""
+        self.written.setdefault(step, set()).update(names)
+        if len(self.written) > KEPT_STEPS:
+            self.floor = min(self.written)
+            del self.written[self.floor]
 
     def write(self, step: int, metrics: Mapping[str, float], at_s: float) -> None:
         """Append what has not been written before; JSON has no number for infinity or none, so they are texts."""
-        if step < self.step:
-            return
-        known = self.names if step == self.step else set()
+        known = self.written.get(step, set())
         fresh = {name: value for name, value in metrics.items() if name not in known}
-        if not fresh:
+        if not fresh or step <= self.floor:
             return
         self.enter(step, set(fresh))
         shown = {name: value if math.isfinite(value) else str(value) for name, value in fresh.items()}
