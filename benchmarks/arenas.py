@@ -12,14 +12,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
+from benchmarks.bystanders import Doors, Outages
 from springtide.cli.demo_scenario import hash_weights, train_plainly
 from springtide.client.client import Client
+from springtide.client.packing import pack
 from springtide.client.replies import JobInfo
 from springtide.control.background import is_answering
 from springtide.control.clock import SystemClocks
@@ -33,6 +36,7 @@ from springtide.executors.local.paths import PLACE, make_mark
 from springtide.executors.local.processes.worker_processes import find_marked
 from springtide.policies import find_policy
 
+T = TypeVar("T")
 DEVICES = "2"
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
 ROOT = Path(__file__).parents[1]
@@ -52,9 +56,10 @@ class JumpingSource(SystemClocks):
         return super().wall_s() + (float(self.file.read_text()) if self.file.exists() else 0.0)
 
 
-def serve(home: str, jumps: str) -> None:
+def serve(home: str, jumps: str, database: str) -> None:
     """The process of an arena's server: the usual one, but for the wall clock behind its Clock."""
-    settings = ServerSettings(StateDir(Path(home)), "local", DEVICES, Listening(port=0))
+    address = f"sqlite:///{database}"
+    settings = ServerSettings(StateDir(Path(home)), "local", DEVICES, Listening(port=0), database=address)
     set_up_logging()
     with hold_lock(settings.state_dir):
         find_policy(settings.options.policy).load()
@@ -87,23 +92,30 @@ class Step:
 
 @dataclass
 class Arena:
-    """One platform in a folder of its own. `disk` is where checkpoints go; a small one of its own, if `is_mounted`."""
+    """One platform in a folder of its own.
+
+    `disk` is where checkpoints go, `state_disk` where the database is: small ones of their own, if `is_mounted`.
+    """
 
     folder: Path
     disk: Path
+    state_disk: Path
     is_mounted: bool
     server: "subprocess.Popen[bytes] | None" = None
     recipes: dict[str, Recipe] = field(default_factory=dict)
     hashes: dict[Recipe, str] = field(default_factory=dict)
     jump_s: float = 0.0
+    outages: Outages = field(default_factory=Outages)
 
     def __post_init__(self) -> None:
         self.home = StateDir(self.folder / "home").make()
         self.jumps = self.folder / "jumps"
         self.filler = self.disk / "filler"
+        self.database = self.state_disk / "springtide.db"
         self.work = self.folder / "work"
         self.work.mkdir()
-        shutil.copy(SCRIPT, self.work / "train.py")
+        for name in ("train.py", "poison.py"):
+            shutil.copy(SCRIPT.with_name(name), self.work)
         self.executor = LocalExecutor(self.home.root, DEVICES)
 
     # The server.
@@ -112,7 +124,7 @@ class Arena:
         """Start a server on what the last one left, and wait until it answers."""
         self.home.address.unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", SERVE, str(self.home.root), str(self.jumps)]
+        command = [sys.executable, "-c", SERVE, str(self.home.root), str(self.jumps), str(self.database)]
         with self.home.log.open("ab") as log:
             self.server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         until_s = time.monotonic() + START_S
@@ -139,6 +151,18 @@ class Arena:
         """The processes of this arena that are still there."""
         return find_marked(make_mark(self.home.root))
 
+    def find_url(self) -> str | None:
+        """Where the server listens; None while there is none."""
+        address = read_address(self.home)
+        return None if address is None else str(address["url"])
+
+    def open_doors(self, user: str) -> Doors:
+        """How another user asks this platform."""
+        token = str(self.insist(lambda: self.client.put_user(user)).document["token"])
+        archive = pack(self.work)
+        self.insist(lambda: self.client.upload(archive))
+        return Doors(self.find_url, token, archive.code_hash)
+
     # Jobs.
 
     def submit(self, recipe: Recipe, deadline: str | None) -> str:
@@ -153,13 +177,26 @@ class Arena:
         }
         if deadline is not None:
             document["deadline"] = deadline
-        job = self.client.submit(document, wait=False).id
+        key = f"chaos-{len(self.recipes):06}"  # sent again after a lost answer, it is the same job
+        job = self.insist(lambda: self.client.submit(document, wait=False, key=key)).id
         self.recipes[job] = recipe
         return job
 
+    def insist(self, ask: Callable[[], T]) -> T:
+        """What the server answers once it does: beside this fault there may be others."""
+        until_s = time.monotonic() + START_S
+        while True:
+            try:
+                return ask()
+            except SpringtideError:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(LOOK_S)
+
     def active(self) -> list[JobInfo]:
         """The jobs that have not ended, oldest first."""
-        return sorted((job for job in self.client.jobs() if not job.ended), key=lambda job: job.submitted_at)
+        jobs = [job for job in self.insist(self.client.jobs) if job.id in self.recipes and not job.ended]
+        return sorted(jobs, key=lambda job: job.submitted_at)
 
     def read_ledger(self, job: str) -> list[Step]:
         """The steps a job took, in the order in which they were written down."""
@@ -169,7 +206,7 @@ class Arena:
 
     def find_digest(self, job: str) -> str:
         """The hash of the weights that a job ended with."""
-        return hash_weights(Path(self.client.job(job).spec["checkpoint"]["dir"]))
+        return hash_weights(Path(self.insist(lambda: self.client.job(job)).spec["checkpoint"]["dir"]))
 
     def train_undisturbed(self, recipe: Recipe) -> str:
         """The hash of the weights of the same training alone in one process; the sleep changes nothing."""

@@ -1,9 +1,12 @@
 """Seeded faults on the whole platform: no job lost, none run twice, and every model's bits those of a quiet run.
 
 `python -m benchmarks.chaos [--faults 100] [--seed 0]` keeps three training jobs going on a real server, agent and
-workers, and breaks things one after the other: kill -9 of a worker, the agent, the server, or all of them; a worker
-that is stopped (SIGSTOP); a full checkpoint disk (a small tmpfs in a mount namespace of our own where that is
-permitted, else ENOSPC at the write); the server's wall clock set an hour forward or back. Ends within 30 minutes.
+workers, and breaks things with two hands. One breaks what jobs run on and waits until they go on: kill -9 of a worker,
+the agent, the server, or all of them; a worker that is stopped (SIGSTOP); a full checkpoint disk (a small tmpfs in a
+mount namespace of our own where that is permitted, else ENOSPC at the write); the server's wall clock set an hour
+forward or back; a script that once brought the platform down. The other does what passes by itself, meanwhile: the
+database locked or its disk full, the agent or the server stopped, lines cut or held, nonsense sent. Beside both another
+user submits and cancels jobs and keeps count of what is answered. Ends when all is dealt, or after `--minutes`.
 """
 
 import argparse
@@ -13,27 +16,35 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks.arenas import LOOK_S, Arena, Recipe, Step
+from benchmarks.bystanders import Asked, Bystander, list_changes, summarise
 from benchmarks.faults import FAULTS, PATIENCE_S, Scene
+from benchmarks.side_faults import NEED_DISK, SIDE_FAULTS, SideScene
 from springtide.client.replies import JobInfo
 from springtide.core.job_states import ENDED
 
 ACTIVE = 3
-LONGEST_S = 1700.0
+#: Of all faults, those that are waited for one by one.
+WAITED_FOR = 0.25
+MOST_PAUSE_S = 0.3
+STANDSTILL_S = 2.0
+TOLD_WAITS = 5
 #: A victim has this many steps before it, so that it does not end before the fault shows.
 STEPS_LEFT = 40
 RECIPES = tuple(Recipe(seed, steps) for seed, steps in ((0, 80), (1, 120), (2, 160)))
-DISK_SIZE = "4m"
+SIZES = {"disk": "4m", "state": "48m"}
+Document: TypeAlias = dict[str, Any]
 IN_NAMESPACE = "--in-namespace"
 
 
@@ -44,6 +55,8 @@ class Fault:
     kind: str
     jobs: list[str]
     seconds: float | None = None
+    began_s: float = 0.0
+    ended_s: float = 0.0
 
     @property
     def recovered(self) -> bool:
@@ -73,29 +86,98 @@ class Verdict:
 # The run.
 
 
-def run(arena: Arena, count: int, seed: int, tell: Callable[[str], None]) -> tuple[list[Fault], list[Verdict]]:
-    """So many faults, and the verdicts on all jobs when the last has ended."""
-    dice = Random(seed)
-    began_s = time.monotonic()
+def run(arena: Arena, chosen: "Choice", tell: Callable[[str], None]) -> tuple[list[Fault], list[Verdict], Document]:
+    """So many faults, the verdicts on all jobs when the last has ended, and what a bystander saw."""
+    until_s = time.monotonic() + 60.0 * chosen.minutes
     arena.start_server()
+    bystander = Bystander(arena.open_doors("bystander"))
+    bystander.thread.start()
+    count = round(WAITED_FOR * chosen.faults)
+    side = SideHand(SideScene(arena, Random(f"side {chosen.seed}"), arena.open_doors("nuisance")), until_s)
+    side.kinds = deal(chosen.faults - count, side.scene.dice, list_side_kinds(arena))
+    side.thread.start()
     faults: list[Fault] = []
+    dice = Random(chosen.seed)
     for number, kind in enumerate(deal(count, dice), start=1):
-        if time.monotonic() - began_s > LONGEST_S:
+        if time.monotonic() > until_s:
             tell(f"{count - number + 1} faults left out: the time is up")
             break
-        time.sleep(dice.uniform(0.0, 1.0))
+        side.due = number / count
+        time.sleep(dice.uniform(0.0, MOST_PAUSE_S))
         scene = set_scene(arena, dice, is_longest=kind == "disk full")
         jobs, seconds = FAULTS[kind](scene)
-        faults.append(Fault(kind, [job.id for job in jobs], seconds))
+        faults.append(Fault(kind, [job.id for job in jobs], seconds, scene.began_s, time.monotonic()))
         told = f"{seconds:.1f} s" if seconds is not None else "NOT RECOVERED"
-        tell(f"{number:3}/{count} {time.monotonic() - began_s:5.0f} s  {kind:<15} {len(jobs)} jobs  {told}")
+        tell(f"{number:3}/{count} {kind:<15} {len(jobs)} jobs  {told:<8} beside {len(side.faults)} others")
+    side.due = 1.0
+    side.thread.join()
     wait_for_end(arena)
-    return faults, [judge(arena, job) for job in arena.recipes]
+    bystander.end()
+    seen = summarise(bystander, arena.outages, arena.database)
+    seen["odd"] += side.odd
+    seen["longest"] = [
+        {"seconds": round(wait_s, 2), "what": asked.what, "faults": find_beside(asked, [*faults, *side.faults])}
+        for wait_s, asked in list_changes(bystander, arena.outages)[:TOLD_WAITS]
+    ]
+    return [*faults, *side.faults], [judge(arena, job) for job in arena.recipes], seen
 
 
-def deal(count: int, dice: Random) -> list[str]:
+def find_beside(asked: Asked, faults: Sequence[Fault]) -> list[str]:
+    """The faults that were under way while somebody waited for an answer."""
+    return [one.kind for one in faults if one.began_s <= asked.ended_s and one.ended_s >= asked.began_s]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was asked for."""
+
+    faults: int
+    seed: int
+    minutes: float
+
+
+@dataclass
+class SideHand:
+    """Faults that pass by themselves, one after the other in a thread of its own."""
+
+    scene: SideScene
+    until_s: float
+    kinds: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+    #: How many of them, as a share of all, may be done by now: the other hand's pace.
+    due: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self.run, name="side hand", daemon=True)
+
+    def run(self) -> None:
+        """Do them all."""
+        for number, kind in enumerate(self.kinds, start=1):
+            while number > self.due * len(self.kinds) and time.monotonic() < self.until_s:
+                time.sleep(LOOK_S)
+            if time.monotonic() > self.until_s:
+                return
+            self.scene.number = number
+            began_s = time.monotonic()
+            try:
+                odd = SIDE_FAULTS[kind](self.scene)
+            except Exception as error:  # told as what it is: a fault that was not as it should have been
+                odd = f"{kind}: {error!r}"
+            self.odd += [odd] if odd else []
+            ended_s = time.monotonic()
+            self.faults.append(Fault(kind, [], None if odd else ended_s - began_s, began_s, ended_s))
+            time.sleep(self.scene.dice.uniform(0.0, MOST_PAUSE_S))
+
+
+def list_side_kinds(arena: Arena) -> list[str]:
+    """The faults that pass by themselves and can be had here."""
+    return [kind for kind in SIDE_FAULTS if arena.is_mounted or kind not in NEED_DISK]
+
+
+def deal(count: int, dice: Random, among: Sequence[str] = tuple(FAULTS)) -> list[str]:
     """So many kinds of fault in a random order, each as often as the others."""
-    kinds = [list(FAULTS)[k % len(FAULTS)] for k in range(count)]
+    kinds = [among[k % len(among)] for k in range(count)]
     dice.shuffle(kinds)
     return kinds
 
@@ -114,7 +196,7 @@ def set_scene(arena: Arena, dice: Random, is_longest: bool) -> Scene:
             return Scene(arena, dice, victim, running)
         else:
             time.sleep(LOOK_S)
-    seen = [job.document for job in arena.client.jobs(all=True)]
+    seen = [job.document for job in arena.active()]
     raise SystemExit(f"no job got going; they are {json.dumps(seen, indent=1)[:4000]}")
 
 
@@ -144,8 +226,8 @@ def wait_for_end(arena: Arena) -> None:
 
 def judge(arena: Arena, job: str) -> Verdict:
     """What became of a job."""
-    document = arena.client.job(job)
-    ends = [event for event in arena.client.events(job) if event.kind in ENDED]
+    document = arena.insist(lambda: arena.client.job(job))
+    ends = [event for event in arena.insist(lambda: arena.client.events(job)) if event.kind in ENDED]
     twice = len(ends) > 1 or overlap(arena.read_ledger(job))
     equal = arena.find_digest(job) == arena.train_undisturbed(arena.recipes[job])
     said = (str(document.state), document.sentence)
@@ -194,9 +276,10 @@ def sum_up(kind: str, faults: Sequence[Fault], verdicts: Sequence[Verdict]) -> R
     )
 
 
-def make_document(faults: list[Fault], verdicts: list[Verdict], took_s: float, is_mounted: bool) -> dict[str, Any]:
+def make_document(faults: list[Fault], verdicts: list[Verdict], seen: Document, took_s: float, disk: str) -> Document:
     """Everything that was found."""
-    rows = [sum_up(kind, [fault for fault in faults if fault.kind == kind], verdicts) for kind in FAULTS]
+    kinds = [kind for kind in (*FAULTS, *SIDE_FAULTS) if kind in FAULTS or any(one.kind == kind for one in faults)]
+    rows = [sum_up(kind, [fault for fault in faults if fault.kind == kind], verdicts) for kind in kinds]
     totals = {
         "faults": len(faults),
         "recovered": sum(fault.recovered for fault in faults),
@@ -206,15 +289,18 @@ def make_document(faults: list[Fault], verdicts: list[Verdict], took_s: float, i
         "equal": sum(verdict.equal for verdict in verdicts),
         "rescales": sum(verdict.rescales for verdict in verdicts),
         "took_s": round(took_s, 1),
-        "disk": "tmpfs" if is_mounted else "injected",
+        "disk": disk,
     }
     return {
         "schema": 1,
         "ok": totals["recovered"] == totals["faults"]
         and totals["equal"] == totals["jobs"]
         and not totals["lost"]
-        and not totals["twice"],
+        and not totals["twice"]
+        and not seen["twice"]
+        and not seen["odd"],
         "totals": totals,
+        "bystander": seen,
         "kinds": [asdict(row) for row in rows],
         "jobs": [asdict(verdict) for verdict in verdicts],
     }
@@ -240,20 +326,30 @@ def print_report(document: dict[str, Any]) -> None:
         f"{totals['jobs']} jobs {totals['lost']} lost, {totals['twice']} run twice, {totals['equal']} with the bits of "
         f"an undisturbed run; {totals['rescales']} rescales on the way; full disk: {totals['disk']}"
     )
+    seen = document["bystander"]
+    print(
+        f"another user's {seen['requests']} requests: answers by status {seen['statuses']}; errors that had an effect: "
+        f"{seen['errors_with_effect']}; jobs submitted or ended twice: {seen['twice']}; median {seen['median_s']} s, "
+        f"longest standstill {seen['standstill_s']} s ({seen['over_2_s']} over {STANDSTILL_S:g} s) outside outages"
+    )
+    for wait in seen["longest"]:
+        print(f"waited {wait['seconds']:.2f} s for {wait['what']} beside: {', '.join(wait['faults']) or 'nothing'}")
+    for odd in seen["odd"]:
+        print(f"not as it should be: {odd}")
 
 
 # The disk.
 
 
 @contextmanager
-def open_disk(folder: Path, in_namespace: bool) -> Iterator[Path]:
-    """A folder for checkpoints: a tmpfs of its own if we are in a mount namespace of our own."""
-    disk = folder / "disk"
+def open_disk(folder: Path, name: str, in_namespace: bool) -> Iterator[Path]:
+    """A folder for checkpoints or the database: a tmpfs of its own if we are in a mount namespace of our own."""
+    disk = folder / name
     disk.mkdir()
     if not in_namespace:
         yield disk
         return
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "springtide-chaos", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZES[name]}", "springtide-chaos", str(disk)], check=True)
     try:
         yield disk
     finally:
@@ -273,6 +369,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which no further fault is begun")
     parser.add_argument("--json", action="store_true")
     parser.add_argument(IN_NAMESPACE, action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -281,14 +378,16 @@ def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="springtide-chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        with open_disk(folder, given.in_namespace) as disk:
-            arena = Arena(folder, disk, given.in_namespace)
+        mounted = given.in_namespace
+        with open_disk(folder, "disk", mounted) as disk, open_disk(folder, "state", mounted) as state_disk:
+            arena = Arena(folder, disk, state_disk, mounted)
+            chosen = Choice(given.faults, given.seed, given.minutes)
             try:
-                found = run(arena, given.faults, given.seed, lambda line: print(line, file=sys.stderr, flush=True))
+                found = run(arena, chosen, lambda line: print(line, file=sys.stderr, flush=True))
             finally:
                 arena.close()
             left = arena.list_left()
-    document = make_document(*found, time.monotonic() - began_s, given.in_namespace)
+    document = make_document(*found, time.monotonic() - began_s, "tmpfs" if mounted else "injected")
     document["left_behind"] = len(left)
     if given.json:
         print(json.dumps(document, indent=2))

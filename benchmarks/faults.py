@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ from springtide.errors import SpringtideError
 HOUR_S = 3600.0
 #: A fault that is not over by then counts as not recovered from.
 PATIENCE_S = 60.0
+POISON = ("endless", "reason", "nonsense")
 
 
 @dataclass
@@ -44,6 +46,10 @@ class Scene:
             return self.arena.client.job(job)
         except SpringtideError:
             return None
+
+    def ask(self, job: str) -> JobInfo:
+        """A job as the server shows it, once it does."""
+        return self.arena.insist(lambda: self.arena.client.job(job))
 
     def wait_for(self, condition: Callable[[], Any]) -> bool:
         """Wait until something holds; False when patience ends."""
@@ -105,7 +111,15 @@ def signal_worker(number: int) -> Break:
     """Send a signal to one of the victim's processes."""
 
     def act(scene: Scene) -> tuple[list[JobInfo], float | None]:
-        os.kill(scene.dice.choice(scene.arena.find_workers(scene.victim.id)), number)
+        pids: list[int] = []
+
+        def find() -> bool:
+            pids[:] = scene.arena.find_workers(scene.victim.id)
+            return bool(pids) or scene.is_over(scene.look(scene.victim.id))
+
+        if scene.wait_for(find) and pids:
+            with suppress(ProcessLookupError):
+                os.kill(scene.dice.choice(pids), number)
         return [scene.victim], scene.wait_for_new_processes([scene.victim])
 
     return act
@@ -119,15 +133,17 @@ def kill_agent(scene: Scene) -> tuple[list[JobInfo], float | None]:
 
 def kill_server(scene: Scene) -> tuple[list[JobInfo], float | None]:
     """kill -9 of the server; the workers train on, and the next server adopts them."""
-    scene.arena.kill_server()
-    scene.arena.start_server()
+    with scene.arena.outages.during():
+        scene.arena.kill_server()
+        scene.arena.start_server()
     return scene.running, scene.wait_for_progress(scene.running)
 
 
 def kill_all(scene: Scene) -> tuple[list[JobInfo], float | None]:
     """kill -9 of server, agent, fork servers and workers; then a new server."""
-    scene.arena.kill_all()
-    scene.arena.start_server()
+    with scene.arena.outages.during():
+        scene.arena.kill_all()
+        scene.arena.start_server()
     return scene.running, scene.wait_for_new_processes(scene.running)
 
 
@@ -136,7 +152,7 @@ def fill_disk(scene: Scene) -> tuple[list[JobInfo], float | None]:
     scene.arena.fill_disk()
     job = scene.victim.id
     told = scene.wait_for(lambda: has(now := scene.look(job), "checkpoint_failing") or scene.is_over(now))
-    step = scene.arena.client.job(job).step
+    step = scene.ask(job).step
     trained = scene.wait_for(lambda: is_past(now := scene.look(job), step) or scene.is_over(now))
     scene.arena.free_disk()
     cleared = scene.wait_for(lambda: not has(scene.look(job), "checkpoint_failing"))
@@ -149,8 +165,32 @@ def set_clock(scene: Scene) -> tuple[list[JobInfo], float | None]:
     deadlines = {job.id: job.deadline_in_s for job in scene.running}
     scene.arena.set_clock(scene.dice.choice([-HOUR_S, HOUR_S]))
     seconds = scene.wait_for_progress(scene.running)
-    kept = all(is_unmoved(deadlines[job], scene.arena.client.job(job).deadline_in_s) for job in deadlines)
+    kept = all(is_unmoved(deadlines[job], scene.ask(job).deadline_in_s) for job in deadlines)
     return scene.running, seconds if kept else None
+
+
+def run_poison(scene: Scene) -> tuple[list[JobInfo], float | None]:
+    """A script that once brought the platform down; it ends or is held, and the others train on."""
+    what, arena = scene.dice.choice(POISON), scene.arena
+    document = {
+        "name": f"poison-{what}",
+        "run": ["python", "poison.py", what],
+        "workdir": str(arena.work),
+        "retry": {"max": 0},
+    }
+    key = f"poison-{scene.dice.getrandbits(64):016x}"
+    job = arena.insist(lambda: arena.client.submit(document, wait=False, key=key)).id
+    settled = scene.wait_for(lambda: (now := scene.look(job)) is not None and (now.ended or now.state == "paused"))
+    if not scene.ask(job).ended:
+        arena.insist(lambda: end_quietly(arena, job))
+    seconds = scene.wait_for_progress(scene.running)
+    return scene.running, seconds if settled else None
+
+
+def end_quietly(arena: Arena, job: str) -> None:
+    """Cancel a job that may just have ended."""
+    if not arena.client.job(job).ended:
+        arena.client.cancel(job)
 
 
 def is_unmoved(before_s: float | None, now_s: float | None) -> bool:
@@ -166,4 +206,5 @@ FAULTS: dict[str, Break] = {
     "all killed": kill_all,
     "disk full": fill_disk,
     "clock jumps": set_clock,
+    "poison script": run_poison,
 }

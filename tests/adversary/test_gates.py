@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import pytest
 import schemathesis
+from benchmarks.nonsense import spoil
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from tests.adversary.nonsense import spoil
 from tests.control.http_servers import OPTIONS, run_server
 
 from springtide.control.scheduling.context import ServerOptions

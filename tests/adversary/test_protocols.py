@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.adversary.nonsense import spoil, write_line
+from benchmarks.nonsense import spoil, write_line
 from tests.executors.local.agents import BOTH, RecordedAgent, start_agent
 
 from springtide.core.limits import MOST_INTEGER

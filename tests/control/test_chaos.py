@@ -1,4 +1,4 @@
-"""Eight of the benchmark's seeded faults, one or more of each kind, on the whole platform with real processes."""
+"""Some of the benchmark's seeded faults, one or more of each kind, on the whole platform with real processes."""
 
 import json
 import subprocess
@@ -16,14 +16,16 @@ ROOT = Path(benchmarks.__file__).parents[1]
 
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_nor_run_twice_and_the_bits_stay() -> None:
-    command = [sys.executable, "-m", "benchmarks.chaos", "--faults", "8", "--seed", "3", "--json"]
+    command = [sys.executable, "-m", "benchmarks.chaos", "--faults", "32", "--seed", "3", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout, done.stderr
     document = json.loads(done.stdout)
     assert all(row["count"] == row["recovered"] >= 1 for row in document["kinds"]), (document, done.stderr)
     totals = document["totals"]
-    assert (totals["faults"], totals["lost"], totals["twice"]) == (8, 0, 0), document
+    assert (totals["faults"], totals["lost"], totals["twice"]) == (32, 0, 0), document
     assert totals["equal"] == totals["jobs"], document
+    seen = document["bystander"]
+    assert (seen["errors_with_effect"], seen["twice"], seen["odd"]) == (0, 0, []), seen
     assert document["left_behind"] == 0
     assert done.returncode == 0
 
@@ -33,7 +35,7 @@ def test_a_hundred_faults_are_of_every_kind() -> None:
 
     dealt = deal(100, Random(0))
     assert len(dealt) == 100
-    assert all(dealt.count(kind) >= 14 for kind in FAULTS)
+    assert all(dealt.count(kind) >= 12 for kind in FAULTS)
     assert dealt == deal(100, Random(0))
 
 

@@ -29,6 +29,7 @@ from springtide.control.notices.deliveries import MailServer
 from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
 from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.executor_line import ExecutorLine
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging
@@ -42,7 +43,7 @@ from springtide.control.storage.places.storage_checks import check_server_storag
 from springtide.control.storage.places.stored_code import restore_code
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
 from springtide.control.storage.store import Store, is_file
-from springtide.errors import InputError, StateError
+from springtide.errors import InputError, SpringtideError, StateError
 from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy
 
@@ -113,8 +114,9 @@ class Server:
         state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
         state_dir.note_database(settings.database)
         restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
+        self.executor_line = ExecutorLine(engine.executor)
         self.reconciler = Reconciler(
-            self.store, engine.executor, engine.inventory, state_dir, SystemClocks(), settings.options, engine.stream
+            self.store, self.executor_line, engine.inventory, state_dir, SystemClocks(), settings.options, engine.stream
         )
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
@@ -168,14 +170,22 @@ class Server:
                 thread.join()
         self.notifier.close()
         self.manifests.close()
+        self.executor_line.close()
         if self.stop_all:
-            self.engine.close()
+            self.end_executor()
         if (read_address(self.settings.state_dir) or {}).get("pid") == os.getpid():  # else one that took over is there
             self.settings.state_dir.address.unlink(missing_ok=True)
         self.socket.close()
         self.store.close()
         if self.leadership is not None:
             self.leadership.close()
+
+    def end_executor(self) -> None:
+        """End every process that was started; an executor that does not answer keeps nothing else from ending."""
+        try:
+            self.engine.close()
+        except SpringtideError as error:
+            logger.error("the server ends, but what it started may go on: %s", error)
 
 
 def open_store(settings: ServerSettings, leadership: Leadership | None = None) -> Store:

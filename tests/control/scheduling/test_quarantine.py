@@ -1,6 +1,7 @@
 """What cannot be stored or decided costs itself only: it is put aside with its job, and everyone else goes on."""
 
 import logging
+import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling.reconciler import UnavailableError
+from springtide.control.scheduling.calls import UnavailableError
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.store import Batch
 from springtide.core.decisions import Decision, Snapshot
@@ -141,6 +142,26 @@ def test_a_request_that_raises_leaves_nothing_behind(server: HandClockServer) ->
     assert isinstance(future.exception(timeout=0), InputError) and fine.result(timeout=0) == "fine"
     assert (staging.jobs, dict(world.jobs)) == (jobs, views)
     assert server.store.list_jobs() == []
+
+
+def test_what_was_stored_alone_is_told_so_although_its_step_fails_later(server: HandClockServer) -> None:
+    bad, good = run_two(server)
+    runs: list[str] = []
+
+    def submit() -> str:
+        return server.operations.submit(Submission(check_job({"run": RUN}, "test"), server.code(), "ann"))
+
+    def find_lock() -> None:  # not yet in the step that is taken whole, which the poison ends
+        runs.append("again")
+        if len(runs) == 2:
+            raise OperationalError("INSERT", {}, sqlite3.OperationalError("database is locked"))
+
+    stored, failed = server.reconciler.call(submit), server.reconciler.call(find_lock)
+    server.executor.emit(POISON["epochs without end"](bad))
+    with pytest.raises(OperationalError):
+        server.reconciler.step()
+    assert {record.id for record in server.store.list_jobs()} == {bad, good, stored.result(timeout=0)}
+    assert isinstance(failed.exception(timeout=0), UnavailableError)
 
 
 def test_a_request_that_cannot_be_stored_fails_alone(server: HandClockServer) -> None:

@@ -8,12 +8,12 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from springtide.control.api.guard import Refused, tell_failure, write_error
+from springtide.control.scheduling.calls import UnavailableError
 from springtide.control.scheduling.operations import ConflictError, MissingError
-from springtide.control.scheduling.reconciler import UnavailableError
 from springtide.control.scheduling.submissions import LimitError
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import explain_errors
-from springtide.errors import InputError, SpringtideError, StateError
+from springtide.errors import ExecutorError, InputError, SpringtideError, StateError
 
 # What the framework says in its own words, in ours.
 SENTENCES = {
@@ -38,6 +38,7 @@ STATUSES: dict[type[SpringtideError], int] = {
     LimitError: 429,
     ForbiddenError: 403,
     StateError: 503,
+    ExecutorError: 503,
 }
 
 

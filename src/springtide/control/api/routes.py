@@ -44,8 +44,9 @@ from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.api.usage_routes import add_usage_routes
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
+from springtide.control.scheduling.calls import UNDONE, UNKNOWN, UnavailableError
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
-from springtide.control.scheduling.reconciler import UNDONE, UNKNOWN, Reconciler, UnavailableError
+from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission, name_keyed
 from springtide.control.storage.archives import take_upload
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot

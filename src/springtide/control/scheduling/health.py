@@ -35,10 +35,10 @@ class Health:
         """A step has failed."""
         self.failing, self.failures = show_safely(error), self.failures + 1
 
-    def note_executor(self, lost: str) -> None:
-        """The executor answers, or what is wrong with it."""
+    def note_executor(self, lost: str, waited_s: float = 0.0) -> None:
+        """The executor answers, or what is wrong with it, and how long it has been waited for by now."""
         if lost and not self.executor_lost:
-            self.executor_lost_s = time.monotonic()
+            self.executor_lost_s = time.monotonic() - waited_s
         self.executor_lost = lost
 
     @property

@@ -6,7 +6,6 @@ instructions that were not sent are sent again, and the executor ignores those i
 """
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,18 +13,22 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from springtide.control.clock import Anchor, Clock, ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
 from springtide.control.scheduling import nodes, offers, sentences, timers, transitions, waiting
+from springtide.control.scheduling.calls import Answer, Call, CallQueue, answer_failure
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
+from springtide.control.scheduling.executor_line import UnansweredError
 from springtide.control.scheduling.health import Health, show_safely
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
+from springtide.control.scheduling.sending import InstructionSender
+from springtide.control.scheduling.transactions import attempt, take_step, try_call
 from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging, StagingMark
@@ -47,7 +50,6 @@ POLL_S = 0.05  # between looks at the executor while anything runs
 IDLE_POLL_S = 0.5
 AUDIT_S = 2.0  # between comparisons of what should run with what does
 MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
-MOST_REFUSALS = 5  # of one instruction by an executor that answers
 TIMERS_S = 0.5  # between looks at deadlines, offers and budgets
 MOST_LAG_S = 2.0  # of a step's time behind the clock
 LEAD_S = 0.1  # before an instant that the policy asked for, it is asked too
@@ -56,19 +58,8 @@ SLOW_DECISIONS = 5
 RETRY_S = 1.0  # after a policy has failed it is asked again, after twice as long each time it fails again
 MOST_RETRY_S = 60.0
 FAILURES = "policy_failures"  # the fact that counts them
+UNANSWERED_S = 2.0  # after which an executor that was asked counts as lost; a new agent is there by then
 STREAM = "stream"  # the fact that names the executor whose events the cursor counts
-
-
-UNDONE = "nothing was done; try again"
-UNKNOWN = "whether it was done is not known; ask again, or send the same request again with the same Idempotency-Key"
-
-
-class UnavailableError(SpringtideError):
-    """The server cannot do what was asked now; `unknown`: or has done it to this job, which nobody can say yet."""
-
-    def __init__(self, sentence: str, unknown: bool = False, job_id: str = "") -> None:
-        super().__init__(sentence)
-        self.unknown, self.job_id = unknown, job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +80,6 @@ class ReconcilerMark:
     dirty: bool
     laps: dict[str, Lap]
     begun: dict[str, int]
-
-
-#: Functions that were handed in, and where their values go.
-Calls: TypeAlias = list[tuple[Callable[[], Any], Future[Any]]]
 
 
 class Reconciler:
@@ -119,16 +106,14 @@ class Reconciler:
         self.wake_at_s = self.retry_at_s = inf
         self.retry_s = RETRY_S
         self.dirty = True
-        self.calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self.unsent: list[Instruction] = [load_instruction(one.body) for one in store.list_instructions()]
-        self.refusals: dict[str, int] = {}  # by the key of an instruction
+        self.calls = CallQueue()
+        self.sender = InstructionSender(executor, list_unsent(store))
         self.suspects: set[str] = set()
         self.last_decided_s = -inf
         self.slow_decisions = 0
         self._next_audit_s = self._next_timers_s = -inf
         self._stopping = threading.Event()
         self.health = Health()
-        self._acknowledged = 0
         self.recover()
 
     @property
@@ -174,15 +159,13 @@ class Reconciler:
         staging, handler = Staging(self.store, self.now_s), self.event_handler
         self.context.staging, self.context.world = handler.staging, handler.world = staging, world
         self.cursor = restore_cursor(self.store, self.stream)
-        self.unsent = [load_instruction(one.body) for one in self.store.list_instructions()]
+        self.sender.unsent = list_unsent(self.store)
         self.dirty = True
         self.recover()
 
     def call(self, function: Callable[[], T]) -> "Future[T]":
         """Have a function run by the reconciler's thread; done when its effects are decided and stored."""
-        future: Future[T] = Future()
-        self.calls.put((function, future))
-        return future
+        return self.calls.put(function)
 
     def run(self) -> None:
         """Step until told to stop. After a step that failed whole, the next one begins from the store."""
@@ -197,24 +180,17 @@ class Reconciler:
                 logger.exception("a step of the reconciler failed; it begins again from what is stored")
                 self.health.note_failure(error)
                 failed = True
-                self.turn_away(error)
+                self.calls.turn_away(show_safely(error))
                 time.sleep(POLL_S)
-
-    def turn_away(self, error: Exception) -> None:
-        """Answer those who wait that nothing can be done for them now."""
-        while not self.calls.empty():
-            item = self.calls.get()
-            if item is not None and item[1].set_running_or_notify_cancel():
-                item[1].set_exception(UnavailableError(f"{show_safely(error)}; {UNDONE}"))
 
     def stop(self) -> None:
         """End the loop after the present step."""
         self._stopping.set()
-        self.calls.put(None)
+        self.calls.wake()
 
     def rest_s(self) -> float:
         """How long nothing needs to be looked at; never beyond the instant that the policy has asked for."""
-        busy = any(record.devices for record in self.context.staging.jobs.values()) or self.unsent
+        busy = any(record.devices for record in self.context.staging.jobs.values()) or self.sender.unsent
         rest_s = POLL_S if busy else IDLE_POLL_S
         due_s = min(self.wake_at_s, self.retry_at_s)
         if due_s > self.now_s + MOST_LAG_S:
@@ -227,62 +203,37 @@ class Reconciler:
         All of it is one transaction. If something in it cannot be worked in or stored, all is done again one by one,
         each in a transaction of its own, and what fails then costs itself only.
         """
-        calls, answers = self.take_calls(wait_s), list[tuple[Future[Any], Any]]()
+        first = self.calls.wait(wait_s)
+        self.read_clock()
+        calls, answers = self.calls.take(first), list[Answer]()
         try:
             heard = self.read_executor()
-            mark = self.mark()
-            try:
-                self.work(calls, heard, answers)
-                self.commit()
-            except Exception as error:
-                if is_unavailable(error):
-                    raise
-                logger.exception("a step cannot be taken whole; it is taken again, one thing at a time")
-                self.roll_back(mark)
-                answers.clear()
-                self.work(calls, heard, answers, singly=True)
-                self.commit()
+            take_step(self, partial(self.work, calls, heard, answers))
         except BaseException as error:
-            self.answer_failure(calls, answers, error)
+            answer_failure(calls, answers, show_safely(error), self.was_stored())
             raise
-        for future, value in answers:
-            answer(future, value)
+        for answer in answers:
+            answer.give()
         self.act()
         self.health.note_step()
 
-    def work(self, calls: Calls, heard: Heard, answers: list[tuple["Future[Any]", Any]], singly: bool = False) -> None:
+    def work(self, calls: Sequence[Call], heard: Heard, answers: list[Answer], singly: bool) -> None:
         """Work in calls, events and what time brings, then decide; `singly`: each is committed before the next."""
+        answers.clear()
         for function, future in calls:
-            value = self.run_call(function, singly)
-            answers.append((future, value))
+            value = try_call(self, function, singly)
+            answers.append(Answer(future, value, is_final=singly or isinstance(value, BaseException)))
         for event in heard.events:
-            self.attempt(partial(self.handle, event), singly, partial(self.put_event_aside, event))
+            attempt(self, partial(self.handle, event), singly, partial(self.put_event_aside, event))
         if heard.running is not None:
             running = {one.job: one for one in heard.running}
-            self.attempt(partial(self.audit, running), singly, partial(self.put_aside, "audit", None, heard.running))
+            attempt(self, partial(self.audit, running), singly, partial(self.put_aside, "audit", None, heard.running))
         if self.now_s >= self._next_timers_s:
             self._next_timers_s = self.now_s + TIMERS_S
             self.check_time(singly)
         for _ in range(MOST_DECISIONS):
             if self.dirty or self.now_s >= min(self.wake_at_s, self.retry_at_s):
-                self.attempt(self.make_decision, singly, self.bear_failure)
-
-    def attempt(self, action: Callable[[], None], singly: bool, on_failure: Callable[[Exception], None]) -> None:
-        """Do something; `singly` in a transaction of its own, instead of which `on_failure` is done if it fails."""
-        if not singly:
-            action()
-            return
-        mark = self.mark()
-        try:
-            action()
-            self.commit()
-        except Exception as error:
-            if is_unavailable(error):
-                raise
-            logger.exception("something cannot be worked in; it is put aside")
-            self.roll_back(mark)
-            on_failure(error)
-            self.commit()
+                attempt(self, self.make_decision, singly, self.bear_failure)
 
     def check_time(self, singly: bool) -> None:
         """Look at what only time brings."""
@@ -293,10 +244,10 @@ class Reconciler:
             self.dirty |= waiting.check_job(self.context, record.id)
 
         for record in staging.list_active():
-            self.attempt(partial(check, record), singly, partial(self.put_aside, "time", record.id, record.id))
+            attempt(self, partial(check, record), singly, partial(self.put_aside, "time", record.id, record.id))
         state_dir = self.context.state_dir
         drains = partial(nodes.end_graces, staging, world, state_dir)
-        self.attempt(drains, singly, partial(self.put_aside, "drains", None, ""))
+        attempt(self, drains, singly, partial(self.put_aside, "drains", None, ""))
 
     def put_event_aside(self, event: Event, error: Exception) -> None:
         """An event cannot be worked in or stored: keep it for the operator, hold its job, never ask for it again."""
@@ -331,16 +282,6 @@ class Reconciler:
         self.cursor, self.dirty = mark.cursor, mark.dirty
         self.event_handler.laps, self.event_handler.begun = mark.laps, mark.begun
 
-    def answer_failure(self, calls: Calls, answers: list[tuple["Future[Any]", Any]], error: BaseException) -> None:
-        """Tell those who wait that a step has failed: that nothing was done, that it was, or that nobody knows."""
-        done, why = self.was_stored(), show_safely(error)
-        told = {id(future): value for future, value in answers}
-        for _, future in calls:
-            if done and id(future) in told:
-                answer(future, told[id(future)])
-            else:
-                answer(future, UnavailableError(f"{why}; {UNDONE if done is False else UNKNOWN}", done is None))
-
     def was_stored(self) -> bool | None:
         """Whether the last commit, which failed, was stored nevertheless; None if the store does not say."""
         try:
@@ -348,22 +289,6 @@ class Reconciler:
         except Exception:
             logger.exception("the store does not say whether the last commit was stored")
             return None
-
-    def take_calls(self, wait_s: float) -> "Calls":
-        """What was handed in by those who still wait."""
-        calls: Calls = []
-        try:
-            item = self.calls.get(timeout=wait_s) if wait_s > 0 else None
-        except queue.Empty:
-            item = None
-        self.read_clock()
-        try:
-            while True:
-                if item is not None and item[1].set_running_or_notify_cancel():
-                    calls.append(item)
-                item = self.calls.get_nowait()
-        except queue.Empty:
-            return calls
 
     def read_clock(self) -> None:
         """Let the time be what it is now, for all that a step does; it never goes back.
@@ -375,22 +300,6 @@ class Reconciler:
         if self.now_s < self.wake_at_s <= now_s <= self.wake_at_s + MOST_LAG_S:
             now_s = self.wake_at_s
         self.context.staging.now_s = max(self.now_s, now_s)
-
-    def run_call(self, function: Callable[[], Any], singly: bool) -> Any:
-        """The value of a function, or the error it raised, which has no effect."""
-        mark = self.mark()
-        try:
-            value = function()
-            if singly:
-                self.commit()
-            return value
-        except Exception as error:
-            if is_unavailable(error):
-                raise
-            if not isinstance(error, SpringtideError):
-                logger.exception("a request failed inside the reconciler")
-            self.roll_back(mark)
-            return error
 
     def read_executor(self) -> Heard:
         """What happened, and now and then what runs."""
@@ -421,11 +330,14 @@ class Reconciler:
 
     def lose_executor(self, error: Exception) -> None:
         """Record, once, that the executor does not answer; jobs go on without us meanwhile."""
+        waited_s = error.waited_s if isinstance(error, UnansweredError) else inf
+        if waited_s < UNANSWERED_S:
+            return
         if not self.health.executor_lost:
             sentence = f"the executor does not answer: {show_safely(error)}"
             self.context.staging.add_event("executor_lost", sentence)
             logger.warning(sentence)
-        self.health.note_executor(show_safely(error))
+        self.health.note_executor(show_safely(error), waited_s if waited_s < inf else 0.0)
 
     def audit(self, running: Mapping[str, Running]) -> None:
         """Start what should run and does not (seen twice), cancel what runs and should not."""
@@ -433,7 +345,7 @@ class Reconciler:
         missing = {
             record.id
             for record in context.staging.jobs.values()
-            if record.devices and record.id not in running and not any(one.job == record.id for one in self.unsent)
+            if record.devices and record.id not in running and not self.sender.concerns(record.id)
         }
         for job_id in sorted(missing & self.suspects):
             sentence = "the executor no longer knows it; it starts again"
@@ -516,7 +428,7 @@ class Reconciler:
         staging = self.context.staging
         ended = [record.id for record in staging.batch.jobs.values() if record.state in ENDED]
         staging.batch.notices = decide_notices(staging.batch.events, staging.jobs)
-        self.unsent += staging.commit()
+        self.sender.unsent += staging.commit()
         for job_id in ended:
             self.context.state_dir.secrets_file(job_id).unlink(missing_ok=True)
 
@@ -524,49 +436,20 @@ class Reconciler:
         """Send what was decided, and let the executor forget what is stored."""
         try:
             self.send()
-            if self.cursor > self._acknowledged:
-                self.executor.acknowledge(self.cursor)
-                self._acknowledged = self.cursor
+            self.sender.acknowledge(self.cursor)
         except (OSError, SpringtideError) as error:
             self.lose_executor(error)
 
     def send(self) -> None:
-        """Send the instructions that are not known to have arrived, in order."""
-        if not self.unsent:
-            return
-        try:
-            self.executor.apply(self.unsent)
-        except (SpringtideError, ValueError):
-            self.executor.running()  # raises if it is the executor that is gone, not an instruction that is refused
-            self.send_singly()
-            return
-        # forgotten with the next commit; sent twice does no harm
-        self.context.staging.batch.sent += [(one.job, one.generation) for one in self.unsent]
-        self.unsent = []
+        """Send the instructions that are not known to have arrived, in order; arrived, they are forgotten with the next
+        commit.
+        """
+        self.sender.send(lambda one: self.context.staging.batch.sent.append((one.job, one.generation)), self.give_up)
 
-    def send_singly(self) -> None:
-        """Send instructions one by one, so that one that is refused keeps no other back; give up on it in the end."""
-        instructions, self.unsent = self.unsent, []
-        for one in instructions:
-            try:
-                self.executor.apply([one])
-            except (SpringtideError, ValueError) as error:
-                self.refusals[one.key] = self.refusals.get(one.key, 0) + 1
-                if self.refusals[one.key] < MOST_REFUSALS:
-                    self.unsent.append(one)
-                    continue
-                del self.refusals[one.key]
-                transitions.give_up(self.context.staging, self.context.world, one, show_safely(error))
-                self.dirty = True
-            self.context.staging.batch.sent.append((one.job, one.generation))
-
-
-def answer(future: "Future[Any]", value: Any) -> None:
-    """Give whoever waits a value, or raise an error there."""
-    if isinstance(value, BaseException):
-        future.set_exception(value)
-    else:
-        future.set_result(value)
+    def give_up(self, instruction: Instruction, error: Exception) -> None:
+        """An instruction is refused for good: its job has failed."""
+        transitions.give_up(self.context.staging, self.context.world, instruction, show_safely(error))
+        self.dirty = True
 
 
 def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:
@@ -575,6 +458,11 @@ def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:
     waiting = replace(waiting, answered_s=None)  # so that the next server asks, too
     event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": sentences.POLICY_FAILED})
     return Effects(waiting, (event,) if record.reason != sentences.POLICY_FAILED else ())
+
+
+def list_unsent(store: Store) -> list[Instruction]:
+    """The instructions that are not known to have arrived, in order."""
+    return [load_instruction(one.body) for one in store.list_instructions()]
 
 
 def restore_cursor(store: Store, stream: str) -> int:

@@ -1,0 +1,175 @@
+"""Somebody else on a platform that is being broken: a user who submits and cancels jobs all the while, and keeps count.
+
+Everything is judged from outside: how long each answer took beyond the time in which the platform could not answer
+anybody (`Outages`), whether a request that was answered with an error had an effect, and, in the database itself, that
+each submission made one job.
+"""
+
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PAUSE_S = 0.25
+ANSWER_S = 60.0
+
+
+@dataclass(slots=True)
+class Outages:
+    """The times in which nobody could be answered, because the server or its database was the one that was broken."""
+
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """An outage for as long as the block runs."""
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spans.append((began_s, time.monotonic()))
+
+    def outside_s(self, began_s: float, ended_s: float) -> float:
+        """How much of a span of time lies in no outage."""
+        inside_s, reached_s = 0.0, began_s
+        for first_s, last_s in sorted(self.spans):
+            first_s, last_s = max(first_s, reached_s), min(last_s, ended_s)
+            inside_s += max(0.0, last_s - first_s)
+            reached_s = max(reached_s, last_s)
+        return ended_s - began_s - inside_s
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request: what it was, when, and the status of its answer; 0 if none came."""
+
+    what: str
+    began_s: float
+    ended_s: float
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Where a platform is asked, and as whom; the address changes with every server."""
+
+    find_url: Callable[[], str | None]
+    token: str
+    archive: str
+
+
+@dataclass
+class Bystander:
+    """A user beside the faults; `run` in a thread of its own until `end`."""
+
+    doors: Doors
+    asked: list[Asked] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)  # of requests that were answered with an error
+    odd: list[str] = field(default_factory=list)  # answers that no such request should get
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        headers = {"Authorization": f"Bearer {self.doors.token}"}
+        self.http = httpx.Client(headers=headers, timeout=ANSWER_S)
+        self.thread = threading.Thread(target=self.run, name="bystander", daemon=True)
+
+    def run(self) -> None:
+        """Submit a job, cancel it, and again."""
+        while not self.ended.is_set():
+            key = f"bystander-{len(self.keys):06}"
+            self.keys.append(key)
+            job = self.submit(key)
+            if job:
+                self.insist("cancel", "POST", f"/api/v1/jobs/{job}/cancel", (200, 409))
+            self.ended.wait(PAUSE_S)
+
+    def submit(self, key: str) -> str:
+        """Submit a job under a key until that is answered; its id."""
+        name = key.replace("bystander", "other")
+        body = {"job": {"name": name, "run": "python train.py 1", "hold": True}, "archive": self.doors.archive}
+        answer = self.insist("submit", "POST", "/api/v1/jobs", (201, 202), key=key, json=body)
+        return str(answer["id"]) if answer else ""
+
+    def insist(self, what: str, method: str, path: str, good: Sequence[int], key: str = "", **more: Any) -> Any:
+        """Send a request until it is answered well; what was answered then. None if this came to an end before."""
+        headers = {"Idempotency-Key": key} if key else {}
+        while not self.ended.is_set():
+            response = self.send(what, method, path, headers=headers, **more)
+            if response is not None and response.status_code in good:
+                return response.json()
+            if response is not None and response.status_code >= 500:
+                self.check_effect(what, response)
+            elif response is not None and response.status_code != 429:
+                self.odd.append(f"{what}: {response.status_code} {response.text[:300]}")
+                return None
+            self.ended.wait(PAUSE_S)
+        return None
+
+    def send(self, what: str, method: str, path: str, **more: Any) -> httpx.Response | None:
+        """The answer to a request; None if the line broke."""
+        url, began_s = self.doors.find_url(), time.monotonic()
+        if url is None:
+            return None
+        response = None
+        with suppress(httpx.HTTPError):
+            response = self.http.request(method, f"{url}{path}", **more)
+        status = response.status_code if response is not None else 0
+        self.asked.append(Asked(what, began_s, time.monotonic(), status))
+        return response
+
+    def check_effect(self, what: str, response: httpx.Response) -> None:
+        """See that a submission which was answered with an error made no job, unless it says that this is not known."""
+        with suppress(ValueError):
+            document = response.json()
+            if what == "submit" and document.get("job") and not document.get("unknown"):
+                found = self.send("look", "GET", f"/api/v1/jobs/{document['job']}")
+                if found is not None and found.status_code == 200:
+                    self.effects.append(f"{response.status_code} {response.text[:300]}")
+            return
+        self.odd.append(f"{what}: {response.status_code} without a document: {response.text[:300]}")
+
+    def end(self) -> None:
+        """Come to an end."""
+        self.ended.set()
+        self.thread.join(2 * ANSWER_S)
+        self.http.close()
+
+
+def count_twice(database: Path) -> int:
+    """Jobs that were submitted, or that ended, more than once, by the events in the database."""
+    query = (
+        "SELECT count(*) FROM (SELECT job FROM events WHERE kind IN ('submitted', 'cancelled', 'succeeded') "
+        "GROUP BY job, kind HAVING count(*) > 1)"
+    )
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=30.0)) as connection:
+        return int(connection.execute(query).fetchone()[0])
+
+
+def list_changes(bystander: Bystander, outages: Outages) -> list[tuple[float, Asked]]:
+    """The answered requests that only the thread which decides can answer, the longest waits outside outages first."""
+    changes = [one for one in bystander.asked if one.what in ("submit", "cancel") and one.status]
+    return sorted(((outages.outside_s(one.began_s, one.ended_s), one) for one in changes), key=lambda pair: -pair[0])
+
+
+def summarise(bystander: Bystander, outages: Outages, database: Path) -> dict[str, Any]:
+    """What the bystander saw."""
+    waits_s = [wait_s for wait_s, _ in list_changes(bystander, outages)]
+    statuses = Counter(one.status for one in bystander.asked)
+    return {
+        "requests": len(bystander.asked),
+        "statuses": {str(status): statuses[status] for status in sorted(statuses)},
+        "errors_with_effect": len(bystander.effects),
+        "odd": [*bystander.effects, *bystander.odd],
+        "twice": count_twice(database),
+        "median_s": round(waits_s[len(waits_s) // 2], 3) if waits_s else None,
+        "standstill_s": round(waits_s[0], 3) if waits_s else None,
+        "over_2_s": sum(wait_s > 2.0 for wait_s in waits_s),
+    }

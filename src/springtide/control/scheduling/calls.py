@@ -1,0 +1,95 @@
+"""What other threads hand to the reconciler's thread and wait for: functions, and where their values go.
+
+Whoever waits is told a value, an error that had no effect, or `UnavailableError`: that nothing was done, or that nobody
+can say yet.
+"""
+
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from springtide.errors import SpringtideError
+
+T = TypeVar("T")
+UNDONE = "nothing was done; try again"
+UNKNOWN = "whether it was done is not known; ask again, or send the same request again with the same Idempotency-Key"
+
+#: A function that was handed in, and where its value goes.
+Call: TypeAlias = tuple[Callable[[], Any], "Future[Any]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A value, or an error to raise, for whoever waits."""
+
+    future: "Future[Any]"
+    value: Any
+    #: Whether it holds whatever becomes of the rest of its step: it was committed by itself, or had no effect.
+    is_final: bool = False
+
+    def give(self) -> None:
+        """Let whoever waits have it."""
+        if isinstance(self.value, BaseException):
+            self.future.set_exception(self.value)
+        else:
+            self.future.set_result(self.value)
+
+
+class UnavailableError(SpringtideError):
+    """The server cannot do what was asked now; `unknown`: or has done it to this job, which nobody can say yet."""
+
+    def __init__(self, sentence: str, unknown: bool = False, job_id: str = "") -> None:
+        super().__init__(sentence)
+        self.unknown, self.job_id = unknown, job_id
+
+
+class CallQueue:
+    """Functions from any thread, for one thread."""
+
+    def __init__(self) -> None:
+        self.waiting: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+
+    def put(self, function: Callable[[], T]) -> "Future[T]":
+        """Hand in a function; done when it was run and its effects are stored."""
+        future: Future[T] = Future()
+        self.waiting.put((function, future))
+        return future
+
+    def wake(self) -> None:
+        """Let whoever waits for calls go on without one."""
+        self.waiting.put(None)
+
+    def wait(self, wait_s: float) -> Call | None:
+        """The next call, once there is one; None when the time is up."""
+        try:
+            return self.waiting.get(timeout=wait_s) if wait_s > 0 else None
+        except queue.Empty:
+            return None
+
+    def take(self, first: Call | None = None) -> list[Call]:
+        """Everything that was handed in by those who still wait, after `first`."""
+        calls: list[Call] = []
+        item = first
+        try:
+            while True:
+                if item is not None and item[1].set_running_or_notify_cancel():
+                    calls.append(item)
+                item = self.waiting.get_nowait()
+        except queue.Empty:
+            return calls
+
+    def turn_away(self, why: str) -> None:
+        """Answer everyone that nothing can be done for them now."""
+        for _, future in self.take():
+            future.set_exception(UnavailableError(f"{why}; {UNDONE}"))
+
+
+def answer_failure(calls: Sequence[Call], answers: Sequence[Answer], why: str, is_stored: bool | None) -> None:
+    """Tell those who wait that a step has failed: their values if it was stored nevertheless; None: nobody knows."""
+    told = {id(one.future): one for one in answers if is_stored or one.is_final}
+    sentence = f"{why}; {UNDONE if is_stored is False else UNKNOWN}"
+    for _, future in calls:
+        error = UnavailableError(sentence, unknown=is_stored is None)
+        told.get(id(future), Answer(future, error)).give()

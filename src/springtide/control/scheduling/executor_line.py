@@ -1,0 +1,88 @@
+"""A line to an executor that never holds its caller up: a thread of its own makes the calls, and is waited for briefly.
+
+An executor may hang (its agent is stopped, a disk does not answer, another agent is being started), and whoever decides
+for everybody must not hang with it. A call that is not answered in time is left to the thread, and until it has ended
+no other is made; nothing is lost with it, because what executors are told and asked may be told and asked twice.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any, TypeVar
+
+from springtide.core.durations import show_span
+from springtide.errors import ExecutorError
+from springtide.executors.protocol import Event, Executor, ExecutorNode, Instruction, Running
+
+T = TypeVar("T")
+PATIENCE_S = 0.5  # for one answer; one that answers takes milliseconds
+
+
+class UnansweredError(ExecutorError):
+    """An executor was asked so many seconds ago and has not answered; whether it acts on that is not known."""
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"it was asked {show_span(waited_s)} ago and has not answered; its jobs go on meanwhile")
+        self.waited_s = waited_s
+
+
+class ExecutorLine:
+    """An executor whose every method returns soon: with its answer, or with UnansweredError. For one thread's use."""
+
+    def __init__(self, executor: Executor, patience_s: float = PATIENCE_S) -> None:
+        self.executor = executor
+        self.patience_s = patience_s
+        self.requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self.pending: Future[Any] = Future()
+        self.pending.set_result(None)
+        self.asked_s = 0.0
+        # a daemon: a call that hangs does not keep the process from ending
+        threading.Thread(target=self.serve, name="executor line", daemon=True).start()
+
+    def apply(self, instructions: Sequence[Instruction]) -> None:
+        """Have instructions taken; after UnansweredError they may be, and are to be sent again."""
+        self.ask(partial(self.executor.apply, tuple(instructions)))
+
+    def events(self, after: int) -> Sequence[Event]:
+        """The events with numbers greater than `after`."""
+        return self.ask(partial(self.executor.events, after))
+
+    def acknowledge(self, upto: int) -> None:
+        """Let the executor forget events."""
+        self.ask(partial(self.executor.acknowledge, upto))
+
+    def running(self) -> Sequence[Running]:
+        """The jobs that hold devices, by name."""
+        return self.ask(self.executor.running)
+
+    def nodes(self) -> Sequence[ExecutorNode]:
+        """The machines and their devices."""
+        return self.ask(self.executor.nodes)
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """The value of a call, or what it raises; UnansweredError at once while an earlier one is not answered."""
+        if not self.pending.done():
+            raise UnansweredError(time.monotonic() - self.asked_s)
+        future: Future[T] = Future()
+        self.pending, self.asked_s = future, time.monotonic()
+        self.requests.put((call, future))
+        wait([future], self.patience_s)
+        if not future.done():
+            raise UnansweredError(time.monotonic() - self.asked_s)
+        return future.result()
+
+    def serve(self) -> None:
+        """Make the calls, one after the other."""
+        while (request := self.requests.get()) is not None:
+            call, future = request
+            try:
+                future.set_result(call())
+            except BaseException as error:  # raised where the answer is waited for
+                future.set_exception(error)
+
+    def close(self) -> None:
+        """End the thread once its present call has ended."""
+        self.requests.put(None)
