@@ -123,7 +123,7 @@ class Arena:
     def start_server(self) -> None:
         """Start a server on what the last one left, and wait until it answers."""
         self.home.address.unlink(missing_ok=True)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
         command = [sys.executable, "-c", SERVE, str(self.home.root), str(self.jumps), str(self.database)]
         with self.home.log.open("ab") as log:
             self.server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

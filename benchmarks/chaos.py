@@ -36,7 +36,7 @@ from springtide.core.job_states import ENDED
 
 ACTIVE = 3
 #: Of all faults, those that are waited for one by one.
-WAITED_FOR = 0.25
+WAITED_FOR = 0.15
 MOST_PAUSE_S = 0.3
 STANDSTILL_S = 2.0
 TOLD_WAITS = 5

@@ -35,6 +35,7 @@ from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging
 from springtide.control.standby import seek_lead
 from springtide.control.storage.database_checks import check_database
+from springtide.control.storage.databases import is_file
 from springtide.control.storage.housekeeping import keep_house
 from springtide.control.storage.job_manifests import ManifestKeeper
 from springtide.control.storage.leadership import Leadership
@@ -42,7 +43,7 @@ from springtide.control.storage.orphans import check_not_lost
 from springtide.control.storage.places.storage_checks import check_server_storage
 from springtide.control.storage.places.stored_code import restore_code
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
-from springtide.control.storage.store import Store, is_file
+from springtide.control.storage.store import Store
 from springtide.errors import InputError, SpringtideError, StateError
 from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
+from springtide.control.storage.databases import find_address, is_unavailable
 from springtide.control.storage.leadership import LEASE_S, Leadership, LostLeadError
 from springtide.control.storage.records import UserRecord
-from springtide.control.storage.store import Batch, Store, find_address, is_unavailable
+from springtide.control.storage.store import Batch, Store
 from springtide.errors import InputError, StateError
 
 

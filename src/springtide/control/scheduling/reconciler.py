@@ -30,10 +30,11 @@ from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
 from springtide.control.scheduling.sending import InstructionSender
 from springtide.control.scheduling.transactions import attempt, take_step, try_call
 from springtide.control.scheduling.transitions import Decided
+from springtide.control.storage.databases import is_unavailable
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Store, is_unavailable
+from springtide.control.storage.store import Store
 from springtide.core.decisions import Decision, Status
 from springtide.core.job_states import ENDED, JobState
 from springtide.core.jobs import Job, Purpose

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from springtide.control.storage.private_paths import open_plain
 from springtide.control.storage.records import JobRecord
+from springtide.control.storage.rows import load_job, write_job
 from springtide.control.storage.state_dir import StateDir, write_private
-from springtide.control.storage.store import Store, load_job, write_job
+from springtide.control.storage.store import Store
 from springtide.core.job_states import JobState
 from springtide.errors import StateError
 

@@ -8,22 +8,16 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, Executable, Row, Table, bindparam, create_engine, event, func, select
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityError, ProgrammingError
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.engine import Connection
 
-from springtide.control.storage.leadership import Leadership, LostLeadError
+from springtide.control.storage.databases import find_address, open_engine, upsert
+from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.migrations import migrate
 from springtide.control.storage.records import (
-    ArrayPlace,
-    AwaitedJob,
-    Condition,
     EventRecord,
     InstructionRecord,
     JobLedgerEntry,
@@ -31,7 +25,6 @@ from springtide.control.storage.records import (
     JobRecord,
     NoticeRecord,
     OfferRecord,
-    PlanRecord,
     PredictionRecord,
     ProjectRecord,
     QuarantineRecord,
@@ -39,6 +32,7 @@ from springtide.control.storage.records import (
     UsageRecord,
     UserRecord,
 )
+from springtide.control.storage.rows import read_job, read_speed, write_job
 from springtide.control.storage.tables import (
     EVENTS,
     FACTS,
@@ -54,10 +48,7 @@ from springtide.control.storage.tables import (
     USAGE,
     USERS,
 )
-from springtide.core.dependencies import AfterEnd
-from springtide.core.job_file import STORED, JobFile
 from springtide.core.job_states import ACTIVE, JobState
-from springtide.errors import InputError
 
 RECENT_JOBS = 256
 COMMITS = "commits"  # the fact that counts them
@@ -456,106 +447,3 @@ class Store:
             connection.execute(USAGE.delete().where(USAGE.c.end_s < before_s))
         self.prunes += 1
         return gone, events
-
-
-def is_unavailable(error: BaseException) -> bool:
-    """Whether a write failed because the database cannot be reached, locked or written, whatever was to be written."""
-    known = isinstance(error, DatabaseError) and not isinstance(error, DataError | IntegrityError | ProgrammingError)
-    return known or isinstance(error, OSError | MemoryError | LostLeadError)
-
-
-def find_address(url: str) -> URL:
-    """An address with our driver: `postgresql://` alone would mean an older one that the extra does not install."""
-    try:
-        address = make_url(url)
-    except ArgumentError:
-        raise InputError(
-            f"database {url!r} is no address; write postgresql://USER@HOST/NAME or sqlite:///FILE"
-        ) from None
-    if address.drivername == "postgresql":
-        address = address.set(drivername="postgresql+psycopg")
-    if address.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
-        raise InputError("a PostgreSQL needs its driver, which is not installed: pip install 'springtide[postgres]'")
-    return address
-
-
-def is_file(url: str) -> bool:
-    """Whether a database is a file, which servers of one state directory only can reach."""
-    return find_address(url).get_backend_name() == "sqlite"
-
-
-def open_engine(address: URL, name: str = "") -> Engine:
-    """An engine for an address, whose sessions bear a name where there are sessions.
-
-    SQLite is in WAL mode, synchronous enough to survive a kill at any moment.
-    """
-    if not address.drivername.startswith("sqlite"):
-        return create_engine(address, pool_pre_ping=True, connect_args={"application_name": name} if name else {})
-    engine = create_engine(address)
-    event.listen(engine, "connect", _set_pragmas)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-    return engine
-
-
-def _set_pragmas(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # else the driver begins no transaction around changes of tables
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def upsert(connection: Connection, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
-    """Insert rows, or replace those whose key is there."""
-    if not rows:
-        return
-    connection.execute(make_upsert(connection.dialect.name, table, key), rows)
-
-
-@cache
-def make_upsert(dialect: str, table: Table, key: str) -> Executable:
-    """The statement that inserts rows or replaces them; building it takes a millisecond, so it is built once."""
-    statement = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(table)
-    changed = {column.name: statement.excluded[column.name] for column in table.c if column.name not in (key, "seq")}
-    return statement.on_conflict_do_update(index_elements=[key], set_=changed)
-
-
-def read_speed(row: Row[Any]) -> SpeedRecord:
-    """A row as a speed."""
-    fields = dict(row._mapping)
-    points = {int(share): (int(steps), float(rate)) for share, (steps, rate) in fields.pop("points").items()}
-    return SpeedRecord(points=points, **fields)
-
-
-def write_job(record: JobRecord) -> dict[str, Any]:
-    """A job as a row."""
-    row = {name: getattr(record, name) for name in JOBS.c.keys()}  # noqa: SIM118 - a column collection is no mapping
-    row["state"] = str(record.state)
-    row["spec"] = record.spec.model_dump(mode="json", exclude_defaults=True)
-    row["plan"] = None if record.plan is None else asdict(record.plan)
-    row["conditions"] = [asdict(condition) for condition in record.conditions]
-    row["devices"] = list(record.devices)
-    row["waits_for"] = [asdict(one) for one in record.waits_for]
-    row["array_place"] = None if record.array_place is None else asdict(record.array_place)
-    return row
-
-
-def read_job(row: Row[Any]) -> JobRecord:
-    """A row as a job."""
-    return load_job(dict(row._mapping))
-
-
-def load_job(fields: dict[str, Any]) -> JobRecord:
-    """The job of a row's fields."""
-    plan = fields["plan"]
-    if plan is not None:
-        segments = tuple((float(start_s), int(share)) for start_s, share in plan["segments"])
-        device_type = plan.get("device_type", plan.get("kind", ""))  # `kind` was written by 0.1
-        fields["plan"] = PlanRecord(segments, plan["finish_s"], plan["held_until_s"], device_type)
-    fields["state"] = JobState(fields["state"])
-    fields["spec"] = JobFile.model_validate(fields["spec"], context=STORED)
-    fields["conditions"] = tuple(Condition(**condition) for condition in fields["conditions"])
-    fields["devices"] = tuple(fields["devices"])
-    awaited = (one | {"end": AfterEnd(one["end"])} for one in fields.get("waits_for", ()))
-    fields["waits_for"] = tuple(AwaitedJob(**one) for one in awaited)
-    place = fields.get("array_place")
-    fields["array_place"] = None if place is None else ArrayPlace(**place)
-    return JobRecord(**fields)

@@ -1,0 +1,76 @@
+"""Databases by address: which driver, how a connection is set up, and which errors say nothing about what was written.
+
+What is the same in SQLite and PostgreSQL is written once, in SQLAlchemy Core; what is not is here.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from sqlalchemy import Engine, Executable, Table, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityError, ProgrammingError
+
+from springtide.control.storage.leadership import LostLeadError
+from springtide.errors import InputError
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether a write failed because the database cannot be reached, locked or written, whatever was to be written."""
+    known = isinstance(error, DatabaseError) and not isinstance(error, DataError | IntegrityError | ProgrammingError)
+    return known or isinstance(error, OSError | MemoryError | LostLeadError)
+
+
+def find_address(url: str) -> URL:
+    """An address with our driver: `postgresql://` alone would mean an older one that the extra does not install."""
+    try:
+        address = make_url(url)
+    except ArgumentError:
+        raise InputError(
+            f"database {url!r} is no address; write postgresql://USER@HOST/NAME or sqlite:///FILE"
+        ) from None
+    if address.drivername == "postgresql":
+        address = address.set(drivername="postgresql+psycopg")
+    if address.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
+        raise InputError("a PostgreSQL needs its driver, which is not installed: pip install 'springtide[postgres]'")
+    return address
+
+
+def is_file(url: str) -> bool:
+    """Whether a database is a file, which servers of one state directory only can reach."""
+    return find_address(url).get_backend_name() == "sqlite"
+
+
+def open_engine(address: URL, name: str = "") -> Engine:
+    """An engine for an address, whose sessions bear a name where there are sessions.
+
+    SQLite is in WAL mode, synchronous enough to survive a kill at any moment.
+    """
+    if not address.drivername.startswith("sqlite"):
+        return create_engine(address, pool_pre_ping=True, connect_args={"application_name": name} if name else {})
+    engine = create_engine(address)
+    event.listen(engine, "connect", _set_pragmas)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    return engine
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # else the driver begins no transaction around changes of tables
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def upsert(connection: Connection, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
+    """Insert rows, or replace those whose key is there."""
+    if not rows:
+        return
+    connection.execute(make_upsert(connection.dialect.name, table, key), rows)
+
+
+@cache
+def make_upsert(dialect: str, table: Table, key: str) -> Executable:
+    """The statement that inserts rows or replaces them; building it takes a millisecond, so it is built once."""
+    statement = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(table)
+    changed = {column.name: statement.excluded[column.name] for column in table.c if column.name not in (key, "seq")}
+    return statement.on_conflict_do_update(index_elements=[key], set_=changed)
