@@ -8,21 +8,20 @@ import copy
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
-from springtide.training.determinism import cuda
+from springtide.training.determinism import cuda, levels
 from springtide.training.determinism.operators import OperatorScan, check_operators
 from springtide.training.group import rescale
 from springtide.training.group.agreement import VERDICT_SIZE, Action, Agreement, Verdict, read_verdict, write_verdict
 from springtide.training.group.control_channel import Channel
-from springtide.training.group.groups import Group, broadcast_tensor, connect_store, open_group, share_trees
+from springtide.training.group.default_group import find_store, refuse_groups
+from springtide.training.group.groups import Group, broadcast_tensor, open_group, share_trees
 from springtide.training.group.peers import Peers
 from springtide.training.group.rosters import Roster, check_counts
 from springtide.training.parts import Parts, find_strays, refuse_foreign
@@ -30,9 +29,10 @@ from springtide.training.reduction import gloo_order
 from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
 from springtide.training.state import chaining, checkpointing, run_state
-from springtide.training.state.common_parts import check_parts_alike, describe_parts
+from springtide.training.state.common_parts import check_parts_alike, check_parts_kept, describe_parts
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
+from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.tracking.tracking import MetricTracking
 from springtide.training.workers import sampling
 from springtide.training.workers.feeds import Feed
@@ -68,6 +68,7 @@ class ElasticRun(Run):
         self.is_over = False
         self.peers = None if self.store is None else Peers(self.store, self.name, lambda: self.is_over)
         self.divergence = DivergenceGuard()
+        self.turn_guard = TurnGuard()
         refuse_groups()
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.saved_step = -1
@@ -209,6 +210,8 @@ class ElasticRun(Run):
             self.schedulers += strays.schedulers
             self.scalers += strays.scalers
             self.turns.find_compiled()
+        check_parts_kept(self)
+        self.keep_switches()
         if self.saved is not None:
             run_state.adopt(self, self.saved, is_final=True)
             self.saved = None
@@ -219,6 +222,16 @@ class ElasticRun(Run):
             self.draw_seeds()
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
+
+    def keep_switches(self) -> None:
+        """Put back what the script has set otherwise than the level needs it, and say so."""
+        changed = [] if self.switches is None else levels.find_changed(self.switches)
+        if self.switches is not None and changed:
+            levels.set_backends(self.switches)
+            self.channel.warn(
+                f"the script has changed {', '.join(changed)} after springtide.init; level {self.level} needs what it "
+                "was set to there, and it is that again"
+            )
 
     def draw_seeds(self) -> None:
         """At an epoch's very start each worker draws what iter(DataLoader) would draw."""
@@ -247,6 +260,7 @@ class ElasticRun(Run):
         if self.scan is None and self.level == "D2":
             self.scan = OperatorScan()
             self.scan.__enter__()  # type: ignore[no-untyped-call]
+        self.turn_guard.begin(self)
         self.turns.begin_walk()
 
     def begin_turn(self, worker: int) -> None:
@@ -258,6 +272,11 @@ class ElasticRun(Run):
     def end_turn(self, worker: int) -> None:
         """Keep what the worker's turn has made."""
         self.turns.end_turn(worker)
+
+    def end_walk(self) -> None:
+        """All turns have ended: reduce."""
+        self.turns.end_walk()
+        self.turn_guard.end(self)
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Before any optimizer steps: refuse one that acts within turns, or of which a resume would not know."""
@@ -449,41 +468,6 @@ class ElasticRun(Run):
             with self.busy("copying the output"):
                 send_outputs(self.settings.output, ObjectStore(self.settings.output_url))
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
-
-
-def find_store(settings: Settings, environ: Mapping[str, str]) -> dist.Store | None:
-    """The store the processes meet at: our launcher's, torchrun's, or none for a process alone."""
-    if settings.store is not None:
-        return connect_store(settings.store, settings.collective_timeout_s)
-    if "RANK" not in environ or "MASTER_ADDR" not in environ:
-        return None
-    served = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(
-        environ["MASTER_ADDR"],
-        int(environ["MASTER_PORT"]),
-        is_master=not served and environ["RANK"] == "0",
-        wait_for_workers=False,
-        timeout=timedelta(seconds=settings.collective_timeout_s),
-    )
-    return dist.PrefixStore(f"springtide/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-
-
-def refuse_groups() -> None:
-    """Refuse a default group of the script's own: its ranks would be processes, not logical workers."""
-    if dist.is_initialized():
-        refuse_group()
-    dist.init_process_group = refuse_group
-    # What dist.all_reduce, dist.get_rank and all others ask for first.
-    dist.distributed_c10d._get_default_group = refuse_group
-
-
-def refuse_group(*_: Any, **__: Any) -> NoReturn:
-    """What `dist.init_process_group` and all that needs a default group do in an elastic run."""
-    raise JobError(
-        "torch.distributed's default group (init_process_group, all_reduce, get_rank ...) in an elastic run: its ranks "
-        "would be processes, of which there may be any number, and not logical workers. Remove it; reduce values with "
-        "run.sum(...) and run.mean(...), evaluate with run.shard(...), print and save where run.is_main"
-    )
 
 
 def check_order(logical_workers: int, channel: Channel) -> None:

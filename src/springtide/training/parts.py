@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
@@ -48,6 +49,7 @@ def sort_parts(parts: Iterable[Any]) -> Parts:
     refuse_strange_loader(data)
     found = Parts(by_type["model"], by_type["optimizer"], by_type["scheduler"], by_type["scaler"], data)
     refuse_wrapped(found.models)
+    refuse_lazy(found.models)
     for number, optimizer in enumerate(found.optimizers):
         check_optimizer(number, optimizer, found.models)
     return found
@@ -79,6 +81,16 @@ def refuse_wrapped(models: Sequence[torch.nn.Module]) -> None:
             raise JobError(
                 f"run.prepare was given a {type(model).__name__}, which reduces gradients itself, between processes "
                 "and not between logical workers; give the model inside it (model.module)"
+            )
+
+
+def refuse_lazy(models: Sequence[torch.nn.Module]) -> None:
+    """Refuse a model whose first batch decides what it has to train."""
+    for name, parameter in (pair for model in models for pair in model.named_parameters()):
+        if is_lazy(parameter):
+            raise JobError(
+                f"parameter {name} has no shape yet, as in a lazy layer before its first batch; call the model once on "
+                "a batch before the optimizer is built and run.prepare is called"
             )
 
 

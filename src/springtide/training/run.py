@@ -6,7 +6,9 @@ or `ddp_run` (the same script under stock DistributedDataParallel), which derive
 
 import abc
 import contextlib
+import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -97,6 +99,8 @@ class Run(abc.ABC):
         self.state: dict[str, Any] = {}
         self.stop_reason: str | None = None
         #: What the user keeps, by name.
+        #: What the level has set in this process.
+        self.switches: levels.Switches | None = None
         self.kept: dict[str, Any] = {}
         self.models: list[torch.nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -146,6 +150,7 @@ class Run(abc.ABC):
                 "Train each stage or fold as a job of its own"
             )
         self.prepared = True
+        self.thread = threading.get_ident()
         given = sort_parts(parts)
         if isinstance(given.data, DataLoader):
             if batch_size is not None or collate_fn is not None or num_workers:
@@ -316,6 +321,11 @@ class Run(abc.ABC):
                 "the loader of run.prepare was walked outside run.epochs; write `for epoch in run.epochs(n):` around "
                 "`for step in loader:`. To look at the data without training, walk a DataLoader of your own"
             )
+        if threading.get_ident() != self.thread:
+            raise JobError(
+                "the loader of run.prepare was walked in another thread than that of run.prepare, as one that fetches "
+                "ahead does; steps are taken one after the other. Let a DataLoader with num_workers fetch ahead"
+            )
         if self.walked:
             raise JobError(
                 f"the loader of run.prepare was walked a second time in epoch {self.position.epoch}; an epoch has one "
@@ -407,6 +417,7 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1", track: st
     level and more through the environment (see `settings`).
     """
     refuse_second()
+    refuse_child()
     settings = read_settings()
     check_counts(logical_workers, 1)
     if settings.logical_workers is not None and settings.logical_workers != logical_workers:
@@ -415,10 +426,12 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1", track: st
             f"springtide.init(logical_workers={logical_workers}); make them agree"
         )
     level = settings.level or determinism
-    levels.apply(levels.choose(level, settings.threads, torch.cuda.is_available()))
+    switches = levels.choose(level, settings.threads, torch.cuda.is_available())
+    levels.apply(switches)
     randomness.seed_all(seed)
     settings = replace(settings, level=level, track=choose_trackers(track, settings.track))
     _current.append(make_run(logical_workers, seed, settings))
+    _current[-1].switches = switches
     for listener in _listeners:
         listener(_current[-1])
     return _current[-1]
@@ -448,6 +461,15 @@ def refuse_second() -> None:
         raise JobError(
             "springtide.init was called a second time in this process; a job is one run. Train each fold or stage as "
             "a job of its own, with its number as an argument of the script"
+        )
+
+
+def refuse_child() -> None:
+    """Refuse a run in a process that the script started: the launcher knows nothing of it."""
+    if multiprocessing.parent_process() is not None:
+        raise JobError(
+            "springtide.init was called in a process that multiprocessing started (mp.spawn, Process, Pool); processes "
+            "are started by the launcher, as many as there are devices. Call what that process runs instead, once"
         )
 
 

@@ -24,6 +24,23 @@ def test_compiled_graphs_do_not_depend_on_what_a_process_has_seen_before() -> No
     assert [levels.choose(level, 1, cuda=False).static_graphs for level in levels.LEVELS] == [False, True, True]
 
 
+def test_switches_that_a_script_sets_otherwise_are_found_and_put_back() -> None:
+    switches = levels.choose("D1", 1, cuda=True)
+    before = (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
+    try:
+        levels.set_backends(switches)
+        assert levels.find_changed(switches) == []
+        torch.backends.cudnn.benchmark = True
+        torch.use_deterministic_algorithms(False)
+        assert levels.find_changed(switches) == ["torch.use_deterministic_algorithms", "torch.backends.cudnn.benchmark"]
+        levels.set_backends(switches)
+        assert levels.find_changed(switches) == []
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[:2]
+        torch.backends.cuda.matmul.allow_tf32 = before[2]
+
+
 def test_unknown_levels_are_refused() -> None:
     with pytest.raises(JobError, match="'D3' is unknown; choose one of D0, D1, D2"):
         levels.choose("D3", 1, False)

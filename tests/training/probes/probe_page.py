@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 from tests.training.probes.probe_scripts import DATA, MODELS, REFUSED, STEPS
+from tests.training.probes.probe_surroundings import DATA_FEATURES, SURROUNDINGS, WALKS
 from tests.training.probes.probe_table import PROBES, LoopProbe
+from tests.training.probes.probe_updates import AUTOGRAD, UPDATING
 
 PAGE = Path(__file__).parents[3] / "docs" / "probes.md"
 HEAD = """# Probes: what a script's loop may do
@@ -23,12 +25,19 @@ that does not end.
 `python -m tests.training.probes.probe_runner all > verdicts.jsonl` and
 `python -m tests.training.probes.probe_page verdicts.jsonl`.
 """
-GROUPS: dict[str, tuple[LoopProbe, ...]] = {
-    "Loops, optimizers, gradients, models": tuple(probe for probe in PROBES if not probe.refused),
+NAMED: dict[str, tuple[LoopProbe, ...]] = {
+    "Loops, optimizers, gradients, models": tuple(PROBES),
     "Between steps": STEPS,
     "Several models, compiled models": MODELS,
-    "Data": tuple(probe for probe in DATA if not probe.refused),
-    "Refused": (*(probe for probe in (*PROBES, *DATA) if probe.refused), *REFUSED),
+    "Autograd and layers": AUTOGRAD,
+    "Optimizers and schedules": UPDATING,
+    "Around the loader": WALKS,
+    "Data": (*DATA, *DATA_FEATURES),
+    "Processes, threads, switches": SURROUNDINGS,
+}
+GROUPS: dict[str, tuple[LoopProbe, ...]] = {
+    **{title: tuple(probe for probe in probes if not probe.refused) for title, probes in NAMED.items()},
+    "Refused": (*(probe for probes in NAMED.values() for probe in probes if probe.refused), *REFUSED),
 }
 LONGEST = 230
 

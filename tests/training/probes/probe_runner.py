@@ -3,8 +3,11 @@
 `python -m tests.training.probes.probe_runner all|short [NAME ...]`: one JSON line per probe.
 """
 
+import contextlib
 import hashlib
+import importlib
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -12,6 +15,8 @@ import sys
 import tempfile
 import textwrap
 import time
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +27,17 @@ import torch.distributed as dist
 import torch.nn.functional as F
 import torch.optim.lr_scheduler as S
 from tests.training.probes.probe_scripts import SCRIPTS
+from tests.training.probes.probe_surroundings import SURROUNDED
 from tests.training.probes.probe_table import PROBES, LoopProbe
+from tests.training.probes.probe_updates import UPDATES
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 EPOCHS, BATCH = 2, 4
+#: Probes that are judged at the same time.
+JUDGES = 2
 #: Every process of a run has ended by then, or it hangs.
 LONGEST_S = 300.0
 
@@ -122,7 +131,7 @@ model, optimizer, loader{given} = run.prepare(model, optimizer, loader{given}{op
 {probe.ready}
 for epoch in run.epochs(EPOCHS):
 {indent(probe.top, 1)}
-    for step in loader:
+    {probe.loop}
         index = step.index
         def walk():
             global total
@@ -197,27 +206,36 @@ def run_rank(probe: LoopProbe, stock: bool, rank: int, counts: tuple[int, ...], 
         sys.excepthook(*sys.exc_info())
 
 
-def run_once(probe: LoopProbe, stock: bool, counts: tuple[int, ...]) -> list[str]:
-    """What every process of a run left."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        keeper = 0 if stock or len(counts) == 1 else fork_store(folder)
-        children = []
-        for rank in range(len(counts)):
-            child = os.fork()
-            if child == 0:
-                try:
-                    run_rank(probe, stock, rank, counts, folder)
-                finally:
-                    sys.stderr.flush()
-                    os._exit(0)
-            children.append(child)
-        hang = wait_for(children)
-        if keeper:
-            os.kill(keeper, signal.SIGKILL)
-            os.waitpid(keeper, 0)
-        files = [folder / f"rank{rank}" for rank in range(len(counts))]
-        return [file.read_text() if file.exists() else hang or "nothing" for file in files]
+class ProbeRun:
+    """One run of a probe, from the start of its processes until all have ended."""
+
+    def __init__(self, probe: LoopProbe, stock: bool, counts: tuple[int, ...]) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        folder = Path(self.folder.name)
+        self.keeper = 0 if stock or len(counts) == 1 else fork_store(folder)
+        self.files = [folder / f"rank{rank}" for rank in range(len(counts))]
+        self.children = [fork_rank(probe, stock, rank, counts, folder) for rank in range(len(counts))]
+
+    def finish(self) -> list[str]:
+        """What every process of the run left."""
+        hang = wait_for(self.children)
+        if self.keeper:
+            os.kill(self.keeper, signal.SIGKILL)
+            os.waitpid(self.keeper, 0)
+        with self.folder:
+            return [file.read_text() if file.exists() else hang or "nothing" for file in self.files]
+
+
+def fork_rank(probe: LoopProbe, stock: bool, rank: int, counts: tuple[int, ...], folder: Path) -> int:
+    """A process of a run."""
+    child = os.fork()
+    if child == 0:
+        try:
+            run_rank(probe, stock, rank, counts, folder)
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+    return child
 
 
 def wait_for(children: list[int]) -> str:
@@ -255,14 +273,41 @@ def list_sizes(workers: int) -> list[tuple[int, ...]]:
     return [(workers,), (2, *(1,) * (workers - 2)), (1,) * workers]
 
 
-def judge(probe: LoopProbe) -> dict[str, Any]:
+class StockRuns:
+    """A process that has imported nothing of ours, and runs the stock scripts beside ours."""
+
+    def __init__(self) -> None:
+        self.line, far = multiprocessing.Pipe()
+        if os.fork() == 0:
+            self.line.close()  # so that the last line is the end of this process too
+            with contextlib.suppress(EOFError):
+                while True:
+                    probe = far.recv()
+                    far.send(ProbeRun(probe, True, (1,) * probe.workers).finish()[0])
+            os._exit(0)
+        far.close()
+
+    def begin(self, probe: LoopProbe) -> None:
+        """Start a stock run."""
+        self.line.send(probe)
+
+    def finish(self) -> str:
+        """What its first rank left."""
+        left: str = self.line.recv()
+        return left
+
+
+def judge(probe: LoopProbe, stock: StockRuns) -> dict[str, Any]:
     """The verdict on one probe."""
     sizes = list_sizes(probe.workers)
     if probe.refused:
         counts = next(counts for counts in sizes if len(counts) >= probe.processes)
-        return {"name": probe.name, **judge_refusal(probe, run_once(probe, False, counts))}
-    ours = {len(counts): run_once(probe, False, counts) for counts in sizes}
-    wanted = ours[1][0] if probe.alone else run_once(probe, True, (1,) * probe.workers)[0]
+        return {"name": probe.name, **judge_refusal(probe, ProbeRun(probe, False, counts).finish())}
+    if not probe.alone:
+        stock.begin(probe)
+    runs = {len(counts): ProbeRun(probe, False, counts) for counts in sizes}
+    ours = {size: run.finish() for size, run in runs.items()}
+    wanted = ours[1][0] if probe.alone else stock.finish()
     bad = {size: [one[:300] for one in left] for size, left in ours.items() if set(left) != {wanted}}
     if bad or len(wanted) != 64:
         return {"name": probe.name, "verdict": f"DIFFERENT: stock {wanted[:300]}, ours {bad}"}
@@ -277,9 +322,31 @@ def judge_refusal(probe: LoopProbe, said: list[str]) -> dict[str, str]:
     return {"verdict": "refused", "sentence": told[0].partition(": ")[2]}
 
 
-if __name__ == "__main__":
+def judge_all(probes: Sequence[LoopProbe]) -> None:
+    """Judge probes one after the other, and print what came of each."""
+    stock = StockRuns()
+    importlib.import_module("springtide.training.elastic_run")  # once, for all processes of ours
+    for one in probes:
+        print(json.dumps(judge(one, stock)), flush=True)
+
+
+def main(which: str, names: list[str]) -> int:
+    """Judge probes, several at once; the code that the first judge to fail ended with."""
     torch.set_num_threads(1)
-    which, *names = sys.argv[1:]
-    for one in (*PROBES, *SCRIPTS):
-        if (which == "all" or one.short) and (not names or one.name in names):
-            print(json.dumps(judge(one)), flush=True)
+    known = (*PROBES, *SCRIPTS, *UPDATES, *SURROUNDED)
+    wanted = [one for one in known if (which == "all" or one.short) and (not names or one.name in names)]
+    judges = []
+    for number in range(JUDGES):
+        judges.append(os.fork())
+        if judges[-1] == 0:
+            try:
+                judge_all(wanted[number::JUDGES])
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+    return max(os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in judges)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -28,6 +28,8 @@ class LoopProbe:
     setup: str = f"{MLP}\n{SGD}"
     turn: str = TURN
     after: str = STEP
+    #: The elastic script's loop over the loader.
+    loop: str = "for step in loader:"
     #: Lines after DDP or prepare, and at the top and at the end of an epoch.
     ready: str = ""
     top: str = ""

@@ -59,6 +59,15 @@ def apply(switches: Switches) -> None:
     """Put a level's switches into effect in this process."""
     os.environ.update(switches.environment)
     torch.set_num_threads(switches.threads)
+    set_backends(switches)
+    if switches.static_graphs:
+        keep_graphs_static()
+    if switches.level == "D2":
+        check_instructions()
+
+
+def set_backends(switches: Switches) -> None:
+    """Set what a script might set as well."""
     torch.backends.mkldnn.enabled = switches.onednn  # type: ignore[assignment]
     torch.backends.cudnn.benchmark = switches.cudnn_benchmark
     if switches.deterministic_algorithms:
@@ -66,10 +75,19 @@ def apply(switches: Switches) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cuda.matmul.allow_tf32 = switches.tf32
         torch.backends.cudnn.allow_tf32 = switches.tf32
-    if switches.static_graphs:
-        keep_graphs_static()
-    if switches.level == "D2":
-        check_instructions()
+
+
+def find_changed(switches: Switches) -> list[str]:
+    """The switches that a script has set otherwise since, as `torch.backends.cudnn.benchmark = True` is in many."""
+    found = {"torch.backends.mkldnn.enabled": (torch.backends.mkldnn.enabled, switches.onednn)}
+    if switches.deterministic_algorithms:
+        found |= {
+            "torch.use_deterministic_algorithms": (torch.are_deterministic_algorithms_enabled(), True),
+            "torch.backends.cudnn.benchmark": (torch.backends.cudnn.benchmark, switches.cudnn_benchmark),
+            "torch.backends.cudnn.allow_tf32": (torch.backends.cudnn.allow_tf32, switches.tf32),
+            "torch.backends.cuda.matmul.allow_tf32": (torch.backends.cuda.matmul.allow_tf32, switches.tf32),
+        }
+    return [name for name, (now, wanted) in found.items() if now != wanted]
 
 
 def keep_graphs_static() -> None:

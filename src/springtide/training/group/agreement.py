@@ -5,6 +5,7 @@ Commands come from the supervisor, SIGTERM from anywhere, periodic checkpoints f
 """
 
 import enum
+import os
 import signal
 import threading
 import time
@@ -60,11 +61,14 @@ class Agreement:
         self.saved_s = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self.on_terminate)
+        self.pid = os.getpid()
 
     def on_terminate(self, number: int, frame: FrameType | None) -> None:
         """Remember SIGTERM; the next step boundary acts on it. A second one ends the process at once."""
         self.terminating = True
         self.restore_sigterm()
+        if os.getpid() != self.pid:  # a process that the script has forked, as of a Pool, which ends its own by SIGTERM
+            signal.raise_signal(number)
 
     def restore_sigterm(self) -> None:
         """Give SIGTERM its usual meaning back: the run is over, or was asked to end and may be stuck."""

@@ -94,12 +94,17 @@ def trained_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 
 def refuse_modules(model: torch.nn.Module) -> None:
-    """Refuse sparse gradients, whose reduction has no order to reproduce, and statistics over all ranks at once."""
+    """Refuse sparse gradients, whose reduction has no order, statistics over all ranks at once, and changing graphs."""
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.SyncBatchNorm):
             raise JobError(
                 f"module {name!r} is SyncBatchNorm, which needs the batches of all logical workers at once, but they "
                 "take turns; use BatchNorm, whose statistics are each worker's own"
+            )
+        if isinstance(module, torch.jit.ScriptModule):
+            raise JobError(
+                f"module {name!r} is one of torch.jit, whose first calls run other graphs than those after them, so "
+                "that gradients come in another order in each worker; give the plain module, and use torch.compile"
             )
         if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse:
             raise NondeterminismError(
@@ -111,14 +116,14 @@ class Arrivals:
     """The gradients that a backward has brought so far, told by hooks on the parameters: whatever the loss was made of.
 
     A gradient is there when autograd has accumulated it. In `order` each parameter stands once, as it came; DDP orders
-    its rebuilt buckets by rank 0's. `versions` tells whether they were written to since. `tell` is asked about every
-    arrival first, and may refuse it or keep it out.
+    its rebuilt buckets by rank 0's. `brought` has what came, and how often it had been written to by then. `tell` is
+    asked about every arrival first, and may refuse it or keep it out.
     """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter], tell: Callable[[int], bool]) -> None:
         self.tell = tell
         self.order: list[int] = []
-        self.versions: list[int] = []
+        self.brought: list[tuple[torch.Tensor, int]] = []
         self.seen = bytearray(len(parameters))
         self.departures: Departures | None = None
         for index, parameter in enumerate(parameters):
@@ -131,13 +136,13 @@ class Arrivals:
         assert parameter.grad is not None
         self.seen[index] = 1
         self.order.append(index)
-        self.versions.append(parameter.grad._version)
+        self.brought.append((parameter.grad, parameter.grad._version))
         if self.departures is not None:
             self.departures.count(index)
 
     def pop(self) -> list[int]:
         """The order seen since the last call."""
-        order, self.order, self.versions = self.order, [], []
+        order, self.order, self.brought = self.order, [], []
         self.seen = bytearray(len(self.seen))
         self.departures = None
         return order

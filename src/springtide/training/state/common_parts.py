@@ -68,3 +68,20 @@ def check_parts_alike(run: "ElasticRun") -> None:
                 "same models, optimizers and data, all of them: run.prepare gives each logical worker its share, so "
                 "split nothing by a rank or a process"
             )
+
+
+def check_parts_kept(run: "ElasticRun") -> None:
+    """Refuse models with other parameters than those of `prepare`: nobody would reduce, train or save them."""
+    if run.sharding is not None:  # which replaces them itself, at every change of processes
+        return
+    given = {id(parameter) for parameter in run.turns.known}
+    titles = [""] if len(run.models) == 1 else [f"{number}." for number in range(len(run.models))]
+    for title, model in zip(titles, run.models, strict=True):
+        for name, parameter in model.named_parameters():
+            there, here = run.part_facts.get(f"weight {title}{name}", "none"), describe_value(parameter)
+            if id(parameter) not in given or here != there:
+                raise JobError(
+                    f"parameter {title}{name} was {there} in run.prepare and is {here} now, or another tensor; replace "
+                    "layers, convert a model and load weights with assign=True before run.prepare, which tells every "
+                    "logical worker what there is to train"
+                )

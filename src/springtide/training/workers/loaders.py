@@ -4,8 +4,6 @@ Between global steps the runtime gets its say (agreement, rescale, checkpoint). 
 `sampling`, what the user's DataLoader said in `feeds`.
 """
 
-import gc
-import itertools
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,27 +17,17 @@ from springtide.training.workers import sampling as samplings
 from springtide.training.workers.contexts import LogicalWorker
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, SeededCollate, Stream, Tensors
+from springtide.training.workers.step_counters import CounterWatch, find_asker
 from springtide.training.workers.steps import Step
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
-
-#: What counts the steps it passes on, from 0 wherever a process joins or resumes.
-COUNTERS = (enumerate, zip, itertools.islice)
 
 
 def number_steps(steps: Iterable[Step], start: int) -> Iterator[tuple[int, Step]]:
     """Steps with their places in the epoch."""
     for step in steps:
         yield start + step.index, step
-
-
-def find_counter(iterator: Any) -> Any:
-    """What counts the items of an iterator, if anything does."""
-    holders = gc.get_referrers(iterator)
-    within = [one for one in holders if isinstance(one, tuple)]  # zip has a tuple of iterators
-    holders += gc.get_referrers(*within) if within else []
-    return next((one for one in holders if isinstance(one, COUNTERS)), None)
 
 
 class StepSource(Protocol):
@@ -88,7 +76,7 @@ class Loader:
         self.accumulate = sampling.accumulate
         self.batches: Iterator[Any] = iter(())
         self.taken: dict[tuple[int, int], Any] = {}
-        self.counted = False
+        self.counters = CounterWatch()
 
     @property
     def dataset(self) -> Any:
@@ -115,7 +103,7 @@ class Loader:
 
     def walk_steps(self) -> Iterator[Step]:
         """The steps of the present epoch that are left."""
-        self.refuse_counters()
+        self.counters.check(self.iterator(), find_asker())
         self.run.enter_loop()
         epoch = self.run.position.epoch
         if isinstance(self.data, Seeded):
@@ -131,19 +119,6 @@ class Loader:
                     self.run.end_step()
         finally:
             self.run.leave_loop()
-
-    def refuse_counters(self) -> None:
-        """Refuse what counts steps from 0 in a process that joins or resumes in the middle of an epoch."""
-        if self.counted:
-            return
-        self.counted = True
-        counter = find_counter(self.iterator())
-        if counter is not None:
-            raise JobError(
-                f"{type(counter).__name__} around the loader counts from 0 in a process that joins or resumes in the "
-                "middle of an epoch; write `for i, step in loader.enumerate():`, or `for step in loader:` and use "
-                "step.index (in the epoch) or step.number (in the run)"
-            )
 
     # What a step asks for.
 
@@ -180,7 +155,7 @@ class Loader:
 
     def end_walk(self) -> None:
         """All turns have ended."""
-        self.run.turns.end_walk()
+        self.run.end_walk()
 
     def abandon_walk(self) -> int:
         """The loop was left."""

@@ -78,6 +78,8 @@ class ModelGradients:
         self.kept_carry = False
         self.kept: list[torch.Tensor | None] = []
         self.placed: list[int] = []
+        #: The gradients that a turn, or what follows a round of it, was begun with; None: none of them.
+        self.begun: list[torch.Tensor | None] | None = None
         self.worker: int | None = None
         self.number = 0
         self.counts: dict[int, int] = {}
@@ -131,8 +133,13 @@ class ModelGradients:
             self.drop_gradients()
         self.worker, self.number = worker, 0
         self.called = False
+        self.note_begun()
         if not self.calls_forward:
             self.keep_carry()
+
+    def note_begun(self) -> None:
+        """Remember the gradients that are there, to tell those that no backward has brought."""
+        self.begun = None if self.carry is None else [parameter.grad for parameter in self.parameters]
 
     def begin_walk(self) -> None:
         """Note the gradients left from before, which the turns will add to unless they clear them."""
@@ -182,6 +189,7 @@ class ModelGradients:
             return
         self.carry = [None if parameter.grad is None else parameter.grad.clone() for parameter in self.parameters]
         self.place_carry(self.carry)
+        self.note_begun()
 
     def place_carry(self, carry: Sequence[torch.Tensor | None]) -> None:
         """Start a worker from carried gradients, in memory of its own."""
@@ -196,6 +204,7 @@ class ModelGradients:
         for parameter in self.parameters:
             parameter.grad = torch.full_like(parameter, NOTHING)
         self.placed = [read_version(parameter) for parameter in self.parameters]
+        self.begun = [parameter.grad for parameter in self.parameters]
 
     def drop_gradients(self) -> None:
         """Take all gradients away from the parameters."""
@@ -212,6 +221,17 @@ class ModelGradients:
                     "process, use torch.autograd.grad"
                 )
             return False
+        gradient = self.parameters[index].grad
+        if gradient is None:
+            raise JobError(
+                f"a hook has cleared the gradient of {self.names[index]} in the backward that brought it, as one that "
+                "updates weights does; gradients are reduced when `for ... in step:` ends, so update and clear after it"
+            )
+        if gradient.requires_grad:
+            raise JobError(
+                f"the gradient of {self.names[index]} has a graph of its own (backward(create_graph=True)), which "
+                "DistributedDataParallel does not reduce; use torch.autograd.grad for it, and call backward on the sum"
+            )
         if self.holding:
             self.held = True
             return False
@@ -270,8 +290,8 @@ class ModelGradients:
 
     def check_unchanged(self) -> None:
         """Refuse gradients that were clipped, unscaled or cleared before they were reduced."""
-        for index, version in zip(self.arrivals.order, self.arrivals.versions, strict=True):
-            if read_version(self.parameters[index]) != version:
+        for index, (brought, version) in zip(self.arrivals.order, self.arrivals.brought, strict=True):
+            if self.parameters[index].grad is not brought or brought._version != version:
                 raise JobError(
                     f"the gradient of {self.names[index]} was changed or cleared inside `for ... in step:` after the "
                     "backward that brought it; gradients are reduced when that loop ends, so clip, unscale and clear "
@@ -280,7 +300,10 @@ class ModelGradients:
 
     def check_arrived(self, arrived: bytearray) -> None:
         """Refuse missing gradients as DDP does."""
-        if self.find_unused or len(arrived) == sum(arrived):
+        if len(arrived) == sum(arrived):
+            return
+        self.check_brought(arrived)
+        if self.find_unused:
             return
         names = [self.names[index] for index, there in enumerate(arrived) if not there]
         raise JobError(
@@ -288,6 +311,19 @@ class ModelGradients:
             f"{' and more' if len(names) > MOST_NAMES else ''}; use them in the loss, or pass "
             "find_unused_parameters=True to run.prepare"
         )
+
+    def check_brought(self, arrived: bytearray) -> None:
+        """Refuse gradients that were put in place by hand, which would not be reduced."""
+        if self.held:
+            return
+        for index, parameter in enumerate(self.parameters):
+            begun = None if self.begun is None else self.begun[index]
+            if not arrived[index] and parameter.grad is not None and parameter.grad is not begun:
+                raise JobError(
+                    f"the gradient of {self.names[index]} was put in place by hand inside `for ... in step:`; only "
+                    "what a backward brings is reduced there. Keep what each turn has found in a list, and set "
+                    "parameter.grad = run.mean(list) after that loop"
+                )
 
     def note_unused(self, current: BackwardRound, arrived: bytearray) -> None:
         """Note what this worker's backward left alone, and what gradients it had cleared before."""
@@ -301,12 +337,6 @@ class ModelGradients:
 
     def was_cleared(self, index: int, arrived: bytearray) -> bool:
         """Whether gradients that add nothing, placed after a round, were cleared since: taken away, or zeroed."""
-        gradient = self.parameters[index].grad
-        if gradient is not None and gradient.requires_grad:
-            raise JobError(
-                f"the gradient of {self.names[index]} has a graph of its own (backward(create_graph=True)) in the "
-                "second backward of a turn; use torch.autograd.grad for it"
-            )
         return read_version(self.parameters[index]) != self.placed[index] + arrived[index]
 
     def check_order(self, worker: int, order: list[int]) -> None:
@@ -338,6 +368,8 @@ class ModelGradients:
                 "gradients were held back by run.no_sync() to the end of a turn; leave the turn's last backward out of "
                 "it, or pass accumulate= to run.prepare"
             )
+        else:
+            self.check_brought(self.arrivals.seen)
         self.counts[self.worker] = self.number
         first = self.counts[self.local[0]]
         if self.number != first:

@@ -55,6 +55,8 @@ class Turns:
         self.buffers = [Buffers(model, broadcast_buffers) for model in models]
         self.parameters = [parameter for part in self.gradients for parameter in part.parameters]
         self.trained = {id(parameter) for parameter in self.parameters}
+        #: All parameters of the models, trained or not.
+        self.known = [parameter for model in models for parameter in model.parameters()]
         #: Whether a loop over a step is under way, and the worker whose turn it is.
         self.walking = False
         self.worker: int | None = None

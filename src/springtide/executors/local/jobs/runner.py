@@ -2,67 +2,47 @@
 
 A runner starts the job's processes, resizes them in place, ends them with a grace, and starts them again from the last
 checkpoint when they are lost, hang or crash. It never waits: `tick` moves it on. One start is an `Attempt`; what exit
-codes mean and when to give up is in `exit_causes`, what counts as a hang in `hangs`. A probe is `probe_runner`'s.
+codes mean and when to give up is in `exit_causes`, what counts as a hang in `hangs`, what processes say in `listening`,
+what is reported of it in `job_reports`. A probe is `probe_runner`'s.
 """
 
-import contextlib
 import signal
 import time
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 
 from springtide.core.plain_text import make_plain
 from springtide.executors.delivery import EventFields
-from springtide.executors.local.as_user import do_as
-from springtide.executors.local.jobs import environment
+from springtide.executors.local.jobs import environment, listening
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt, Workers, find_workers, fit_devices
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.executors.local.jobs.exit_causes import ExitCause, Restarts, describe_code
-from springtide.executors.local.jobs.hangs import Patience, Standstill, Watch
+from springtide.executors.local.jobs.hang_watch import HangWatch
+from springtide.executors.local.jobs.input_watch import InputWatch
+from springtide.executors.local.jobs.job_reports import JobReports
+from springtide.executors.local.jobs.left_outputs import find_missing
 from springtide.executors.local.jobs.places import ProcessHandlers
-from springtide.executors.local.jobs.preparing import Preparing
-from springtide.executors.local.jobs.progress import AttemptProgress, RemarkBudget
+from springtide.executors.local.jobs.progress import AttemptProgress
 from springtide.executors.local.jobs.worker_logs import JobLogs, read_tail
-from springtide.executors.local.jobs.worker_messages import (
-    BusyMessage,
-    FailingMessage,
-    MetricsMessage,
-    PlaceMessage,
-    PlanMessage,
-    ResizedMessage,
-    ResumeMessage,
-    StepMessage,
-    StoreMessage,
-    WarningMessage,
-    WorkerMessage,
-    read_message,
-)
+from springtide.executors.local.jobs.worker_messages import MetricsMessage, read_message
 from springtide.executors.local.journal import AssignedJob
 from springtide.executors.local.json_lines import Message
-from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
+from springtide.executors.local.processes.worker_processes import WorkerProcess
 from springtide.executors.protocol import (
     Cancel,
     Checkpointed,
-    CheckpointFailing,
     Event,
     Failed,
     Faulted,
     Finished,
     InputsSeen,
-    JobSpec,
-    Progressed,
     Resized,
     Running,
-    ScriptInfo,
     Started,
     Stop,
     Stopped,
-    Warned,
 )
 from springtide.executors.wire import describe_problem
-
-INPUTS_S = 60.0  # between looks at what inputs hold
 
 
 class JobRunner:
@@ -85,15 +65,11 @@ class JobRunner:
         self.until_s = 0.0
         self.attempt: Attempt | None = None
         self.progress = AttemptProgress(time.monotonic(), step=assigned.step)
-        #: Hangs so far in which nothing was stopped, and the longest time between two steps: what may be usual here.
-        self.hangs = 0
-        self.longest_gap_s = 0.0
-        self.watch = Watch(self.patience)
-        self.inspected_s = self.reported_s = 0.0
+        self.watch = HangWatch(context.options, self.spec.patience_s)
+        self.reports = JobReports(context, lambda: self.common)
+        self.inputs = InputWatch(self.spec, lambda found: context.emit(InputsSeen(**self.common, fingerprints=found)))
         self.checkpoints = CheckpointFolder(Path(self.spec.checkpoint.dir), self.spec.run_as)
         self.restarts = Restarts(assigned.step, context.options.futile)
-        #: What the script was last reported to have said of itself.
-        self.reported_info: tuple[int | None, ...] = ()
         #: How many logical workers there should be; None once a start that counted on it has failed.
         self.expected = self.spec.expected_workers
         #: The generation whose devices the processes use, and the one that a change under way leads to.
@@ -103,12 +79,6 @@ class JobRunner:
         #: Why the agent itself ends the job, if it does: the lease, or its own end.
         self.leaving: str | None = None
         self.abandoned = False
-        #: The preparation under way, what the inputs held when last seen, and when to look again.
-        self.preparing: Preparing | None = None
-        self.fingerprints: dict[str, str] = {}
-        self.inputs_due_s = 0.0
-        #: How many of its processes' warnings, and how many plans, may be reported.
-        self.remarks, self.plans = RemarkBudget(), RemarkBudget()
 
     @property
     def workers(self) -> Workers | None:
@@ -129,7 +99,7 @@ class JobRunner:
     @property
     def helpers(self) -> tuple[int, ...]:
         """The process that prepares it or looks at its inputs."""
-        return () if self.preparing is None else (self.preparing.process.pid,)
+        return self.inputs.pids
 
     @property
     def is_ending(self) -> bool:
@@ -169,20 +139,19 @@ class JobRunner:
             return
         self.phase = "preparing"
         try:
-            self.preparing = Preparing(self.spec)
+            self.inputs.begin()
         except (OSError, KeyError) as error:
             self.fail("no_folder", f"its setup cannot be started ({error})", user_fault=False)
 
     def follow_preparation(self) -> None:
         """Start the job once it is prepared; one that cannot be fails with what was printed in its log."""
-        done = self.preparing.poll() if self.preparing is not None else None
+        done = self.inputs.poll()
         if done is None:
             return
-        self.preparing = None
         if done.printed:
             self.logs.write(0, done.printed, time.time())
         if not done.code:
-            self.note_inputs(done.fingerprints)
+            self.inputs.note(done.fingerprints, time.monotonic())
             self.launch()
         elif done.code == "input_unreachable":
             self.fault(done.code, done.reason)
@@ -191,30 +160,11 @@ class JobRunner:
             said = f": {make_plain(last)}" if last and done.code == "setup_failed" else ""
             self.fail(done.code, f"{done.reason}{said}")
 
-    def note_inputs(self, fingerprints: Mapping[str, str]) -> None:
-        """Report what the inputs hold, if that is new."""
-        self.inputs_due_s = time.monotonic() + INPUTS_S
-        if fingerprints and fingerprints != self.fingerprints:
-            self.fingerprints = dict(fingerprints)
-            self.context.emit(InputsSeen(**self.common, fingerprints=self.fingerprints))
-
-    def watch_inputs(self, now_s: float) -> None:
-        """Look now and then whether the inputs are what they were; what cannot be looked at is looked at again."""
-        if self.preparing is not None:
-            done = self.preparing.poll()
-            if done is not None:
-                self.preparing = None
-                self.note_inputs(done.fingerprints if not done.code else dict.fromkeys(self.fingerprints, done.code))
-        elif self.fingerprints and now_s >= self.inputs_due_s:
-            with contextlib.suppress(OSError, KeyError):
-                self.preparing = Preparing(self.spec, setup=False)
-
     def launch(self) -> None:
         """Start the processes, from the last checkpoint if there is one."""
         self.phase = "starting"
-        self.watch = Watch(self.patience)
         before = self.progress
-        self.longest_gap_s = max(self.longest_gap_s, before.speed.longest_gap_s)
+        self.watch.begin(before)
         self.progress = AttemptProgress(time.monotonic(), step=before.step, total_steps=before.total_steps)
         problem = environment.prepare(self.spec)
         if problem is not None:
@@ -240,7 +190,7 @@ class JobRunner:
         if self.attempt is None or self.phase in ("clearing", "over"):
             return
         try:
-            self.interpret(self.attempt, process, read_message(message))
+            listening.interpret(self, self.attempt, process, read_message(message))
         except ValueError as error:
             self.handle_nonsense(process, describe_problem(error))
         except Exception as error:
@@ -255,87 +205,16 @@ class JobRunner:
             told = "its script or a library in it wrote to $SPRINGTIDE_CONTROL, or has another springtide"
             self.fail("bad_message", f"process {process.name} said to the agent what cannot be: {said}; {told}")
 
-    def interpret(self, attempt: Attempt, process: WorkerProcess, message: WorkerMessage) -> None:
-        """Act on a message; of how far the job is, only rank 0's word counts."""
-        match message:
-            case StoreMessage() if process.name == STORE and not attempt.store:
-                attempt.meet(message.address, self.wanted, self.workers)
-                if not self.spec.elastic:
-                    self.begin(0)
-            case StoreMessage():
-                raise ValueError("`store`, which only the store says, and once")
-            case PlaceMessage():
-                process.outside = message.event == "outside"
-            case BusyMessage():
-                process.busy = message.doing
-            case _ if attempt.speaks_for_all(process):
-                self.listen_to_first(attempt, process, message)
-            case MetricsMessage() if process.name in attempt.past_firsts:  # its last words, read after its successor's
-                self.keep_metrics(message)
-
-    def listen_to_first(self, attempt: Attempt, process: WorkerProcess, message: WorkerMessage) -> None:
-        """Act on a message of rank 0."""
-        if attempt.is_takeover(process) and isinstance(message, PlanMessage | StepMessage):
-            since_s = self.progress.stepped_s or attempt.began_s
-            self.complete_change(self.progress.step, time.monotonic() - since_s)
-        self.progress.update(message, time.monotonic())
-        self.act_on(attempt, message)
-
-    def act_on(self, attempt: Attempt, message: WorkerMessage) -> None:
-        """Do what a message of rank 0 calls for."""
-        step = self.progress.step
-        match message:
-            case PlanMessage():
-                self.handle_plan()
-            case StepMessage():
-                self.handle_step()
-            case ResizedMessage() if attempt.change is not None:
-                self.complete_change(step, message.pause_s)
-            case FailingMessage():
-                self.tell(CheckpointFailing(**self.common, step=step, reason=message.reason))
-            case WarningMessage():
-                self.warn(message.text)
-            case ResumeMessage():
-                for problem in message.passed_over:
-                    self.warn(f"checkpoint passed over: {problem}; goes on from step {message.step}")
-            case MetricsMessage():
-                self.keep_metrics(message)
-
     def keep_metrics(self, message: MetricsMessage) -> None:
         """Write down what a step recorded."""
         self.logs.write_metrics(message.step, message.metrics, time.time())
 
-    def tell(self, event: Warned | CheckpointFailing) -> None:
-        """Report what a process has said, unless it says too much: that is in its log only."""
-        if self.remarks.take(time.monotonic()):
-            self.context.emit(event)
-
-    def warn(self, reason: str) -> None:
-        """Report what the user should know."""
-        self.tell(Warned(**self.common, reason=reason))
-
     def handle_plan(self) -> None:
         """The script has said its goal and is about to take steps; report what is new in it."""
-        attempt, progress = self.attempt, self.progress
-        assert attempt is not None
+        assert self.attempt is not None
         if self.phase == "starting":
-            self.begin(progress.step)
-        info = (progress.logical_workers, progress.total_steps, progress.steps_per_epoch)
-        if info != self.reported_info:
-            if not self.plans.take(time.monotonic()):
-                raise ValueError("another plan, again and again; a script has one")
-            self.reported_info = info
-            self.context.emit(
-                ScriptInfo(
-                    **self.common,
-                    logical_workers=progress.logical_workers,
-                    total_steps=progress.total_steps,
-                    steps_per_epoch=progress.steps_per_epoch,
-                    device_type=self.context.devices[attempt.devices[0]].type,
-                    torch_version=attempt.processes.torch_version,
-                    startup_s=progress.startup_s,
-                )
-            )
+            self.begin(self.progress.step)
+        self.reports.tell_plan(self.attempt, self.progress)
 
     def begin(self, step: int) -> None:
         """The processes run; of a gang, which may never send a message, that is assumed."""
@@ -362,11 +241,7 @@ class JobRunner:
 
     def report(self) -> None:
         """Report how far the job is, if it has moved."""
-        self.reported_s = time.monotonic()
-        progress = self.progress
-        if self.attempt is not None and progress.has_stepped and progress.step != progress.reported_step:
-            share = max(1, len(self.attempt.roster.names))
-            self.context.emit(Progressed(**self.common, **progress.report(), share=share))
+        self.reports.tell_progress(self.attempt, self.progress)
 
     # Ends.
 
@@ -465,9 +340,7 @@ class JobRunner:
         """Kill what is left; when it has gone, emit the last event, or start again."""
         self.phase = "clearing"
         self.last = last
-        if self.preparing is not None:
-            self.preparing.kill()
-            self.preparing = None
+        self.inputs.kill()
         if self.attempt is not None:
             self.attempt.processes.kill_all()
 
@@ -570,7 +443,9 @@ class JobRunner:
                 self.finish_clearing()
             case "settling" if now_s >= self.until_s:
                 self.conclude()
-            case "stopping" if now_s >= self.until_s or self.is_stuck(now_s):
+            case "stopping" if (
+                self.attempt is None or now_s >= self.until_s or self.watch.is_stuck(self.attempt, now_s)
+            ):
                 self.clear(None)
             case "starting" | "running" | "resizing":
                 self.oversee(now_s)
@@ -581,12 +456,11 @@ class JobRunner:
         if self.attempt.processes.failure:
             self.fail("wrong_version", self.attempt.processes.failure, user_fault=self.spec.python is not None)
             return
-        if now_s - self.reported_s >= self.context.options.report_s:
+        if self.reports.is_due(now_s):
             self.report()
-        if now_s - self.inspected_s >= self.context.options.inspect_s:
-            self.inspected_s = now_s
+        if self.watch.is_due(now_s):
             self.inspect(self.attempt, now_s)
-        self.watch_inputs(now_s)
+        self.inputs.look(now_s)
         if self.phase == "running":
             self.oversee_devices(self.attempt)
 
@@ -605,31 +479,9 @@ class JobRunner:
             return
         if self.progress.finished:
             return
-        hang = self.watch.check(attempt.sample(), self.find_standstill(attempt), now_s)
+        hang = self.watch.check(attempt, self.progress, now_s)
         if hang is not None:
-            self.hangs += hang.cause == "hung"
             self.fault(hang.cause, hang.reason)
-
-    @property
-    def patience(self) -> Patience:
-        """How long the job may stand still: as its file says, or as long as its own past has taught."""
-        usual = self.context.options.patience
-        return usual.after_hangs(self.hangs) if self.spec.patience_s is None else usual.given(self.spec.patience_s)
-
-    def find_standstill(self, attempt: Attempt) -> Standstill:
-        """What is known of the job between two steps."""
-        alive = [process for process in attempt.ranked if process.is_alive]
-        busy = next((process.busy for process in alive if process.busy), "")
-        gap_s = max(self.longest_gap_s, self.progress.speed.longest_gap_s)
-        return Standstill(self.progress.stepped_s, gap_s, any(process.outside for process in alive), busy)
-
-    def is_stuck(self, now_s: float) -> bool:
-        """Whether a process that should end will never do so by itself, because it is stopped (SIGSTOP)."""
-        assert self.attempt is not None
-        if now_s - self.inspected_s < self.context.options.inspect_s:
-            return False
-        self.inspected_s = now_s
-        return self.watch.check(self.attempt.sample(), Standstill(None), now_s) is not None
 
     def oversee_devices(self, attempt: Attempt) -> None:
         """Begin a change if other devices or workers are wanted; report it if they are there already."""
@@ -645,18 +497,3 @@ class JobRunner:
         elif self.reached != self.assigned.generation:
             self.heading = self.assigned.generation
             self.complete_change(self.progress.step, 0.0)
-
-
-def find_missing(spec: JobSpec) -> list[str]:
-    """The names and patterns of which a job has left no file."""
-
-    def look() -> list[str]:
-        folder = Path(spec.output_dir)
-        return [name for name in spec.outputs if next(folder.glob(name), None) is None]
-
-    if not spec.outputs:
-        return []
-    try:
-        return [str(name) for name in do_as(spec.run_as, look)]
-    except (OSError, KeyError):
-        return list(spec.outputs)

@@ -1,0 +1,65 @@
+"""What is reported of a job that runs: its script's plan, how far it is, and what its processes remark.
+
+What processes say is bounded, so that one that talks without end is heard in its log only.
+"""
+
+import time
+from collections.abc import Callable
+
+from springtide.executors.delivery import EventFields
+from springtide.executors.local.jobs.attempt import AgentContext, Attempt
+from springtide.executors.local.jobs.progress import AttemptProgress, RemarkBudget
+from springtide.executors.protocol import CheckpointFailing, Progressed, ScriptInfo, Warned
+
+
+class JobReports:
+    """The reports of one job; `common` gives the fields of every event."""
+
+    def __init__(self, context: AgentContext, common: Callable[[], EventFields]) -> None:
+        self.context = context
+        self.common = common
+        #: How many of its processes' warnings, and how many plans, may be reported.
+        self.remarks, self.plans = RemarkBudget(), RemarkBudget()
+        #: What the script was last reported to have said of itself, and when progress was.
+        self.script: tuple[int | None, ...] = ()
+        self.reported_s = 0.0
+
+    def tell(self, event: Warned | CheckpointFailing) -> None:
+        """Report what a process has said, unless it says too much: that is in its log only."""
+        if self.remarks.take(time.monotonic()):
+            self.context.emit(event)
+
+    def warn(self, reason: str) -> None:
+        """Report what the user should know."""
+        self.tell(Warned(**self.common(), reason=reason))
+
+    def tell_plan(self, attempt: Attempt, progress: AttemptProgress) -> None:
+        """Report what the script has said of itself, if that is new."""
+        script = (progress.logical_workers, progress.total_steps, progress.steps_per_epoch)
+        if script == self.script:
+            return
+        if not self.plans.take(time.monotonic()):
+            raise ValueError("another plan, again and again; a script has one")
+        self.script = script
+        self.context.emit(
+            ScriptInfo(
+                **self.common(),
+                logical_workers=progress.logical_workers,
+                total_steps=progress.total_steps,
+                steps_per_epoch=progress.steps_per_epoch,
+                device_type=self.context.devices[attempt.devices[0]].type,
+                torch_version=attempt.processes.torch_version,
+                startup_s=progress.startup_s,
+            )
+        )
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is time to report how far the job is."""
+        return now_s - self.reported_s >= self.context.options.report_s
+
+    def tell_progress(self, attempt: Attempt | None, progress: AttemptProgress) -> None:
+        """Report how far the job is, if it has moved."""
+        self.reported_s = time.monotonic()
+        if attempt is not None and progress.has_stepped and progress.step != progress.reported_step:
+            share = max(1, len(attempt.roster.names))
+            self.context.emit(Progressed(**self.common(), **progress.report(), share=share))

@@ -1,0 +1,62 @@
+"""A guard against what turns must not do: change what belongs to all logical workers.
+
+A learning rate, a schedule, an average or a weight that is changed within `for ... in step:` is changed once for every
+logical worker of a process, so otherwise on every number of processes. In a process's first walks, and after them as
+often as its share of the time allows, a number per piece of the state is taken before the turns and after them.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from springtide.errors import JobError
+from springtide.training.state.divergence import number_state
+
+if TYPE_CHECKING:
+    from springtide.training.elastic_run import ElasticRun
+
+#: Walks that are always looked at: the second sees what the first has made, such as an optimizer's state.
+FIRST = 2
+#: One part in so many of the time is spent on looking at those after them.
+PARTS = 400
+#: What each worker's turn may change.
+OWN = ("buffer", "random")
+
+
+class TurnGuard:
+    """What the state was before the turns, where they are looked at."""
+
+    def __init__(self) -> None:
+        self.walks = 0
+        self.due_s = 0.0
+        self.before: dict[str, Any] | None = None
+        self.spent_s = 0.0
+
+    def begin(self, run: "ElasticRun") -> None:
+        """Before the turns."""
+        self.before = None
+        self.walks += 1
+        began_s = time.monotonic()
+        if self.walks > FIRST and began_s < self.due_s:
+            return
+        self.before = number_common(run)
+        self.spent_s = time.monotonic() - began_s
+
+    def end(self, run: "ElasticRun") -> None:
+        """After the turns: refuse what they have changed."""
+        if self.before is None:
+            return
+        began_s = time.monotonic()
+        after = number_common(run)
+        changed = next((name for name, number in self.before.items() if after.get(name) != number), None)
+        if changed is not None:
+            raise JobError(
+                f"{changed} was changed inside `for ... in step:`, which runs once for every logical worker of a "
+                "process; change it after that loop, which is once per global step"
+            )
+        now_s = time.monotonic()
+        self.due_s = now_s + PARTS * (self.spent_s + now_s - began_s)
+
+
+def number_common(run: "ElasticRun") -> dict[str, int]:
+    """A number per piece of state that turns leave alone."""
+    return {name: int(number) for name, number in number_state(run) if not name.startswith(OWN)}
