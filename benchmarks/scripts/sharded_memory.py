@@ -1,4 +1,7 @@
-"""Trains a GPT for a few steps, sharded or not, and writes what this process holds: run by `training_sharding`."""
+"""Trains a GPT for a few steps, sharded or not, and writes what this process holds: run by `training_sharding`.
+
+`sharded_memory.py sharded|whole WIDTH`; with a small width, what a process needs without a model.
+"""
 
 import gc
 import json
@@ -6,14 +9,14 @@ import os
 import sys
 
 import torch
-from experiments.peaks import Sampler, read_private_bytes
+from experiments.peaks import Sampler
 from torch import nn
 
 import springtide
 from springtide.examples.gpt.model import Gpt, TextSource, measure_loss
 
 STEPS = 4
-WIDTH, LAYERS = 384, 6
+LAYERS = 6
 
 
 def count_tensors() -> int:
@@ -26,10 +29,9 @@ def count_tensors() -> int:
     return sum(found.values())
 
 
-sharded = sys.argv[1] == "sharded"
+sharded, width = sys.argv[1] == "sharded", int(sys.argv[2])
 run = springtide.init(logical_workers=4)
-base = read_private_bytes()
-model: nn.Module = Gpt(WIDTH, LAYERS)
+model: nn.Module = Gpt(width, LAYERS)
 size = sum(one.numel() * one.element_size() for one in model.parameters())
 if sharded:
     for block in model.get_submodule("blocks").children():
@@ -50,5 +52,5 @@ for _ in run.steps(STEPS):
             held = max(held, count_tensors())
         optimizer.step()
         optimizer.zero_grad()
-result = {"parameters": size, "held": held, "peak": sampler.bytes - base}
+result = {"parameters": size, "held": held, "peak": sampler.bytes}
 (run.output_dir / f"memory-{os.getpid()}.json").write_text(json.dumps(result))

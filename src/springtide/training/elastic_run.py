@@ -140,7 +140,6 @@ class ElasticRun(Run):
         self.sharding.adopt(self.models, self.optimizers)
         if self.scalers:
             raise JobError("a GradScaler was given with a sharded model; use bfloat16, which needs none")
-        self.chain = None  # a link is made by one process, and none has the whole state
 
     def clip_grad_norm_(
         self, parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0

@@ -1,5 +1,8 @@
 """Sharded models: the bits of stock DDP on any processes, through rescales and kills; what they have not is refused."""
 
+import hashlib
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +13,14 @@ from tests.training.equality import SCRIPTS, EqualityRuns
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.fsdp import fully_shard
 
+from springtide.core.receipt_format import check_chain
 from springtide.errors import JobError
 from springtide.training.parts import refuse_foreign
 from springtide.training.sharding.meshes import make_mesh
 from springtide.training.sharding.model_sharding import ModelSharding
 from springtide.training.sharding.sharded_parameters import cut_rows
-from springtide.verification.digest_compare import find_difference
+from springtide.training.state.state_chain import read_chain
+from springtide.verification.digest_compare import Records, find_difference
 
 SHARDED = SCRIPTS / "sharded.py"
 
@@ -24,11 +29,12 @@ SHARDED = SCRIPTS / "sharded.py"
 def test_a_sharded_model_has_the_bits_of_ddp_through_a_rescale_and_a_kill(equality: EqualityRuns) -> None:
     stock = equality.run_script(SHARDED, [(0, "4")], mode="reference")
     saved = equality.new_folder()
-    kept = {"checkpoint_dir": saved, "checkpoint_every_steps": 3}
+    kept = {"checkpoint_dir": saved, "checkpoint_every_steps": 3, "chain": saved / "chain.jsonl"}
     ours = equality.run_script(SHARDED, [(0, "2+1+1"), (3, "4"), (5, "1")], [8], **kept)
     assert len(stock) == 10
     assert find_difference(stock, ours) is None
     check_readable(max(saved.glob("step-*")))
+    check_chained(saved / "chain.jsonl", stock)
 
 
 def check_readable(folder: Any) -> None:
@@ -38,6 +44,22 @@ def check_readable(folder: Any) -> None:
     dcp.load(read, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
     assert weights["tokens.weight"].shape == (7, 6)
     assert all(torch.equal(read[name], tensor) for name, tensor in weights.items())
+
+
+def check_chained(file: Path, stock: Records) -> None:
+    """The chain of its receipt has the states of stock DDP at checkpoints, where it was resumed and at its end."""
+    lines = read_chain(file)
+    check_chain(lines)
+    links = [(line["step"], line["state"]) for line in lines if "state" in line]
+    assert [line["step"] for line in lines if line.get("resumed")] == [6]
+    assert [step for step, _ in links] == [3, 6, 6, 9, 10]
+    for step, state in links:
+        named = sorted(
+            (name, digest)
+            for name, (digest,) in stock[step].items()
+            if name.startswith(("parameter ", "buffer ", "optimizer 0 "))
+        )
+        assert state == hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
 
 @pytest.mark.slow

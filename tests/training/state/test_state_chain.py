@@ -31,7 +31,7 @@ def test_after_a_resume_the_steps_that_are_taken_again_are_cut_off(tmp_path: Pat
     for step in (1, 2, 3):
         chain.add(step, name(step))
     again = StateChain(chain.file, ChainPlan())
-    again.resume(2, HEAD, name(2))
+    again.resume(2, HEAD, digest_state(name(2)))
     again.add(3, name(3))
     lines = read_chain(chain.file)
     check_chain(lines)
@@ -42,7 +42,7 @@ def test_after_a_resume_the_steps_that_are_taken_again_are_cut_off(tmp_path: Pat
 
 def test_a_resume_without_a_chain_begins_one(tmp_path: Path) -> None:
     chain = StateChain(tmp_path / "chain.jsonl", ChainPlan())
-    chain.resume(4, HEAD, name(4))
+    chain.resume(4, HEAD, digest_state(name(4)))
     assert [line.get("step") for line in read_chain(chain.file)] == [None, 4]
 
 
@@ -51,7 +51,7 @@ def test_a_line_that_a_kill_cut_short_does_not_count(tmp_path: Path) -> None:
     chain.begin(HEAD)
     chain.add(1, name(1))
     chain.file.write_text(chain.file.read_text() + '{"step": 2, "sta')
-    chain.resume(1, HEAD, name(1))
+    chain.resume(1, HEAD, digest_state(name(1)))
     check_chain(read_chain(chain.file))
 
 

@@ -1,9 +1,9 @@
 """The gradients of a sharded model within a global step: each worker's rows sent to their owners as they come.
 
 When all gradients of a group of parameters have come, they leave for their owners and are let go. Owners keep a part
-per logical worker and add them, when all turns have ended, in the order in which DDP on N ranks would. In a turn
-modules are gathered too, by all processes at once: a process that has fewer logical workers than others goes through
-the same exchanges without one.
+per logical worker; when the last turn has brought a group's, they are added in the order in which DDP on N ranks would,
+and let go while the backward goes on. In a turn modules are gathered too, by all processes at once: a process that has
+fewer logical workers than others goes through the same exchanges without one.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,15 @@ import torch
 from springtide.errors import JobError
 from springtide.training.reduction import buckets, gloo_order
 from springtide.training.reduction.buckets import BucketLayout
+from springtide.training.reduction.gloo_order import Chunk
 from springtide.training.reduction.gradients import refuse_modules
-from springtide.training.reduction.reduction import BLOCK_ELEMENTS, Fold, plan_folds
+from springtide.training.reduction.reduction import BLOCK_ELEMENTS, plan_folds
 from springtide.training.sharding.model_sharding import ModelSharding
 from springtide.training.sharding.sharded_parameters import RowCut, ShardedGroup, ShardedParameter, cut_rows
 from springtide.training.workers.model_gradients import Place
 
-MOST_UNDER_WAY = 2
+#: Groups whose gradients are on their way to their owners while the next ones are computed.
+MOST_UNDER_WAY = 1
 
 
 class Exchange(NamedTuple):
@@ -29,6 +31,22 @@ class Exchange(NamedTuple):
 
     gathers: bool
     group: int
+
+
+class Sending(NamedTuple):
+    """Gradients of a group on their way: what is sent is in memory until it has arrived."""
+
+    work: Any
+    source: torch.Tensor
+    group: int
+    round: int
+
+
+class FoldOrder(NamedTuple):
+    """Where this process's rows of a parameter begin in their bucket, and how the bucket's chunks are added."""
+
+    chunks: tuple[Chunk, ...]
+    first: int
 
 
 class GroupGather:
@@ -54,26 +72,49 @@ class TrainedGroup:
         self.group = group
         self.trained = [one for one in group.parameters if one.parameter.requires_grad]
         self.missing = 0
+        #: What each worker has sent of this process's rows, until it is added; and their sum, until it is handed over.
         self.parts: dict[int, torch.Tensor] = {}
-        self.inboxes: list[torch.Tensor] = []
+        self.rows: torch.Tensor | None = None
 
     def configure(self, place: Place) -> None:
-        """Make room for every worker's part, by rounds of senders."""
+        """Know which rows are whose."""
+        self.place = place
         size = len(place.roster.names)
         self.cuts: list[RowCut] = [cut_rows(one.parameter.shape, size) for one in self.trained]
         #: Elements that each process owns.
         self.sizes = [sum(cut.count(rank) for cut in self.cuts) for rank in range(size)]
-        mine, counts = self.sizes[place.rank], place.roster.counts
-        self.inboxes, self.parts = [], {}
-        if not self.trained:
-            return
-        first = self.trained[0].parameter
-        for round_ in range(max(counts)):
-            senders = [rank for rank, count in enumerate(counts) if count > round_]
-            inbox = torch.empty(len(senders) * mine, dtype=first.dtype, device=first.device)
-            self.inboxes.append(inbox)
-            for number, rank in enumerate(senders):
-                self.parts[place.roster.workers_of(rank)[round_]] = inbox[number * mine : (number + 1) * mine]
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go what is left of a walk."""
+        self.parts, self.rows = {}, None
+
+    def make_room(self, round_: int) -> torch.Tensor:
+        """Room for the parts that come in a round, one of each process that has a worker left."""
+        roster, mine, first = self.place.roster, self.sizes[self.place.rank], self.trained[0].parameter
+        senders = [rank for rank, count in enumerate(roster.counts) if count > round_]
+        inbox = torch.empty(len(senders) * mine, dtype=first.dtype, device=first.device)
+        for number, rank in enumerate(senders):
+            self.parts[roster.workers_of(rank)[round_]] = inbox[number * mine : (number + 1) * mine]
+        return inbox
+
+    def fold(self, orders: Sequence[FoldOrder]) -> None:
+        """Add all workers' parts, and let them go."""
+        first = next(iter(self.parts.values()))
+        self.rows = torch.empty_like(first)
+        scratch = first.new_empty(min(first.numel(), BLOCK_ELEMENTS))
+        for order, place in zip(orders, self.find_places(self.place.rank), strict=True):
+            sources = {worker: part[place] for worker, part in self.parts.items()}
+            for fold in plan_folds(order.chunks, order.first, sources, self.rows[place], scratch):
+                fold.run()
+        self.parts = {}
+
+    def hand_over(self) -> None:
+        """Give the sums to the parameters."""
+        rows, self.rows = self.rows, None
+        assert rows is not None
+        for one, place in zip(self.trained, self.find_places(self.place.rank), strict=True):
+            one.parameter.grad = one.wrap(rows[place].view(one.local.shape))
 
     def stage(self, scale: float) -> torch.Tensor:
         """The gradients of a worker, scaled, rows of one owner after those of another; they are let go."""
@@ -123,8 +164,8 @@ class ShardedGradients:
         self.outlines = [torch.empty(one.shape, dtype=one.dtype, device="meta") for one in self.parameters]
         self.layout = buckets.first_layout(self.outlines, False)
         self.rebuilt = False
-        self.folds: list[Fold] = []
-        self.works: list[tuple[Any, torch.Tensor]] = []
+        self.orders: list[list[FoldOrder]] = []
+        self.works: list[Sending] = []
         self.watched: set[int] = set()
         self.worker: int | None = None
         self.guarding = self.holding = self.held = False
@@ -159,20 +200,20 @@ class ShardedGradients:
         self.plan()
 
     def plan(self) -> None:
-        """Lay out the folds of this process's rows, in the order of the buckets that DDP would have."""
-        workers, rank = self.place.roster.logical_workers, self.place.rank
+        """Find the orders in which this process's rows are added: those of the buckets that DDP would have."""
         starts = find_starts(self.layout, self.outlines)
-        self.folds = []
-        for group in self.groups:
-            for one, cut, place in zip(group.trained, group.cuts, group.find_places(rank), strict=True):
-                bucket, start = starts[self.numbers[id(one)]]
-                elements = self.layout.buckets[bucket].elements
-                chunks = gloo_order.cut_chunks(elements, one.parameter.dtype.itemsize, workers)
-                sources = {worker: part[place] for worker, part in group.parts.items()}
-                target = sources[self.local[0]]
-                scratch = target.new_empty(min(target.numel(), BLOCK_ELEMENTS))
-                first = start + cut.find_rows(rank).start * cut.width
-                self.folds += plan_folds(chunks, first, sources, target, scratch)
+        self.orders = [
+            [self.find_order(one, cut, starts) for one, cut in zip(group.trained, group.cuts, strict=True)]
+            for group in self.groups
+        ]
+
+    def find_order(self, one: ShardedParameter, cut: RowCut, starts: dict[int, tuple[int, int]]) -> FoldOrder:
+        """The order in which this process's rows of a parameter are added."""
+        workers, rank = self.place.roster.logical_workers, self.place.rank
+        bucket, start = starts[self.numbers[id(one)]]
+        elements = self.layout.buckets[bucket].elements
+        chunks = gloo_order.cut_chunks(elements, one.parameter.dtype.itemsize, workers)
+        return FoldOrder(chunks, start + cut.find_rows(rank).start * cut.width)
 
     # A worker's turn.
 
@@ -187,6 +228,8 @@ class ShardedGradients:
         self.doing, self.order = [], []
         for group in self.groups:
             group.missing = len(group.trained)
+            if worker == self.local[0]:
+                group.forget()
 
     def begin_batch(self, holding: bool) -> None:
         """Start one of a turn's mini-batches; gradients leave in the backward of the last one."""
@@ -240,13 +283,14 @@ class ShardedGradients:
     def send(self, number: int) -> None:
         """Start sending a group's gradients to their owners."""
         assert self.worker is not None
-        group = self.groups[number]
+        group, round_ = self.groups[number], self.local.index(self.worker)
         staged = group.stage(self.scale)
         if self.place.group is None:
-            group.parts[self.worker].copy_(staged)
+            group.parts[self.worker] = staged
+            self.fold_last(number, round_)
             return
         self.note(Exchange(False, number))
-        self.exchange(number, self.local.index(self.worker), staged)
+        self.exchange(number, round_, staged)
 
     def exchange(self, number: int, round_: int, staged: torch.Tensor | None) -> None:
         """Take part in a round for a group, with nothing to send where this process has no such worker."""
@@ -254,11 +298,23 @@ class ShardedGradients:
         assert members is not None
         mine = group.sizes[members.rank]
         sizes_in = [mine if count > round_ else 0 for count in self.place.roster.counts]
-        inbox = group.inboxes[round_]
+        inbox = group.make_room(round_)
         source, sizes_out = (inbox[:0], [0] * members.size) if staged is None else (staged, group.sizes)
-        self.works.append((members.scatter_parts(inbox, sizes_in, source, sizes_out), source))
-        if len(self.works) > MOST_UNDER_WAY:  # what is sent is in memory until it has arrived
-            self.works.pop(0)[0].wait()
+        work = members.scatter_parts(inbox, sizes_in, source, sizes_out)
+        self.works.append(Sending(work, source, number, round_))
+        self.receive(MOST_UNDER_WAY)
+
+    def receive(self, under_way: int) -> None:
+        """Wait for what was sent first, until no more than so many are under way."""
+        while len(self.works) > under_way:
+            sent = self.works.pop(0)
+            sent.work.wait()
+            self.fold_last(sent.group, sent.round)
+
+    def fold_last(self, number: int, round_: int) -> None:
+        """Add a group's parts where its last round has come."""
+        if round_ == max(self.place.roster.counts) - 1:
+            self.groups[number].fold(self.orders[number])
 
     def end_turn(self) -> None:
         """End a worker's turn."""
@@ -276,7 +332,7 @@ class ShardedGradients:
         self.check_alike()
         self.held = False
         self.worker = None
-        self.wait()
+        self.receive(0)
 
     def check_alike(self) -> None:
         """Refuse a turn that did not do what the first of the walk did: processes would wait for each other."""
@@ -288,28 +344,17 @@ class ShardedGradients:
                 "it must not depend on the rank or on chance"
             )
 
-    def wait(self) -> None:
-        """Wait for what was sent."""
-        for work, _ in self.works:
-            work.wait()
-        self.works.clear()
-
     # The end of all turns.
 
     def end_walk(self) -> None:
-        """Take part in the turns of others, add, and hand the sums to the parameters."""
+        """Take part in the turns of others, and hand the sums to the parameters."""
         for round_ in range(len(self.local), max(self.place.roster.counts)):
             self.attend(round_)
-        self.wait()
         if not self.ready_order:
             return
-        for fold in self.folds:
-            fold.run()
         for group in self.groups:
-            part = group.parts[self.local[0]] if group.trained else None
-            for one, place in zip(group.trained, group.find_places(self.place.rank), strict=True):
-                assert part is not None
-                one.parameter.grad = one.wrap(part[place].view(one.local.shape))
+            if group.trained:
+                group.hand_over()
         if not self.rebuilt:
             self.rebuild()
 
@@ -320,7 +365,7 @@ class ShardedGradients:
                 self.attend_gather(self.groups[exchange.group].group)
             else:
                 self.exchange(exchange.group, round_, None)
-        self.wait()
+        self.receive(0)
 
     def attend_gather(self, group: ShardedGroup) -> None:
         """Give others this process's rows of a group."""
@@ -338,7 +383,6 @@ class ShardedGradients:
                 f"the model's forward differs between logical worker 0 and {self.local[0]} in their first step: "
                 "gradients became ready in another order; the forward must not depend on the rank or on chance"
             )
-        # The sums lie in these parts, which stay as they are: only the order of the next folds changes.
         self.use_layout(buckets.rebuilt_layout(self.outlines, order), True)
 
     def abandon(self) -> None:

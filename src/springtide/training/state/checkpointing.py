@@ -66,11 +66,11 @@ def save(run: "ElasticRun", wait: bool) -> None:
     run.saved_step = run.position.step
     contexts = run_state.share_contexts(run)
     run.agreement.saved_s = time.monotonic()
+    chaining.link(run)
     if not run.is_main:
         if run.sharding is not None:
             run_state.capture(run, contexts)
         return
-    chaining.link(run)
     run.tracking.sync()
     run.checkpoints.save(run_state.capture(run, contexts), run.position.step, run.facts, urgent=wait)
     if wait:

@@ -58,14 +58,14 @@ class StateChain:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(make_line("", head))
 
-    def resume(self, step: int, head: Mapping[str, Any], tensors: Named) -> None:
+    def resume(self, step: int, head: Mapping[str, Any], state: str) -> None:
         """Go on after a resume from a step, with a line that says so and what was found there."""
         kept = [line for line in read_chain(self.file) if line.get("step", 0) <= step]
         if not kept:
             self.begin(head)
             kept = read_chain(self.file)
         self.file.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        self.append({"resumed": True, "step": step, "state": digest_state(tensors), "environment": head["environment"]})
+        self.append({"resumed": True, "step": step, "state": state, "environment": head["environment"]})
 
     def note(self, step: int, tensors: Named, now_s: float) -> None:
         """Add a link if one is due."""

@@ -8,6 +8,7 @@ after that sees what every rank of DDP would. Random state and buffers of a turn
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 import torch
 
@@ -55,6 +56,20 @@ class BackwardRound:
     #: Parameters that a worker's backward did not bring, and those whose gradients it had cleared before.
     unused: dict[int, set[int]] = field(default_factory=dict)
     cleared: dict[int, set[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedCounts:
+    """How many logical workers did not use each parameter, once all processes have told."""
+
+    counts: torch.Tensor
+    work: Any
+
+    def find(self, workers: int) -> list[int]:
+        """The parameters that none of so many workers has used."""
+        if self.work is not None:
+            self.work.wait()
+        return [index for index, count in enumerate(self.counts.tolist()) if count == workers]
 
 
 class ModelGradients:
@@ -392,8 +407,9 @@ class ModelGradients:
                 self.add_sums(current, sums)
             if number or not self.overlapping:
                 self.launch(current)
+            unused = self.count_unused(current) if self.find_unused else None
             current.reduction.finish()
-            sums = self.find_sums(current, sums)
+            sums = self.find_sums(current, sums, unused)
             if not self.rebuilt:
                 self.rebuild()
         for parameter, gradient in zip(self.parameters, sums if count else self.find_untouched(), strict=True):
@@ -422,20 +438,24 @@ class ModelGradients:
             for bucket in range(len(current.layout.buckets)):
                 current.reduction.launch(worker, bucket)
 
-    def find_sums(self, current: BackwardRound, before: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """The reduced gradients of a round; a parameter that no logical worker used keeps what it had, as in DDP."""
-        views: list[torch.Tensor | None] = list(current.flats[self.local[0]].views)
-        if not self.find_unused:
-            return views
-        counts = torch.zeros(len(views), dtype=torch.int32, device=self.parameters[0].device)
+    def count_unused(self, current: BackwardRound) -> UnusedCounts:
+        """Start counting the logical workers that did not use each parameter; it travels while the sums do."""
+        counts = torch.zeros(len(self.parameters), dtype=torch.int32, device=self.parameters[0].device)
         for worker in self.local:
             counts[sorted(current.unused[worker])] += 1
-        if self.place.group is not None:
-            self.place.group.all_reduce(counts).wait()
+        group = self.place.group
+        return UnusedCounts(counts, None if group is None else group.all_reduce(counts))
+
+    def find_sums(
+        self, current: BackwardRound, before: Sequence[torch.Tensor | None], unused: UnusedCounts | None
+    ) -> list[torch.Tensor | None]:
+        """The reduced gradients of a round; a parameter that no logical worker used keeps what it had, as in DDP."""
+        views: list[torch.Tensor | None] = list(current.flats[self.local[0]].views)
+        if unused is None:
+            return views
         cleared = current.cleared[self.local[0]]
-        for index, count in enumerate(counts.tolist()):
-            if count == self.place.roster.logical_workers:
-                views[index] = None if index in cleared else before[index]
+        for index in unused.find(self.place.roster.logical_workers):
+            views[index] = None if index in cleared else before[index]
         return views
 
     def rebuild(self) -> None:
