@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-gpu test-skypilot bench figures test-trackers test-cluster test-frameworks test-storage clean
+.PHONY: setup demo test check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-cluster test-frameworks test-storage clean
 
 setup: $(STAMP)
 
@@ -92,9 +92,15 @@ test-frameworks: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,lightning]'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/integrations
 
-# Fuzzers, faults and attacks; another night's with SPRINGTIDE_SEED=N.
+# Fuzzers, faults and attacks; other nonsense with SPRINGTIDE_SEED=N. Fails if it is not done within 15 minutes.
 test-adversary: setup
-	$(BIN)/python -m pytest -m adversary tests/adversary
+	$(BIN)/python -m pytest -m adversary -n 2 --dist loadfile --session-timeout 900 tests/adversary
+
+# The same with the seed of the night, which every line of its report names, and a thousand faults under it.
+NIGHT := $(shell date +%Y%m%d)
+test-night: setup
+	SPRINGTIDE_SEED=$(NIGHT) $(BIN)/python -m pytest -m adversary -n 2 --dist loadfile --session-timeout 900 tests/adversary
+	$(BIN)/python -m benchmarks.chaos --faults 1000 --seed $(NIGHT)
 
 # Several hosts: agents over the loopback, and a real Ray cluster of raylets on this machine with gloo between them.
 test-cluster: setup

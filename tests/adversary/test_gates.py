@@ -138,7 +138,7 @@ def judge_archive(data: bytes) -> str:
 
 def test_archives(capsys: pytest.CaptureFixture[str]) -> None:
     dice = random.Random(SEED)
-    seen = Counter(judge_archive(make_archive(dice)) for _ in count(12_000))
+    seen = Counter(judge_archive(make_archive(dice)) for _ in count(13_500))
     assert seen["taken"] and seen["refused"], "both ways are tried"
     report(capsys, "archives", seen)
 
@@ -168,7 +168,7 @@ def judge_text(text: str) -> str:
 
 def test_job_files(capsys: pytest.CaptureFixture[str]) -> None:
     dice = random.Random(SEED)
-    seen = Counter(judge_text(write_text(dice)) for _ in count(15_000))
+    seen = Counter(judge_text(write_text(dice)) for _ in count(17_000))
     assert seen["taken"] and seen["refused"], "both ways are tried"
     report(capsys, "job files", seen)
 

@@ -128,6 +128,6 @@ def test_a_database_that_is_not_there_is_told() -> None:
     ],
 )
 def test_a_database_that_cannot_be_meant_is_told(url: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("springtide.control.storage.store.find_spec", lambda _name: None)
+    monkeypatch.setattr("springtide.control.storage.databases.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=told):
         find_address(url)

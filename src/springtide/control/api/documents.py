@@ -4,7 +4,7 @@ Instants are RFC 3339 in UTC; every document has `"schema": 1`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from springtide.control.scheduling.operations import Forecast
@@ -23,6 +23,11 @@ from springtide.core.job_states import JobState
 from springtide.core.moments import tell_moments
 
 SCHEMA = 1
+
+
+def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
+    """A job as a user may know of it: that it is there, but whose and what only of their own."""
+    return record if user.admin or record.owner == user.id else replace(record, id="", name="another user's job")
 
 
 def show_time(at_s: float | None) -> str | None:

@@ -6,30 +6,28 @@ through the reconciler and is answered when it is stored. The guard in front has
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 
 from springtide import __version__
 from springtide.control.api import documents, explanations
 from springtide.control.api.board_routes import add_board_routes, write_differences
 from springtide.control.api.checkpoint_routes import add_checkpoint_routes
-from springtide.control.api.error_replies import add_error_handlers, check_admin
+from springtide.control.api.error_replies import add_error_handlers
 from springtide.control.api.file_routes import add_file_routes
-from springtide.control.api.guard import Guard, Limiter, check_run_as, hash_token, make_token
+from springtide.control.api.guard import Guard, Limiter
 from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.inside_routes import add_inside_routes
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.log_routes import add_log_routes
-from springtide.control.api.prometheus import write_metrics
+from springtide.control.api.platform_routes import add_platform_routes
 from springtide.control.api.receipt_routes import add_receipt_routes
 from springtide.control.api.requests import (
     MOST_NUMBER,
     AcceptBody,
-    DrainBody,
     Hash,
     IdempotencyKey,
     JobRef,
@@ -37,11 +35,10 @@ from springtide.control.api.requests import (
     PlanBody,
     ResumeBody,
     SubmitBody,
-    UserBody,
-    UserName,
 )
 from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.api.usage_routes import add_usage_routes
+from springtide.control.api.user_routes import add_user_routes
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.calls import UNDONE, UNKNOWN, UnavailableError
@@ -53,8 +50,7 @@ from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.places.storage_checks import check_job_storage
 from springtide.control.storage.places.stored_code import keep_code
 from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
-from springtide.core.durations import parse_span
-from springtide.core.job_file import JobFile, build_schema
+from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
 from springtide.core.locations import is_url
 from springtide.errors import InputError
@@ -65,11 +61,6 @@ ANSWER_S = 30.0  # that a request waits for the reconciler
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
 UPLOADS_AT_ONCE = 8
 STORAGE_S = 25.0  # for storage that a job names to answer
-
-
-def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
-    """A job as a user may know of it: that it is there, but whose and what only of their own."""
-    return record if user.admin or record.owner == user.id else replace(record, id="", name="another user's job")
 
 
 class Api:
@@ -101,7 +92,7 @@ class Api:
 
     def sees(self, record: JobRecord, user: UserRecord) -> bool:
         """Whether a user may know a job by its name."""
-        return bool(hide_name(record, user).id)
+        return bool(documents.hide_name(record, user).id)
 
     def now_s(self) -> float:
         """Platform time."""
@@ -243,7 +234,10 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             record,
             api.store.offers(record.id),
             api.store.last_events(RECENT_EVENTS, record.id)[::-1],
-            [hide_name(other, request.state.user) for other in api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]],
+            [
+                documents.hide_name(other, request.state.user)
+                for other in api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]
+            ],
             api.now_s(),
         )
         return {
@@ -401,147 +395,3 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
                 await asyncio.to_thread(upload.unpack, code / code_hash, limit_bytes)
                 await asyncio.to_thread(keep_code, api.context.state_dir, code_hash, upload.path)
         return {"schema": 1, "archive": code_hash}
-
-
-def add_platform_routes(app: FastAPI, api: Api) -> None:
-    """The server itself."""
-
-    @app.get("/healthz", tags=["server"])
-    def check_health() -> Document:
-        """That the server is up; needs no token."""
-        return {"schema": 1, "status": "ok", "version": __version__}
-
-    @app.get("/readyz", tags=["server"])
-    def check_readiness() -> JSONResponse:
-        """Whether the platform moves: last good step, executor, store, disk, with ages; 503 if not. Needs no token."""
-        checks = api.reconciler.health.check(api.store, api.context.state_dir.root)
-        is_ready = all(check["ok"] for check in checks.values())
-        document = {"schema": 1, "status": "ready" if is_ready else "not_ready", "checks": checks}
-        return JSONResponse(document, 200 if is_ready else 503)
-
-    @app.get("/api/v1/quarantine", tags=["server"])
-    def list_quarantine(request: Request) -> Document:
-        """What could not be worked in or stored, newest first; for admins."""
-        check_admin(request.state.user)
-        return documents.write_list("quarantine", map(documents.write_quarantine, api.store.list_quarantine()))
-
-    @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
-    def show_metrics() -> PlainTextResponse:
-        """Metrics for Prometheus."""
-        return PlainTextResponse(write_metrics(api.store, api.reconciler.inventory, api.now_s(), api.reconciler.health))
-
-    @app.get("/api/v1/nodes", tags=["server"])
-    def list_nodes(request: Request) -> Document:
-        """The devices, and who holds them; of other users' jobs only that they do."""
-        active = [hide_name(record, request.state.user) for record in api.store.active_jobs()]
-        holders = {name: record for record in active for name in record.devices}
-        inventory = api.reconciler.inventory
-        states = nodes.describe_nodes(inventory, api.store.fact(nodes.FACT))
-        devices = [
-            {
-                "name": name,
-                "node": label,
-                "state": states[label],
-                "type": device_type,
-                "job": holders[name].id or None if name in holders else None,
-                "job_name": holders[name].name if name in holders else None,
-            }
-            for label, node, device_type in zip(inventory.nodes, inventory.names, inventory.types, strict=True)
-            for name in node
-        ]
-        return documents.write_list("devices", devices)
-
-    @app.post("/api/v1/nodes/{node}/drain", tags=["server"])
-    async def drain_node(request: Request, node: str, body: DrainBody) -> Document:
-        """Let a node take no more work; its jobs shrink, move or checkpoint within the grace."""
-        check_admin(request.state.user)
-        grace_s = parse_span(body.grace, "grace")
-        await api.call(lambda: api.operations.drain(node, grace_s))
-        return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
-
-    @app.post("/api/v1/nodes/{node}/undrain", tags=["server"])
-    async def undrain_node(request: Request, node: str) -> Document:
-        """Let a drained node take work again."""
-        check_admin(request.state.user)
-        await api.call(lambda: api.operations.undrain(node))
-        return {"schema": 1, "node": node, "state": api.describe_node(node)}
-
-    @app.get("/api/v1/events", tags=["server"])
-    def list_events(
-        request: Request, after: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 1000
-    ) -> Document:
-        """What happened to all jobs a user may see, oldest first."""
-        user: UserRecord = request.state.user
-        events = api.store.events(None, after, limit, None if user.admin else user.id)
-        return documents.write_list("events", api.show_events(events, user))
-
-    @app.get("/api/v1/server", tags=["server"])
-    def show_server() -> Document:
-        """What this server is, and what it holds."""
-        context = api.context
-        return {
-            "schema": 1,
-            "version": __version__,
-            "policy": context.options.policy,
-            "promises": api.reconciler.policy.promises,
-            "archive_limit_bytes": context.options.archive_limit_bytes,
-            "devices": api.reconciler.inventory.cluster.total,
-            "device_type": ",".join(api.reconciler.inventory.device_types),
-            "jobs": api.store.count_jobs(),
-            "quarantined": api.store.count_quarantine(),
-            "standstill": api.reconciler.health.tell() or None,
-            "now": documents.show_time(api.now_s()),
-        }
-
-    @app.get("/api/v1/schema", tags=["server"])
-    def show_schema() -> Document:
-        """The JSON Schema of a job file."""
-        return build_schema()
-
-    @app.post("/api/v1/stop", tags=["server"], status_code=202)
-    def stop_server(request: Request) -> Document:
-        """End the server and everything it started; jobs go on from their checkpoints when it is started again."""
-        check_admin(request.state.user)
-        api.request_stop()
-        return {"schema": 1, "status": "stopping"}
-
-
-def add_user_routes(app: FastAPI, api: Api) -> None:
-    """Users; for admins."""
-
-    @app.get("/api/v1/users", tags=["users"])
-    def list_users(request: Request) -> Document:
-        """Everyone who has a token."""
-        check_admin(request.state.user)
-        return documents.write_list("users", map(documents.write_user, api.store.users()))
-
-    @app.put("/api/v1/users/{name}", tags=["users"])
-    def put_user(request: Request, name: UserName, body: UserBody) -> Document:
-        """Add a user with a new token, shown once; or change the limits of one."""
-        check_admin(request.state.user)
-        if name == request.state.user.name and not body.admin:
-            raise ConflictError(f"user {name} cannot take their own admin rights away; keep them with --admin")
-        known = next((user for user in api.store.users() if user.name == name), None)
-        token = make_token() if known is None else None
-        token_hash = known.token_hash if known is not None else hash_token(token or "")
-        user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
-        user = replace(user, project=body.project or "")
-        check_run_as(body.run_as)
-        if body.project is not None and api.store.find_project(body.project) is None:
-            raise MissingError(
-                f"there is no project {body.project!r}; add it with: springtide projects add {body.project}"
-            )
-        if body.run_as is not None:
-            api.context.state_dir.let_through()
-        user = api.store.put_user(user)
-        return {"schema": 1, **documents.write_user(user), "token": token}
-
-    @app.delete("/api/v1/users/{name}", tags=["users"])
-    def drop_user(request: Request, name: UserName) -> Document:
-        """Take a user's token away; their jobs go on."""
-        check_admin(request.state.user)
-        if name == request.state.user.name:
-            raise ConflictError(f"user {name} cannot remove themselves; ask another admin")
-        if not api.store.drop_user(name):
-            raise MissingError(f"there is no user {name!r}")
-        return {"schema": 1, "removed": name}

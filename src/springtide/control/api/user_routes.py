@@ -1,0 +1,59 @@
+"""Users, their limits and their tokens; for admins."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+
+from springtide.control.api import documents
+from springtide.control.api.error_replies import check_admin
+from springtide.control.api.guard import check_run_as, hash_token, make_token
+from springtide.control.api.requests import UserBody, UserName
+from springtide.control.scheduling.operations import ConflictError, MissingError
+from springtide.control.storage.records import UserRecord
+
+if TYPE_CHECKING:
+    from springtide.control.api.routes import Api
+
+Document = dict[str, Any]
+
+
+def add_user_routes(app: FastAPI, api: "Api") -> None:
+    """Users; for admins."""
+
+    @app.get("/api/v1/users", tags=["users"])
+    def list_users(request: Request) -> Document:
+        """Everyone who has a token."""
+        check_admin(request.state.user)
+        return documents.write_list("users", map(documents.write_user, api.store.users()))
+
+    @app.put("/api/v1/users/{name}", tags=["users"])
+    def put_user(request: Request, name: UserName, body: UserBody) -> Document:
+        """Add a user with a new token, shown once; or change the limits of one."""
+        check_admin(request.state.user)
+        if name == request.state.user.name and not body.admin:
+            raise ConflictError(f"user {name} cannot take their own admin rights away; keep them with --admin")
+        known = next((user for user in api.store.users() if user.name == name), None)
+        token = make_token() if known is None else None
+        token_hash = known.token_hash if known is not None else hash_token(token or "")
+        user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
+        user = replace(user, project=body.project or "")
+        check_run_as(body.run_as)
+        if body.project is not None and api.store.find_project(body.project) is None:
+            raise MissingError(
+                f"there is no project {body.project!r}; add it with: springtide projects add {body.project}"
+            )
+        if body.run_as is not None:
+            api.context.state_dir.let_through()
+        user = api.store.put_user(user)
+        return {"schema": 1, **documents.write_user(user), "token": token}
+
+    @app.delete("/api/v1/users/{name}", tags=["users"])
+    def drop_user(request: Request, name: UserName) -> Document:
+        """Take a user's token away; their jobs go on."""
+        check_admin(request.state.user)
+        if name == request.state.user.name:
+            raise ConflictError(f"user {name} cannot remove themselves; ask another admin")
+        if not api.store.drop_user(name):
+            raise MissingError(f"there is no user {name!r}")
+        return {"schema": 1, "removed": name}
