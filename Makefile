@@ -23,8 +23,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# One worker more than two cores: many tests wait for processes. Files that take long are begun first (tests/conftest.py).
+WORKERS ?= 3
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # For the tests of the pages in a browser; without them those tests say so and the rest runs.
 AXE := build/axe

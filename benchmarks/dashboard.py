@@ -1,6 +1,8 @@
 """The board with 1,000 jobs and 200 devices: first paint, weight, how soon an event is seen, what open pages cost.
 
-`python -m benchmarks.dashboard`, with Chromium; one server process, whose processor time is read from the system.
+`python -m benchmarks.dashboard`, with Chromium; one server process, whose processor time is read from the system. The
+last lines say which of the bars are met: first contentful paint 1 s, scripts 100 kB, an event seen within 1 s, 50 open
+pages 10 % of a core, and decisions as long as without open pages.
 """
 
 import asyncio
@@ -13,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +29,14 @@ from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import make_inventory
 from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir, read_address
+from springtide.core.decisions import Decision, Snapshot
 from springtide.dashboard.pages import add_pages
 from springtide.executors.fake import FakeJob, RealTimeFake
 
 JOBS, DEVICES, PAGES = 1000, 200, 50
 WATCH_S = 20.0
+SUBMISSIONS = 20
+DECISIONS = "decisions.txt"
 CHROMIUM_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
 
@@ -48,7 +55,35 @@ def serve(home: Path) -> None:
     settings = ServerSettings(StateDir(home).make(), "fake", str(DEVICES), Listening(port=0), options)
     site = make_inventory("fake", [f"fake:{number}" for number in range(DEVICES)], nodes=25)
     slow = FakeJob(100_000, {1: 10.0, 2: 18.0, 4: 30.0}, logical_workers=4)
-    Server(settings, ExecutorHandle(RealTimeFake(slow), site, lambda: None), add_pages).run()
+    server = Server(settings, ExecutorHandle(RealTimeFake(slow), site, lambda: None), add_pages)
+    note_decisions(server, home / DECISIONS)
+    server.run()
+
+
+def note_decisions(server: Server, file: Path) -> None:
+    """Write down how long each decision takes: processor seconds of its thread, and seconds of the wall."""
+    decide = server.reconciler.decide
+
+    def timed(now_s: float, snapshot: Snapshot) -> Decision:
+        spent_s, began_s = time.thread_time(), time.perf_counter()
+        try:
+            return decide(now_s, snapshot)
+        finally:
+            with file.open("a") as lines:
+                lines.write(f"{time.thread_time() - spent_s} {time.perf_counter() - began_s}\n")
+
+    server.reconciler.decide = timed
+
+
+def measure_decisions(client: Client, folder: Path, home: Path, name: str) -> dict[str, float]:
+    """Median milliseconds of the decisions that some submissions cause."""
+    before = len((home / DECISIONS).read_text().splitlines())
+    for number in range(SUBMISSIONS):
+        job = {"run": "python train.py", "workdir": str(folder), "name": f"{name}-{number}", "deadline": "300h"}
+        client.submit(job, wait=False)
+    rows = [tuple(map(float, line.split())) for line in (home / DECISIONS).read_text().splitlines()[before:]]
+    cpu, wall = (round(1000 * statistics.median(column), 2) for column in zip(*rows, strict=True))
+    return {"cpu_ms": cpu, "wall_ms": wall}
 
 
 def submit_all(client: Client, folder: Path) -> None:
@@ -123,17 +158,25 @@ async def measure_delay(url: str, cookies: dict[str, str], client: Client, folde
     return [min((at for at, text in seen if name in text), default=float("inf")) - sent_s for sent_s, name in sent]
 
 
-def measure_load(url: str, cookies: dict[str, str], server: psutil.Process, pages: int) -> float:
-    """Which part of a processor the server uses while so many pages are open."""
-    words = [sys.executable, "-m", "benchmarks.dashboard", url, json.dumps(cookies)]
-    watcher = subprocess.Popen(words) if pages else None
+def measure_load(server: psutil.Process) -> float:
+    """Which part of a processor the server uses."""
     time.sleep(4.0)
     before = server.cpu_times()
     time.sleep(WATCH_S)
     after = server.cpu_times()
-    if watcher is not None:
+    return round((after.user + after.system - before.user - before.system) / WATCH_S, 4)
+
+
+@contextmanager
+def open_pages(url: str, cookies: dict[str, str]) -> Iterator[None]:
+    """Many open pages, read by a process of their own."""
+    words = [sys.executable, "-m", "benchmarks.dashboard", url, json.dumps(cookies)]
+    watcher = subprocess.Popen(words)
+    try:
+        yield
+    finally:
+        watcher.terminate()
         watcher.wait()
-    return (after.user + after.system - before.user - before.system) / WATCH_S
 
 
 async def watch_many(url: str, cookies: dict[str, str], pages: int, seconds: float) -> None:
@@ -162,20 +205,37 @@ def main() -> None:
                     page = http.get("/", headers={"accept": "text/html"})
                     found |= {"page_ms": round(1000 * (time.monotonic() - began_s), 1), "page_bytes": len(page.content)}
                 server = psutil.Process(process.pid)
-                found["cpu_without_pages"] = round(measure_load(client.url, cookies, server, 0), 4)
-                found["cpu_with_50_pages"] = round(measure_load(client.url, cookies, server, PAGES), 4)
+                found["cpu_without_pages"] = measure_load(server)
+                found["decision_without_pages"] = measure_decisions(client, folder, home, "alone")
+                with open_pages(client.url, cookies):
+                    found["cpu_with_50_pages"] = measure_load(server)
+                    found["decision_with_50_pages"] = measure_decisions(client, folder, home, "seen")
                 delays = asyncio.run(measure_delay(client.url, cookies, client, folder))
                 found["event_on_page_s"] = [round(one, 2) for one in delays]
         finally:
             os.kill(process.pid, signal.SIGTERM)
             process.wait()
     print(json.dumps(found, indent=2))
+    for bar, value, most in list_bars(found):
+        print(f"{'met   ' if value <= most else 'MISSED'}  {bar}: {value:g} (at most {most:g})")
+
+
+def list_bars(found: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """What was measured beside what it must not exceed; decisions may differ by a tenth, as two runs of the same do."""
+    without, beside = found["decision_without_pages"], found["decision_with_50_pages"]
+    return [
+        ("first contentful paint, ms", found["first_paint_ms"], 1000),
+        ("scripts over the wire, bytes", found["script_bytes"], 100_000),
+        ("slowest event on the page, s", max(found["event_on_page_s"]), 1),
+        ("part of a core for 50 pages", found["cpu_with_50_pages"] - found["cpu_without_pages"], 0.1),
+        ("a decision beside 50 pages, ms of CPU", beside["cpu_ms"], 1.1 * without["cpu_ms"]),
+    ]
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
         serve(Path(sys.argv[1]))
     elif len(sys.argv) == 3:
-        asyncio.run(watch_many(sys.argv[1], json.loads(sys.argv[2]), PAGES, WATCH_S + 6))
+        asyncio.run(watch_many(sys.argv[1], json.loads(sys.argv[2]), PAGES, 600.0))
     else:
         main()

@@ -4,9 +4,12 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+from tests.conftest import LONG_FILES
+
 import springtide
 
 ROOT = Path(springtide.__file__).parent
+TESTS = Path(__file__).parent
 # every example is a folder to be copied, with files of the same names
 MODULES = [path for path in sorted(ROOT.rglob("*.py")) if "examples" not in path.relative_to(ROOT).parts]
 MOST_ENTRIES = 22
@@ -39,3 +42,7 @@ def test_a_folder_can_be_overlooked() -> None:
         describe(folder): len([one for one in folder.iterdir() if one.name != "__pycache__"]) for folder in folders
     }
     assert {folder: size for folder, size in sizes.items() if size > MOST_ENTRIES} == {}
+
+
+def test_files_to_be_begun_first_are_there() -> None:
+    assert [name for name in LONG_FILES if not (TESTS.parent / name).is_file()] == []

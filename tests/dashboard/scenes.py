@@ -15,10 +15,13 @@ from tests.control.hand_clock import HandClockServer
 from springtide.control.api.guard import LOCAL_NAMES, ensure_owner, hash_token
 from springtide.control.api.routes import build_app
 from springtide.control.api.sessions import Pulse, Sessions
+from springtide.control.scheduling.context import ServerOptions
 from springtide.control.server import Listening, bind
 from springtide.control.storage.records import UserRecord
+from springtide.core.receipt_format import hash_line
 from springtide.dashboard.pages import add_pages
 from springtide.executors.fake import FakeJob
+from springtide.executors.local.jobs.environment import CHAIN
 
 HOUR_S = 3600.0
 
@@ -43,7 +46,8 @@ SCRIPTS = {
 def play(folder: Path) -> HandClockServer:
     """Four hours of sixteen devices: promises kept, a fault, an offer, a job that waits, a node that is drained."""
     folder.mkdir(parents=True, exist_ok=True)
-    scene = HandClockServer(folder, devices=16, nodes=2, scripts=SCRIPTS)
+    options = ServerOptions(price_per_device_hour=1.5)
+    scene = HandClockServer(folder, devices=16, nodes=2, scripts=SCRIPTS, options=options)
     for name in ("ann", "bo", "cem"):
         scene.store.put_user(UserRecord(name, hash_token(f"token-of-{name}")))
     cluster = _Afternoon(scene)
@@ -67,6 +71,33 @@ def play(folder: Path) -> HandClockServer:
     cluster.submit("clicks-hurry", "clicks", deadline="6m", user="bo")
     cluster.wait(60)
     return scene
+
+
+def play_storm(folder: Path) -> HandClockServer:
+    """The afternoon goes on: a very long name, a promise that needs a node which is then drained, jobs that wait."""
+    scene = play(folder)
+    cluster = _Afternoon(scene)
+    cluster.submit("llama-13b-" + "continued-pretraining-on-filtered-web-text-" + "run-4", "llama", user="cem")
+    cluster.submit("vit-second", "vit", deadline="4h", user="bo")
+    cluster.wait(HOUR_S / 6)
+    node = scene.reconciler.inventory.nodes[1]
+    scene.reconciler.call(lambda: scene.operations.drain(node, 30.0))
+    cluster.wait(HOUR_S / 6)
+    cluster.submit("bert-later", "bert", deadline="6h", user="ann")
+    cluster.wait(60)
+    return scene
+
+
+def write_receipt(scene: HandClockServer, job_id: str) -> None:
+    """The chain of digests that a job's processes would have written."""
+    lines: list[dict[str, object]] = []
+    for step in range(0, 90_001, 10_000):
+        line: dict[str, object] = {"step": step, "state": f"{step:064x}"}
+        before = str(lines[-1]["chain"]) if lines else ""
+        lines.append(line | {"chain": hash_line(before, line)})
+    folder = scene.state_dir.output(job_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CHAIN).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 class _Afternoon:

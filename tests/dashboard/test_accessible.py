@@ -25,7 +25,7 @@ def test_no_page_shuts_anybody_out(tmp_path: Path) -> None:
                 page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
                 page.goto(shown.link)
                 for name, place in list_places(shown).items():
-                    open_place(page, shown, place)
+                    open_place(page, shown, place, "jobs=12,gap=600,seed=0")
                     page.evaluate(AXE.read_text())
                     for one in page.evaluate("axe.run()")["violations"]:
                         if one["impact"] in SEVERE:

@@ -18,7 +18,9 @@ from springtide.executors.fake import FakeJob, RealTimeFake
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="the browser tests need a browser: apt-get install chromium")
 expect = playwright.expect
-SLOW = FakeJob(total_steps=4000, speeds={1: 20.0, 2: 36.0, 4: 60.0}, logical_workers=4, startup_s=0.2, pause_s=0.1)
+expect.set_options(timeout=60_000)  # for a condition, however loaded the machine
+# Eleven minutes on all devices: longer than any load makes a test take, so that no job ends while it is looked at.
+SLOW = FakeJob(total_steps=40_000, speeds={1: 20.0, 2: 36.0, 4: 60.0}, logical_workers=4, startup_s=0.2, pause_s=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +66,11 @@ def test_a_day_at_the_board(folder: Path) -> None:
         page.locator("#deadline").fill("20s")
         expect(answer).to_contain_text("Declined")
         slider = page.get_by_label("Deadline, dragged")
-        for _ in range(3):
+        for _ in range(4):
             slider.press("PageUp")
         expect(answer).to_contain_text("Promised")
         expect(page.locator("#deadline")).not_to_have_value("20s")
-        page.locator("#deadline").fill("3m20s")
+        page.locator("#deadline").fill("33m20s")
         page.locator("#job-file").fill("run: python train.py\nname: second")
         expect(answer).to_contain_text("first")  # it would change
         page.get_by_role("button", name="Submit this job").click()

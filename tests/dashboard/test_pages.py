@@ -3,16 +3,21 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 import torch
 from safetensors.torch import load
-from tests.dashboard.scenes import Shown, play, show
+from tests.dashboard.scenes import Shown, play, play_storm, show, write_receipt
 
 from springtide.control.api.guard import hash_token
-from springtide.control.storage.records import UserRecord
+from springtide.control.api.reports.promise_reports import write_report
+from springtide.control.storage.records import JobLedgerEntry, UserRecord
+from springtide.core.job_states import JobState
+from springtide.dashboard.rendering import tell
+from springtide.dashboard.report_view import build_grid
 from springtide.dashboard.vendoring import check
 from springtide.training.state.checkpoints import Checkpoints, Facts
 
@@ -35,7 +40,7 @@ def browser(shown: Shown) -> Iterator[httpx.Client]:
 @contextmanager
 def sign_in(shown: Shown, token: str) -> Iterator[httpx.Client]:
     """A client with the cookie of a session."""
-    with httpx.Client(base_url=shown.url, headers=HTML | {"origin": shown.url}) as client:
+    with httpx.Client(base_url=shown.url, headers=HTML | {"origin": shown.url}, timeout=60) as client:
         assert client.post("/signin", data={"token": token, "next": "/"}).headers["location"] == "/"
         yield client
 
@@ -168,6 +173,68 @@ def test_the_report_counts_what_was_promised_and_kept(browser: httpx.Client, sho
     assert sum(one["jobs"] for one in report["users"]) == report["total"]["jobs"] == 6
     with sign_in(shown, "token-of-ann") as ann:
         assert [one["name"] for one in ann.get("/api/v1/report").json()["users"]] == ["ann"]
+
+
+def test_costs_are_on_every_page_that_has_a_price(browser: httpx.Client, shown: Shown) -> None:
+    job = job_id(shown, "vit-large")
+    told = browser.get(f"/api/v1/jobs/{job}").json()
+    hourly = 8 * 1.5
+    left_h = told["predicted_finish_in_s"] / 3600
+    assert told["cost_usd"] > 0
+    assert told["expected_cost_usd"] == pytest.approx(told["cost_usd"] + hourly * left_h, abs=1e-3)
+    assert (
+        f"${told['cost_usd']:.2f} so far, ${told['expected_cost_usd']:.2f} by its expected end"
+        in browser.get(f"/jobs/{job}").text
+    )
+    assert browser.get("/api/v1/board").json()["devices"]["usd_per_h"] == 16 * 1.5
+    assert "16 of 16 devices held, $24.00 of $24.00 an hour" in browser.get("/fleet").text
+    report = browser.get("/api/v1/report").json()
+    ended = [one for one in shown.scene.store.list_jobs() if one.finished_s is not None]
+    assert report["total"]["usd"] == pytest.approx(sum(one.cost_usd for one in ended), abs=1e-3)
+    assert sum(one["usd"] for one in report["users_by_week"]) == pytest.approx(report["total"]["usd"], abs=1e-3)
+    assert f"${report['total']['usd']:.2f}" in browser.get("/report").text
+
+
+def test_a_report_has_a_column_for_each_of_the_last_weeks() -> None:
+    ends_s = [1_800_000_000.0 + 7 * 86400.0 * week for week in range(10)]
+    jobs = [
+        JobLedgerEntry(user, JobState.SUCCEEDED, True, "", 3600.0, 0, end_s, None, None, cost_usd)
+        for end_s in ends_s
+        for user, cost_usd in (("ann", 1.0), ("bo", 2.0))
+        if user == "ann" or end_s == ends_s[-1]
+    ]
+    grid = build_grid(write_report(jobs, None, True))
+    assert (len(grid.weeks), grid.weeks[-1]) == (8, "2027-W11")
+    assert grid.users == [("ann", [1.0] * 8), ("bo", [None] * 7 + [2.0])]
+    unpriced = [replace(job, cost_usd=0.0) for job in jobs]
+    report = write_report(unpriced, None, False)
+    assert report["total"]["usd"] is None and build_grid(report).users[0] == ("ann", [1.0] * 8)
+
+
+def test_a_result_has_a_receipt_to_save_or_the_reason_why_not(browser: httpx.Client, shown: Shown) -> None:
+    job = job_id(shown, "clicks-daily")
+    assert "left no chain of digests" in browser.get(f"/jobs/{job}").text
+    write_receipt(shown.scene, job)
+    text = browser.get(f"/jobs/{job}").text
+    assert "10 digests of its state in one chain" in text and f'href="/api/v1/jobs/{job}/receipt"' in text
+    assert browser.get(f"/api/v1/jobs/{job}/receipt").json()["final"]["step"] == 200_000
+
+
+def test_a_job_in_danger_has_what_would_help_as_buttons(tmp_path: Path) -> None:
+    with show(play_storm(tmp_path / "storm")) as shown, sign_in(shown, shown.token) as browser:
+        board = browser.get("/").text
+        assert "5 promises: 4 safe, 1 at risk: vit-second ends" in board and "late unless node-1 returns" in board
+        job = job_id(shown, "vit-second")
+        assert "Let node-1 take work again" in browser.get(f"/jobs/{job}").text
+        answer = browser.post("/nodes/node-1/undrain", data={"next": f"/jobs/{job}"})
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{job}")
+        assert "Let node-1 take work again" not in browser.get("/").text
+
+
+def test_instants_in_sentences_are_for_the_readers_own_zone() -> None:
+    told = tell("by 2027-01-15T12:11:00Z, not <b>2027-99-15T12:11:00Z")
+    moment = '<time datetime="2027-01-15T12:11:00Z" data-at="1800015060.0">2027-01-15 12:11:00 UTC</time>'
+    assert told == f"by {moment}, not &lt;b&gt;2027-99-15T12:11:00Z"
 
 
 def test_vendored_files_have_their_digests() -> None:

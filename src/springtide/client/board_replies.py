@@ -60,6 +60,8 @@ class LaneInfo(Reply):
     device_type: str = field(metadata={"key": "type"})
     state: str
     held: tuple[tuple[float, float, str | None, str], ...]
+    #: What it costs in an hour; None where nothing has a price.
+    usd_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class DeviceCounts(Reply):
     total: int
     held: int
     used: float
+    #: What those held now cost in an hour; None where nothing has a price.
+    usd_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

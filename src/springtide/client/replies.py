@@ -150,6 +150,8 @@ class JobInfo(Reply):
     weights_sha256: str | None = None
     #: What its devices have cost up to now; None where nothing has a price.
     cost_usd: float | None = None
+    #: What it will have cost if it ends when expected, on the devices it holds.
+    expected_cost_usd: float | None = None
     #: The group of users it counts for.
     project: str | None = None
     labels: dict[str, str] = field(default_factory=dict)

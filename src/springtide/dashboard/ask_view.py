@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from springtide.client.board_replies import ChangeInfo, StandingInfo, read_changes
-from springtide.client.replies import JobInfo, PlanInfo
+from springtide.client.replies import JobInfo, PlanInfo, ShareInfo
 from springtide.core.durations import show_span
 from springtide.core.job_file import JobFile, check_job, parse_job_text
 from springtide.dashboard.axis import Axis, make_axis
@@ -77,6 +77,10 @@ class AskReply:
     deadline: Mark | None
     finish: Mark | None
     changes: list[ChangedRow]
+    #: What it would change for others, in a sentence.
+    effect: str
+    #: The numbers of devices worth having: each faster than every smaller one.
+    shares: list[ShareInfo]
     now_s: float
 
 
@@ -98,8 +102,34 @@ def build_reply(document: dict[str, Any], now_s: float) -> AskReply:
         None if deadline_s is None else mark(axis, deadline_s, "flag" if plan.answer == "admitted" else "wish"),
         None if finish_s is None else mark(axis, finish_s, "expected"),
         [draw_change(one, axis, most) for one in changes],
+        tell_effect(changes),
+        keep_faster(plan.shares),
         now_s,
     )
+
+
+def keep_faster(shares: Sequence[ShareInfo]) -> list[ShareInfo]:
+    """The shares that are expected to be faster than every smaller one; the others only cost more."""
+    kept: list[ShareInfo] = []
+    for one in shares:
+        if not kept or one.steps_per_s > kept[-1].steps_per_s:
+            kept.append(one)
+    return kept
+
+
+def tell_effect(changes: Sequence[ChangeInfo]) -> str:
+    """How many other jobs would change, and whether each still ends before its deadline."""
+    if not changes:
+        return "Nothing: no other job would hold other devices now, or end by another plan."
+    promised = [one for one in changes if one.deadline_s is not None and one.after.finish_s is not None]
+    late = [one.name for one in promised if (one.after.finish_s or 0.0) > (one.deadline_s or 0.0)]
+    if late:
+        kept = f"after its deadline would end: {', '.join(late)}"
+    elif promised:
+        kept = "each still ends before its deadline" if len(promised) == len(changes) else "every promise still holds"
+    else:
+        kept = "nothing was promised to them" if len(changes) > 1 else "nothing was promised to it"
+    return f"{len(changes)} other job{' changes' if len(changes) == 1 else 's change'}; {kept}."
 
 
 def list_ends(changes: Sequence[ChangeInfo]) -> list[float | None]:

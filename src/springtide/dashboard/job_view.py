@@ -68,6 +68,7 @@ class JobPage:
     deadline: Mark | None
     predicted: Mark | None
     late: Mark | None
+    offers: list[Mark]
     trust: Trust | None
     topics: list[Topic]
     changes: list[EventInfo]
@@ -79,6 +80,15 @@ class JobPage:
     def progress(self) -> float | None:
         """Which part of its steps are done."""
         return None if not self.job.total_steps else min(1.0, self.job.step / self.job.total_steps)
+
+    @property
+    def counted_rate(self) -> float | None:
+        """Steps per second that its expected end counts on from here."""
+        job = self.job
+        if not job.total_steps or job.predicted_finish is None or job.step >= job.total_steps:
+            return None
+        left_s = job.predicted_finish.timestamp() - self.now_s
+        return (job.total_steps - job.step) / left_s if left_s > 0 else None
 
     @property
     def can_resume(self) -> bool:
@@ -106,7 +116,8 @@ def build_job_page(sources: JobSources) -> JobPage:
     late_s = sources.predictions[-1].late_s if sources.predictions and predicted_s is not None else None
     finished_s = None if job.finished_at is None else job.finished_at.timestamp()
     submitted_s = job.submitted_at.timestamp()
-    ends = [at_s for at_s in (deadline_s, predicted_s, late_s, finished_s) if at_s is not None]
+    offered = [offer.deadline.timestamp() for offer in job.open_offers]
+    ends = [at_s for at_s in (deadline_s, predicted_s, late_s, finished_s, *offered) if at_s is not None]
     begin_s = job.started_at.timestamp() if job.started_at is not None else submitted_s
     axis = make_job_axis(begin_s, now_s, ends, finished_s)
     plan = [(segment.start.timestamp(), segment.share) for segment in job.plan]
@@ -124,6 +135,7 @@ def build_job_page(sources: JobSources) -> JobPage:
         place(axis, deadline_s, "flag" if job.promised else "wish", "deadline"),
         place(axis, predicted_s, "expected", "expected end"),
         place(axis, late_s, "late", "the latest that its promise counts on"),
+        [mark for at_s in offered if (mark := place(axis, at_s, "flag", "offered deadline"))],
         draw_trust(sources.predictions, deadline_s, finished_s, now_s),
         group_events(sources.events),
         [event for event in sources.events if event.kind in CHANGES][::-1],

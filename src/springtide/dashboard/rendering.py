@@ -1,6 +1,7 @@
 """Templates filled in and sent: everything escaped, with headers that let nothing but our own files run."""
 
 import gzip
+import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from springtide.dashboard.axis import show_clock
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
@@ -28,6 +30,7 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Vary": "Accept-Encoding",
 }
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")  # as sentences of the API tell them
 LEAST_PACKED = 2048  # bytes: shorter pages are sent as they are
 
 
@@ -45,6 +48,7 @@ def open_templates() -> "Environment":
     )
     templates.globals.update(asset=find_address, version=__version__)
     templates.filters.update(span=show_long_span, clock=show_clock, iso=show_iso, count=count, number=show_number)
+    templates.filters.update(told=tell, money=show_money)
     return templates
 
 
@@ -80,6 +84,27 @@ def show_long_span(seconds: float | None) -> str:
 def show_iso(at_s: float) -> str:
     """An instant for scripts, which show it in the reader's own time."""
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
+
+
+def tell(sentence: str) -> "Markup":
+    """A sentence of the API, escaped, with its instants as elements that scripts show in the reader's own time."""
+    from markupsafe import Markup
+
+    told, place = Markup(""), 0
+    for found in INSTANT.finditer(sentence):
+        try:
+            at_s = datetime.fromisoformat(found[0]).timestamp()
+        except ValueError:  # what a user wrote, which only looks like one
+            continue
+        day, clock = found[0].removesuffix("Z").split("T")
+        moment = Markup('<time datetime="{}" data-at="{}">{} {} UTC</time>').format(found[0], at_s, day, clock)
+        told, place = told + sentence[place : found.start()] + moment, found.end()
+    return told + sentence[place:]
+
+
+def show_money(usd: float) -> str:
+    """Dollars, to the cent where there are few of them."""
+    return f"${usd:,.2f}" if abs(usd) < 1000 else f"${usd:,.0f}"
 
 
 def count(number: int, noun: str) -> str:

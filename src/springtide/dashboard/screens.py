@@ -6,12 +6,14 @@ from typing import Any, TypeAlias
 
 from fastapi import Request
 
-from springtide.client.board_replies import BoardInfo, HistoryInfo, PredictionInfo
+from springtide.client.board_replies import BoardInfo, HelpInfo, HistoryInfo, PredictionInfo
 from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, WhyInfo
+from springtide.core.job_states import JobState
 from springtide.dashboard.api_line import ApiLine, ApiRefusal
 from springtide.dashboard.board_view import build_page, read_query
 from springtide.dashboard.fleet_view import build_fleet
 from springtide.dashboard.job_view import JobSources, build_job_page
+from springtide.dashboard.report_view import build_grid
 
 Values: TypeAlias = dict[str, Any]
 
@@ -50,7 +52,16 @@ async def read_job(line: ApiLine, request: Request) -> Values:
         HistoryInfo.read(history),
         history["now_s"],
     )
-    return {"page": build_job_page(sources), "saved": await read_saved(line, job.id)}
+    saved, bits = await read_saved(line, job.id), await read_bits(line, job)
+    return {"page": build_job_page(sources), "saved": saved, "bits": bits, "helps": await read_helps(line, job)}
+
+
+async def read_helps(line: ApiLine, job: JobInfo) -> list[HelpInfo]:
+    """What would help a job in danger, as the board says it; offers of others are none of its business."""
+    if not any(one.kind == "at_risk" for one in job.conditions):
+        return []
+    board = BoardInfo.read(await line.get("board", limit="1"))
+    return [one for one in board.helps if one.kind != "accept"]
 
 
 async def read_saved(line: ApiLine, job: str) -> Values:
@@ -59,6 +70,18 @@ async def read_saved(line: ApiLine, job: str) -> Values:
         return {"checkpoints": (await line.get("jobs", job, "checkpoints"))["checkpoints"], "why": ""}
     except ApiRefusal as refusal:
         return {"checkpoints": [], "why": str(refusal)}
+
+
+async def read_bits(line: ApiLine, job: JobInfo) -> Values | None:
+    """What vouches for the bits of a job that has succeeded: its receipt, or why it has none."""
+    if job.state is not JobState.SUCCEEDED:
+        return None
+    try:
+        receipt = await line.get("jobs", job.id, "receipt")
+    except ApiRefusal as refusal:
+        return {"why": str(refusal)}
+    links = [line for line in receipt["chain"] if "state" in line]
+    return {"why": "", "links": len(links), "step": receipt["final"]["step"], "key": receipt["seal"]["key"]}
 
 
 async def read_fleet(line: ApiLine, _request: Request) -> Values:
@@ -71,7 +94,8 @@ async def read_fleet(line: ApiLine, _request: Request) -> Values:
 
 async def read_report(line: ApiLine, _request: Request) -> Values:
     """What became of all jobs."""
-    return {"report": await line.get("report")}
+    report = await line.get("report")
+    return {"report": report, "grid": build_grid(report)}
 
 
 SCREENS = (

@@ -11,6 +11,7 @@ from typing import Any
 
 from springtide.control.api import documents
 from springtide.control.api.histories import Track
+from springtide.control.prices import PriceTable
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import read_promise
 from springtide.control.storage.records import JobRecord, OfferRecord, PredictionRecord
@@ -70,6 +71,7 @@ class BoardSources:
     offers: Mapping[str, Sequence[OfferRecord]]
     inventory: Inventory
     node_states: Mapping[str, str]
+    prices: PriceTable
     kept: int
     missed: int
 
@@ -99,6 +101,7 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
             "total": len(lanes),
             "held": sum(len(record.devices) for record in sources.active),
             "used": round(held_s / (span_s * max(1, len(lanes))), 4),
+            "usd_per_h": find_rent(sources),
         },
         "groups": {str(group): sum(one is group for one, _ in found) for group in JobGroup},
         "count": len(chosen),
@@ -109,6 +112,15 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
         "lanes": lanes,
         "planned": write_load(sources),
     }
+
+
+def find_rent(sources: BoardSources) -> float | None:
+    """Dollars per hour of all devices that are held now, whoever's they are; None where nothing has a price."""
+    if sources.prices.is_empty:
+        return None
+    types = sources.inventory.types_by_name
+    held = (sources.prices.find(types.get(name, "")) for record in sources.active for name in record.devices)
+    return round(sum(held), 4)
 
 
 def find_group(record: JobRecord) -> JobGroup:
@@ -234,7 +246,8 @@ def tell_unless(sources: BoardSources) -> str:
     """What would save it."""
     away = [node for node, state in sources.node_states.items() if state != "ready"]
     if away:
-        return f" unless {'node ' if len(away) == 1 else 'nodes '}{', '.join(away)} return{'s' * (len(away) == 1)}"
+        noun = "" if away[0].startswith("node") else "node " if len(away) == 1 else "nodes "
+        return f" unless {noun}{', '.join(away)} return{'s' * (len(away) == 1)}"
     lent = sum(len(record.devices) for record in sources.active if not record.promised)
     return f" unless it gets some of the {count(lent, 'device')} of jobs without a promise" if lent else ""
 
@@ -278,6 +291,7 @@ def write_lanes(sources: BoardSources) -> list[Document]:
             "node": label,
             "type": device_type,
             "state": sources.node_states[label],
+            "usd_per_h": None if sources.prices.is_empty else sources.prices.find(device_type),
             "held": sorted(held.get(device, []), key=lambda one: one[:2]),
         }
         for label, node, device_type in zip(inventory.nodes, inventory.names, inventory.types, strict=True)

@@ -91,10 +91,11 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
 
     @app.get("/api/v1/report", tags=["board"])
     def show_report(request: Request) -> Document:
-        """Promises kept, prediction errors, work lost and device-hours, by user and by week of the end."""
+        """Promises kept, prediction errors, work lost, device-hours and money, by user and by week of the end."""
         user: UserRecord = request.state.user
         entries = api.store.list_ledger(None if user.admin else user.id)
-        return write_report(entries, api.context.options.price_per_device_hour)
+        options = api.context.options
+        return write_report(entries, options.price_per_device_hour, not options.price_table.is_empty)
 
     @app.post("/api/v1/links", tags=["users"], status_code=201)
     def make_link(request: Request) -> Document:
@@ -122,6 +123,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
         board.group_offers(store.offers(state="open")),
         inventory,
         nodes.describe_nodes(inventory, store.fact(nodes.FACT)),
+        api.context.options.price_table,
         kept,
         missed,
     )

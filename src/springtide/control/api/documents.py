@@ -117,6 +117,7 @@ def write_spans(record: JobRecord, now_s: float) -> dict[str, Any]:
         "predicted_finish_in_s": None if record.predicted_s is None else round_s(record.predicted_s - now_s),
         "device_s": round_s(find_served(record, now_s)),
         "cost_usd": find_cost(record, now_s),
+        "expected_cost_usd": expect_cost(record, now_s),
         "plan": [] if record.finished_s is not None else write_plan(record.plan.segments if record.plan else (), now_s),
     }
 
@@ -154,6 +155,14 @@ def find_cost(record: JobRecord, now_s: float) -> float | None:
         return None
     running = (record.hourly_usd or 0.0) * (now_s - record.settled_s) / 3600.0 if record.devices else 0.0
     return round(record.cost_usd + (0.0 if record.state is JobState.PROBING else running), 6)
+
+
+def expect_cost(record: JobRecord, now_s: float) -> float | None:
+    """Dollars it will have cost if it ends when expected, on the devices it holds; None while that is not known."""
+    cost_usd = find_cost(record, now_s)
+    if cost_usd is None or record.predicted_s is None or not record.devices or record.state is JobState.PROBING:
+        return None
+    return round(cost_usd + (record.hourly_usd or 0.0) * max(0.0, record.predicted_s - now_s) / 3600.0, 6)
 
 
 def write_plan(segments: Sequence[tuple[float, int]], now_s: float) -> list[dict[str, Any]]:

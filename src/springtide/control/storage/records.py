@@ -198,6 +198,7 @@ class JobLedgerEntry:
     finished_s: float | None
     answered_s: float | None
     expected_s: float | None
+    cost_usd: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,22 @@
   const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
   const fine = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric" });
+  const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short" });
   const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const sameDay = (a, b) => a.toDateString() === b.toDateString();
+  // As short as is clear: the clock of today, the weekday of this week, else the date.
+  function showMoment(at, now) {
+    const time = at.getSeconds() ? fine.format(at) : clock.format(at);
+    if (sameDay(at, now)) return time;
+    return Math.abs(at - now) < 6 * 86400e3 ? `${weekday.format(at)} ${time}` : full.format(at);
+  }
   function showTimes(root) {
     const now = new Date();
     for (const one of root.querySelectorAll("[data-at]")) {
       const at = new Date(Number(one.dataset.at) * 1000);
       const midnight = at.getHours() === 0 && at.getMinutes() === 0 && at.getSeconds() === 0;
       if (one.tagName === "TIME") {
-        one.textContent = sameDay(at, now) ? fine.format(at) : full.format(at);
+        one.textContent = showMoment(at, now);
         one.title = full.format(at);
       } else {
         one.textContent = midnight || "day" in one.dataset ? day.format(at) : at.getSeconds() ? fine.format(at) : clock.format(at);
@@ -130,7 +137,7 @@
   function setUpCurves() {
     const place = $("curves");
     if (!place || !window.uPlot) return;
-    const rows = [], plots = new Map();
+    const HEIGHT = 210, rows = [], plots = new Map();
     const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
     function draw() {
       const names = [...new Set(rows.flatMap((row) => Object.keys(row.metrics)))].sort();
@@ -143,9 +150,10 @@
         place.append(frame);
         const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter, sans-serif" };
         plots.set(name, new window.uPlot({
-          title: name, width: frame.clientWidth || 420, height: 190, scales: { x: { time: false } }, axes: [{ ...axis, label: "step", labelSize: 16, labelFont: "11px Inter, sans-serif" }, { ...axis, size: 62, values: (_, marks) => marks.map((mark) => String(Number(mark.toPrecision(4)))) }],
+          title: name, width: frame.clientWidth || 420, height: HEIGHT, scales: { x: { time: false } }, axes: [{ ...axis, size: 26 }, { ...axis, size: 62, values: (_, marks) => marks.map((mark) => String(Number(mark.toPrecision(4)))) }],
           legend: { live: true }, cursor: { points: { size: 7 } },
-          series: [{ label: "step" }, { label: name, stroke: colour("--safe"), width: 1.6, points: { show: some.length < 60, size: 4 } }],
+          hooks: { setLegend: [(plot) => { if (plot.legend.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 }, false); }] }, // the last value, where none is pointed at
+          series: [{ label: "step" }, { label: name, value: (_, value) => (value == null ? "–" : String(Number(value.toPrecision(4)))), stroke: colour("--safe"), width: 1.6, points: { show: some.length < 60, size: 4 } }],
         }, data, frame));
       }
       $("no-curves").hidden = names.length > 0;
@@ -160,7 +168,7 @@
         if (fresh.length) { rows.push(...fresh); draw(); }
       } catch { /* told elsewhere */ }
     }
-    addEventListener("resize", () => { for (const plot of plots.values()) plot.setSize({ width: plot.root.parentElement.clientWidth, height: 190 }); });
+    addEventListener("resize", () => { for (const plot of plots.values()) plot.setSize({ width: plot.root.parentElement.clientWidth, height: HEIGHT }); });
     document.addEventListener("theme", () => { for (const plot of plots.values()) plot.destroy(); plots.clear(); place.replaceChildren(); draw(); });
     read();
     setInterval(read, 2000);
@@ -188,7 +196,7 @@
       const toPlace = (value) => Math.round(1000 * Math.log(Math.max(low, Math.min(high, value)) / low) / Math.log(high / low));
       const toValue = (place) => low * (high / low) ** (place / 1000);
       const spans = slider.dataset.kind === "span";
-      const set = () => { const value = spans ? readSpan(field.value) : Number(field.value); if (value) slider.value = toPlace(value); };
+      const set = () => { const value = spans ? readSpan(field.value) : Number(field.value); if (value) slider.value = toPlace(value); slider.classList.toggle("unset", !value); };
       set();
       field.addEventListener("input", set);
       slider.addEventListener("input", () => {

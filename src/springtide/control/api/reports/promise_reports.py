@@ -21,6 +21,7 @@ class Tally:
     lost_steps: int = 0
     errors: float = 0.0
     predicted: int = 0
+    usd: float = 0.0
 
     def add(self, job: JobLedgerEntry) -> None:
         """Count one job."""
@@ -30,11 +31,12 @@ class Tally:
         self.device_s += job.served
         self.lent_s += 0.0 if job.promised else job.served
         self.lost_steps += job.lost_steps
+        self.usd += job.cost_usd
         error = find_error(job)
         if error is not None:
             self.errors, self.predicted = self.errors + error, self.predicted + 1
 
-    def write(self) -> dict[str, Any]:
+    def write(self, is_priced: bool) -> dict[str, Any]:
         """The sums as a document."""
         return {
             "jobs": self.jobs,
@@ -44,6 +46,7 @@ class Tally:
             "lent_h": round(self.lent_s / 3600, 3),
             "lost_steps": self.lost_steps,
             "prediction_error": round(self.errors / self.predicted, 4) if self.predicted else None,
+            "usd": round(self.usd, 4) if is_priced else None,
         }
 
 
@@ -56,19 +59,33 @@ def find_error(job: JobLedgerEntry) -> float | None:
     return abs(job.finished_s - job.expected_s) / (job.expected_s - job.answered_s)
 
 
-def write_report(jobs: Iterable[JobLedgerEntry], price_per_device_hour: float | None) -> dict[str, Any]:
-    """All of it, by user and by week of the end."""
-    whole, users, weeks = Tally(), dict[str, Tally](), dict[str, Tally]()
-    for job in jobs:
-        if job.finished_s is None:
-            continue
-        week = datetime.fromtimestamp(job.finished_s, UTC).strftime("%G-W%V")
-        for tally in (whole, users.setdefault(job.user, Tally()), weeks.setdefault(week, Tally())):
+def write_report(
+    jobs: Iterable[JobLedgerEntry], price_per_device_hour: float | None, is_priced: bool
+) -> dict[str, Any]:
+    """All of it, by user and by week of the end, and by both; money where anything has or had a price."""
+    ended = [(job, name_week(job.finished_s)) for job in jobs if job.finished_s is not None]
+    is_priced = is_priced or any(job.cost_usd for job, _ in ended)
+    whole, users, weeks, both = Tally(), dict[str, Tally](), dict[str, Tally](), dict[tuple[str, str], Tally]()
+    for job, week in ended:
+        for tally in (
+            whole,
+            users.setdefault(job.user, Tally()),
+            weeks.setdefault(week, Tally()),
+            both.setdefault((job.user, week), Tally()),
+        ):
             tally.add(job)
     return {
         "schema": 1,
         "price_per_device_hour": price_per_device_hour,
-        "total": whole.write(),
-        "users": [{"name": name, **tally.write()} for name, tally in sorted(users.items())],
-        "weeks": [{"name": name, **tally.write()} for name, tally in sorted(weeks.items(), reverse=True)],
+        "total": whole.write(is_priced),
+        "users": [{"name": name, **tally.write(is_priced)} for name, tally in sorted(users.items())],
+        "weeks": [{"name": name, **tally.write(is_priced)} for name, tally in sorted(weeks.items(), reverse=True)],
+        "users_by_week": [
+            {"user": user, "week": week, **tally.write(is_priced)} for (user, week), tally in sorted(both.items())
+        ],
     }
+
+
+def name_week(at_s: float) -> str:
+    """The week of an instant, as ISO 8601 counts them."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%G-W%V")
