@@ -156,6 +156,10 @@ test-mcp: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mcp]'
 	$(BIN)/python -m pytest tests/cli/test_mcp_server.py
 
+# The first ten minutes, typed into a real terminal: docs/first-ten-minutes.md
+session: setup
+	$(BIN)/python -m tests.record_session > docs/first-ten-minutes.md
+
 # The reference of the command line, made from the commands.
 reference: setup
 	$(BIN)/python -m springtide.cli.reference > docs/cli.md

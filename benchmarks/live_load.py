@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from springtide.client.client import Client
-from springtide.client.projects import load_job
+from springtide.client.job_folders import load_job
 from springtide.control.background import start_background
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from tests.control.http_servers import connect, run_server, write_project
 
 import springtide
-from springtide.client.projects import load_job
+from springtide.client.job_folders import load_job
 from springtide.control.server import Server
 
 ROOT = str(Path(springtide.__file__).parent) + "/"

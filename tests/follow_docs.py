@@ -6,7 +6,8 @@ Every line with a `$` of a `console` block is run by one shell per page, and mus
 says otherwise, and is not shown to readers: `<!-- file: NAME -->` saves the block, `<!-- python -->` runs it,
 `<!-- ends with N -->` expects that exit code of its last line, `<!-- not followed: WHY -->` passes over what needs
 other hardware, another machine or a person, and `<!-- needs: MODULE -->` a page whose extra is not installed.
-Ends with 1 if a line fails, and says which.
+Two pages are followed at a time, each with a server of its own. Ends with 1 if a line fails, and says which; what was
+not followed is listed with the reason.
 """
 
 import os
@@ -17,7 +18,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (Path("README.md"), *sorted(Path("docs/guides").glob("*.md")), Path("docs/python-api.md"))
 BLOCK = re.compile(r"(?:<!-- (?P<marker>[^>]*?) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
+AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,27 @@ class DocBlock:
         return [line[2:] for line in self.text.splitlines() if line.startswith("$ ")]
 
 
-def read_blocks(page: str) -> Iterator[DocBlock]:
+@dataclass(slots=True)
+class PageReport:
+    """What became of a page: a line for each that was typed, those that failed, those that nobody typed and why."""
+
+    page: Path
+    lines: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+
+    def show(self) -> str:
+        """All lines of the page."""
+        return "\n".join([str(self.page), *self.lines, *(f"  not followed: {one}" for one in self.passed_over)])
+
+
+def read_blocks(page: str, report: PageReport) -> Iterator[DocBlock]:
     """The blocks of a page that are followed, in order."""
     for match in BLOCK.finditer(page):
         block = DocBlock((match["marker"] or "").strip(), match["language"], match["text"])
         if block.marker.startswith("not followed:"):
-            print(f"  not followed, {block.marker.removeprefix('not followed:').strip()}: {block.text.splitlines()[0]}")
+            why = block.marker.removeprefix("not followed:").strip()
+            report.passed_over.append(f"{block.text.splitlines()[0]} ({why})")
         elif block.language == "console" or block.marker.startswith("file:") or block.marker == "python":
             yield block
 
@@ -99,54 +117,56 @@ class DocShell:
         self.process.wait(timeout=60)
 
 
-def follow(page: Path) -> list[str]:
-    """Follow a page; what failed."""
+def follow(page: Path) -> PageReport:
+    """Follow a page."""
+    report = PageReport(page)
     text = (ROOT / page).read_text(encoding="utf-8")
     needed = NEEDS.search(text)
     if needed is not None and find_spec(needed[1]) is None:
-        print(f"  not followed: {needed[1]} is not installed")
-        return []
+        report.passed_over.append(f"all of it ({needed[1]} is not installed)")
+        return report
+    blocks = list(read_blocks(text, report))
+    if not blocks:
+        return report
     folder = Path(tempfile.mkdtemp(prefix="springtide-docs-"))
     shell = DocShell(folder)
-    failed: list[str] = []
     try:
-        for block in read_blocks(text):
-            failed += follow_block(page, block, shell)
+        for block in blocks:
+            follow_block(block, shell, report)
     finally:
         shell.close()
         shutil.rmtree(folder, ignore_errors=True)
-    return failed
+    return report
 
 
-def follow_block(page: Path, block: DocBlock, shell: DocShell) -> list[str]:
-    """Do what a block says; what failed."""
+def follow_block(block: DocBlock, shell: DocShell, report: PageReport) -> None:
+    """Do what a block says."""
     if block.marker.startswith("file:"):
         (shell.folder / block.marker.removeprefix("file:").strip()).write_text(block.text, encoding="utf-8")
-        return []
+        return
     lines = block.lines
     if block.marker == "python":
         (shell.folder / "block.py").write_text(block.text, encoding="utf-8")
         lines = ["python block.py"]
-    failed: list[str] = []
     for number, line in enumerate(lines, 1):
         expected = block.expected if number == len(lines) else 0
         begin_s = time.monotonic()
         code, said = shell.run(line)
         verdict = "ok" if code == expected else f"ENDED WITH {code}, NOT {expected}"
-        print(f"  {verdict} ({time.monotonic() - begin_s:.1f} s): {line}", flush=True)
+        report.lines.append(f"  {verdict} ({time.monotonic() - begin_s:.1f} s): {line}")
         if code != expected:
-            print("".join(f"    | {told}\n" for told in said.splitlines()[-15:]))
-            failed.append(f"{page}: {line}")
-    return failed
+            report.lines += [f"    | {told}" for told in said.splitlines()[-15:]]
+            report.failed.append(f"{report.page}: {line}")
 
 
 def main() -> int:
     """Follow pages; the exit code."""
     os.chdir(ROOT)
     failed: list[str] = []
-    for page in [Path(word) for word in sys.argv[1:]] or PAGES:
-        print(page, flush=True)
-        failed += follow(page)
+    with ThreadPoolExecutor(AT_ONCE) as workers:
+        for report in workers.map(follow, [Path(word) for word in sys.argv[1:]] or PAGES):
+            print(report.show(), flush=True)
+            failed += report.failed
     print("\n".join(["FAILED:", *failed]) if failed else "every line was followed")
     return 1 if failed else 0
 

@@ -60,6 +60,19 @@ def test_a_sweep_is_one_line_and_is_ended_as_one(capsys: pytest.CaptureFixture[s
     assert told.count("cancelled") >= 6 and "springtide resume" in told
 
 
+def test_the_plan_of_a_sweep_shows_all_of_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sweep = {"grid": {"lr": [1, 2], "seed": list(range(15))}}
+    job = write_project(tmp_path, name="planned-sweep", run="python train.py", steps=100, deadline="1h", sweep=sweep)
+    code, plan = run_json(capsys, "plan", job, "--probe")
+    assert (code, plan["answer"]) == (0, "admitted")
+    assert len(plan["sweep"]["cases"]) == 30 and plan["sweep"]["cases"][-1] == {"lr": "2", "seed": "14"}
+    assert plan["sweep"]["cost_usd"] == pytest.approx(30 * plan["cost_usd"])
+    assert run("plan", job) == 0
+    told = capsys.readouterr().out
+    assert "a sweep of 30 jobs" in told and "20: lr=2  seed=4" in told and "and 10 more" in told
+    assert "all 30, if each goes like the first: at least" in told
+
+
 def test_files_that_wait_for_each_other_are_refused_and_others_go_in_order(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

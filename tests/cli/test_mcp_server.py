@@ -39,7 +39,7 @@ def test_an_agent_plans_accepts_a_counter_offer_and_fetches_the_weights(tmp_path
             told = await call("plan", job_file=job_file, deadline="10m", budget_usd=5)
             assert told.get("answer") == "admitted" and told["deadline"], told
             assert 0 < told["cost_usd"] < 5
-            asked = await call("submit", job_file=job_file, deadline="1s")
+            asked = await call("submit", job_file=job_file, deadline="1s", budget_usd=5)
             assert asked["answer"] == "declined" and asked["open_offers"], asked
             assert "declined" in (await call("why", job="agents"))["sentence"]
             taken = await call("accept", job="agents", offer=asked["open_offers"][0]["id"])

@@ -7,7 +7,8 @@ import httpx
 import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
-from springtide.client.client import Client, find_error
+from springtide.client.client import Client
+from springtide.client.server_line import find_error
 from springtide.core.job_states import JobState
 from springtide.errors import ArchiveError, InputError, JobError, ServerError, SpringtideError
 

@@ -9,15 +9,8 @@ from pydantic import BaseModel
 
 from springtide import examples
 from springtide.core.dependencies import AfterEnd, Dependency
-from springtide.core.job_file import (
-    STORED,
-    JobFile,
-    build_schema,
-    check_job,
-    list_devices,
-    parse_job_text,
-    read_job_file,
-)
+from springtide.core.job_file import STORED, JobFile, build_schema, check_job, parse_job_text, read_job_file
+from springtide.core.job_files.device_counts import list_devices
 from springtide.core.job_files.job_page import SECTIONS, build_page
 from springtide.errors import JobError
 

@@ -76,11 +76,10 @@ def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Ans
 
         job_file: path of a job.yaml here. deadline: 45m, 6h or a time with its zone. budget_usd: most dollars.
         """
-        from springtide.client.projects import load_job
+        from springtide.client.job_folders import load_job
 
-        budget = None if budget_usd is None else f"{budget_usd:g} USD"
         with connect() as client:
-            told = client.plan(load_job(Path(job_file), deadline=deadline, budget=budget), probe=True)
+            told = client.plan(load_job(Path(job_file), deadline=deadline, budget=write_usd(budget_usd)), probe=True)
         return {
             "answer": told.answer,
             "sentence": told.sentence,
@@ -90,12 +89,15 @@ def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Ans
             "offers": [{"kind": one.kind, "deadline": show(one.deadline), "steps": one.steps} for one in told.offers],
         }
 
-    def submit(job_file: str, deadline: str | None = None, name: str | None = None) -> Answer:
+    def submit(
+        job_file: str, deadline: str | None = None, budget_usd: float | None = None, name: str | None = None
+    ) -> Answer:
         """Ask for a promise, and have the job run if it is admitted; a declined one has offers to accept."""
-        from springtide.client.projects import load_job
+        from springtide.client.job_folders import load_job
 
         with connect() as client:
-            return describe(client.submit(load_job(Path(job_file), deadline=deadline, name=name)))
+            job = load_job(Path(job_file), deadline=deadline, budget=write_usd(budget_usd), name=name)
+            return describe(client.submit(job))
 
     def accept(job: str, offer: str | None = None) -> Answer:
         """Take an open offer of a declined job: the one named, or the first."""
@@ -173,3 +175,8 @@ def describe(job: "JobInfo") -> Answer:
 def show(instant: Any) -> str | None:
     """An instant as text."""
     return None if instant is None else instant.isoformat()
+
+
+def write_usd(amount: float | None) -> str | None:
+    """Dollars as a job file has them."""
+    return None if amount is None else f"{amount:g} USD"

@@ -64,13 +64,13 @@ def run(
         return
     from springtide.cli.plan_cloud import plan_rental
     from springtide.cli.replan import plan_move
-    from springtide.client.projects import load_job
+    from springtide.client.job_folders import load_job
     from springtide.core.job_file import JobFile
 
-    project = load_job(JobFile(run="python train.py") if job is None else job, JobSettings(settings or (), env or ()))
-    known = describe_job(project, about)
-    limits = read_limits(wanted, project.job, time())
-    catalog = market.load(project.job.device_types or ())
+    folder = load_job(JobFile(run="python train.py") if job is None else job, JobSettings(settings or (), env or ()))
+    known = describe_job(folder, about)
+    limits = read_limits(wanted, folder.job, time())
+    catalog = market.load(folder.job.device_types or ())
     if running.plan_file is None:
         plan_rental(known, catalog, limits, result, form)
     else:

@@ -11,7 +11,7 @@ from springtide.cli.option_groups import option
 from springtide.errors import JobError
 
 if TYPE_CHECKING:
-    from springtide.client.projects import Project
+    from springtide.client.job_folders import JobFolder
     from springtide.cloud.catalog import Catalog
     from springtide.cloud.plans import Limits
     from springtide.core.job_file import JobFile
@@ -113,11 +113,11 @@ class CloudJob:
     memory_gib: float | None
 
 
-def describe_job(project: "Project", about: JobOptions) -> CloudJob:
+def describe_job(folder: "JobFolder", about: JobOptions) -> CloudJob:
     """The job as the options say, or its file, or the notes beside its first profile that has any."""
     from springtide.throughput.tables.points import Notes, read_notes
 
-    file = project.job
+    file = folder.job
     notes = next((found for found in map(read_notes, about.points) if found != Notes()), Notes())
     workers = about.logical_workers or file.logical_workers or notes.logical_workers
     noted_batch = notes.worker_batch * workers if notes.worker_batch is not None and workers is not None else None
@@ -127,9 +127,9 @@ def describe_job(project: "Project", about: JobOptions) -> CloudJob:
     if steps is None and (workers, batch) == (notes.logical_workers, noted_batch):
         steps = notes.steps
     return CloudJob(
-        file.name or (project.file.stem if project.file else "job"),
+        file.name or (folder.file.stem if folder.file else "job"),
         file.run if isinstance(file.run, str) else shlex.join(file.run),
-        project.workdir,
+        folder.workdir,
         tuple(about.points),
         about.prior,
         about.model,

@@ -15,7 +15,7 @@ from springtide.errors import InputError
 
 if TYPE_CHECKING:
     from springtide.client.client import Client
-    from springtide.client.projects import Project
+    from springtide.client.job_folders import JobFolder
     from springtide.client.replies import ArrayInfo, JobInfo
 
 MOST_TOLD = 5
@@ -52,50 +52,50 @@ def run(
 
       springtide submit job.yaml --deadline 45m --accept-offer -o json
     """
-    from springtide.client.projects import load_job, read_secrets
+    from springtide.client.job_folders import load_job, read_secrets
     from springtide.core.job_files.job_settings import JobSettings
 
     changes = JobSettings(settings, env)
-    projects = order_projects([load_job(job, changes, deadline=deadline, name=name) for job in jobs])
-    for number, project in enumerate(projects):
-        read_secrets(project.job)  # one that is missing is said before a server is started
+    folders = order_folders([load_job(job, changes, deadline=deadline, name=name) for job in jobs])
+    for number, folder in enumerate(folders):
+        read_secrets(folder.job)  # one that is missing is said before a server is started
         if allow_code_change:
-            projects[number] = allow_other_code(project)
-        tell_withheld(project)
+            folders[number] = allow_other_code(folder)
+        tell_withheld(folder)
     with connect_or_start() as client:
-        documents, states = submit_all(client, projects, accept_offer, wait, output)
+        documents, states = submit_all(client, folders, accept_offer, wait, output)
     output.write(documents[0] if len(documents) == 1 else {"schema": 1, "answers": documents})
     raise typer.Exit(max(EXIT_CODES.get(state, 3) for state in states))
 
 
-def order_projects(projects: "list[Project]") -> "list[Project]":
+def order_folders(folders: "list[JobFolder]") -> "list[JobFolder]":
     """Those that others wait for first; jobs that wait for each other in a circle are refused."""
     from springtide.core.dependencies import order_jobs
 
-    named = {project.job.name or f" {number}": project for number, project in enumerate(projects)}
-    if len(named) < len(projects):
+    named = {folder.job.name or f" {number}": folder for number, folder in enumerate(folders)}
+    if len(named) < len(folders):
         raise InputError("two of these files have the same name; rename one, so that `after` can tell them apart")
-    order = order_jobs({name: [one.job for one in project.job.dependencies] for name, project in named.items()})
+    order = order_jobs({name: [one.job for one in folder.job.dependencies] for name, folder in named.items()})
     return [named[name] for name in order]
 
 
 def submit_all(
-    client: "Client", projects: "list[Project]", accept_offer: bool, wait: bool, output: OutputOption
+    client: "Client", folders: "list[JobFolder]", accept_offer: bool, wait: bool, output: OutputOption
 ) -> "tuple[list[dict[str, Any]], list[str]]":
     """Submit jobs one after the other; returns the answers as documents, and the states of all jobs."""
     documents: list[dict[str, Any]] = []
     states: list[str] = []
-    for project in projects:
-        if project.job.sweep is None:
+    for folder in folders:
+        if folder.job.sweep is None:
             with say_if_interrupted() as on_probe:
-                answer = client.submit(project, accept_offer, wait, on_probe)
+                answer = client.submit(folder, accept_offer, wait, on_probe)
             documents.append(answer.document)
             states.append(answer.state)
             if output is not OutputOption.JSON:
                 print_answer(answer)
         else:
             with say_if_interrupted() as on_probe:
-                array = client.submit_array(project, accept_offer, wait, on_probe)
+                array = client.submit_array(folder, accept_offer, wait, on_probe)
             documents.append(array.document)
             states += [one.state for one in array.jobs]
             if output is not OutputOption.JSON:
@@ -136,9 +136,9 @@ def print_array(array: "ArrayInfo") -> None:
     say(f"watch it with: springtide ps   end it with: springtide cancel --array {array.name}")
 
 
-def tell_withheld(project: "Project") -> None:
+def tell_withheld(folder: "JobFolder") -> None:
     """Say which files stay here although no ignore file names them."""
-    withheld = project.list_withheld()
+    withheld = folder.list_withheld()
     if withheld:
         more = f" and {len(withheld) - MOST_TOLD} more" if len(withheld) > MOST_TOLD else ""
         tell(
@@ -147,12 +147,12 @@ def tell_withheld(project: "Project") -> None:
         )
 
 
-def allow_other_code(project: "Project") -> "Project":
-    """The project with a job that may resume from checkpoints of other code, if it says where they are."""
-    if project.job.checkpoint.dir is None:
+def allow_other_code(folder: "JobFolder") -> "JobFolder":
+    """The folder with a job that may resume from checkpoints of other code, if it says where they are."""
+    if folder.job.checkpoint.dir is None:
         tell("--allow-code-change has nothing to allow: without checkpoint.dir a new job starts in a folder of its own")
-    checkpoint = project.job.checkpoint.model_copy(update={"allow_code_change": True})
-    return replace(project, job=project.job.model_copy(update={"checkpoint": checkpoint}))
+    checkpoint = folder.job.checkpoint.model_copy(update={"allow_code_change": True})
+    return replace(folder, job=folder.job.model_copy(update={"checkpoint": checkpoint}))
 
 
 def print_answer(answer: "JobInfo") -> None:

@@ -10,9 +10,10 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from springtide.client.client import FOLLOW_S, RANK_0, Client, JobRef
+from springtide.client.client import FOLLOW_S, RANK_0, Client
 from springtide.client.log_streams import LogChoice, LogLine
 from springtide.client.replies import JobInfo
+from springtide.client.server_line import JobRef
 
 if TYPE_CHECKING:
     from springtide.client.board_replies import BoardInfo

@@ -10,12 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-import httpx
-
-from springtide import errors
-from springtide.client.failover import FailoverTransport, split_addresses
 from springtide.client.fetching import Fetched, Transfer, choose_checkpoint, choose_files, fetch_checkpoint, fetch_kept
 from springtide.client.log_reader import LogReader, LogSource
 from springtide.client.log_streams import LogChoice, LogLine, compile_pattern
@@ -40,27 +35,22 @@ from springtide.client.replies import (
     UserInfo,
     WhyInfo,
 )
-from springtide.control.storage.state_dir import StateDir, find_home, read_address
+from springtide.client.server_line import JobRef, ServerLine, encode, find_error, path_of
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_states import ACTIVE, JobState
-from springtide.errors import ArchiveError, InputError, JobError, ServerError, SpringtideError
+from springtide.errors import ArchiveError, InputError, JobError
 
 if TYPE_CHECKING:  # what takes long to import and few methods need
     from springtide.client.board_replies import BoardInfo, PredictionInfo
-    from springtide.client.projects import JobSource, Project
+    from springtide.client.job_folders import JobFolder, JobSource
 
 FOLLOW_S = 0.3
 RENT_LOOKS = 3
 PAGE_EVENTS = 1000
-PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # before a submission whose answer was lost is sent again
-UNAVAILABLE = 503
 RANK_0 = LogChoice()
 
-#: A job that a server has: its id, its name, the beginning of either, or what the client said of it.
-JobRef = str | JobInfo
 
-
-class Client:
+class Client(ServerLine):
     """A line to one server. Without arguments: the server of `$SPRINGTIDE_HOME`, with its token.
 
     `url` may name several servers of one database (`URL,URL`): the active one is asked.
@@ -70,32 +60,6 @@ class Client:
         print(job.answer, job.promised_finish)
         print(client.wait(job).met)
     """
-
-    def __init__(self, url: str | None = None, token: str | None = None, home: Path | str | None = None) -> None:
-        place = find_home() if home is None else StateDir(Path(home).absolute())
-        address = url or os.environ.get("SPRINGTIDE_URL") or (read_address(place) or {}).get("url")
-        if address is None:
-            raise ServerError(f"no server runs in {place.root}; start one with: springtide serve")
-        self.addresses = split_addresses(address)
-        transport = FailoverTransport(self.addresses) if len(self.addresses) > 1 else None
-        secret = token or os.environ.get("SPRINGTIDE_TOKEN") or read_token(place)
-        headers = {"Authorization": f"Bearer {secret}"}
-        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=60.0, transport=transport)
-
-    @property
-    def url(self) -> str:
-        """Where the server is; of several addresses that of the one which answered last."""
-        return self.addresses[0]
-
-    def close(self) -> None:
-        """Hang up."""
-        self.http.close()
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def submit(
         self,
@@ -110,13 +74,13 @@ class Client:
         A lost answer is asked for again by itself: the request has a `key` (made here if none is given) under which the
         server knows it, so there is one job however often it is sent.
         """
-        from springtide.client.projects import load_job, read_secrets
+        from springtide.client.job_folders import load_job, read_secrets
 
-        project = load_job(job)
-        if project.job.sweep is not None:
+        folder = load_job(job)
+        if folder.job.sweep is not None:
             raise JobError("the job has a sweep, which makes several jobs; submit it with submit_array")
-        body = self._upload_job(project) | {"secrets": read_secrets(project.job), "accept_offer": accept_offer}
-        answer = JobInfo.read(self._ask_again("/api/v1/jobs", body, key or uuid.uuid4().hex))
+        body = self._upload_job(folder) | {"secrets": read_secrets(folder.job), "accept_offer": accept_offer}
+        answer = JobInfo.read(self.ask_again("/api/v1/jobs", body, key or uuid.uuid4().hex))
         if not wait:
             return answer
         if answer.state is JobState.PROBING:
@@ -133,11 +97,11 @@ class Client:
         key: str | None = None,
     ) -> ArrayInfo:
         """Ask for a promise for every job of a sweep; all are taken in, or none."""
-        from springtide.client.projects import load_job, read_secrets
+        from springtide.client.job_folders import load_job, read_secrets
 
-        project = load_job(job)
-        body = self._upload_job(project) | {"secrets": read_secrets(project.job), "accept_offer": accept_offer}
-        answer = ArrayInfo.read(self._ask_again("/api/v1/arrays", body, key or uuid.uuid4().hex))
+        folder = load_job(job)
+        body = self._upload_job(folder) | {"secrets": read_secrets(folder.job), "accept_offer": accept_offer}
+        answer = ArrayInfo.read(self.ask_again("/api/v1/arrays", body, key or uuid.uuid4().hex))
         if wait and any(one.state is JobState.PROBING for one in answer.jobs):
             on_probe(answer)
             while any(one.state is JobState.PROBING for one in answer.jobs):
@@ -163,25 +127,9 @@ class Client:
         secrets = {name: os.environ[name] for name in found.spec.get("secrets", ()) if name in os.environ}
         return JobInfo.read(self.ask("POST", path_of(found, "release"), json={"secrets": secrets}))
 
-    def _ask_again(self, path: str, body: Document, key: str) -> Document:
-        """The answer to a request that may be sent several times, once one is not lost and the server can give it."""
-        for pause_s in PAUSES_S:
-            try:
-                response = self.http.post(path, json=body, headers={"Idempotency-Key": key})
-            except httpx.ConnectError as error:
-                if pause_s == PAUSES_S[0]:
-                    raise self._find_no_server(error) from None  # nobody was there at all
-            except httpx.HTTPError:
-                pass  # it may have arrived, and only its answer is lost
-            else:
-                if response.status_code != UNAVAILABLE:
-                    return self._read(response)
-            time.sleep(pause_s)
-        return self.ask("POST", path, json=body, headers={"Idempotency-Key": key})
-
-    def _upload_job(self, project: "Project") -> Document:
-        told = project.job.model_dump(mode="json", exclude_defaults=True)
-        return {"job": told, "archive": self.upload(self.pack(project))}
+    def _upload_job(self, folder: "JobFolder") -> Document:
+        told = folder.job.model_dump(mode="json", exclude_defaults=True)
+        return {"job": told, "archive": self.upload(self.pack(folder))}
 
     def _follow_rent(self, job: JobInfo) -> JobInfo:
         """The same job with what renting would cost it, if it was declined: that is found when a job is read."""
@@ -195,11 +143,11 @@ class Client:
 
     def plan(self, job: "JobSource", probe: bool = False) -> PlanInfo:
         """What a submission would be told now; with `probe`, unknown code is measured first, if a device is free."""
-        from springtide.client.projects import load_job, read_secrets
+        from springtide.client.job_folders import load_job, read_secrets
 
-        project = load_job(job)
-        body = self._upload_job(project)
-        wish = {"probe": True, "secrets": read_secrets(project.job)} if probe else {}
+        folder = load_job(job)
+        body = self._upload_job(folder)
+        wish = {"probe": True, "secrets": read_secrets(folder.job)} if probe else {}
         answer = PlanInfo.read(self.ask("POST", "/api/v1/plan", json=body | wish))
         if not answer.probe:
             return answer
@@ -212,15 +160,15 @@ class Client:
             raise JobError(f"the probe failed: {measured.sentence}")
         return PlanInfo.read(self.ask("POST", "/api/v1/plan", json=body))
 
-    def pack(self, project: "Project") -> Archive:
-        """The archive of a project; one above the usual limit, if this server takes it."""
+    def pack(self, folder: "JobFolder") -> Archive:
+        """The archive of a folder; one above the usual limit, if this server takes it."""
         try:
-            return project.pack(LIMIT_BYTES)
+            return folder.pack(LIMIT_BYTES)
         except ArchiveError:
             limit_bytes = self.server().archive_limit_bytes
             if limit_bytes <= LIMIT_BYTES:
                 raise
-        return project.pack(limit_bytes)
+        return folder.pack(limit_bytes)
 
     def upload(self, archive: Archive) -> str:
         """Make sure the server has an archive; returns its hash."""
@@ -447,63 +395,3 @@ class Client:
     def stop(self) -> Reply:
         """End the server and everything it started."""
         return Reply.read(self.ask("POST", "/api/v1/stop", json={}))
-
-    def ask(self, method: str, path: str, **options: Any) -> Document:
-        """The document that a request is answered with; an error document becomes an exception."""
-        return self._read(self.send(method, path, **options))
-
-    def _read(self, response: httpx.Response) -> Document:
-        """The document in a response."""
-        if response.status_code >= 400:
-            raise find_error(response)
-        try:
-            document: Document = response.json()
-        except ValueError:
-            raise ServerError(f"what answers at {self.url} is no springtide server: {response.text[:200]}") from None
-        return document
-
-    def send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """The response to a request."""
-        try:
-            return self.http.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise self._find_no_server(error) from None
-
-    def _find_no_server(self, error: Exception) -> ServerError:
-        return ServerError(f"no server answers at {self.url} ({error}); start one with: springtide serve")
-
-
-def encode(text: str) -> str:
-    """A text as one part of a path."""
-    return quote(text, safe="") or "%20"
-
-
-def path_of(job: JobRef, part: str = "") -> str:
-    """The path of a job, or of a part of it."""
-    path = f"/api/v1/jobs/{encode(job if isinstance(job, str) else job.id)}"
-    return f"{path}/{part}" if part else path
-
-
-def read_token(home: StateDir) -> str:
-    """The token of a state directory."""
-    try:
-        return home.token.read_text().strip()
-    except OSError:
-        raise ServerError(
-            f"there is no token in {home.token}; set SPRINGTIDE_TOKEN, or run where the server runs"
-        ) from None
-
-
-def find_error(response: httpx.Response) -> SpringtideError:
-    """The exception that an error document stands for; one of bad input, by the name of its class at the server."""
-    try:
-        told = response.json()["error"]
-        sentence, reason = str(told["sentence"]), str(told["reason"])
-    except (ValueError, KeyError, TypeError):
-        sentence, reason = f"the server answered {response.status_code}: {response.text[:200]}", ""
-    if response.status_code in (401, 403, 421):
-        return ServerError(sentence)
-    if response.status_code >= 500:
-        return SpringtideError(sentence)
-    named = getattr(errors, f"{reason.title()}Error", InputError)
-    return named(sentence) if issubclass(named, InputError) else InputError(sentence)

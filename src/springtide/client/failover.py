@@ -7,8 +7,7 @@ request whose answer was lost is sent again only if it changes nothing: others a
 import time
 from collections.abc import Callable
 
-import httpx
-
+from springtide.client.quick_httpx import httpx
 from springtide.errors import InputError
 
 TAKE_OVER_S = 20.0

@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import quote
 
-import httpx
-
+from springtide.client.quick_httpx import httpx
 from springtide.client.replies import CheckpointInfo, KeptFileInfo
 from springtide.errors import InputError, ServerError
 

@@ -10,8 +10,6 @@ from heapq import merge
 from math import inf
 from typing import Any
 
-import httpx
-
 from springtide.client.log_streams import (
     LogChoice,
     LogKind,
@@ -24,6 +22,7 @@ from springtide.client.log_streams import (
     show_note,
     split_lines,
 )
+from springtide.client.quick_httpx import httpx
 from springtide.client.replies import AttemptInfo, MetricsInfo
 
 BLOCK_BYTES = 4 << 20

@@ -4,17 +4,17 @@ The same model checks files at the client and bodies at the server, and exports 
 nothing that needs a clock or a machine: a deadline stays as written until the server receives it.
 """
 
-import difflib
 import re
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from springtide.core.dependencies import AfterEnd, Dependency
 from springtide.core.durations import parse_span
+from springtide.core.job_files.device_counts import list_devices
+from springtide.core.job_files.job_explanations import NAME_RULE, explain_errors
 from springtide.core.job_files.job_sections import (
     Checkpoint,
     Command,
@@ -31,14 +31,12 @@ from springtide.core.job_files.job_sections import (
     split_command,
 )
 from springtide.core.job_files.shell_syntax import find_shell_syntax
+from springtide.core.job_files.strict_yaml import parse_yaml
 from springtide.core.limits import MOST_DEVICES, MOST_STEPS
 from springtide.errors import JobError
 
 MOST_BYTES = 1 << 20
-SHARES_ONE_BY_ONE = 16  # up to here every share of a range is tried, beyond it powers of two
-NAME_RULE = "a lower-case letter, then up to 62 lower-case letters, digits or dashes"
 _NAME = r"[a-z][a-z0-9-]{0,62}"
-_RANGE = re.compile(r"(\d+)\.\.(\d+)", re.ASCII)
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?) ?USD", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._/-]{0,62}", re.ASCII)
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -96,8 +94,9 @@ class JobFile(JobFileSection):
     inputs: Annotated[dict[str, Word], Field(max_length=100)] = Field(
         default={},
         description="Data by name: an absolute path, or an http(s) address that is fetched once and kept read-only. It "
-        "is `$SPRINGTIDE_INPUTS/NAME`. What it holds is fingerprinted at every start and every minute; a change "
-        "while the job lives is told.",
+        "is `$SPRINGTIDE_INPUTS/NAME`. A path is linked, not copied and not write-protected: your code can change what "
+        "its user may change. What it holds is fingerprinted at every start and every minute; a change while the job "
+        "lives is told.",
         examples=[{"digits": "/data/digits", "vocab": "https://example.org/vocab.txt"}],
     )
     outputs: Annotated[list[Word], Field(max_length=100)] = Field(
@@ -433,66 +432,6 @@ def parse_budget(text: str) -> float:
     return float(match[1])
 
 
-def list_devices(value: int | str | list[int]) -> tuple[int, ...]:
-    """The numbers of devices that `4`, `1..8` or `[1, 2, 4]` permits, ascending."""
-    if isinstance(value, int):
-        numbers = {value}
-    elif isinstance(value, str):
-        match = _RANGE.fullmatch(value.strip())
-        if match is None:
-            raise ValueError(f"{value!r} is neither a number, a range such as 1..8, nor a list such as [1, 2, 4]")
-        low, high = int(match[1]), int(match[2])
-        if low > high:
-            raise ValueError(f"{value!r} is empty: {low} is above {high}")
-        numbers = {low, high} if high > MOST_DEVICES else thin_range(low, high)
-    else:
-        numbers = set(value)
-    if not numbers or min(numbers) < 1 or max(numbers) > MOST_DEVICES:
-        raise ValueError(f"{value!r} must name numbers of devices from 1 to {MOST_DEVICES}")
-    return tuple(sorted(numbers))
-
-
-def thin_range(low: int, high: int) -> set[int]:
-    """Shares worth trying in a range: each of the first sixteen, then powers of two, and its ends."""
-    powers = {1 << exponent for exponent in range(high.bit_length())}
-    one_by_one = set(range(low, min(high, SHARES_ONE_BY_ONE) + 1))
-    return {low, high} | one_by_one | {power for power in powers if low <= power <= high}
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without aliases, repeated keys, dates, times, octals and yes/no booleans: what you read is what you get."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise JobError(f"line {mark.line + 1}: aliases (*name) are not accepted; write the value out")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = getattr(key_node, "value", None)
-            if isinstance(key, str) and key in seen:
-                raise JobError(f"line {key_node.start_mark.line + 1}: key {key!r} is given twice; keep one")
-            seen.add(key if isinstance(key, str) else id(key_node))
-        return super().construct_mapping(node, deep)
-
-
-_PREFIX = "tag:yaml.org,2002:"
-# YAML 1.1 reads 1:30 as 90, 010 as 8, yes as true: those stay texts here, which the model then takes or refuses.
-_PLAIN = {
-    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
-    "int": (r"[-+]?(?:0|[1-9][0-9_]*)", "-+0123456789"),
-    "float": (r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?", "-+0123456789."),
-}
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, rule) for tag, rule in rules if tag.removeprefix(_PREFIX) not in (*_PLAIN, "timestamp")]
-    for letter, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _name, (_rule, _letters) in _PLAIN.items():
-    _Loader.add_implicit_resolver(_PREFIX + _name, re.compile(rf"(?:{_rule})$"), list(_letters))
-
-
 def read_job_file(path: Path) -> JobFile:
     """The job that a file describes."""
     try:
@@ -510,18 +449,6 @@ def parse_job_text(text: str, origin: str) -> JobFile:
     return check_job(parse_yaml(text, origin), origin)
 
 
-def parse_yaml(text: str, origin: str) -> Any:
-    """What YAML text holds, read strictly."""
-    try:
-        return yaml.load(text, _Loader)
-    except JobError as error:
-        raise JobError(f"{origin}, {error}") from None
-    except RecursionError:
-        raise JobError(f"{origin} is nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise JobError(f"{origin} is not YAML: {' '.join(str(error).split())}") from None
-
-
 def check_job(document: Any, origin: str) -> JobFile:
     """The job that a document describes, or one error that lists everything wrong with it."""
     if not isinstance(document, dict):
@@ -529,70 +456,12 @@ def check_job(document: Any, origin: str) -> JobFile:
     try:
         return JobFile.model_validate(document)
     except ValidationError as error:
-        raise JobError(f"{origin}: " + "; ".join(explain_errors(error.errors()))) from None
+        raise JobError(f"{origin}: " + "; ".join(explain_errors(error.errors(), JobFile))) from None
 
 
 def describe_type(value: Any) -> str:
     """What a document is, in words."""
     return {type(None): "nothing", list: "a list", str: "a text", int: "a number"}.get(type(value), "no mapping")
-
-
-def explain_errors(errors: Any) -> list[str]:
-    """A sentence for each thing that pydantic found wrong, without repetition."""
-    return list(dict.fromkeys(explain_error(error) for error in errors))
-
-
-# Where pydantic would list each alternative it tried, one rule says it better.
-RULES = {
-    "run": "a text or a list of texts, as in: python train.py",
-    "devices": "a number (4), a range (1..8) or a list of numbers ([1, 2, 4])",
-    "deadline": "a span (90s, 6h, 1h30m) or a time with its zone (2026-11-16T09:00:00+01:00)",
-    "duration": "a span (90s, 6h, 1h30m)",
-    "budget": "an amount (50 USD)",
-    "setup": "a text or a list of texts, as in: make -C kernels",
-    "after": "the name of a job, a list of names, or a mapping from names to ok, any or failed",
-}
-
-
-def explain_error(error: Any) -> str:
-    """One sentence: the key, the value, the rule, the remedy."""
-    place = [str(part) for part in error["loc"] if not is_branch(part)]
-    key = ".".join(place)
-    if error["type"] == "extra_forbidden":
-        return f"unknown key {key!r}{suggest(place)}"
-    if error["type"] == "json_invalid":
-        return f"the body is not JSON ({error.get('ctx', {}).get('error', 'malformed')})"
-    if error["type"] == "missing":
-        return f"{key} is missing"
-    if key == "name":
-        return f"name {shorten(error['input'])} must be {NAME_RULE}"
-    if place and place[0] in RULES and error["type"] != "value_error":
-        return f"{place[0]} holds {shorten(error['input'])}; it must be {RULES[place[0]]}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "value_error":
-        return message if not key or message.startswith(key) else f"{key}: {message}"
-    if place[:1] == ["secrets"]:
-        return f"{key}: {message[:1].lower()}{message[1:]}"  # whatever it is, its value is not repeated
-    return f"{key} is {shorten(error.get('input'))}: {message[:1].lower()}{message[1:]}"
-
-
-def is_branch(part: str | int) -> bool:
-    """Whether a place in an error is pydantic's name of an alternative type, not a key."""
-    return isinstance(part, str) and (part in ("str", "int", "float", "body", "constrained-str") or "[" in part)
-
-
-def suggest(place: list[str]) -> str:
-    """The nearest known key, or all of them."""
-    parts: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
-    owner = parts.get(place[0], JobFile) if place[1:] else JobFile
-    near = difflib.get_close_matches(place[-1].lower(), owner.model_fields, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(owner.model_fields)}"
-
-
-def shorten(value: Any) -> str:
-    """A value as it was given, cut to a readable length."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def build_schema() -> dict[str, Any]:

@@ -290,7 +290,7 @@ class ReferenceRun(Run):
 
     def log(self, **metrics: float | torch.Tensor) -> None:
         if self.is_main:  # no mean over ranks: a collective of ours has no place between DDP's
-            values = {name: float(value) for name, value in metrics.items()}
+            values = {name: float(torch.as_tensor(value).detach()) for name, value in metrics.items()}
             self.channel.send("logged", step=self.position.step, metrics=values)
 
     def checkpoint(self) -> None:

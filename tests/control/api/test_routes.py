@@ -17,8 +17,8 @@ import pytest
 from tests.control.http_servers import OPTIONS, connect, run_server, write_project
 
 from springtide.client.client import Client
+from springtide.client.job_folders import load_job
 from springtide.client.log_streams import LogChoice, LogKind
-from springtide.client.projects import load_job
 from springtide.control.api.guard import is_own_origin
 from springtide.control.server import Server
 from springtide.control.storage.job_logs import read_log

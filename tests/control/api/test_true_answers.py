@@ -16,7 +16,7 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client import client as client_module
 from springtide.client.client import Client
-from springtide.client.projects import load_job
+from springtide.client.job_folders import load_job
 from springtide.control.api import routes
 from springtide.control.server import Server
 from springtide.errors import InputError, ServerError

@@ -1,6 +1,6 @@
 import pytest
 
-from springtide.client.projects import load_job
+from springtide.client.job_folders import load_job
 from springtide.core.job_files.job_settings import JobSettings
 from springtide.errors import JobError
 

@@ -12,7 +12,8 @@ from springtide.control.scheduling.calls import UnavailableError
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.scheduling.submissions import LimitError
 from springtide.control.storage.records import UserRecord
-from springtide.core.job_file import explain_errors
+from springtide.core.job_file import JobFile
+from springtide.core.job_files.job_explanations import explain_errors
 from springtide.errors import ExecutorError, InputError, SpringtideError, StateError
 
 # What the framework says in its own words, in ours.
@@ -67,7 +68,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def show_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        return JSONResponse(write_error("invalid", "; ".join(explain_errors(strip_places(error.errors())))), 422)
+        sentences = explain_errors(strip_places(error.errors()), JobFile)
+        return JSONResponse(write_error("invalid", "; ".join(sentences)), 422)
 
     @app.exception_handler(HTTPException)
     async def show_http(_request: Request, error: HTTPException) -> JSONResponse:

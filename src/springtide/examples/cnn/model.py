@@ -58,8 +58,9 @@ def convolve(channels: int, width: int) -> tuple[nn.Module, ...]:
 def measure_accuracy(model: nn.Module) -> float:
     """The share of the held-out digits that the model names rightly; leaves the model in training mode."""
     held_out = Digits(train=False)
+    device = next(model.parameters()).device
     model.eval()
     with torch.no_grad():
-        guesses = model(held_out.images).argmax(1)
+        guesses = model(held_out.images.to(device)).argmax(1).cpu()
     model.train()
     return float((guesses == held_out.labels).float().mean())

@@ -16,20 +16,19 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 run = springtide.init(logical_workers=4, seed=args.seed)
-model = Gpt()
+device = run.device  # the GPU that this process holds, or the CPU
+model = Gpt().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=20)
 data = TextSource(args.windows)
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
-for epoch in run.epochs(args.epochs):
+for _ in run.epochs(args.epochs):
     for step in loader:
-        losses = []
         for tokens, targets in step:
-            loss = measure_loss(model(tokens), targets)
+            loss = measure_loss(model(tokens.to(device)), targets.to(device))
             loss.backward()
-            losses.append(loss)
+            run.log(loss=loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-    run.log(epoch=epoch, loss=run.mean(losses))

@@ -16,19 +16,18 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 run = springtide.init(logical_workers=4, seed=args.seed)
-model = Recommender()
+device = run.device  # the GPU that this process holds, or the CPU
+model = Recommender().to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.99)
 data = Clicks()
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
-for epoch in run.epochs(args.epochs):
+for _ in run.epochs(args.epochs):
     for step in loader:
-        losses = []
         for rows, clicked in step:
-            loss = binary_cross_entropy_with_logits(model(rows), clicked)
+            loss = binary_cross_entropy_with_logits(model(rows.to(device)), clicked.to(device))
             loss.backward()
-            losses.append(loss)
+            run.log(loss=loss)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-    run.log(epoch=epoch, loss=run.mean(losses))

@@ -17,19 +17,18 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 run = springtide.init(logical_workers=4, seed=args.seed)
-model = ResNet()
+device = run.device  # the GPU that this process holds, or the CPU
+model = ResNet().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
 data = Digits(args.images)
 model, optimizer, scheduler, loader = run.prepare(model, optimizer, scheduler, data, batch_size=args.batch)
-for epoch in run.epochs(args.epochs):
+for _ in run.epochs(args.epochs):
     for step in loader:
-        losses = []
         for images, labels in step:
-            loss = cross_entropy(model(images), labels, label_smoothing=0.1)
+            loss = cross_entropy(model(images.to(device)), labels.to(device), label_smoothing=0.1)
             loss.backward()
-            losses.append(loss)
+            run.log(loss=loss)
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-    run.log(epoch=epoch, loss=run.mean(losses))

@@ -14,14 +14,15 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 torch.manual_seed(args.seed)
-model = Gpt()
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = Gpt().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=20)
 data = TextSource(args.windows)
 loader = torch.utils.data.DataLoader(data, batch_size=args.batch, shuffle=True, drop_last=True)
 for epoch in range(args.epochs):
     for tokens, targets in loader:
-        loss = measure_loss(model(tokens), targets)
+        loss = measure_loss(model(tokens.to(device)), targets.to(device))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -15,14 +15,15 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 torch.manual_seed(args.seed)
-model = ResNet()
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = ResNet().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
 data = Digits(args.images)
 loader = torch.utils.data.DataLoader(data, batch_size=args.batch, shuffle=True, drop_last=True)
 for epoch in range(args.epochs):
     for images, labels in loader:
-        loss = cross_entropy(model(images), labels, label_smoothing=0.1)
+        loss = cross_entropy(model(images.to(device)), labels.to(device), label_smoothing=0.1)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

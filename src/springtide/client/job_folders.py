@@ -13,7 +13,7 @@ from springtide.errors import JobError
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class JobFolder:
     """A job with the absolute folder of its code, and the file it came from."""
 
     job: JobFile
@@ -31,16 +31,16 @@ class Project:
 
 UNCHANGED = JobSettings()
 
-#: What can be submitted: a job file or its path, the same as a dict, or a project.
-JobSource = Project | JobFile | Path | str | dict[str, Any]
+#: What can be submitted: a job file or its path, the same as a dict, or a folder.
+JobSource = JobFolder | JobFile | Path | str | dict[str, Any]
 
 
-def load_job(job: JobSource, settings: JobSettings = UNCHANGED, **changes: Any) -> Project:
+def load_job(job: JobSource, settings: JobSettings = UNCHANGED, **changes: Any) -> JobFolder:
     """A job and its code; a relative `workdir` counts from the job file, or from here.
 
     `settings`, then `changes` that are not None, win over the file.
     """
-    if isinstance(job, Project):
+    if isinstance(job, JobFolder):
         return job
     if isinstance(job, Path | str):
         path = Path(job).resolve()
@@ -51,7 +51,7 @@ def load_job(job: JobSource, settings: JobSettings = UNCHANGED, **changes: Any) 
     if told or settings != UNCHANGED:
         document = settings.apply(file.model_dump(exclude_defaults=True)) | told
         file = check_job(document, str(job) if path is not None else "job")
-    return Project(file, (base / file.workdir).resolve(), path)
+    return JobFolder(file, (base / file.workdir).resolve(), path)
 
 
 def read_secrets(file: JobFile) -> dict[str, str]:

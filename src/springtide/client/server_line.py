@@ -1,0 +1,126 @@
+"""A line to a server: where it is, who asks, requests that may be sent again, and error documents as exceptions."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+from springtide import errors
+from springtide.client.failover import FailoverTransport, split_addresses
+from springtide.client.quick_httpx import httpx
+from springtide.client.replies import Document, JobInfo
+from springtide.control.storage.state_dir import StateDir, find_home, read_address
+from springtide.errors import InputError, ServerError, SpringtideError
+
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # before a submission whose answer was lost is sent again
+UNAVAILABLE = 503
+
+#: A job that a server has: its id, its name, the beginning of either, or what the client said of it.
+JobRef = str | JobInfo
+
+
+class ServerLine:
+    """Requests to one server, or to the active one of several."""
+
+    def __init__(self, url: str | None = None, token: str | None = None, home: Path | str | None = None) -> None:
+        place = find_home() if home is None else StateDir(Path(home).absolute())
+        address = url or os.environ.get("SPRINGTIDE_URL") or (read_address(place) or {}).get("url")
+        if address is None:
+            raise ServerError(f"no server runs in {place.root}; start one with: springtide serve")
+        self.addresses = split_addresses(address)
+        transport = FailoverTransport(self.addresses) if len(self.addresses) > 1 else None
+        secret = token or os.environ.get("SPRINGTIDE_TOKEN") or read_token(place)
+        headers = {"Authorization": f"Bearer {secret}"}
+        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=60.0, transport=transport)
+
+    @property
+    def url(self) -> str:
+        """Where the server is; of several addresses that of the one which answered last."""
+        return self.addresses[0]
+
+    def close(self) -> None:
+        """Hang up."""
+        self.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def ask_again(self, path: str, body: Document, key: str) -> Document:
+        """The answer to a request that may be sent several times, once one is not lost and the server can give it."""
+        for pause_s in PAUSES_S:
+            try:
+                response = self.http.post(path, json=body, headers={"Idempotency-Key": key})
+            except httpx.ConnectError as error:
+                if pause_s == PAUSES_S[0]:
+                    raise self._find_no_server(error) from None  # nobody was there at all
+            except httpx.HTTPError:
+                pass  # it may have arrived, and only its answer is lost
+            else:
+                if response.status_code != UNAVAILABLE:
+                    return self._read(response)
+            time.sleep(pause_s)
+        return self.ask("POST", path, json=body, headers={"Idempotency-Key": key})
+
+    def ask(self, method: str, path: str, **options: Any) -> Document:
+        """The document that a request is answered with; an error document becomes an exception."""
+        return self._read(self.send(method, path, **options))
+
+    def _read(self, response: httpx.Response) -> Document:
+        """The document in a response."""
+        if response.status_code >= 400:
+            raise find_error(response)
+        try:
+            document: Document = response.json()
+        except ValueError:
+            raise ServerError(f"what answers at {self.url} is no springtide server: {response.text[:200]}") from None
+        return document
+
+    def send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """The response to a request."""
+        try:
+            return self.http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise self._find_no_server(error) from None
+
+    def _find_no_server(self, error: Exception) -> ServerError:
+        return ServerError(f"no server answers at {self.url} ({error}); start one with: springtide serve")
+
+
+def encode(text: str) -> str:
+    """A text as one part of a path."""
+    return quote(text, safe="") or "%20"
+
+
+def path_of(job: JobRef, part: str = "") -> str:
+    """The path of a job, or of a part of it."""
+    path = f"/api/v1/jobs/{encode(job if isinstance(job, str) else job.id)}"
+    return f"{path}/{part}" if part else path
+
+
+def read_token(home: StateDir) -> str:
+    """The token of a state directory."""
+    try:
+        return home.token.read_text().strip()
+    except OSError:
+        raise ServerError(
+            f"there is no token in {home.token}; set SPRINGTIDE_TOKEN, or run where the server runs"
+        ) from None
+
+
+def find_error(response: httpx.Response) -> SpringtideError:
+    """The exception that an error document stands for; one of bad input, by the name of its class at the server."""
+    try:
+        told = response.json()["error"]
+        sentence, reason = str(told["sentence"]), str(told["reason"])
+    except (ValueError, KeyError, TypeError):
+        sentence, reason = f"the server answered {response.status_code}: {response.text[:200]}", ""
+    if response.status_code in (401, 403, 421):
+        return ServerError(sentence)
+    if response.status_code >= 500:
+        return SpringtideError(sentence)
+    named = getattr(errors, f"{reason.title()}Error", InputError)
+    return named(sentence) if issubclass(named, InputError) else InputError(sentence)

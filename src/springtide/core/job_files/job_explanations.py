@@ -1,0 +1,68 @@
+"""What is wrong with a job file, in sentences: the key, the value, the rule, the remedy. Pure."""
+
+import difflib
+from typing import Any
+
+from pydantic import BaseModel
+
+from springtide.core.job_files.job_sections import Checkpoint, Notice, Retry, Sweep
+
+NAME_RULE = "a lower-case letter, then up to 62 lower-case letters, digits or dashes"
+
+
+def explain_errors(errors: Any, model: type[BaseModel]) -> list[str]:
+    """A sentence for each thing that pydantic found wrong, without repetition; `model` says which keys there are."""
+    return list(dict.fromkeys(explain_error(error, model) for error in errors))
+
+
+# Where pydantic would list each alternative it tried, one rule says it better.
+RULES = {
+    "run": "a text or a list of texts, as in: python train.py",
+    "devices": "a number (4), a range (1..8) or a list of numbers ([1, 2, 4])",
+    "deadline": "a span (90s, 6h, 1h30m) or a time with its zone (2026-11-16T09:00:00+01:00)",
+    "duration": "a span (90s, 6h, 1h30m)",
+    "budget": "an amount (50 USD)",
+    "setup": "a text or a list of texts, as in: make -C kernels",
+    "after": "the name of a job, a list of names, or a mapping from names to ok, any or failed",
+}
+
+
+def explain_error(error: Any, model: type[BaseModel]) -> str:
+    """One sentence: the key, the value, the rule, the remedy."""
+    place = [str(part) for part in error["loc"] if not is_branch(part)]
+    key = ".".join(place)
+    if error["type"] == "extra_forbidden":
+        return f"unknown key {key!r}{suggest(place, model)}"
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON ({error.get('ctx', {}).get('error', 'malformed')})"
+    if error["type"] == "missing":
+        return f"{key} is missing"
+    if key == "name":
+        return f"name {shorten(error['input'])} must be {NAME_RULE}"
+    if place and place[0] in RULES and error["type"] != "value_error":
+        return f"{place[0]} holds {shorten(error['input'])}; it must be {RULES[place[0]]}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return message if not key or message.startswith(key) else f"{key}: {message}"
+    if place[:1] == ["secrets"]:
+        return f"{key}: {message[:1].lower()}{message[1:]}"  # whatever it is, its value is not repeated
+    return f"{key} is {shorten(error.get('input'))}: {message[:1].lower()}{message[1:]}"
+
+
+def is_branch(part: str | int) -> bool:
+    """Whether a place in an error is pydantic's name of an alternative type, not a key."""
+    return isinstance(part, str) and (part in ("str", "int", "float", "body", "constrained-str") or "[" in part)
+
+
+def suggest(place: list[str], model: type[BaseModel]) -> str:
+    """The nearest known key, or all of them."""
+    parts: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
+    owner = parts.get(place[0], model) if place[1:] else model
+    near = difflib.get_close_matches(place[-1].lower(), owner.model_fields, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(owner.model_fields)}"
+
+
+def shorten(value: Any) -> str:
+    """A value as it was given, cut to a readable length."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
