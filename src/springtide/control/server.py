@@ -113,8 +113,9 @@ class Server:
         state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
         state_dir.note_database(settings.database)
         restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
+        site = replace(engine.inventory, weights=settings.options.weights)
         self.reconciler = Reconciler(
-            self.store, engine.executor, engine.inventory, state_dir, SystemClocks(), settings.options, engine.stream
+            self.store, engine.executor, site, state_dir, SystemClocks(), settings.options, engine.stream
         )
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
