@@ -1,6 +1,6 @@
 """A control plane on clocks that are moved by hand: real store, real policy, fake processes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from springtide.client.packing import pack
@@ -88,6 +88,7 @@ class HandClockServer:
                 for device_type in self.types
             ]
         )
+        site = replace(site, weights=self.options.weights)
         parts = (self.store, self.executor, site, self.state_dir, self.source, self.options)
         self.reconciler = Reconciler(*parts, self.stream)
         self.operations = Operations(self.reconciler)

@@ -116,8 +116,9 @@ class Server:
         state_dir.note_database(settings.database)
         restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
         self.executor_line = ExecutorLine(engine.executor)
+        site = replace(engine.inventory, weights=settings.options.weights)
         self.reconciler = Reconciler(
-            self.store, self.executor_line, engine.inventory, state_dir, SystemClocks(), settings.options, engine.stream
+            self.store, self.executor_line, site, state_dir, SystemClocks(), settings.options, engine.stream
         )
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})

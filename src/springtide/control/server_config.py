@@ -42,6 +42,7 @@ class ServerConfig(TypedDict, total=False):
     policy: Annotated[str, Field(min_length=1, max_length=200)]
     price_per_device_hour: Amount | None
     prices: Annotated[dict[str, Amount], Field(max_length=200)]
+    weights: Annotated[dict[str, Amount], Field(max_length=10**5)]
     archive_limit_bytes: Annotated[int, Field(ge=1000, le=10**11)]
     most_active: Annotated[int, Field(ge=1, le=10**7)]
     rate_per_s: Amount

@@ -20,7 +20,7 @@ from springtide.core.jobs import JobId
 from springtide.policies.elasticflow import BEST_EFFORT, PROMISED, decline, decline_size, list_best_effort, warm_up
 from springtide.policies.planning import filling
 from springtide.policies.planning.admission import OPEN, Caution, Draft, decide_firmly
-from springtide.policies.planning.best_effort import USAGE, read_usage, write_usage
+from springtide.policies.planning.best_effort import USAGE, read_usage
 from springtide.policies.planning.forecast import HISTORY, Arrivals, Demand, alone_cost, remember, survey
 from springtide.policies.planning.open_answers import last_chance_s, plan_candidates, starts_now
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
@@ -55,7 +55,8 @@ def springtide(now_s: float, snapshot: Snapshot) -> Decision:
     """Promises the jobs that fit, keeps the others waiting until their latest start, declines with offers."""
     if is_mixed(snapshot):
         return decide_pools(now_s, snapshot, propose)
-    if is_at_rest(now_s, snapshot):
+    counts = USAGE in snapshot.memory and snapshot.changes.finished  # who has ended holds nothing from now on
+    if not counts and is_at_rest(now_s, snapshot):
         return Decision(cache=snapshot.cache)
     return decide_firmly(now_s, snapshot, propose)
 
@@ -75,7 +76,7 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     past = remember(snapshot.memory, arrivals)
     answer_candidates(table, draft, rank_candidates(table, views), kept if caution in OPEN else (), past)
     if arrivals:
-        draft.memory = {**(draft.memory or snapshot.memory), HISTORY: past}
+        draft.memory = {**snapshot.memory, HISTORY: past}
     return draft
 
 
@@ -83,8 +84,6 @@ def keep_usage(table: PlanTable, snapshot: Snapshot, draft: Draft) -> None:
     """Count what each user holds, where best-effort jobs of several share the cluster."""
     if draft.best_effort or USAGE in snapshot.memory:
         draft.usage = read_usage(snapshot.memory, table.now_s, snapshot.jobs.values())
-        if draft.usage is not None:
-            draft.memory = {**snapshot.memory, USAGE: write_usage(draft.usage)}
 
 
 def list_candidates(table: PlanTable, draft: Draft) -> list[JobView]:

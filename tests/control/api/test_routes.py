@@ -55,6 +55,18 @@ def test_a_job_is_probed_promised_run_and_explained(client: Client, tmp_path: Pa
     assert client.why(ended.id).reason == "finished"
 
 
+def test_a_promise_is_said_with_its_probability(tmp_path: Path) -> None:
+    long = FakeJob(total_steps=100_000, speeds={1: 1000.0, 2: 1800.0})
+    with run_server(tmp_path / "server", job=long) as server, connect(server) as client:
+        assert client.submit(write_project(tmp_path / "a", deadline="1h", name="long")).promised
+        told = client.send("GET", "/api/v1/jobs/long/why").json()
+        shown = client.send("GET", "/api/v1/jobs/long").json()
+        assert told["facts"][0] == "its promise is kept with a probability of more than 99 %"
+        assert told["promise_probability"] > 0.99 and shown["promise_probability"] > 0.99
+        client.cancel("long")
+        assert client.send("GET", "/api/v1/jobs/long").json()["promise_probability"] is None
+
+
 def test_an_unknown_job_is_answered_with_202_at_once(client: Client, tmp_path: Path) -> None:
     response = client.send("POST", "/api/v1/jobs", json=body(client, tmp_path, deadline="10m", run="python train.py 7"))
     assert response.status_code == 202

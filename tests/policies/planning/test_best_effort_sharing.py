@@ -116,9 +116,15 @@ def test_what_a_user_has_used_lately_counts_against_it_and_less_with_time() -> N
     assert share_out(0.0, [ann, bob], 1, Usage(0.0, {"ann": 50.0, "bob": 100.0})) == {"ann": 1}
     heavier = wait("ann", 10.0, user="ann", weight=4.0)  # four parts of five are hers
     assert share_out(0.0, [heavier, bob], 1, Usage(0.0, {"ann": 100.0, "bob": 50.0})) == {"ann": 1}
-    remembered = {USAGE: write_usage(Usage(0.0, {"ann": 100.0}))}
+    remembered = {USAGE: write_usage(Usage(0.0, {"ann": 100.0}), [run_on(bob, 2)], {})}
     later = read_usage(remembered, HALF_LIFE_S, [run_on(bob, 2)])
     assert later == Usage(HALF_LIFE_S, {"ann": 50.0, "bob": 2 * HALF_LIFE_S})
+
+
+def test_what_a_job_held_up_to_its_end_counts() -> None:
+    ann, bob = wait("ann", 10.0, user="ann"), wait("bob", 10.0, 1, user="bob")
+    remembered = {USAGE: write_usage(Usage(), [run_on(ann, 1), bob], {ann.job.id: 4})}
+    assert read_usage(remembered, 10.0, [bob]) == Usage(10.0, {"ann": 40.0}), "it grew to 4, and is gone"
 
 
 def test_usage_is_counted_only_where_there_are_several_users() -> None:

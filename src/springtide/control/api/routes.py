@@ -25,6 +25,7 @@ from springtide.control.api.job_pages import JobPages
 from springtide.control.api.log_routes import add_log_routes
 from springtide.control.api.platform_routes import add_platform_routes
 from springtide.control.api.receipt_routes import add_receipt_routes
+from springtide.control.api.reports.chances import judge_promise, tell_chance
 from springtide.control.api.requests import (
     MOST_NUMBER,
     AcceptBody,
@@ -224,12 +225,18 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     def show_job(request: Request, job: JobRef) -> Document:
         """One job."""
         record = api.find_job(job, request.state.user)
-        return api.show_job(record) | {"rent": api.rents.find(record, api.now_s())}
+        chance = judge_promise(record, api.store.speeds(record.speed_key), api.now_s())
+        return api.show_job(record) | {
+            "rent": api.rents.find(record, api.now_s()),
+            "promise_probability": None if chance is None else round(chance, 3),
+        }
 
     @app.get("/api/v1/jobs/{job}/why", tags=["jobs"])
     def explain_job(request: Request, job: JobRef) -> Document:
         """Why a job is where it is."""
         record = api.find_job(job, request.state.user)
+        chance = judge_promise(record, api.store.speeds(record.speed_key), api.now_s())
+        likely = [] if chance is None else [f"its promise is kept with a probability of {tell_chance(chance)}"]
         told = explanations.explain(
             record,
             api.store.offers(record.id),
@@ -248,7 +255,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             "reason": told.reason,
             "sentence": told.sentence,
             "remedy": told.remedy,
-            "facts": [*filter(None, [api.reconciler.health.tell()]), *told.facts],
+            "facts": [*filter(None, [api.reconciler.health.tell()]), *likely, *told.facts],
+            "promise_probability": None if chance is None else round(chance, 3),
             "rent": api.rents.find(record, api.now_s()),
             "standstill": api.reconciler.health.tell() or None,
         }

@@ -1,8 +1,8 @@
 """The devices of this platform: their names for the executor, their places for policies and placement."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -23,6 +23,8 @@ class Inventory:
     drained: frozenset[str] = frozenset()
     #: What its devices cost.
     prices: PriceTable = UNPRICED
+    #: The parts of its users in fair sharing, by name; 1 for who is not named.
+    weights: Mapping[str, float] = field(default_factory=dict)
     #: The executor's names of the nodes, which are theirs for life; empty: node-0, node-1, ... by place.
     labels: tuple[str, ...] = ()
 

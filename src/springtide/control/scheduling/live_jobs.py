@@ -135,6 +135,7 @@ def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
         user=record.owner,
         priority=priority,
         typed=typed,
+        weight=inventory.weights.get(record.user, 1.0),
     )
 
 

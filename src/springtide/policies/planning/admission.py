@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Snapshot
+from springtide.core.devices import count_devices
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
 from springtide.placement.feasibility import check_plans
 from springtide.policies.planning import filling
-from springtide.policies.planning.best_effort import Usage, next_starving_s, share_out
+from springtide.policies.planning.best_effort import USAGE, Usage, next_starving_s, share_out, write_usage
 from springtide.policies.planning.filling import Ints
 from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan
 from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table, write_plan
@@ -132,7 +133,16 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
         return None
     final = final or _postpone(table, placement, decision)
     wake_at_s = min(draft.wake_at_s, change_s, tentative_s)
-    return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=draft.memory, cache=table)
+    memory = _remember_usage(snapshot, draft, placement)
+    return replace(final, allocations=placement.allocations, wake_at_s=wake_at_s, memory=memory, cache=table)
+
+
+def _remember_usage(snapshot: Snapshot, draft: Draft, placement: Placement) -> dict[str, Any] | None:
+    """What the draft remembers, and what users have used and hold from now on where that is counted."""
+    if draft.usage is None:
+        return draft.memory
+    shares = {job_id: count_devices(devices) for job_id, devices in placement.allocations.items()}
+    return {**(draft.memory or snapshot.memory), USAGE: write_usage(draft.usage, snapshot.jobs.values(), shares)}
 
 
 def _list_promised(table: PlanTable, draft: Draft) -> Ints:

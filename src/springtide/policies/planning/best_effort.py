@@ -24,7 +24,8 @@ STARVED_S = 3 * 86_400.0  # a job that has waited so long in all runs before oth
 HALF_LIFE_S = 86_400.0  # after which device-seconds count half in fair sharing
 AFTER_STARTS = inf  # rank of growth beside those of starts, which are minus the priorities
 LEAST_SCALING, MOST_SCALING = 0.05, 0.95  # bounds of p
-USAGE = "usage"  # key in a policy's memory: {"at_s": ..., "users": {user: device-seconds, decayed to at_s}}
+# key in a policy's memory: {"at_s": ..., "users": {user: device-seconds, decayed to at_s}, "holding": {user: devices}}
+USAGE = "usage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +45,29 @@ class Usage:
 
 
 def read_usage(memory: Mapping[str, Any], now_s: float, views: Iterable[JobView]) -> Usage | None:
-    """The usage up to now: as remembered, and what all jobs have held since; None where there is but one user."""
-    known = memory.get(USAGE)
-    holding: dict[str, int] = {}
-    for view in views:
-        holding[view.job.user] = holding.get(view.job.user, 0) + view.share
+    """The usage up to now: as remembered, and what all jobs have held since; None where there is but one user.
+
+    What was held is remembered too: a job that has just ended is in no view any more.
+    """
+    known, present = memory.get(USAGE), {view.job.user for view in views}
     if known is None:
-        return Usage(now_s) if len(holding) > 1 else None
+        return Usage(now_s) if len(present) > 1 else None
+    holding: Mapping[str, int] = known.get("holding", {})
     passed_s = max(now_s - float(known["at_s"]), 0.0)
     decayed = {user: used * 0.5 ** (passed_s / HALF_LIFE_S) for user, used in known["users"].items()}
     for user, share in holding.items():
         decayed[user] = decayed.get(user, 0.0) + share * passed_s
-    return Usage(now_s, {user: used for user, used in decayed.items() if used >= 1.0 or user in holding})
+    return Usage(now_s, {user: used for user, used in decayed.items() if used >= 1.0 or user in present})
 
 
-def write_usage(usage: Usage) -> dict[str, Any]:
-    """The usage as a policy remembers it."""
-    return {"at_s": usage.at_s, "users": dict(usage.users)}
+def write_usage(usage: Usage, views: Iterable[JobView], shares: Mapping[JobId, int]) -> dict[str, Any]:
+    """The usage as a policy remembers it, with what its users hold from now on; `shares` are those that change."""
+    holding: dict[str, int] = {}
+    for view in views:
+        share = shares.get(view.job.id, view.share)
+        if share:
+            holding[view.job.user] = holding.get(view.job.user, 0) + share
+    return {"at_s": usage.at_s, "users": dict(usage.users), "holding": holding}
 
 
 def share_out(now_s: float, views: Sequence[JobView], devices: int, usage: Usage | None) -> dict[JobId, int]:
