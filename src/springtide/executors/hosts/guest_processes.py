@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from springtide.executors.hosts.checkpoint_receipts import keep_receipt
 from springtide.executors.hosts.host_messages import (
+    CheckpointReceipt,
     EndStart,
     Exited,
     Forked,
@@ -24,7 +25,6 @@ from springtide.executors.hosts.host_messages import (
     Printed,
     Said,
     Sampled,
-    SavedCheckpoint,
     SendSignal,
     SpawnWorker,
     StartState,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from springtide.executors.hosts.host_hub import HostHub
 
 KILLED = -int(signal.SIGKILL)
-GuestReport = Forked | LineChanged | Said | Nonsense | Printed | Exited | Sampled | StartState | SavedCheckpoint
+GuestReport = Forked | LineChanged | Said | Nonsense | Printed | Exited | Sampled | StartState | CheckpointReceipt
 
 
 @dataclass
@@ -158,7 +158,7 @@ class GuestProcesses:
             part = self.parts[host]
             part.torch_version, part.failure = report.torch_version, report.failure
             part.gone = part.gone or report.gone
-        elif isinstance(report, SavedCheckpoint):
+        elif isinstance(report, CheckpointReceipt):
             self.keep_receipt(report)
         elif isinstance(report, Sampled):
             for name, (is_stopped, cpu_s) in report.samples.items():
@@ -166,7 +166,7 @@ class GuestProcesses:
         else:
             self.hear_of(self.find(host, report.process), report)
 
-    def keep_receipt(self, report: SavedCheckpoint) -> None:
+    def keep_receipt(self, report: CheckpointReceipt) -> None:
         """Keep the receipt of a checkpoint; the checkpoint itself is saved, whatever becomes of this."""
         policy = self.spec.checkpoint
         try:

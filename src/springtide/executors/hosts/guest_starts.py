@@ -10,6 +10,7 @@ from pathlib import Path
 from springtide.executors.hosts.beating_lines import BeatingLines
 from springtide.executors.hosts.checkpoint_receipts import ReceiptWatch
 from springtide.executors.hosts.host_messages import (
+    CheckpointReceipt,
     Exited,
     Forked,
     LineChanged,
@@ -18,7 +19,6 @@ from springtide.executors.hosts.host_messages import (
     Printed,
     Said,
     Sampled,
-    SavedCheckpoint,
     StartState,
     encode,
 )
@@ -110,7 +110,7 @@ class GuestStart:
     def tell_receipts(self) -> None:
         """Send the receipts of checkpoints that are new."""
         for name, manifest in self.receipts.list_new() if self.receipts is not None else ():
-            self.lines.send(SavedCheckpoint("saved", self.name, name, manifest))
+            self.lines.send(CheckpointReceipt("saved", self.name, name, manifest))
 
 
 def open_start(place: LocalPlace, order: OpenStart, lines: BeatingLines, on_own_disk: bool = False) -> GuestStart:

@@ -188,7 +188,7 @@ class WantCode:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedCheckpoint:
+class CheckpointReceipt:
     """A process has saved a checkpoint to object storage, and this is its receipt."""
 
     say: Literal["saved"]
@@ -300,7 +300,7 @@ ToLead: TypeAlias = (
     | Sampled
     | StartState
     | WantCode
-    | SavedCheckpoint
+    | CheckpointReceipt
 )
 _TO_HOST: TypeAdapter[ToHost] = TypeAdapter(Annotated[ToHost, Field(discriminator="say")])
 _TO_LEAD: TypeAdapter[ToLead] = TypeAdapter(Annotated[ToLead, Field(discriminator="say")])
