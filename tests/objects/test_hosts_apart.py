@@ -114,7 +114,8 @@ def test_a_job_goes_on_from_the_store_after_a_host_was_killed_with_the_same_bits
     assert trial.await_event(Finished).weights == train_alone(harness) != ""
     assert not any(fault.user_fault for fault in trial.of(Faulted))
     logs = cluster.folder / "job" / "logs"
-    assert (logs / "rank-0.log").read_text().splitlines() == [f"a secret of {len(SECRET)} letters"] * 2
+    printed = (logs / "rank-0.log").read_text().splitlines()
+    assert printed.count(f"a secret of {len(SECRET)} letters") == 2, "what it printed is with the lead"
     numbers = {json.loads(line)["step"] for line in (logs / "metrics.jsonl").read_text().splitlines()}
     assert numbers == set(range(LONG.steps)), "what it recorded is with the lead"
     assert not list((cluster.folder / "job" / "checkpoints").rglob("*.safetensors")), "here are receipts only"
