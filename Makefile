@@ -74,14 +74,16 @@ test-postgres: setup
 	PYTHONPATH=$(abspath $(POSTGRES)) SPRINGTIDE_POSTGRES=required $(BIN)/python -m pytest \
 		tests/control/storage/test_postgres.py tests/control/storage/test_leadership.py tests/control/test_standby.py
 
-# Checkpoints in object storage, against a real S3-compatible server on loopback; s3fs and moto in folders of their own,
-# because they pin other versions of what is installed here.
+# Checkpoints in object storage, and jobs on hosts that share nothing else, against a real S3-compatible server on loopback;
+# s3fs and moto in folders of their own, because they pin other versions of what is installed here.
+# CI leaves the slow ones out, here and in test-cluster: MARK='not slow'.
+MARK ?= slow or not slow
 STORAGE := build/storage
 MOTO := build/moto
 test-storage: setup
 	$(BIN)/python -m pip install --quiet --upgrade --target $(STORAGE) 's3fs==2026.6.0'
 	$(BIN)/python -m pip install --quiet --upgrade --target $(MOTO) 'moto[server]==5.2.5'
-	PYTHONPATH=$(abspath $(STORAGE)) SPRINGTIDE_MOTO=$(abspath $(MOTO)) $(BIN)/python -m pytest -m 'slow or not slow' tests/objects
+	PYTHONPATH=$(abspath $(STORAGE)) SPRINGTIDE_MOTO=$(abspath $(MOTO)) $(BIN)/python -m pytest -m '$(MARK)' tests/objects
 
 # Jobs under two other system users, attacked. As root; otherwise it fails. Makes an interpreter that they can read.
 test-run-as: setup
@@ -107,7 +109,7 @@ test-night: setup
 # Several hosts: agents over the loopback, and a real Ray cluster of raylets on this machine with gloo between them.
 test-cluster: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
-	SPRINGTIDE_RAY=required $(BIN)/python -m pytest -m 'slow or not slow' tests/executors/hosts tests/cluster
+	SPRINGTIDE_RAY=required $(BIN)/python -m pytest -m '$(MARK)' tests/executors/hosts tests/cluster
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

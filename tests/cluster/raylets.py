@@ -1,7 +1,7 @@
 """A Ray cluster of raylets on this machine, in a process of its own: `python -m tests.cluster.raylets CPUS ...`.
 
-Prints its address, then obeys its standard input: `add CPUS`, `kill PLACE`, and its end. Run, never imported by tests:
-importing Ray warns, and tests take warnings for errors.
+Prints its address, then obeys its standard input: `add CPUS`, `kill PLACE`, `behead 0`, and its end. Run, not imported
+by tests: importing Ray warns, and tests take warnings for errors.
 """
 
 import json
@@ -20,6 +20,8 @@ def main() -> None:
         word, number = line.split()
         if word == "add":
             nodes.append(cluster.add_node(num_cpus=int(number)))
+        elif word == "behead":
+            cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
         else:
             cluster.remove_node(nodes[int(number)], allow_graceful=False)
         print(json.dumps({"done": word}), flush=True)

@@ -64,7 +64,7 @@ def open_ray(state_dir: StateDir, devices: str | None, address: str) -> Executor
 
     if devices is not None:
         make_cpu_slots(devices)
-    executor = RayExecutor(state_dir.root, address, devices)
+    executor = RayExecutor(state_dir.root, address, devices, state_dir.storage or "")
     return ExecutorHandle(executor, name_inventory(executor.nodes()), executor.shutdown, f"ray:{state_dir.identify()}")
 
 

@@ -319,7 +319,8 @@ def serve(
             stack.callback(leadership.close)
         if settings.standby:
             stack.enter_context(hold_lock(state_dir, beside=True))
-        engine = open_executor(settings.engine, state_dir, settings.devices, settings.options.nodes, settings.address)
+        options = settings.options
+        engine = open_executor(settings.engine, settings.state_dir, settings.devices, options.nodes, settings.address)
         server = Server(settings, engine, add_pages, line, leadership)
         announce(server.url, server.sessions.make_link(server.owner))
         server.run()

@@ -28,11 +28,12 @@ class LoopbackCluster:
     folder: Path
     address: str = "127.0.0.1"
     times: BeatTimes = field(default_factory=BeatTimes)
+    storage: str = ""
     executor: LocalExecutor = field(init=False)
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.executor = LocalExecutor(self.folder / "home", listen=self.address)
+        self.executor = LocalExecutor(self.folder / "home", listen=self.address, storage=self.storage)
         self.executor.hello()
 
     @property

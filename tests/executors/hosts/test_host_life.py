@@ -42,8 +42,10 @@ class Wire:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.pairs: list[tuple[socket.socket, socket.socket]] = []
         self.ended = False
-        threading.Thread(target=self.accept, daemon=True).start()
-        threading.Thread(target=self.carry, daemon=True).start()
+        self.listener.settimeout(0.1)
+        self.threads = [threading.Thread(target=work, daemon=True) for work in (self.accept, self.carry)]
+        for thread in self.threads:
+            thread.start()
 
     @property
     def port(self) -> int:
@@ -53,7 +55,11 @@ class Wire:
         while not self.ended:
             with contextlib.suppress(OSError):
                 near, _ = self.listener.accept()
-                self.pairs.append((near, socket.create_connection(("127.0.0.1", self.target))))
+                near.settimeout(None)
+                try:
+                    self.pairs.append((near, socket.create_connection(("127.0.0.1", self.target))))
+                except OSError:
+                    near.close()
 
     def carry(self) -> None:
         while not self.ended:
@@ -77,7 +83,10 @@ class Wire:
 
     def close(self) -> None:
         self.ended = True
-        self.listener.close()
+        for thread in self.threads:
+            thread.join()
+        for one in (self.listener, *(end for pair in self.pairs for end in pair)):
+            one.close()
 
 
 @pytest.fixture

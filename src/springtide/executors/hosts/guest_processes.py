@@ -4,13 +4,17 @@ The same words as for processes of this machine (`places.JobProcesses`); what th
 lines of their hosts.
 """
 
+import os
 import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from springtide.executors.hosts.checkpoint_receipts import keep_receipt
 from springtide.executors.hosts.host_messages import (
+    CheckpointReceipt,
     EndStart,
     Exited,
     Forked,
@@ -25,6 +29,8 @@ from springtide.executors.hosts.host_messages import (
     SpawnWorker,
     StartState,
 )
+from springtide.executors.hosts.own_disk import find_obstacle
+from springtide.executors.local.jobs.environment import read_private
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.places import ProcessHandlers, find_host
 from springtide.executors.local.json_lines import Message
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
     from springtide.executors.hosts.host_hub import HostHub
 
 KILLED = -int(signal.SIGKILL)
-GuestReport = Forked | LineChanged | Said | Nonsense | Printed | Exited | Sampled | StartState
+GuestReport = Forked | LineChanged | Said | Nonsense | Printed | Exited | Sampled | StartState | CheckpointReceipt
 
 
 @dataclass
@@ -97,6 +103,7 @@ class GuestProcesses:
         self.store = hub.local.open_for_store(job, spec)
         self.handlers: ProcessHandlers | None = None
         self.killed = False
+        self.private = read_private(spec, os.environ)
 
     @property
     def failure(self) -> str:
@@ -115,10 +122,16 @@ class GuestProcesses:
         self.store.connect_handlers(handlers)
 
     def open_on(self, host: str) -> None:
-        """Have a host ready for processes of this start."""
-        if host not in self.parts:
-            self.parts[host] = HostPart()
-            self.hub.send(host, OpenStart("open", self.name, self.job, self.spec))
+        """Have a host ready for processes of this start; one that does not see the home is sent the code's digest."""
+        if host in self.parts:
+            return
+        sees_home, obstacle = self.hub.sees_home(host), find_obstacle(self.spec)
+        if not sees_home and obstacle:
+            self.parts[host] = HostPart(failure=f"it does not see the server's home, and {obstacle}", gone=True)
+            return
+        self.parts[host] = HostPart()
+        code = "" if sees_home else self.hub.code.pack(self.spec.folder)
+        self.hub.send(host, OpenStart("open", self.name, self.job, self.spec, self.private, code))
 
     def add(self, name: str, device: str, host: str) -> None:
         """Know of a process that is asked for; one on a host that has just been lost has ended."""
@@ -145,11 +158,21 @@ class GuestProcesses:
             part = self.parts[host]
             part.torch_version, part.failure = report.torch_version, report.failure
             part.gone = part.gone or report.gone
+        elif isinstance(report, CheckpointReceipt):
+            self.keep_receipt(report)
         elif isinstance(report, Sampled):
             for name, (is_stopped, cpu_s) in report.samples.items():
                 self.find(host, name).seen = ProcessSample(name, is_stopped, cpu_s)
         else:
             self.hear_of(self.find(host, report.process), report)
+
+    def keep_receipt(self, report: CheckpointReceipt) -> None:
+        """Keep the receipt of a checkpoint; the checkpoint itself is saved, whatever becomes of this."""
+        policy = self.spec.checkpoint
+        try:
+            keep_receipt(Path(policy.dir), report.name, report.manifest, policy.keep)
+        except OSError as error:
+            print(f"the receipt of {report.name} of {self.job} cannot be kept: {error}", flush=True)
 
     def find(self, host: str, name: str) -> Guest:
         """A process of a host; nobody speaks for those of others."""

@@ -5,9 +5,12 @@ turn of the loop, after it, so that a process's last words come before its end.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from springtide.executors.hosts.beating_lines import BeatingLines
+from springtide.executors.hosts.checkpoint_receipts import ReceiptWatch
 from springtide.executors.hosts.host_messages import (
+    CheckpointReceipt,
     Exited,
     Forked,
     LineChanged,
@@ -19,6 +22,7 @@ from springtide.executors.hosts.host_messages import (
     StartState,
     encode,
 )
+from springtide.executors.hosts.own_disk import find_variables
 from springtide.executors.local.jobs.places import LocalPlace, LocalProcesses, ProcessHandlers
 from springtide.executors.local.json_lines import Message
 from springtide.executors.local.processes.worker_processes import WorkerProcess
@@ -45,6 +49,9 @@ class GuestStart:
     #: Whether the lead has ended it: when nothing is left, that is told too.
     killed: bool = False
     sampled_s: float = 0.0
+    #: Where the lead does not see this host's disk: the receipts that it is sent, and the folders here.
+    receipts: ReceiptWatch | None = None
+    variables: dict[str, str] = field(default_factory=dict)
 
     def tell_message(self, process: WorkerProcess, message: Message) -> None:
         """Pass on what a process says."""
@@ -72,6 +79,7 @@ class GuestStart:
         if now_s - self.sampled_s >= sample_s:
             self.sampled_s = now_s
             self.tell_samples()
+            self.tell_receipts()
         gone = self.killed and self.processes.are_gone
         state = StartState("state", self.name, self.processes.torch_version, self.processes.failure, gone)
         if state != self.state:
@@ -89,6 +97,7 @@ class GuestStart:
             self.lines.send(LineChanged("line", self.name, process.name, told.listening))
         if process.code is not None and not told.ended:
             told.ended = True
+            self.tell_receipts()  # of what it saved last, before its end is judged
             self.lines.send(Exited("exited", self.name, process.name, process.code))
 
     def tell_samples(self) -> None:
@@ -98,10 +107,18 @@ class GuestStart:
             samples = {sample.name: (sample.is_stopped, sample.cpu_s) for sample in found}
             self.lines.send(Sampled("sampled", self.name, samples))
 
+    def tell_receipts(self) -> None:
+        """Send the receipts of checkpoints that are new."""
+        for name, manifest in self.receipts.list_new() if self.receipts is not None else ():
+            self.lines.send(CheckpointReceipt("saved", self.name, name, manifest))
 
-def open_start(place: LocalPlace, order: OpenStart, lines: BeatingLines) -> GuestStart:
+
+def open_start(place: LocalPlace, order: OpenStart, lines: BeatingLines, on_own_disk: bool = False) -> GuestStart:
     """Be ready for processes of a start."""
-    start = GuestStart(order.start, place.open(order.job, order.spec), lines)
+    start = GuestStart(order.start, place.open_with(order.job, order.spec, order.private), lines)
+    if on_own_disk:
+        start.receipts = ReceiptWatch(Path(order.spec.checkpoint.dir))
+        start.variables = find_variables(order.spec)
     start.processes.connect_handlers(
         ProcessHandlers(start.tell_message, start.tell_output, lambda process: None, start.tell_nonsense)
     )

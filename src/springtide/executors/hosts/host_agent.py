@@ -1,9 +1,10 @@
 """The agent of a host in a cluster: runs the lead's processes as its guests, and ends them when the lead is gone.
 
-`python -m springtide.executors.hosts.host_agent --home DIR --name NAME` dials the lead of the home, which lies on
-storage that all hosts share, again and again. It has no journal and decides nothing: what should run, and what
-follows from an end, is the lead's. A host that has not heard its lead for a few seconds ends all guests, because the
-lead counts them as gone soon after.
+`python -m springtide.executors.hosts.host_agent --home DIR --name NAME` dials the lead of the home again and again. The
+home lies on storage that all hosts share; where it does not, the lead's address is in this host's state folder, and
+code, secrets and receipts come and go over the line (`own_disk`). It has no journal and decides nothing: what should
+run, and what follows from an end, is the lead's. A host that has not heard its lead for a few seconds ends all guests,
+because the lead counts them as gone soon after.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import shutil
 import signal
 import socket
 import sys
+import tarfile
 import tempfile
 import time
 import traceback
@@ -31,6 +33,7 @@ from springtide.executors.hosts.host_messages import (
     Beat,
     BeatTimes,
     Challenge,
+    CodePart,
     DeviceOffer,
     EndStart,
     Leaving,
@@ -42,12 +45,14 @@ from springtide.executors.hosts.host_messages import (
     SpawnWorker,
     StartState,
     ToHost,
+    WantCode,
     Welcome,
     read_order,
 )
-from springtide.executors.hosts.lead_address import HOSTS, read_lead
-from springtide.executors.hosts.lead_dialer import RefusedError, dial
+from springtide.executors.hosts.lead_address import HOSTS, find_lead_file, read_lead
+from springtide.executors.hosts.lead_dialer import LeadLine, RefusedError, dial
 from springtide.executors.hosts.network_routes import Route, find_route
+from springtide.executors.hosts.own_disk import AwaitedStart, OwnDisk
 from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.environment import MARK, allow
@@ -104,6 +109,8 @@ class HostAgent:
         self.starts: dict[str, GuestStart] = {}
         self.lines: BeatingLines | None = None
         self.place: LocalPlace | None = None
+        #: Where the lead's home is not seen here.
+        self.disk: OwnDisk | None = None
         self.beats = BeatSender(settings.times.beat_s)
         self.inspected_s = 0.0
         self.contact_s = time.monotonic()
@@ -122,7 +129,8 @@ class HostAgent:
         said = ""
         while not (self.leaving or self.is_told_to_go) and time.monotonic() - self.contact_s < self.find_lease_s():
             try:
-                line = dial(read_lead(self.settings.home), self.settings.name, self.settings.times.meet_s)
+                lead = read_lead(self.settings.home, self.settings.state_dir)
+                line = dial(lead, self.settings.name, self.settings.times.meet_s)
             except RefusedError:
                 raise
             except (OSError, ExecutorError) as error:
@@ -135,17 +143,20 @@ class HostAgent:
 
     def find_lease_s(self) -> float:
         """How long to look for a lead: not for long where the home is no cluster's any more."""
-        return self.settings.lease_s if (self.settings.home / HOSTS).exists() else min(ENDED_S, self.settings.lease_s)
+        is_clusters = find_lead_file(self.settings.home, self.settings.state_dir).exists()
+        return self.settings.lease_s if is_clusters else min(ENDED_S, self.settings.lease_s)
 
-    def serve_lead(self, line: socket.socket) -> None:
+    def serve_lead(self, met: LeadLine) -> None:
         """Serve a lead until its line ends or it is silent; then nothing of it is left here."""
-        route = find_route(line)
+        route = find_route(met.line)
         self.place = self.make_place(route)
-        lines = self.lines = BeatingLines(line)
+        lines = self.lines = BeatingLines(met.line)
         lines.trust()
+        if not met.sees_home and self.disk is None:
+            self.disk = OwnDisk(self.settings.state_dir, self.ask_lead)
         self.beats.add(lines)
         offers = tuple(DeviceOffer(one.name, one.type, one.uuid, one.memory_gib) for one in self.discovery.devices)
-        lines.send(Ready("ready", route.address, offers))
+        lines.send(Ready("ready", route.address, offers, met.sees_home))
         print(f"joined as {self.settings.name} at {route.address}, {len(offers)} devices", flush=True)
         self.loop.watch(lines, self.read)
         while lines.open and not self.is_fenced(lines) and not self.is_over:
@@ -156,6 +167,8 @@ class HostAgent:
         self.loop.unwatch(lines)
         lines.close()
         self.lines = None
+        if self.disk is not None:
+            self.disk.forget()
         self.end_guests()
 
     def make_place(self, route: Route) -> LocalPlace:
@@ -197,6 +210,11 @@ class HostAgent:
         """Whether a process is here."""
         return any(start.processes.alive() for start in self.starts.values())
 
+    def ask_lead(self, question: WantCode) -> None:
+        """Ask the lead for something, if it is there."""
+        if self.lines is not None:
+            self.lines.send(question)
+
     def read(self) -> None:
         """Obey the lead; what is no order of ours ends its line."""
         assert self.lines is not None
@@ -217,14 +235,31 @@ class HostAgent:
                 self.leave(reason, 0.0)
             case Challenge() | Welcome():
                 raise ValueError("what was said already")
+            case CodePart():
+                self.take_code(order)
             case _:
+                self.obey_for(order, self.place, self.lines)
+
+    def take_code(self, part: CodePart) -> None:
+        """Keep a piece of code; when it is whole, or cannot be had, do what was ordered meanwhile."""
+        assert self.disk is not None and self.lines is not None and self.place is not None
+        try:
+            ready: list[AwaitedStart] = self.disk.take(part)
+        except (OSError, ExecutorError, tarfile.TarError) as error:
+            for one in self.disk.give_up(part.digest):
+                self.lines.send(StartState("state", one.order.start, "", f"its code cannot be had: {error}", True))
+            return
+        for one in ready:
+            for order in (one.order, *one.later):
                 self.obey_for(order, self.place, self.lines)
 
     def obey_for(self, order: StartOrder, place: LocalPlace, lines: BeatingLines) -> None:
         """Carry out an order for a start; what cannot be done here is told, and costs that start only."""
         try:
             if isinstance(order, OpenStart):
-                self.starts[order.start] = open_start(place, order, lines)
+                self.open(order, place, lines)
+            elif self.disk is not None and (awaited := self.disk.awaited.get(order.start)) is not None:
+                awaited.later.append(order)
             elif (start := self.starts.get(order.start)) is not None:
                 self.change(start, order)
         except Exception as error:
@@ -232,12 +267,22 @@ class HostAgent:
             is_gone = order.start not in self.starts
             lines.send(StartState("state", order.start, "", f"{type(error).__name__}: {error}", is_gone))
 
+    def open(self, order: OpenStart, place: LocalPlace, lines: BeatingLines) -> None:
+        """Be ready for processes of a start, once its code is here."""
+        if not order.code:
+            self.starts[order.start] = open_start(place, order, lines)
+        elif self.disk is None:
+            raise ExecutorError("code was sent to a host that sees the home")
+        elif self.disk.has_code(order):
+            self.starts[order.start] = open_start(place, self.disk.place(order), lines, on_own_disk=True)
+
     def change(self, start: GuestStart, order: StartOrder) -> None:
         """Carry out an order for a start that is here."""
         processes = start.processes
         match order:
             case SpawnWorker():
-                processes.start(order.process, order.device, order.variables, order.visible)
+                variables = {**order.variables, **start.variables}
+                processes.start(order.process, order.device, variables, order.visible)
             case PassCommand() if order.process in processes.by_name:
                 processes.write(order.process, order.message)
             case SendSignal() if order.process in processes.by_name:
@@ -301,6 +346,7 @@ class HostAgent:
             self.groups.close()
         self.loop.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        (self.settings.state_dir / HOSTS).unlink(missing_ok=True)  # the token, if it was put there
 
 
 def choose_network(route: Route, environ: Mapping[str, str]) -> dict[str, str]:

@@ -30,11 +30,13 @@ from springtide.executors.hosts.host_messages import (
     Rejection,
     ToHost,
     ToLead,
+    WantCode,
     Welcome,
     prove,
     read_report,
 )
 from springtide.executors.hosts.lead_address import WITNESS, listen_for_hosts
+from springtide.executors.hosts.packed_code import PackedCode
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.places import LocalPlace, find_host
 from springtide.executors.local.paths import open_private
@@ -82,6 +84,7 @@ class KnownHost:
     address: str
     devices: tuple[Device, ...]
     line: HostLine | None = None
+    sees_home: bool = True
 
     def list_nodes(self) -> tuple[ExecutorNode, ...]:
         """The host as nodes of one device type each: by its own name, or with the type where it has several."""
@@ -101,13 +104,22 @@ class HostHub:
     """The hosts of a lead; a `ProcessPlace` for the processes of its jobs."""
 
     def __init__(
-        self, local: LocalPlace, home: Path, host: str, emit: Callable[[Event], None], times: BeatTimes | None = None
+        self,
+        local: LocalPlace,
+        home: Path,
+        host: str,
+        emit: Callable[[Event], None],
+        times: BeatTimes | None = None,
+        storage: str = "",
     ) -> None:
         self.loop = local.loop
         #: This machine, which holds the stores of jobs at the address that hosts know.
         self.local = replace(local, network={"SPRINGTIDE_ADDRESS": host})
         self.emit = emit
         self.times = times or BeatTimes()
+        #: Where what jobs leave lies, if that is not the home: hosts that do not see it may join then.
+        self.storage = storage
+        self.code = PackedCode(local.folder / "code")
         self.listener, self.lead = listen_for_hosts(home, host)
         self.witness, self.content = home / WITNESS, secrets.token_hex(16)
         with open(self.witness, "w", opener=open_private) as file:
@@ -154,6 +166,11 @@ class HostHub:
     def can_reach(self, devices: Collection[str]) -> bool:
         """Whether the hosts of these devices are there now."""
         return all((known := self.hosts.get(find_host(device))) and known.line for device in devices)
+
+    def sees_home(self, host: str) -> bool:
+        """Whether a host has the home before it; one that is lost is not asked."""
+        known = self.hosts.get(host)
+        return known is None or known.sees_home
 
     def send(self, host: str, message: ToHost) -> None:
         """Send a message to a host, if it is there."""
@@ -207,6 +224,8 @@ class HostHub:
             case Leaving():
                 for node in self.hosts[held.host].list_nodes():
                     self.emit(NodeLeaving(**NOBODY, node=node.name, grace_s=report.grace_s, reason=report.reason))
+            case WantCode():
+                held.lines.send(self.code.read(report.digest, report.offset))
             case _:
                 start = self.starts.get(report.start)
                 if start is not None:
@@ -231,7 +250,7 @@ class HostHub:
         else:
             held.lines.trust()
             proof = prove(self.lead.token, "lead", said.nonce, held.nonce)
-            held.lines.send(Welcome("welcome", proof, str(self.witness), self.content))
+            held.lines.send(Welcome("welcome", proof, str(self.witness), self.content, self.storage))
 
     def refuse(self, held: HostLine, reason: str, again: bool = False) -> None:
         """Do not take a host."""
@@ -250,7 +269,7 @@ class HostHub:
         devices = tuple(Device(f"{held.host}/{one.name}", one.type, one.uuid, one.memory_gib) for one in ready.devices)
         self.refused.pop(held.host, None)
         self.beats.add(held.lines)
-        known = self.hosts[held.host] = KnownHost(held.host, ready.address, devices, held)
+        known = self.hosts[held.host] = KnownHost(held.host, ready.address, devices, held, ready.sees_home)
         self.missing.discard(held.host)
         self.forget_devices(held.host)
         self.devices.update({device.name: device for device in devices})

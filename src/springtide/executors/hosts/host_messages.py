@@ -17,6 +17,7 @@ from springtide.executors.protocol import ExitCode, JobSpec, Number, Seconds
 
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
 Variables: TypeAlias = dict[str, str]
+Digest: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 #: Of a host: what a file, an address or a node may be called, so that devices are `HOST/DEVICE`.
 HostName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -50,12 +51,14 @@ class Introduction:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The lead proves itself, and says by what file a host knows that the storage is shared."""
+    """The lead proves itself, and says by what file a host knows that it sees the lead's home."""
 
     say: Literal["welcome"]
     proof: Name
     witness: str
     content: str
+    #: Object storage that holds what jobs leave, so that a host need not see the home; empty: there is none.
+    storage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Ready:
     say: Literal["ready"]
     address: Name
     devices: tuple[DeviceOffer, ...]
+    #: False: code, secrets and receipts must be sent, because it has only its own disk.
+    sees_home: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,10 @@ class OpenStart:
     start: Name
     job: Name
     spec: JobSpec
+    #: The job's secrets; they are kept in memory only.
+    private: Variables
+    #: The digest of the code that the host must ask for; empty: it sees `spec.folder`.
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +164,37 @@ class EndStart:
     start: Name
 
 
-# What a host tells of its guests.
+@dataclass(frozen=True, slots=True)
+class CodePart:
+    """The next piece of a code archive, in base 64; empty behind its end."""
+
+    say: Literal["code"]
+    digest: Digest
+    data: str
+    #: Why there is none, if there is none.
+    failure: str = ""
+
+
+# What a host tells of its guests, and asks for.
+
+
+@dataclass(frozen=True, slots=True)
+class WantCode:
+    """Send the code of this digest from this byte on."""
+
+    say: Literal["want"]
+    digest: Digest
+    offset: Number
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReceipt:
+    """A process has saved a checkpoint to object storage, and this is its receipt."""
+
+    say: Literal["saved"]
+    start: Name
+    name: Name
+    manifest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +249,7 @@ class Printed:
     @property
     def content(self) -> bytes:
         """The bytes."""
-        try:
-            return base64.b64decode(self.data, validate=True)
-        except binascii.Error:
-            raise ValueError("output that is not base 64") from None
+        return decode(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +283,7 @@ class StartState:
 
 
 ToHost: TypeAlias = (
-    Challenge | Welcome | Rejection | Beat | OpenStart | SpawnWorker | PassCommand | SendSignal | EndStart
+    Challenge | Welcome | Rejection | Beat | OpenStart | SpawnWorker | PassCommand | SendSignal | EndStart | CodePart
 )
 ToLead: TypeAlias = (
     Introduction
@@ -263,6 +299,8 @@ ToLead: TypeAlias = (
     | Exited
     | Sampled
     | StartState
+    | WantCode
+    | CheckpointReceipt
 )
 _TO_HOST: TypeAdapter[ToHost] = TypeAdapter(Annotated[ToHost, Field(discriminator="say")])
 _TO_LEAD: TypeAdapter[ToLead] = TypeAdapter(Annotated[ToLead, Field(discriminator="say")])
@@ -286,6 +324,14 @@ def write(message: ToHost | ToLead) -> dict[str, Any]:
 def encode(data: bytes) -> str:
     """Bytes in base 64."""
     return base64.b64encode(data).decode()
+
+
+def decode(text: str) -> bytes:
+    """The bytes in base 64; a ValueError if it is none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise ValueError("data that is not base 64") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`hosts.json` in the home of a cluster: where its lead listens, and the token by which lead and hosts know each other.
 
-The home lies on storage that all hosts share; only its owner can read the file.
+The home lies on storage that all hosts share; only its owner can read the file. A host that does not see the home has
+a copy in its state folder, which whoever started it there has put there.
 """
 
 import json
@@ -26,15 +27,21 @@ class LeadAddress:
     token: str
 
 
-def read_lead(home: Path) -> LeadAddress:
+def find_lead_file(home: Path, state_dir: Path | None = None) -> Path:
+    """The file in the home; or in a host's own folder, where it was put there."""
+    return state_dir / HOSTS if state_dir is not None and (state_dir / HOSTS).exists() else home / HOSTS
+
+
+def read_lead(home: Path, state_dir: Path | None = None) -> LeadAddress:
     """What the file says; an error that names the remedy if there is none."""
     try:
-        data = json.loads((home / HOSTS).read_text())
+        data = json.loads(find_lead_file(home, state_dir).read_text())
         return LeadAddress(str(data["host"]), int(data["port"]), str(data["token"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutorError(
             f"{home / HOSTS} cannot be read on {socket.gethostname()} ({error!r}); every host must see the server's "
-            "home at the same path: put it on storage that all hosts share, and name it with springtide serve --home"
+            "home at the same path: put it on storage that all hosts share, and name it with springtide serve --home; "
+            "or start the server with --storage URL"
         ) from None
 
 
@@ -50,11 +57,16 @@ def listen_for_hosts(home: Path, host: str) -> tuple[socket.socket, LeadAddress]
         listener = listen_at(host, 0)
     listener.setblocking(False)
     lead = LeadAddress(host, listener.getsockname()[1], before.token)
-    building = home / f"{HOSTS}.new"
+    write_lead(home, lead)
+    return listener, lead
+
+
+def write_lead(folder: Path, lead: LeadAddress) -> None:
+    """Write the file, for its owner's eyes only."""
+    building = folder / f"{HOSTS}.new"
     with open(building, "w", opener=open_private) as file:
         json.dump(asdict(lead), file)
-    building.replace(home / HOSTS)
-    return listener, lead
+    building.replace(folder / HOSTS)
 
 
 def listen_at(host: str, port: int) -> socket.socket:

@@ -1,9 +1,10 @@
-"""A host's way to its lead: dial, prove that both know the token, and check that the storage is shared. Blocking."""
+"""A host's way to its lead: dial, prove that both know the token, and see whether the home is shared. Blocking."""
 
 import hmac
 import json
 import secrets
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 from springtide import __version__
@@ -26,20 +27,29 @@ class RefusedError(ExecutorError):
     """The lead does not take this host, or this host cannot serve it: trying again cannot help."""
 
 
-def dial(lead: LeadAddress, host: str, patience_s: float) -> socket.socket:
-    """A line to the lead on which both have proved themselves; OSError if that fails, RefusedError if it is no use."""
+@dataclass(frozen=True, slots=True)
+class LeadLine:
+    """A line to a lead on which both have proved themselves."""
+
+    line: socket.socket
+    #: Whether this host sees the lead's home.
+    sees_home: bool
+
+
+def dial(lead: LeadAddress, host: str, patience_s: float) -> LeadLine:
+    """A line to the lead; OSError if that fails, RefusedError if it is no use."""
     line = socket.create_connection((lead.host, lead.port), timeout=patience_s)
     try:
-        meet(line, lead, host)
+        sees_home = meet(line, lead, host)
     except BaseException:
         line.close()
         raise
     line.settimeout(None)
-    return line
+    return LeadLine(line, sees_home)
 
 
-def meet(line: socket.socket, lead: LeadAddress, host: str) -> None:
-    """Prove ourselves and have the lead prove itself; then look for its witness in the storage."""
+def meet(line: socket.socket, lead: LeadAddress, host: str) -> bool:
+    """Prove ourselves and have the lead prove itself; then look for its witness, and say whether it is seen."""
     challenge = receive(line)
     if not isinstance(challenge, Challenge):
         raise OSError("whoever listens there is no lead")
@@ -54,9 +64,10 @@ def meet(line: socket.socket, lead: LeadAddress, host: str) -> None:
     if not hmac.compare_digest(answer.proof, prove(lead.token, "lead", nonce, challenge.nonce)):
         raise RefusedError("whoever listens there does not know the token of this cluster")
     problem = check_witness(Path(answer.witness), answer.content, host)
-    if problem:
+    if problem and not answer.storage:
         send(line, Rejection("rejection", problem))
         raise RefusedError(problem)
+    return not problem
 
 
 def check_witness(path: Path, content: str, host: str) -> str:
@@ -72,7 +83,7 @@ def check_witness(path: Path, content: str, host: str) -> str:
         return ""
     return (
         f"host {host} does not see the lead's {path} ({why}): code, checkpoints and results would lie elsewhere; "
-        "put the server's home on storage that all hosts share at the same path"
+        "put the server's home on storage that all hosts share at the same path, or start it with --storage URL"
     )
 
 

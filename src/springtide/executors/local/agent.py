@@ -56,6 +56,8 @@ class AgentSettings:
     options: AttemptOptions = field(default_factory=AttemptOptions)
     #: An address of this machine at which hosts join, whose devices are then used instead of this machine's.
     listen: str | None = None
+    #: Object storage for what jobs leave, where there is one: hosts that do not see the state folder may join then.
+    storage: str = ""
 
 
 class Agent:
@@ -94,7 +96,7 @@ class Agent:
                 HostHub,  # of no use, but of some size, to an agent of one machine
             )
 
-            hub = self.hub = HostHub(place, self.state_dir, settings.listen, self.emit)
+            hub = self.hub = HostHub(place, self.state_dir, settings.listen, self.emit, storage=settings.storage)
             return AgentContext(hub, hub.devices, self.emit, self.may_use, settings.options)
         return AgentContext(place, devices, self.emit, self.may_use, settings.options)
 
@@ -304,9 +306,16 @@ def main() -> None:
         "--options", type=TypeAdapter(AttemptOptions).validate_json, default=AttemptOptions(), help="as JSON"
     )
     parser.add_argument("--listen", help="an address of this machine at which hosts join, whose devices are used")
+    parser.add_argument("--storage", default="", help="the URL of what jobs leave: hosts need not see the state folder")
     given = parser.parse_args()
     settings = AgentSettings(
-        given.state_dir.resolve(), given.cpu_slots, given.lease_s, given.warm, given.options, given.listen
+        given.state_dir.resolve(),
+        given.cpu_slots,
+        given.lease_s,
+        given.warm,
+        given.options,
+        given.listen,
+        given.storage,
     )
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if given.detach:

@@ -98,6 +98,7 @@ class LocalExecutor:
         warm: bool = True,
         options: AttemptOptions | None = None,
         listen: str | None = None,
+        storage: str = "",
     ) -> None:
         self.state_dir = state_dir.resolve()
         self.cpu_slots = cpu_slots
@@ -106,6 +107,8 @@ class LocalExecutor:
         self.options = options
         #: An address of this machine at which hosts join; None: this machine's own devices are used.
         self.listen = listen
+        #: Object storage for what jobs leave: hosts that join need not see the state folder then.
+        self.storage = storage
         self.lock = threading.Lock()
         self.line: AgentConnection | None = None
         self.waiting: AgentConnection | None = None
@@ -225,6 +228,7 @@ class LocalExecutor:
         command += ["--cpu-slots", self.cpu_slots] if self.cpu_slots is not None else []
         command += ["--warm"] if self.warm else []
         command += ["--listen", self.listen] if self.listen is not None else []
+        command += ["--storage", self.storage] if self.storage else []
         command += ["--options", json.dumps(asdict(self.options))] if self.options is not None else []
         self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         until_s, failures = time.monotonic() + START_S, 0

@@ -12,6 +12,7 @@ from typing import Any
 
 from springtide import __version__
 from springtide.executors.hosts.host_agent import make_state_dir, read_agent
+from springtide.executors.hosts.lead_address import LeadAddress, write_lead
 from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import discover
 from springtide.executors.local.jobs.worker_logs import read_tail
@@ -46,8 +47,10 @@ class HostActor:
         self.state_dir = make_state_dir(self.home, name)
         self.pid: int | None = None
 
-    def look(self) -> dict[str, Any]:
-        """Have the agent running, and say what is known of it."""
+    def look(self, lead: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Have the agent running, and say what is known of it; `lead` is where the lead listens, if that is told."""
+        if lead is not None:
+            write_lead(self.state_dir, LeadAddress(**lead))
         if self.pid is None or not is_alive(self.pid):
             self.pid = read_agent(self.state_dir) or self.start()
             time.sleep(0.2)

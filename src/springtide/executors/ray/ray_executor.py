@@ -26,6 +26,8 @@ REACH_S = 5.0
 CONNECT_S = 60.0
 JOIN_S = 120.0
 END_S = 20.0
+#: How long after the keeper has ended, or Ray was not there, the next one is started.
+REVIVE_S = 5.0
 LOG = "ray.log"
 
 
@@ -45,24 +47,30 @@ def check_address(address: str) -> None:
 
 
 class KeeperProcess:
-    """The keeper, and what it has said last."""
+    """The keeper, and what it has said last; one that ends, as with Ray's head, is started again until it is closed."""
 
     def __init__(self, address: str, home: Path, devices: str | None, more: Sequence[str] = ()) -> None:
         if importlib.util.find_spec("ray") is None:
             raise InputError("engine ray needs Ray, which is not installed here: pip install 'springtide[ray]'")
-        check_address(address)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "springtide.executors.ray.ray_keeper", "--address", address]
-        command += ["--home", str(home), *more]
-        command += ["--devices", devices] if devices is not None else []
-        with open(home / LOG, "ab", opener=open_private) as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-            )
+        self.command = [sys.executable, "-m", "springtide.executors.ray.ray_keeper", "--address", address]
+        self.command += ["--home", str(home), *more]
+        self.command += ["--devices", devices] if devices is not None else []
+        self.log = home / LOG
         self.address = address
         self.thread: threading.Thread | None = None
         self.hosts: dict[str, Any] = {}
-        self.connection = self.read_line()
+        self.closing = threading.Event()
+        self.connection = self.start()
+
+    def start(self) -> dict[str, Any]:
+        """Start the process; what it says of its connection."""
+        check_address(self.address)
+        with open(self.log, "ab", opener=open_private) as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        return self.read_line()
 
     @property
     def streams(self) -> tuple[IO[bytes], IO[bytes]]:
@@ -92,10 +100,28 @@ class KeeperProcess:
         self.thread.start()
 
     def listen(self) -> None:
-        """Keep what it says last."""
-        for line in self.streams[1]:
-            with contextlib.suppress(ValueError, KeyError):
-                self.hosts = json.loads(line)["hosts"]
+        """Keep what it says last, and have another in its place when it has ended."""
+        while not self.closing.is_set():
+            for line in self.streams[1]:
+                with contextlib.suppress(ValueError, KeyError):
+                    self.hosts = json.loads(line)["hosts"]
+            self.revive()
+
+    def revive(self) -> None:
+        """Start another one when Ray is there again."""
+        while not self.closing.wait(REVIVE_S):
+            self.let_go()
+            with contextlib.suppress(ExecutorError):
+                self.start()
+                self.write("go")
+                return
+
+    def let_go(self) -> None:
+        """Forget a process that has ended."""
+        self.process.wait()
+        for stream in self.streams:
+            with contextlib.suppress(OSError):
+                stream.close()
 
     def write(self, word: str) -> None:
         """Tell it something, if it is there."""
@@ -105,6 +131,7 @@ class KeeperProcess:
 
     def close(self, word: str = "") -> None:
         """End it; with `dismiss` its actors too."""
+        self.closing.set()
         if word:
             self.write(word)
         with contextlib.suppress(OSError):
@@ -122,9 +149,9 @@ class KeeperProcess:
 class RayExecutor(LocalExecutor):
     """The jobs of a Ray cluster."""
 
-    def __init__(self, home: Path, address: str = "auto", devices: str | None = None) -> None:
-        self.keeper = KeeperProcess(address, home.resolve(), devices)
-        super().__init__(home, listen=str(self.keeper.connection["address"]))
+    def __init__(self, home: Path, address: str = "auto", devices: str | None = None, storage: str = "") -> None:
+        self.keeper = KeeperProcess(address, home.resolve(), devices, ("--send-address",) if storage else ())
+        super().__init__(home, listen=str(self.keeper.connection["address"]), storage=storage)
         try:
             self.hello()
             self.keeper.go()
@@ -158,6 +185,7 @@ class RayExecutor(LocalExecutor):
 
     def shutdown(self, timeout_s: float = 120.0) -> None:
         """End the lead, its hosts and the actors; jobs are stopped with checkpoints."""
+        self.keeper.closing.set()
         self.keeper.write("dismiss")
         super().shutdown(timeout_s)
         self.keeper.close()

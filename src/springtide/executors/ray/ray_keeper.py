@@ -13,7 +13,7 @@ import select
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import ray as untyped_ray
 from ray._private.state import state as cluster_state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from springtide.executors.hosts.lead_address import read_lead
 from springtide.executors.local.paths import make_mark
 from springtide.executors.ray.host_actor import HostActor, describe_host
 from springtide.executors.ray.ray_nodes import RayNode, choose_nodes, name_node
@@ -49,9 +50,11 @@ class KeptHost:
 class RayKeeper:
     """The actors of one home."""
 
-    def __init__(self, home: Path, devices: str | None) -> None:
+    def __init__(self, home: Path, devices: str | None, sends_address: bool = False) -> None:
         self.home = home
         self.devices = devices
+        #: Whether hosts are told by Ray where the lead is, because they may not see the home.
+        self.sends_address = sends_address
         self.hosts: dict[str, KeptHost] = {}
         self.printed = ""
 
@@ -92,7 +95,8 @@ class RayKeeper:
                 host.said = {"up": False, "said": f"no answer within {ANSWER_S:g} s"}
                 host.asked = None
         elif now_s - host.asked_s >= CHECK_S or not host.said:
-            host.asked, host.asked_s = host.actor.look.remote(), now_s
+            lead = asdict(read_lead(self.home)) if self.sends_address else None
+            host.asked, host.asked_s = host.actor.look.remote(lead), now_s
 
     def take(self, host: KeptHost) -> None:
         """Take an actor's answer; one that is dead is made anew at the next look."""
@@ -189,6 +193,7 @@ def main() -> None:
     parser.add_argument("--address", required=True)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--devices")
+    parser.add_argument("--send-address", action="store_true", help="tell hosts where the lead is, and the token")
     parser.add_argument("--survey", metavar="FILE", help="only say what each host has, and what it reads in this file")
     given = parser.parse_args()
     said = connect(given.address, given.home)
@@ -200,7 +205,7 @@ def main() -> None:
     if given.survey is not None:
         print(json.dumps({"hosts": look_around(choose_nodes(rows, None), given.survey)}), flush=True)
         return
-    keeper = RayKeeper(given.home, given.devices)
+    keeper = RayKeeper(given.home, given.devices, given.send_address)
     while True:
         if not select.select([sys.stdin], [], [], LOOK_S)[0]:
             keeper.look()

@@ -19,6 +19,8 @@ from springtide.training.settings import Settings
 #: In a job's output folder: the digests that its receipt is made of.
 CHAIN = "chain.jsonl"
 ALLOWED = ("PATH", "HOME", "LANG")
+#: Variables by which object storage is reached.
+STORAGE_PREFIXES = ("AWS_", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT")
 #: In every process of an agent, so that what outlives it can be found: the agent's name, fixed by its state folder.
 MARK = "SPRINGTIDE_AGENT"
 
@@ -66,6 +68,16 @@ def read_secrets(spec: JobSpec) -> dict[str, str]:
             f"secrets file {spec.secrets_file} cannot be read ({type(error).__name__}); submit again"
         ) from None
     return {str(name): str(value) for name, value in secrets.items()}
+
+
+def read_private(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """What is told to a job's processes and written nowhere: its secrets, and the way to the object storage it uses.
+
+    That of the server's own environment, unless the job runs as another user, who must bring one along.
+    """
+    uses_storage = bool(spec.checkpoint.url or spec.checkpoint.output_url) and spec.run_as is None
+    found = {name: environ[name] for name in environ if uses_storage and name.startswith(STORAGE_PREFIXES)}
+    return {**{name: value for name, value in found.items() if name not in spec.env}, **read_secrets(spec)}
 
 
 def make_settings(spec: JobSpec) -> Settings:

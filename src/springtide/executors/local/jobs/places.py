@@ -5,6 +5,7 @@ An attempt asks a `ProcessPlace` for the processes of one start and talks to the
 """
 
 import itertools
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,23 +125,27 @@ class LocalPlace:
 
     def open(self, job: str, spec: JobSpec) -> "LocalProcesses":
         """What a new start of a job has: no process yet."""
-        return LocalProcesses(self, job, spec, self.find_fork(job, spec))
+        return self.open_with(job, spec, environment.read_private(spec, os.environ))
+
+    def open_with(self, job: str, spec: JobSpec, private: Mapping[str, str]) -> "LocalProcesses":
+        """The same, for a job whose secrets were brought here."""
+        return LocalProcesses(self, job, spec, self.find_fork(job, spec, private), private)
 
     def open_for_store(self, job: str, spec: JobSpec) -> "LocalProcesses":
         """What a start has whose other processes are elsewhere: nothing of the script is imported here."""
-        return LocalProcesses(self, job, spec, self.forks.find(find_key(spec, self.python)))
+        return LocalProcesses(self, job, spec, self.forks.find(find_key(spec, self.python)), {})
 
     def can_reach(self, devices: Collection[str]) -> bool:
         """This machine is always there."""
         return True
 
-    def find_fork(self, job: str, spec: JobSpec) -> ForkLine:
+    def find_fork(self, job: str, spec: JobSpec, private: Mapping[str, str]) -> ForkLine:
         """The fork server for a job's processes."""
         key = find_key(spec, self.python)
         script = environment.find_script(spec)
         if script is None:
             return self.forks.find(key)
-        own = {**environment.choose_own(spec), **environment.read_secrets(spec)}
+        own = {**environment.choose_own(spec), **private}
         log = Path(spec.log_dir) / "imports.log"
         return self.forks.find_for_job(job, key, Path(spec.folder) / script[0], log, own)
 
@@ -152,10 +157,11 @@ class LocalPlace:
 class LocalProcesses(Processes):
     """The processes of one start on this machine, with all that their environment holds."""
 
-    def __init__(self, place: LocalPlace, job: str, spec: JobSpec, fork: ForkLine) -> None:
+    def __init__(self, place: LocalPlace, job: str, spec: JobSpec, fork: ForkLine, private: Mapping[str, str]) -> None:
         self.place = place
         self.spec = spec
         self.job = job
+        self.private = private
         number = next(_numbers)
         group = place.groups.make(f"job-{number}") if place.groups is not None else None
         super().__init__(place.loop, fork, place.folder / f"j{number}", f"{job}/{number}", group)
@@ -186,7 +192,7 @@ class LocalProcesses(Processes):
             **self.environment,
             **self.place.network,
             **environment.choose_own(self.spec),
-            **environment.read_secrets(self.spec),
+            **self.private,
             **self.place.find_device_variables(device, visible),
             **variables,
             "SPRINGTIDE_CONTROL": self.address,

@@ -1,0 +1,146 @@
+"""Hosts that are slow, have another clock, no torch or no room: each is told in a sentence, or costs nothing."""
+
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.executors.conformance.trials import Behaviour, Trial
+from tests.executors.hosts.loopback_cluster import HostsHarness, LoopbackCluster, wait_until
+from tests.executors.hosts.test_host_life import Wire, list_told
+
+from springtide.executors.hosts.lead_address import HOSTS, read_lead
+from springtide.executors.protocol import Failed, Faulted, Finished, JobSpec, NodeLost
+
+pytestmark = pytest.mark.slow
+SHORT = Behaviour(steps=60, step_s=0.02)
+HOUR_S = 3600
+
+
+@dataclass
+class WrappedCluster(LoopbackCluster):
+    """Hosts of which each is started by a command of its own."""
+
+    words: tuple[str, ...] = ()
+
+    def enter(self, host: str) -> list[str]:
+        return list(self.words)
+
+
+@dataclass
+class ChangedHarness(HostsHarness):
+    """Jobs of which one field is another."""
+
+    python: str | None = None
+
+    def make_spec(self, job: str, behaviour: Behaviour) -> JobSpec:
+        return replace(super().make_spec(job, behaviour), python=self.python)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LoopbackCluster]:
+    made = LoopbackCluster(tmp_path)
+    yield made
+    made.close()
+
+
+def train(harness: HostsHarness, name: str, *devices: str) -> Trial:
+    trial = Trial(harness, name)
+    trial.start(SHORT, devices=devices)
+    trial.await_event(Finished)
+    return trial
+
+
+class SlowWire(Wire):
+    """Every piece takes its time."""
+
+    delay_s = 0.2
+
+    def pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        time.sleep(self.delay_s)
+        super().pass_on(one, other)
+
+
+def test_a_host_behind_a_slow_line_is_not_lost(cluster: LoopbackCluster) -> None:
+    wire = SlowWire(read_lead(cluster.home).port)
+    behind = cluster.folder / "behind"
+    behind.mkdir()
+    (behind / HOSTS).write_text((cluster.home / HOSTS).read_text().replace(str(wire.target), str(wire.port)))
+    cluster.start_host("h1")
+    cluster.start_host("h2", home=behind)
+    cluster.wait_for_hosts("h1", "h2")
+    trial = train(HostsHarness(cluster), "slow", "h1/cpu:0", "h2/cpu:0")
+    assert not trial.of(Faulted) and not list_told(cluster, NodeLost)
+    wire.close()
+
+
+def test_a_host_whose_clocks_are_an_hour_ahead_trains_the_same_bits(tmp_path: Path) -> None:
+    ahead = ("unshare", "--time", "--fork", "--kill-child", "--monotonic", str(HOUR_S), "--boottime", str(HOUR_S))
+    if os.geteuid() != 0 or shutil.which("unshare") is None or not Path("/proc/self/ns/time").exists():
+        pytest.skip("a host gets other clocks by a time namespace, which needs root and Linux 5.6")
+    cluster = WrappedCluster(tmp_path, words=ahead)
+    try:
+        cluster.start_host("h2")
+        cluster.words = ()
+        cluster.start_host("h1")
+        cluster.wait_for_hosts("h1", "h2")
+        harness = HostsHarness(cluster)
+        together = train(harness, "together", "h1/cpu:0", "h2/cpu:0")
+        alone = train(harness, "alone", "h1/cpu:0")
+        assert together.of(Finished)[0].weights == alone.of(Finished)[0].weights != ""
+        assert not together.of(Faulted) and not list_told(cluster, NodeLost)
+        took_s = [event.moment_s for event in together.heard]
+        assert took_s == sorted(took_s) and took_s[-1] - took_s[0] < HOUR_S, "moments are the lead's own"
+    finally:
+        cluster.close()
+
+
+def test_a_job_whose_python_has_no_torch_on_the_host_fails_with_what_to_do(cluster: LoopbackCluster) -> None:
+    bare = cluster.folder / "bare" / "bin" / "python"
+    bare.parent.mkdir(parents=True)
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')  # an interpreter without packages
+    bare.chmod(0o755)
+    cluster.start_host("h1")
+    cluster.wait_for_hosts("h1")
+    trial = Trial(ChangedHarness(cluster, python=str(bare)), "bare")
+    trial.start(SHORT)
+    failed = trial.await_event(Failed)
+    assert failed.code == "wrong_version" and f"python {bare} has no springtide with torch" in failed.reason
+    assert "install springtide[train]==" in failed.reason
+
+
+def test_a_full_disk_of_a_host_that_needs_the_code_is_named(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a small disk is made by mount, which needs root")
+    state = tmp_path / "host-h1"
+    (state / "code").mkdir(parents=True)
+    hide = f'mount -t tmpfs none {tmp_path}/home && mount -t tmpfs -o size=128k none {state}/code && exec "$@"'
+    cluster = WrappedCluster(tmp_path, storage="s3://nowhere", words=("unshare", "--mount", "sh", "-c", hide, "host"))
+    try:
+        (state / HOSTS).write_bytes((cluster.home / HOSTS).read_bytes())
+        cluster.start_host("h1")
+        cluster.wait_for_hosts("h1")
+        (cluster.folder / "large").mkdir()
+        (cluster.folder / "large" / "script.py").write_text("#" * (1 << 20))
+        trial = Trial(LargeHarness(cluster), "large")
+        trial.start(SHORT)
+        failed = trial.await_event(Failed)
+        assert "host h1: its code cannot be had" in failed.reason and "No space left" in failed.reason
+        assert not failed.user_fault
+        wait_until(lambda: psutil.pid_exists(cluster.agents["h1"].pid), lambda: "the host has ended")
+        assert cluster.list_there() == ["h1"]
+    finally:
+        cluster.close()
+
+
+class LargeHarness(HostsHarness):
+    """A job with more code than the host has room for; it needs no home."""
+
+    def make_spec(self, job: str, behaviour: Behaviour) -> JobSpec:
+        return replace(super().make_spec(job, behaviour), folder=str(self.cluster.folder / "large"))

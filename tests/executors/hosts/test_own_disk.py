@@ -1,0 +1,99 @@
+"""A host's own disk: code by its digest, receipts passed on, and who is given the credentials of a store."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from springtide.errors import ExecutorError
+from springtide.executors.hosts.checkpoint_receipts import ReceiptWatch, keep_receipt
+from springtide.executors.hosts.host_messages import OpenStart, SpawnWorker, WantCode
+from springtide.executors.hosts.own_disk import OwnDisk, find_obstacle, find_variables
+from springtide.executors.hosts.packed_code import PART_BYTES, PackedCode
+from springtide.executors.local.jobs.environment import read_private
+from springtide.executors.protocol import CheckpointPolicy, JobPreparation, JobSpec
+
+SPEC = JobSpec(
+    ("python", "train.py"), "", CheckpointPolicy("/there/checkpoints", url="s3://b/job"), "/there/o", "/there/l"
+)
+
+
+def make_source(folder: Path) -> Path:
+    (folder / "deep").mkdir(parents=True)
+    (folder / "train.py").write_text("print('hello')")
+    (folder / "deep" / "data.bin").write_bytes(bytes(range(256)) * 10_000)
+    (folder / "link").symlink_to("/etc/passwd")
+    return folder
+
+
+def test_code_arrives_piece_by_piece_once_and_its_starts_then_begin(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "source")
+    lead, asked = PackedCode(tmp_path / "lead"), list[WantCode]()
+    disk, digest = OwnDisk(tmp_path / "host", asked.append), lead.pack(str(source))
+    orders = [OpenStart("open", start, "job", SPEC, {}, digest) for start in ("one", "two")]
+    assert not any(disk.has_code(order) for order in orders)
+    later = SpawnWorker("spawn", "two", "p0", "cpu:0", {}, ())
+    disk.awaited["two"].later.append(later)
+    ready = []
+    while asked:
+        want = asked.pop()
+        ready = disk.take(lead.read(want.digest, want.offset))
+    assert [(one.order, one.later) for one in ready] == [(orders[0], []), (orders[1], [later])]
+    assert (tmp_path / "lead" / digest).stat().st_size > 2 * PART_BYTES, "it took several pieces"
+    assert disk.has_code(orders[0]) and not asked
+    found = {str(path.relative_to(disk.code / digest)) for path in (disk.code / digest).rglob("*") if path.is_file()}
+    assert found == {"train.py", "deep/data.bin"}, "links are left out"
+    assert PackedCode(tmp_path / "other").pack(str(source)) == digest, "the same files, the same digest"
+
+
+def test_code_that_is_not_there_or_damaged_is_refused(tmp_path: Path) -> None:
+    asked = list[WantCode]()
+    disk, lead = OwnDisk(tmp_path / "host", asked.append), PackedCode(tmp_path / "lead")
+    order = OpenStart("open", "one", "job", SPEC, {}, "0" * 64)
+    assert not disk.has_code(order)
+    with pytest.raises(ExecutorError, match="the lead has no code 000000000000"):
+        disk.take(lead.read(asked[0].digest, 0))
+    (tmp_path / "lead").mkdir()
+    (tmp_path / "lead" / order.code).write_bytes(b"something else")
+    disk.take(lead.read(order.code, 0))
+    with pytest.raises(ExecutorError, match="the line to the lead is damaged"):
+        disk.take(lead.read(order.code, 14))
+    assert [one.order for one in disk.give_up(order.code)] == [order] and not disk.has_code(order)
+
+
+def test_paths_are_the_hosts_and_variables_follow(tmp_path: Path) -> None:
+    disk = OwnDisk(tmp_path, lambda want: None)
+    placed = disk.place(OpenStart("open", "one", "job", SPEC, {}, "a" * 64)).spec
+    paths = (placed.folder, placed.output_dir, placed.log_dir, placed.checkpoint.dir)
+    assert all(path.startswith(str(tmp_path)) for path in paths) and placed.checkpoint.url == SPEC.checkpoint.url
+    assert find_variables(placed)["SPRINGTIDE_CHECKPOINT_DIR"] == placed.checkpoint.dir
+    assert find_variables(placed)["SPRINGTIDE_OUTPUT"] == placed.output_dir
+
+
+def test_a_job_that_needs_the_home_says_so() -> None:
+    given = replace(SPEC, checkpoint=CheckpointPolicy("/data", is_given=True))
+    prepared = replace(SPEC, preparation=JobPreparation("", "", "", inputs={"data": "/data"}))
+    needing = [given, prepared, replace(SPEC, outputs=("model.pt",)), replace(SPEC, run_as="ann")]
+    assert find_obstacle(SPEC) == "" and all(find_obstacle(spec) for spec in needing)
+
+
+def test_receipts_are_passed_on_once_and_the_oldest_go(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    watch = ReceiptWatch(there)
+    for step in (5, 10, 15):
+        (there / f"step-{step:09d}").mkdir(parents=True)
+        (there / f"step-{step:09d}" / "manifest.json").write_text(f'{{"step": {step}}}')
+        for name, manifest in watch.list_new():
+            keep_receipt(here, name, manifest, keep=2)
+    assert watch.list_new() == []
+    assert sorted(path.name for path in here.iterdir()) == ["step-000000010", "step-000000015"]
+    with pytest.raises(ValueError, match=r"'\.\./x', which is no checkpoint's name"):
+        keep_receipt(here, "../x", "{}", keep=2)
+
+
+def test_a_stores_credentials_go_to_jobs_that_use_it_and_run_as_its_owner() -> None:
+    environ = {"AWS_ACCESS_KEY_ID": "k", "AWS_REGION": "r", "SHELL": "sh"}
+    assert read_private(SPEC, environ) == {"AWS_ACCESS_KEY_ID": "k", "AWS_REGION": "r"}
+    assert read_private(replace(SPEC, env={"AWS_REGION": "mine"}), environ) == {"AWS_ACCESS_KEY_ID": "k"}
+    assert read_private(replace(SPEC, run_as="ann"), environ) == {}
+    assert read_private(replace(SPEC, checkpoint=CheckpointPolicy("/data")), environ) == {}
