@@ -28,7 +28,7 @@ CASES = {
     "hf pool": (HF, {"dataloader_num_workers": 1, "average_tokens_across_devices": False}),
     "sft lora": (SFT, {}),
     "accelerate": (ACCELERATE, {"accumulate": 2}),
-    "lightning automatic": (LIGHTNING, {"accumulate": 2}),
+    "lightning automatic": (LIGHTNING, {"accumulate": 2, "best": True}),
     "lightning manual": (LIGHTNING, {"manual": True}),
     "fabric": (FABRIC, {}),
 }

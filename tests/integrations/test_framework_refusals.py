@@ -86,15 +86,53 @@ def test_iterable_data_are_refused() -> None:
     from accelerate.data_loader import prepare_data_loader
 
     from springtide.integrations.accelerate_data import check_shard
+    from springtide.integrations.lightning.sampled_data import SampledData
 
     class Endless(torch.utils.data.IterableDataset[int]):
         def __iter__(self) -> Any:
             return iter(range(10))
 
+    class Counted(Endless):
+        def __len__(self) -> int:
+            return 10
+
     listed: Any = torch.utils.data.DataLoader(range(10), batch_size=2)  # type: ignore[arg-type]
     check_shard(prepare_data_loader(listed, num_processes=4, process_index=0))
-    with pytest.raises(JobError, match="IterableDataset without a length"):
-        check_shard(prepare_data_loader(torch.utils.data.DataLoader(Endless()), num_processes=4, process_index=0))
+    for data, said in (
+        (Endless(), r"\(Endless\) are .* without a length"),
+        (Counted(), r"\(Counted\) .* has a length"),
+    ):
+        with pytest.raises(JobError, match=said):
+            check_shard(prepare_data_loader(torch.utils.data.DataLoader(data), num_processes=4, process_index=0))
+        with pytest.raises(JobError, match=said):
+            SampledData(torch.utils.data.DataLoader(data), 0)
+
+
+@pytest.mark.parametrize("name", ["deepspeed_plugin", "fsdp_plugin", "megatron_lm_plugin", "parallelism_config"])
+def test_plugins_of_an_accelerator_that_shard_by_themselves_are_refused(name: str) -> None:
+    from springtide.integrations.accelerate import check_options
+
+    check_options({"cpu": True, name: None, "mixed_precision": "bf16"})
+    with pytest.raises(JobError, match=rf"ElasticAccelerator\({name}=...\): it shards or reduces by itself"):
+        check_options({name: object()})
+    with pytest.raises(JobError, match=r"fp16.*use bf16"):
+        check_options({"mixed_precision": "fp16"})
+
+
+def test_what_lightning_would_cut_or_count_otherwise_is_refused() -> None:
+    import torch
+    from lightning.pytorch import Trainer
+
+    from springtide.integrations.lightning.elastic_strategy import count_steps
+    from springtide.integrations.lightning.sampled_data import SampledData
+
+    listed: Any = torch.utils.data.DataLoader(range(10), batch_size=2)  # type: ignore[arg-type]
+    with pytest.raises(JobError, match="have no DistributedSampler: a batch sampler of your own"):
+        SampledData(listed, 0)
+    quiet: Any = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    assert count_steps(Trainer(max_epochs=3, max_steps=20, **quiet), 5) == 15
+    with pytest.raises(JobError, match=r"max_epochs=-1.*must be known"):
+        count_steps(Trainer(max_epochs=-1, **quiet), 5)
 
 
 def test_a_trainer_needs_a_run_first(args: Any) -> None:

@@ -6,7 +6,7 @@ follows that loop (clipping, the optimizer, schedules) happens once. In a refere
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -76,11 +76,7 @@ class ElasticAccelerator(Accelerator):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.run: Any = find_run(type(self).__name__)
-        for name in REFUSED:
-            if named.get(name) is not None:
-                raise JobError(f"ElasticAccelerator({name}=...): it shards or reduces by itself; leave it out")
-        if named.get("mixed_precision") == "fp16":
-            raise JobError("ElasticAccelerator(mixed_precision='fp16'): its loss scaling was not compared; use bf16")
+        check_options(named)
         super().__init__(*given, **named)
         self.stock = StockSteps(self.run) if isinstance(self.run, ReferenceRun) else None
         self.updates: UpdateLoader | None = None
@@ -255,6 +251,15 @@ class ElasticAccelerator(Accelerator):
         """In a reference run: write the digests of the step that has ended."""
         assert self.stock is not None
         self.stock.note(self.stock.taken, self.trained, self.steppers)
+
+
+def check_options(named: Mapping[str, Any]) -> None:
+    """Refuse options of an Accelerator that change what a logical worker does."""
+    for name in REFUSED:
+        if named.get(name) is not None:
+            raise JobError(f"ElasticAccelerator({name}=...): it shards or reduces by itself; leave it out")
+    if named.get("mixed_precision") == "fp16":
+        raise JobError("ElasticAccelerator(mixed_precision='fp16'): its loss scaling was not compared; use bf16")
 
 
 def refuse_gather(name: str) -> NoReturn:

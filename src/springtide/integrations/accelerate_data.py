@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.data_loader import BatchSamplerShard, DataLoaderShard
+from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, IterableDatasetShard
 from accelerate.state import AcceleratorState, PartialState
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from springtide.errors import JobError
-from springtide.integrations.worker_feeds import WorkerData, open_pool
+from springtide.integrations.worker_feeds import WorkerData, open_pool, refuse_stream
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -79,11 +79,13 @@ def find_rest(shard: Any) -> int:
 
 def check_shard(shard: Any) -> None:
     """Refuse data whose order could not be found again on another number of processes."""
-    if type(shard) is not DataLoaderShard or isinstance(shard.dataset, IterableDataset):
-        kind = type(getattr(shard, "dataset", shard)).__name__
+    data = getattr(shard, "dataset", None)
+    if isinstance(data, IterableDataset):
+        refuse_stream(data.dataset if isinstance(data, IterableDatasetShard) else data)
+    if type(shard) is not DataLoaderShard:
         raise JobError(
-            f"the training data ({kind}) have no batches by index: an IterableDataset without a length, a loader that "
-            "the Accelerator did not prepare, or dispatch_batches. Give a map-style dataset, of which each logical "
+            f"the training loader ({type(shard).__name__}) has no batches by index: the Accelerator did not prepare "
+            "it, or was told dispatch_batches. Give a DataLoader over a map-style dataset, of which each logical "
             "worker can find its part again after a rescale"
         )
     whole = shard.batch_sampler

@@ -8,11 +8,12 @@ again, from random states that move with the worker.
 
 import abc
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from springtide.errors import JobError
 from springtide.training.workers import randomness
 from springtide.training.workers.contexts import LogicalWorker
 from springtide.training.workers.sampling import SampleKey, SeededCollate, seeded
@@ -69,6 +70,16 @@ def open_pool(loader: DataLoader[Any], seed: int, epoch: int, batches: list[list
             multiprocessing_context=loader.multiprocessing_context,
             generator=torch.Generator(),
         )
+    )
+
+
+def refuse_stream(dataset: Any) -> NoReturn:
+    """Refuse data that can only be read from their start."""
+    length = "that has a length but" if hasattr(dataset, "__len__") else "without a length and"
+    raise JobError(
+        f"the training data ({type(dataset).__name__}) are an IterableDataset {length} no samples by index: a process "
+        "that joins or resumes could not find a logical worker's next batch without reading all before it. Give a "
+        "map-style dataset (__getitem__ and __len__); `datasets` makes one of a stream with Dataset.from_generator"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -42,7 +43,7 @@ class Classifier(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         if self.automatic_optimization:
             loss = self.find_loss(batch)
-            self.log("loss", loss)
+            self.log("loss", loss, on_step=True, on_epoch=True, sync_dist=True)
             return loss
         for optimizer in self.optimizers():
             loss = self.find_loss(batch)
@@ -63,7 +64,8 @@ trainer = Trainer(
     strategy="springtide",
     max_epochs=2,
     logger=False,
-    enable_checkpointing=False,
+    enable_checkpointing=asked.get("best", False),
+    callbacks=[ModelCheckpoint("best", monitor="held"), EarlyStopping("held")] if asked.get("best") else [],
     enable_progress_bar=False,
     enable_model_summary=False,
     accumulate_grad_batches=asked.get("accumulate", 1),

@@ -133,7 +133,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.done_batches = 0
         self.epoch = -1
         self.walk: Any = None
-        self.batches: dict[int, list[Any]] = {}
+        #: In manual optimization, the batch of each worker whose call is under way.
+        self.batches: dict[int, Any] = {}
         self.current: Any = None
         self.thread: TurnThread | None = None
 
@@ -167,7 +168,11 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         )
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        return decision
+        """What all processes decide: a metric of a process's own turns may differ from another's."""
+        if not self.run.prepared or self.run.group is None:
+            return decision
+        everyone = [bool(one) for theirs in self.run.exchange([bool(decision)]) for one in theirs]
+        return everyone.count(True) == len(everyone) if all else True in everyone
 
     @contextlib.contextmanager
     def block_backward_sync(self) -> Iterator[None]:
@@ -269,6 +274,11 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
         return module._apply_batch_transfer_handler(batch, device=self.root_device, dataloader_idx=0)
 
+    def show_batch(self, batch: Any) -> None:
+        """Let `self.log(..., on_epoch=True)` weigh what it is given by the batch of the turn."""
+        results = self.lightning_module.trainer._results
+        results.batch, results.batch_size = batch, None
+
     def batch_to_device(self, batch: Any, device: Any = None, dataloader_idx: int = 0) -> Any:
         return batch if isinstance(batch, BatchPlaceholder) else super().batch_to_device(batch, device, dataloader_idx)
 
@@ -289,6 +299,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
             worker = self.step.worker.rank
             for number in range(self.update_size):
                 self.current = self.take_batch(worker)
+                self.show_batch(self.current)
                 with self.run.no_sync() if number < self.update_size - 1 else contextlib.nullcontext():
                     result = closure()
                 self.current = None
@@ -321,7 +332,9 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         for _ in self.step:
             worker = self.step.worker.rank
             if worker not in calls:
-                calls[worker] = TurnThread(partial(self.call_manually, self.take_batch(worker), rest, named))
+                self.batches[worker] = self.take_batch(worker)
+                calls[worker] = TurnThread(partial(self.call_manually, self.batches[worker], rest, named))
+            self.show_batch(self.batches[worker])
             self.thread = calls[worker]
             self.thread.go_on()
             self.thread = None

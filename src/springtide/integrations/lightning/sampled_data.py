@@ -5,21 +5,23 @@ from typing import Any
 
 import torch
 from lightning.fabric.plugins.environments import ClusterEnvironment
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
 from springtide.errors import JobError
-from springtide.integrations.worker_feeds import WorkerData, open_pool
+from springtide.integrations.worker_feeds import WorkerData, open_pool, refuse_stream
 
 
 class SampledData(WorkerData):
     """A training DataLoader with a DistributedSampler, and every logical worker's part of it."""
 
     def __init__(self, loader: Any, seed: int) -> None:
+        if isinstance(getattr(loader, "dataset", None), IterableDataset):
+            refuse_stream(loader.dataset)
         sampler = getattr(loader, "sampler", None)
         if not isinstance(loader, DataLoader) or not isinstance(sampler, DistributedSampler):
             kind = type(getattr(loader, "dataset", loader)).__name__
             raise JobError(
-                f"the training data ({kind}) have no DistributedSampler: an IterableDataset, a batch sampler, or "
+                f"the training data ({kind}) have no DistributedSampler: a batch sampler of your own, or "
                 "use_distributed_sampler=False. Give a DataLoader over a map-style dataset, and let Lightning cut it"
             )
         self.loader = loader
