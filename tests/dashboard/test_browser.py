@@ -19,8 +19,8 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the browser test
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="the browser tests need a browser: apt-get install chromium")
 expect = playwright.expect
 expect.set_options(timeout=60_000)  # for a condition, however loaded the machine
-# Eleven minutes on all devices: longer than any load makes a test take, so that no job ends while it is looked at.
-SLOW = FakeJob(total_steps=40_000, speeds={1: 20.0, 2: 36.0, 4: 60.0}, logical_workers=4, startup_s=0.2, pause_s=0.1)
+# Two hours on all devices: longer than any load makes a test take, so that no job ends while it is looked at.
+SLOW = FakeJob(total_steps=400_000, speeds={1: 20.0, 2: 36.0, 4: 60.0}, logical_workers=4, startup_s=0.2, pause_s=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def open_page(folder: Path, server: Server) -> Iterator[Any]:
 
 def test_a_day_at_the_board(folder: Path) -> None:
     with serve_pages(folder / "day") as server, open_page(folder / "one", server) as page, connect(server) as client:
-        first = client.submit(write_project(folder / "work", name="first", deadline="1h"))
+        first = client.submit(write_project(folder / "work", name="first", deadline="10h"))
         row = page.locator(f"#row-{first.id}")
         expect(row).to_contain_text("running · 4 devices")  # by itself: nobody reloads
 
@@ -66,11 +66,12 @@ def test_a_day_at_the_board(folder: Path) -> None:
         page.locator("#deadline").fill("20s")
         expect(answer).to_contain_text("Declined")
         slider = page.get_by_label("Deadline, dragged")
-        for _ in range(4):
+        for _ in range(6):
             slider.press("PageUp")
         expect(answer).to_contain_text("Promised")
         expect(page.locator("#deadline")).not_to_have_value("20s")
-        page.locator("#deadline").fill("33m20s")
+        page.locator("#deadline").fill("24m")
+        page.locator("#steps").fill("30000")  # on two devices from now on: on one, or after the first, it would be late
         page.locator("#job-file").fill("run: python train.py\nname: second")
         expect(answer).to_contain_text("first")  # it would change
         page.get_by_role("button", name="Submit this job").click()
@@ -111,7 +112,7 @@ def test_a_server_that_is_stopped_is_told_and_found_again(folder: Path) -> None:
 
 def test_without_scripts_the_pages_still_show_the_state(folder: Path) -> None:
     with serve_pages(folder / "plain") as server, connect(server) as client:
-        job = client.submit(write_project(folder / "still", name="still", deadline="1h"))
+        job = client.submit(write_project(folder / "still", name="still", deadline="10h"))
         with open_browser(folder / "three", scripts=False) as context:
             page = context.pages[0]
             page.goto(client.make_link())
