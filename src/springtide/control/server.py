@@ -29,7 +29,7 @@ from springtide.control.notices.deliveries import MailServer
 from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
 from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.executor_line import ExecutorLine
+from springtide.control.scheduling.loop.executor_line import ExecutorLine
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging

@@ -15,7 +15,7 @@ from tests.control.http_servers import connect, run_server, write_project
 from springtide.client.client import Client
 from springtide.control.executor_factory import open_executor
 from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.executor_line import ExecutorLine, UnansweredError
+from springtide.control.scheduling.loop.executor_line import ExecutorLine, UnansweredError
 from springtide.control.server import Listening, Server, ServerSettings
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_states import JobState

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling.calls import UnavailableError
+from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.store import Batch
 from springtide.core.decisions import Decision, Snapshot

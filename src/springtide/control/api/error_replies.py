@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from springtide.control.api.guard import Refused, tell_failure, write_error
-from springtide.control.scheduling.calls import UnavailableError
+from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.scheduling.submissions import LimitError
 from springtide.control.storage.records import UserRecord

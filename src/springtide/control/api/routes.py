@@ -42,7 +42,7 @@ from springtide.control.api.usage_routes import add_usage_routes
 from springtide.control.api.user_routes import add_user_routes
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
-from springtide.control.scheduling.calls import UNDONE, UNKNOWN, UnavailableError
+from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN, UnavailableError
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission, name_keyed

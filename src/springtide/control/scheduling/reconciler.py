@@ -18,17 +18,17 @@ from typing import Any, TypeVar
 from springtide.control.clock import Anchor, Clock, ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
 from springtide.control.scheduling import nodes, offers, sentences, timers, transitions, waiting
-from springtide.control.scheduling.calls import Answer, Call, CallQueue, answer_failure
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
-from springtide.control.scheduling.executor_line import UnansweredError
-from springtide.control.scheduling.health import Health, show_safely
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
-from springtide.control.scheduling.sending import InstructionSender
-from springtide.control.scheduling.transactions import attempt, take_step, try_call
+from springtide.control.scheduling.loop.calls import Answer, Call, CallQueue, answer_failure
+from springtide.control.scheduling.loop.executor_line import UnansweredError
+from springtide.control.scheduling.loop.health import Health, show_safely
+from springtide.control.scheduling.loop.sending import InstructionSender
+from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
 from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage.databases import is_unavailable
 from springtide.control.storage.records import EventRecord, JobRecord

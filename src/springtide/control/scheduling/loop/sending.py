@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from springtide.control.scheduling.executor_line import UnansweredError
+from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.errors import SpringtideError
 from springtide.executors.protocol import Executor, Instruction
 
