@@ -40,7 +40,6 @@ def list_places(shown: Shown) -> dict[str, str]:
         "cloud": "/cloud",
         "report": "/report",
         "signin": "/signin",
-        "missing": "/nowhere",
     }
 
 
