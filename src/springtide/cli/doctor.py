@@ -195,7 +195,7 @@ def has_tar_bug() -> bool:
 
 def check_database() -> Iterator[DoctorFinding]:
     """Whether the database is whole, and knows the jobs whose folders are here."""
-    from springtide.control.storage.database_checks import REMEDY, find_damage
+    from springtide.control.storage.database.database_checks import REMEDY, find_damage
     from springtide.control.storage.orphans import find_orphans
     from springtide.control.storage.state_dir import find_home
 

@@ -32,7 +32,7 @@ def backup(
 
       springtide backup springtide-monday.db
     """
-    from springtide.control.storage.migrations import back_up
+    from springtide.control.storage.database.migrations import back_up
     from springtide.control.storage.state_dir import find_home
 
     home = find_home()
@@ -64,7 +64,7 @@ def restore(
       springtide stop && springtide restore springtide-monday.db
     """
     from springtide.control.server import hold_lock
-    from springtide.control.storage.migrations import back_up
+    from springtide.control.storage.database.migrations import back_up
     from springtide.control.storage.orphans import find_orphans
     from springtide.control.storage.state_dir import find_home
 
@@ -87,7 +87,7 @@ def restore(
 
 def keep_database(database: Path, kept: Path) -> None:
     """Copy a database that is about to be replaced: by SQLite, or file by file if it is damaged."""
-    from springtide.control.storage.migrations import back_up
+    from springtide.control.storage.database.migrations import back_up
 
     try:
         back_up(database, kept)
@@ -108,8 +108,8 @@ def read_ids(database: Path) -> set[str]:
 
 def check_backup(file: Path) -> None:
     """Refuse what is no database of ours, or damaged, or of a newer springtide."""
-    from springtide.control.storage.database_checks import find_damage
-    from springtide.control.storage.migrations import VERSION
+    from springtide.control.storage.database.database_checks import find_damage
+    from springtide.control.storage.database.migrations import VERSION
 
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
@@ -163,7 +163,7 @@ def gc(
 @contextmanager
 def open_store() -> "Iterator[tuple[StateDir, Store]]":
     """The state directory and its store, if the jobs are in it."""
-    from springtide.control.storage.database_checks import check_database
+    from springtide.control.storage.database.database_checks import check_database
     from springtide.control.storage.state_dir import find_home
     from springtide.control.storage.store import Store
 

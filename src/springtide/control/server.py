@@ -34,8 +34,8 @@ from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging
 from springtide.control.standby import seek_lead
-from springtide.control.storage.database_checks import check_database
-from springtide.control.storage.databases import is_file
+from springtide.control.storage.database.database_checks import check_database
+from springtide.control.storage.database.databases import is_file
 from springtide.control.storage.housekeeping import keep_house
 from springtide.control.storage.job_manifests import ManifestKeeper
 from springtide.control.storage.leadership import Leadership

@@ -13,7 +13,7 @@ import uvicorn
 
 from springtide import __version__
 from springtide.control.api.guard import Message, Receive, Scope, Send, write_error
-from springtide.control.storage.databases import find_address
+from springtide.control.storage.database.databases import find_address
 from springtide.control.storage.leadership import POLL_S, Leadership
 from springtide.errors import StateError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
-from springtide.control.storage.databases import find_address, is_unavailable
+from springtide.control.storage.database.databases import find_address, is_unavailable
 from springtide.control.storage.leadership import LEASE_S, Leadership, LostLeadError
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.store import Batch, Store
@@ -128,6 +128,6 @@ def test_a_database_that_is_not_there_is_told() -> None:
     ],
 )
 def test_a_database_that_cannot_be_meant_is_told(url: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("springtide.control.storage.databases.find_spec", lambda _name: None)
+    monkeypatch.setattr("springtide.control.storage.database.databases.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=told):
         find_address(url)

@@ -10,9 +10,9 @@ import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.cli.app import main
-from springtide.control.storage.database_checks import check_database
+from springtide.control.storage.database.database_checks import check_database
+from springtide.control.storage.database.migrations import back_up
 from springtide.control.storage.job_manifests import NAME, read_manifest
-from springtide.control.storage.migrations import back_up
 from springtide.control.storage.orphans import adopt, find_orphans
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store

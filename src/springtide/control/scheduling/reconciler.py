@@ -24,13 +24,13 @@ from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
-from springtide.control.scheduling.loop.calls import Answer, Call, CallQueue, answer_failure
+from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
 from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
 from springtide.control.scheduling.loop.sending import InstructionSender
 from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
 from springtide.control.scheduling.transitions import Decided
-from springtide.control.storage.databases import is_unavailable
+from springtide.control.storage.database.databases import is_unavailable
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
@@ -206,7 +206,7 @@ class Reconciler:
         """
         first = self.calls.wait(wait_s)
         self.read_clock()
-        calls, answers = self.calls.take(first), list[Answer]()
+        calls, answers = self.calls.take(first), list[CallReply]()
         try:
             heard = self.read_executor()
             take_step(self, partial(self.work, calls, heard, answers))
@@ -218,12 +218,12 @@ class Reconciler:
         self.act()
         self.health.note_step()
 
-    def work(self, calls: Sequence[Call], heard: Heard, answers: list[Answer], singly: bool) -> None:
+    def work(self, calls: Sequence[Call], heard: Heard, answers: list[CallReply], singly: bool) -> None:
         """Work in calls, events and what time brings, then decide; `singly`: each is committed before the next."""
         answers.clear()
         for function, future in calls:
             value = try_call(self, function, singly)
-            answers.append(Answer(future, value, is_final=singly or isinstance(value, BaseException)))
+            answers.append(CallReply(future, value, is_final=singly or isinstance(value, BaseException)))
         for event in heard.events:
             attempt(self, partial(self.handle, event), singly, partial(self.put_event_aside, event))
         if heard.running is not None:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from springtide.control.storage.database.rows import load_job, write_job
 from springtide.control.storage.private_paths import open_plain
 from springtide.control.storage.records import JobRecord
-from springtide.control.storage.rows import load_job, write_job
 from springtide.control.storage.state_dir import StateDir, write_private
 from springtide.control.storage.store import Store
 from springtide.core.job_states import JobState

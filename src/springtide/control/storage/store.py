@@ -14,9 +14,25 @@ from typing import Any
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.engine import Connection
 
-from springtide.control.storage.databases import find_address, open_engine, upsert
+from springtide.control.storage.database.databases import find_address, open_engine, upsert
+from springtide.control.storage.database.migrations import migrate
+from springtide.control.storage.database.rows import read_job, read_speed, write_job
+from springtide.control.storage.database.tables import (
+    EVENTS,
+    FACTS,
+    FORMER_USERS,
+    INSTRUCTIONS,
+    JOBS,
+    NOTICES,
+    OFFERS,
+    PREDICTIONS,
+    PROJECTS,
+    QUARANTINE,
+    SPEEDS,
+    USAGE,
+    USERS,
+)
 from springtide.control.storage.leadership import Leadership
-from springtide.control.storage.migrations import migrate
 from springtide.control.storage.records import (
     EventRecord,
     InstructionRecord,
@@ -31,22 +47,6 @@ from springtide.control.storage.records import (
     SpeedRecord,
     UsageRecord,
     UserRecord,
-)
-from springtide.control.storage.rows import read_job, read_speed, write_job
-from springtide.control.storage.tables import (
-    EVENTS,
-    FACTS,
-    FORMER_USERS,
-    INSTRUCTIONS,
-    JOBS,
-    NOTICES,
-    OFFERS,
-    PREDICTIONS,
-    PROJECTS,
-    QUARANTINE,
-    SPEEDS,
-    USAGE,
-    USERS,
 )
 from springtide.core.job_states import ACTIVE, JobState
 

@@ -21,7 +21,7 @@ Call: TypeAlias = tuple[Callable[[], Any], "Future[Any]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallReply:
     """A value, or an error to raise, for whoever waits."""
 
     future: "Future[Any]"
@@ -86,10 +86,10 @@ class CallQueue:
             future.set_exception(UnavailableError(f"{why}; {UNDONE}"))
 
 
-def answer_failure(calls: Sequence[Call], answers: Sequence[Answer], why: str, is_stored: bool | None) -> None:
+def answer_failure(calls: Sequence[Call], answers: Sequence[CallReply], why: str, is_stored: bool | None) -> None:
     """Tell those who wait that a step has failed: their values if it was stored nevertheless; None: nobody knows."""
     told = {id(one.future): one for one in answers if is_stored or one.is_final}
     sentence = f"{why}; {UNDONE if is_stored is False else UNKNOWN}"
     for _, future in calls:
         error = UnavailableError(sentence, unknown=is_stored is None)
-        told.get(id(future), Answer(future, error)).give()
+        told.get(id(future), CallReply(future, error)).give()

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from springtide.control.storage.databases import is_unavailable
+from springtide.control.storage.database.databases import is_unavailable
 from springtide.errors import SpringtideError
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from fastapi import FastAPI, Path, Request
 from fastapi.responses import StreamingResponse
 
 from springtide.control.api import documents
-from springtide.control.api.byte_ranges import send_file
+from springtide.control.api.job_data.byte_ranges import send_file
 from springtide.control.api.requests import MOST_NUMBER, JobRef
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage import saved_checkpoints

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from springtide.control.api import documents
-from springtide.control.api.byte_ranges import CHUNK_BYTES, find_range, send_range
+from springtide.control.api.job_data.byte_ranges import CHUNK_BYTES, find_range, send_range
 from springtide.control.api.requests import JobRef, Number
 from springtide.control.storage import job_logs
 from springtide.control.storage.job_logs import RankLog

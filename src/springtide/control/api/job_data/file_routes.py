@@ -8,8 +8,8 @@ from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response, StreamingResponse
 
 from springtide.control.api import documents
-from springtide.control.api.byte_ranges import find_range, send_file, send_range
-from springtide.control.api.log_routes import stream_log
+from springtide.control.api.job_data.byte_ranges import find_range, send_file, send_range
+from springtide.control.api.job_data.log_routes import stream_log
 from springtide.control.api.requests import JobRef
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage import job_files, job_logs

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from springtide.control.storage.tables import FORMER_USERS, METADATA, NOTICES, PREDICTIONS, PROJECTS, USAGE
+from springtide.control.storage.database.tables import FORMER_USERS, METADATA, NOTICES, PREDICTIONS, PROJECTS, USAGE
 from springtide.errors import StateError
 
 Step = Callable[[Connection], None]

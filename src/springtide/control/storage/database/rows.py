@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from springtide.control.storage.database.tables import JOBS
 from springtide.control.storage.records import ArrayPlace, AwaitedJob, Condition, JobRecord, PlanRecord, SpeedRecord
-from springtide.control.storage.tables import JOBS
 from springtide.core.dependencies import AfterEnd
 from springtide.core.job_file import STORED, JobFile
 from springtide.core.job_states import JobState

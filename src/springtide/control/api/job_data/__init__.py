@@ -1,0 +1,1 @@
+"""Routes to what a job leaves: logs, files, checkpoints, receipts."""

@@ -1,0 +1,1 @@
+"""The database below the store: addresses and engines, tables, rows, migrations, checks."""
