@@ -92,6 +92,14 @@ def test_every_place_that_walks_the_loader_is_looked_at() -> None:
             pass
 
 
+def test_a_wrapper_that_counts_from_the_second_walk_on_is_seen() -> None:
+    loader = Watched()
+    with pytest.raises(JobError, match="enumerate around the loader"):
+        for epoch in range(2):
+            for _ in loader if epoch == 0 else (one for _, one in enumerate(loader)):
+                pass
+
+
 def test_counting_something_else_at_the_same_time_is_no_matter() -> None:
     for _ in enumerate(range(3)):
         assert list(Bar(Watched())) == [0, 1, 2]

@@ -7,6 +7,7 @@ threads, on oneDNN and on the instruction set, which stand for device types ther
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -79,7 +80,8 @@ def set_backends(switches: Switches) -> None:
 
 def find_changed(switches: Switches) -> list[str]:
     """The switches that a script has set otherwise since, as `torch.backends.cudnn.benchmark = True` is in many."""
-    found = {"torch.backends.mkldnn.enabled": (torch.backends.mkldnn.enabled, switches.onednn)}
+    onednn: Any = torch.backends.mkldnn.enabled
+    found: dict[str, tuple[bool, bool]] = {"torch.backends.mkldnn.enabled": (onednn, switches.onednn)}
     if switches.deterministic_algorithms:
         found |= {
             "torch.use_deterministic_algorithms": (torch.are_deterministic_algorithms_enabled(), True),

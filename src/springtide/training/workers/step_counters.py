@@ -24,18 +24,19 @@ DEEPEST = 16
 
 
 class CounterWatch:
-    """Looks once at every place of the script that walks the loader."""
+    """Looks once at every place of the script that walks the loader, by whatever way its steps come there."""
 
     def __init__(self) -> None:
-        self.seen: set[tuple[CodeType, int]] = set()
+        self.seen: set[tuple[tuple[CodeType, int], ...]] = set()
 
     def check(self, iterator: Any, frame: FrameType | None) -> None:
         """Refuse what counts the steps of an iterator; `frame` is the one that has just asked for its first step."""
         passing = list(list_passing(frame))
-        place = passing[-1].f_back if passing else frame
-        if place is None or (place.f_code, place.f_lasti) in self.seen:
+        loop = passing[-1].f_back if passing else frame
+        place = tuple((one.f_code, one.f_lasti) for one in (*passing, loop) if one is not None)
+        if place in self.seen:
             return
-        self.seen.add((place.f_code, place.f_lasti))
+        self.seen.add(place)
         counter = find_counter([iterator, *(find_owner(one) for one in passing)])
         if counter is not None:
             raise JobError(
