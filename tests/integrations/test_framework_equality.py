@@ -95,6 +95,27 @@ def test_three_changed_lines_keep_the_weights_and_the_curve_of_torchrun(tmp_path
     assert {file.name for file in stock.iterdir()} == {file.name for file in ours.iterdir()}
 
 
+@pytest.mark.parametrize("variant", ["best", "own", "plateau"])
+def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path, variant: str) -> None:
+    """Weights, predictions after training and the whole history of logs, on one process and on two."""
+    pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+    script = SCRIPTS / "hf_variants_workload.py"
+    ranks = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
+    commands = {
+        "stock": [*ranks, str(make_stock(script, tmp_path))],
+        "one": [sys.executable, str(script)],
+        "two": [*ranks, str(script)],
+    }
+    results = {}
+    for name, command in commands.items():
+        (tmp_path / name).mkdir()
+        done = subprocess.run([*command, variant], cwd=tmp_path / name, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        (results[name],) = re.findall(r"^RESULT (.*)$", done.stdout, re.M)
+    assert results["one"] == results["stock"]
+    assert results["two"] == results["stock"]
+
+
 def test_a_checkpoint_of_ours_is_resumed_by_the_stock_trainer(tmp_path: Path) -> None:
     """Both go on from a checkpoint that the elastic run has saved in the Trainer's form, to the same weights."""
     pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")

@@ -1,0 +1,89 @@
+"""Fine-tunes of a tiny classifier with what scripts of users have, several things at a time; the result is printed."""
+
+import hashlib
+import json
+import sys
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    DataCollatorWithPadding,
+    EarlyStoppingCallback,
+    PreTrainedTokenizerFast,
+    TrainingArguments,
+)
+
+import springtide
+from springtide.integrations.hf import ElasticTrainer
+
+variant = sys.argv[1]
+springtide.init(logical_workers=2)
+torch.manual_seed(1)
+vocabulary = {word: number for number, word in enumerate(["<pad>", "<unk>", *(f"w{number}" for number in range(40))])}
+inner = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>")
+sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+model = BertForSequenceClassification(BertConfig(vocab_size=42, max_position_embeddings=16, num_labels=3, **sizes))
+
+
+def make_sample(number: int) -> dict[str, Any]:
+    """A sample of its own length."""
+    ids = torch.randint(2, 42, (3 + number % 7,), generator=torch.Generator().manual_seed(number)).tolist()
+    return {"input_ids": ids, "attention_mask": [1] * len(ids), "label": sum(ids) % 3}
+
+
+def measure(found: Any) -> dict[str, float]:
+    """What `compute_metrics` gives."""
+    return {"accuracy": float((found.predictions.argmax(-1) == found.label_ids).mean())}
+
+
+class WeightedTrainer(ElasticTrainer):
+    """A Trainer with a loss of its own."""
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        loss = torch.nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([1.0, 2.0, 0.5]))
+        return (loss, outputs) if return_outputs else loss
+
+
+kind: Any = ElasticTrainer
+more: dict[str, Any] = {}
+if variant == "best":
+    options: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps", "save_steps": 3}
+    options |= {"save_total_limit": 2, "load_best_model_at_end": True, "metric_for_best_model": "accuracy"}
+    options |= {"lr_scheduler_type": "cosine", "warmup_steps": 2, "label_smoothing_factor": 0.1}
+    more = {"callbacks": [EarlyStoppingCallback(early_stopping_patience=2)]}
+elif variant == "own":
+    kind = WeightedTrainer
+    options = {"gradient_checkpointing": True, "eval_strategy": "epoch", "gradient_accumulation_steps": 2}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    more = {"optimizers": (optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5))}
+else:
+    options = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 2}
+    options |= {"neftune_noise_alpha": 5.0, "eval_on_start": True, "dataloader_drop_last": True, "weight_decay": 0.1}
+sizes = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "num_train_epochs": 4}
+quiet = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "output_dir": "out", "save_strategy": "no"}
+trainer = kind(
+    model=model,
+    args=TrainingArguments(**quiet | sizes | options, learning_rate=1e-2, logging_steps=2),
+    train_dataset=[make_sample(number) for number in range(53)],
+    eval_dataset=[make_sample(number) for number in range(100, 121)],
+    data_collator=DataCollatorWithPadding(tokenizer),
+    compute_metrics=measure,
+    **more,
+)
+trainer.train()
+trainer.evaluate()
+found = trainer.predict(trainer.eval_dataset)
+if trainer.is_world_process_zero():
+    weights = b"".join(one.detach().numpy().tobytes() for one in model.parameters())
+    untimed = [
+        {name: value for name, value in row.items() if not name.endswith(("runtime", "per_second"))}
+        for row in trainer.state.log_history
+    ]
+    signs = [hashlib.sha256(one).hexdigest() for one in (weights, found.predictions.tobytes())]
+    print("RESULT " + json.dumps([*signs, trainer.state.global_step, untimed]), flush=True)
