@@ -24,7 +24,7 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 
 # One worker more than two cores: many tests wait for processes. Files that take long are begun first (tests/conftest.py).
-WORKERS ?= 3
+WORKERS ?= 2
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
