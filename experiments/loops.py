@@ -22,6 +22,7 @@ import springtide
 from springtide.examples import folder
 from springtide.training.elastic_run import ElasticRun
 from springtide.training.run import forget_run
+from springtide.training.state.turn_guard import FIRST
 
 Loop = Iterator[Tensor]
 
@@ -45,7 +46,7 @@ def load_workload(name: str) -> Workload:
     if name == "cnn":
         return Workload(name, parts["Cnn"], parts["Digits"], momentum(0.05), cross_entropy, 32)
     if name == "gpt":
-        return Workload(name, parts["Gpt"], parts["Source"], adamw, parts["measure_loss"], 8, 1.0)
+        return Workload(name, parts["Gpt"], parts["TextSource"], adamw, parts["measure_loss"], 8, 1.0)
     if name == "recommender":
         loss = binary_cross_entropy_with_logits
         return Workload(name, parts["Recommender"], parts["Clicks"], torch.optim.Adam, loss, 256)
@@ -63,12 +64,13 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
 
 
 def step_elastic(workload: Workload, workers: int, guarded: bool = True) -> Loop:
-    """Global steps of the elastic loop in this process, compared with the others' now and then or never."""
+    """Global steps of the elastic loop in this process, looked at by the guards now and then or never."""
     forget_run()
     run = springtide.init(logical_workers=workers, seed=0)
     if not guarded:
         assert isinstance(run, ElasticRun)
-        run.divergence.due_s = inf
+        run.divergence.due_s = run.turn_guard.due_s = inf
+        run.turn_guard.walks = FIRST
     bare = workload.model()
     made = workload.optimizer(bare.parameters())
     model, optimizer, loader = run.prepare(bare, made, workload.data(), batch_size=workload.batch)
@@ -119,6 +121,7 @@ def step_accumulating(workload: Workload, workers: int, seeding: bool = True) ->
 
 def step_ddp(workload: Workload) -> Loop:
     """Global steps of stock DDP in one of its ranks."""
+    forget_run()
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     model = DistributedDataParallel(workload.model())

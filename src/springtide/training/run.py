@@ -23,6 +23,7 @@ from springtide.core.limits import MOST_STEPS
 from springtide.errors import JobError
 from springtide.training.determinism import cuda, levels
 from springtide.training.group.control_channel import Channel
+from springtide.training.group.default_group import allow_groups
 from springtide.training.group.rosters import check_counts
 from springtide.training.parts import Parts, sort_parts
 from springtide.training.settings import Settings, read_settings
@@ -474,8 +475,9 @@ def refuse_child() -> None:
 
 
 def forget_run() -> None:
-    """Let another run begin in this process, for measurements that take one after another."""
+    """Let another run begin in this process, stock DDP's too, for measurements that take one after another."""
     _current.clear()
+    allow_groups()
 
 
 @dataclass(frozen=True, slots=True)

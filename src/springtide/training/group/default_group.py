@@ -10,6 +10,8 @@ from springtide.errors import JobError
 from springtide.training.group.groups import connect_store
 from springtide.training.settings import Settings
 
+TORCHS_OWN = (dist.init_process_group, dist.distributed_c10d._get_default_group)
+
 
 def find_store(settings: Settings, environ: Mapping[str, str]) -> dist.Store | None:
     """The store the processes meet at: our launcher's, torchrun's, or none for a process alone."""
@@ -35,6 +37,11 @@ def refuse_groups() -> None:
     dist.init_process_group = refuse_group
     # What dist.all_reduce, dist.get_rank and all others ask for first.
     dist.distributed_c10d._get_default_group = refuse_group
+
+
+def allow_groups() -> None:
+    """Take the refusal back, for a process that goes on to measure stock DDP."""
+    dist.init_process_group, dist.distributed_c10d._get_default_group = TORCHS_OWN
 
 
 def refuse_group(*_: Any, **__: Any) -> NoReturn:
