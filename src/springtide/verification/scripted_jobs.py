@@ -254,10 +254,10 @@ class ScriptedRun(JobRunner):
         """Move the job on until it was started again more often than that."""
         self.wait_for(lambda: self.restarts.count > restarts)
 
-    def wait_for_checkpoint(self, timeout_s: float = 120.0) -> None:
+    def wait_for_checkpoint(self, step: int, timeout_s: float = 120.0) -> None:
         """Wait until a step is on disk; it is written while the job holds."""
         folder = self.scripted.settings.checkpoint_dir
-        self.wait_for(lambda: folder is not None and bool(list_saved(folder)), timeout_s)
+        self.wait_for(lambda: folder is not None and step in list_saved(folder), timeout_s)
 
     @property
     def resumed(self) -> tuple[int, ...]:
@@ -284,6 +284,12 @@ def list_saved(folder: Path) -> list[int]:
     return sorted(int(path.parent.name.removeprefix("step-")) for path in folder.glob(f"step-*/{MANIFEST}"))
 
 
+def find_due(settings: Settings, step: int) -> int:
+    """The last step before that one whose checkpoint is asked for by number; 0 if there is none."""
+    every = settings.checkpoint_every_steps if settings.checkpoint_dir is not None else 0
+    return (step - 1) // every * every if every else 0
+
+
 def follow(
     job: ScriptedJob,
     sizes: Sequence[tuple[int, Counts]],
@@ -294,8 +300,8 @@ def follow(
     """Run a job to its end under a schedule, and return its closed run with all events.
 
     `sizes` are (step, logical workers per process), the first from step 0 on; `kills` are steps after which the
-    last process gets SIGKILL, once each. A job that saves after every so many steps is killed once one is on disk; any
-    other may start from step 0 again.
+    last process gets SIGKILL, once each. A job that saves after every so many steps is killed once the last of them is
+    on disk, so that it resumes from the same step on any machine; any other may start from step 0 again.
     """
     if not sizes or sizes[0][0] != 0:
         raise JobError("a schedule needs a size from step 0 on")
@@ -310,8 +316,8 @@ def follow(
             if step in left:
                 left.remove(step)
                 restarts = run.restarts.count
-                if job.settings.checkpoint_dir is not None and 0 < job.settings.checkpoint_every_steps < step:
-                    run.wait_for_checkpoint()
+                if due := find_due(job.settings, step):
+                    run.wait_for_checkpoint(due)
                 host.kill(run, -1)
                 run.wait_for_restart(restarts)
                 continue

@@ -76,7 +76,7 @@ class Agreement:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def decide(self, roster: Roster, step: int, stopping: bool, writing: bool) -> Action:
-        """Rank 0's decision for the boundary after `step`; while a checkpoint is being written no other is begun."""
+        """Rank 0's decision for the boundary after `step`; while a checkpoint is written none by time is begun."""
         # Only rank 0 reads commands and clocks; the others do what its header says, at the same boundary. Whatever each
         # process decided for itself here could differ, and they would wait for each other for ever.
         action = Action.STOP if stopping else Action.NOTHING
@@ -89,7 +89,8 @@ class Agreement:
             action |= Action.RESCALE
         if self.is_terminated():
             action |= Action.TERMINATE
-        if (self.wants_checkpoint or self.is_checkpoint_due(step)) and not writing:
+        # One that was asked for by its step is saved at that step on any disk: training waits for the one before it.
+        if self.is_due_by_step(step) or ((self.wants_checkpoint or self.is_due_by_time()) and not writing):
             self.wants_checkpoint = False
             action |= Action.CHECKPOINT
         return action
@@ -131,13 +132,14 @@ class Agreement:
             self.terminating = bool(self.store.check([TERMINATE_KEY]))
         return self.terminating
 
-    def is_checkpoint_due(self, step: int) -> bool:
-        """Whether a periodic checkpoint is due, by time or by steps."""
-        if self.settings.checkpoint_dir is None:
-            return False
-        every_steps, every_s = self.settings.checkpoint_every_steps, self.settings.checkpoint_every_s
-        if every_steps and step % every_steps == 0:
-            return True
+    def is_due_by_step(self, step: int) -> bool:
+        """Whether a checkpoint of that very step was asked for."""
+        every = self.settings.checkpoint_every_steps if self.settings.checkpoint_dir is not None else 0
+        return bool(every) and step % every == 0
+
+    def is_due_by_time(self) -> bool:
+        """Whether a checkpoint is due because the last one is old."""
+        every_s = self.settings.checkpoint_every_s if self.settings.checkpoint_dir is not None else 0.0
         return bool(every_s) and time.monotonic() - self.saved_s >= every_s
 
     def forward_termination(self) -> None:
