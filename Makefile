@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-cluster test-frameworks test-storage clean
+.PHONY: setup demo test test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-cluster test-frameworks test-storage clean
 
 setup: $(STAMP)
 
@@ -23,10 +23,14 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# One worker more than two cores: many tests wait for processes. Files that take long are begun first (tests/conftest.py).
+# Two workers, for two cores: with more, made faults run into their limits. Files that take long are begun first (tests/conftest.py).
 WORKERS ?= 2
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# What failed the last time, one after the other.
+test-failed: setup
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
 
 # For the tests of the pages in a browser; without them those tests say so and the rest runs.
 AXE := build/axe
