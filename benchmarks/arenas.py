@@ -30,7 +30,7 @@ from springtide.control.executor_factory import open_executor
 from springtide.control.server import Listening, Server, ServerSettings, hold_lock
 from springtide.control.server_log import set_up_logging
 from springtide.control.storage.state_dir import StateDir, read_address
-from springtide.errors import SpringtideError
+from springtide.errors import ExecutorError, SpringtideError
 from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.local.paths import PLACE, make_mark
 from springtide.executors.local.processes.worker_processes import find_marked
@@ -141,11 +141,21 @@ class Arena:
         self.server.kill()
         self.server.wait()
 
-    def close(self) -> None:
-        """End everything that was started."""
+    def close(self) -> int:
+        """End everything that was started; returns how many processes had to be killed for that, or are left."""
         if self.server is not None and self.server.poll() is None:
             self.kill_server()
-        self.executor.shutdown()
+        with contextlib.suppress(psutil.Error, OSError, ValueError):
+            self.find_agent().resume()  # a fault may have left it stopped
+        with contextlib.suppress(ExecutorError):
+            self.executor.shutdown()
+        left = self.list_left()
+        with contextlib.suppress(psutil.Error, OSError, ValueError):
+            left.append(self.find_agent())  # an agent that ended has taken its notes away
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        return len(left)
 
     def list_left(self) -> list[psutil.Process]:
         """The processes of this arena that are still there."""

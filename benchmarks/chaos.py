@@ -92,25 +92,10 @@ def run(arena: Arena, chosen: "Choice", tell: Callable[[str], None]) -> tuple[li
     arena.start_server()
     bystander = Bystander(arena.open_doors("bystander"))
     bystander.thread.start()
-    count = round(WAITED_FOR * chosen.faults)
     side = SideHand(SideScene(arena, Random(f"side {chosen.seed}"), arena.open_doors("nuisance")), until_s)
-    side.kinds = deal(chosen.faults - count, side.scene.dice, list_side_kinds(arena))
-    side.thread.start()
-    faults: list[Fault] = []
-    dice = Random(chosen.seed)
-    for number, kind in enumerate(deal(count, dice), start=1):
-        if time.monotonic() > until_s:
-            tell(f"{count - number + 1} faults left out: the time is up")
-            break
-        side.due = number / count
-        time.sleep(dice.uniform(0.0, MOST_PAUSE_S))
-        scene = set_scene(arena, dice, is_longest=kind == "disk full")
-        jobs, seconds = FAULTS[kind](scene)
-        faults.append(Fault(kind, [job.id for job in jobs], seconds, scene.began_s, time.monotonic()))
-        told = f"{seconds:.1f} s" if seconds is not None else "NOT RECOVERED"
-        tell(f"{number:3}/{count} {kind:<15} {len(jobs)} jobs  {told:<8} beside {len(side.faults)} others")
-    side.due = 1.0
-    side.thread.join()
+    side.kinds = deal(chosen.faults - chosen.waited_for, side.scene.dice, list_side_kinds(arena))
+    with side.at_work():
+        faults = break_things(arena, chosen, side, tell)
     wait_for_end(arena)
     bystander.end()
     seen = summarise(bystander, arena.outages, arena.database)
@@ -120,6 +105,24 @@ def run(arena: Arena, chosen: "Choice", tell: Callable[[str], None]) -> tuple[li
         for wait_s, asked in list_changes(bystander, arena.outages)[:TOLD_WAITS]
     ]
     return [*faults, *side.faults], [judge(arena, job) for job in arena.recipes], seen
+
+
+def break_things(arena: Arena, chosen: "Choice", side: "SideHand", tell: Callable[[str], None]) -> list[Fault]:
+    """The faults that are waited for, one after the other; the side hand keeps pace."""
+    faults: list[Fault] = []
+    dice, count = Random(chosen.seed), chosen.waited_for
+    for number, kind in enumerate(deal(count, dice), start=1):
+        if time.monotonic() > side.until_s:
+            tell(f"{count - number + 1} faults left out: the time is up")
+            break
+        side.due = number / count
+        time.sleep(dice.uniform(0.0, MOST_PAUSE_S))
+        scene = set_scene(arena, dice, is_longest=kind == "disk full")
+        jobs, seconds = FAULTS[kind](scene)
+        faults.append(Fault(kind, [job.id for job in jobs], seconds, scene.began_s, time.monotonic()))
+        told = f"{seconds:.1f} s" if seconds is not None else "NOT RECOVERED"
+        tell(f"{number:3}/{count} {kind:<15} {len(jobs)} jobs  {told:<8} beside {len(side.faults)} others")
+    return faults
 
 
 def find_beside(asked: Asked, faults: Sequence[Fault]) -> list[str]:
@@ -134,6 +137,11 @@ class Choice:
     faults: int
     seed: int
     minutes: float
+
+    @property
+    def waited_for(self) -> int:
+        """How many of the faults are waited for one by one: their part, but each kind once if there are enough."""
+        return max(round(WAITED_FOR * self.faults), min(len(FAULTS), self.faults // 2))
 
 
 @dataclass
@@ -150,6 +158,19 @@ class SideHand:
 
     def __post_init__(self) -> None:
         self.thread = threading.Thread(target=self.run, name="side hand", daemon=True)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Break things beside the block, and come to an end after it; at once if the block failed."""
+        self.thread.start()
+        try:
+            yield
+            self.due = 1.0
+        except BaseException:
+            self.until_s = 0.0
+            raise
+        finally:
+            self.thread.join()
 
     def run(self) -> None:
         """Do them all."""
@@ -385,10 +406,9 @@ def main() -> int:
             try:
                 found = run(arena, chosen, lambda line: print(line, file=sys.stderr, flush=True))
             finally:
-                arena.close()
-            left = arena.list_left()
+                left = arena.close()
     document = make_document(*found, time.monotonic() - began_s, "tmpfs" if mounted else "injected")
-    document["left_behind"] = len(left)
+    document["left_behind"] = left
     if given.json:
         print(json.dumps(document, indent=2))
     else:

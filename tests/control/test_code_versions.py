@@ -72,3 +72,9 @@ def test_a_command_without_a_script_of_the_folder_depends_on_all_of_it(folder: P
     before = name(folder, run=["bash", "-c", "make"])
     (folder / "notes.txt").write_text("changed")
     assert name(folder, run=["bash", "-c", "make"]) != before
+
+
+@pytest.mark.parametrize("script", [f"{'e' * 300}.py", f"{'d/' * 3000}x.py", __file__, "/", "a\0b.py"])
+def test_a_script_that_is_no_file_of_the_folder_is_a_command_like_others(folder: Path, script: str) -> None:
+    hash_used.cache_clear()
+    assert hash_used(folder, script, (script,)) == hash_used(folder, "torchrun", ("torchrun",))

@@ -27,18 +27,21 @@ def name_code(job: JobFile, owner: str, folder: Path) -> str:
 @lru_cache(maxsize=1024)
 def hash_used(folder: Path, script: str, words: tuple[str, ...]) -> str:
     """A hash of the files that a script uses; of a command that runs no script of the folder, of all of them."""
-    used = find_used(folder, script, words) if (folder / script).is_file() and script.endswith(".py") else None
-    files = sorted(used) if used is not None else sorted(path for path in folder.rglob("*") if path.is_file())
+    start = place_inside(folder, folder / script) if script.endswith(".py") else None
+    if start is not None and start.is_file():
+        files = sorted(find_used(folder, start, words))
+    else:
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
     sign = hashlib.sha256()
     for path in files:
         sign.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return sign.hexdigest()
 
 
-def find_used(folder: Path, script: str, words: Iterable[str]) -> set[Path]:
+def find_used(folder: Path, script: Path, words: Iterable[str]) -> set[Path]:
     """The files that a script and its modules import or name."""
     used: set[Path] = set()
-    waiting = [folder / script, *find_named(folder, folder, words)]
+    waiting = [script, *find_named(folder, folder, words)]
     while waiting:
         path = waiting.pop()
         if path in used:
@@ -81,12 +84,20 @@ def find_named(folder: Path, place: Path, texts: Iterable[str]) -> Iterator[Path
 
 def list_inside(folder: Path, path: Path) -> Iterator[Path]:
     """A file, or the files of a folder below `folder` but not that itself; nothing else."""
-    try:
-        inside = path.resolve()
-        is_below = inside != folder.resolve() and inside.is_relative_to(folder.resolve())
-        if is_below and inside.is_file():
-            yield folder / inside.relative_to(folder.resolve())
-        elif is_below and inside.is_dir():
-            yield from (folder / one.relative_to(folder.resolve()) for one in inside.rglob("*") if one.is_file())
-    except (OSError, ValueError):
+    inside = place_inside(folder, path)
+    if inside is None:
         return
+    if inside.is_file():
+        yield inside
+    elif inside.is_dir():
+        yield from (one for one in inside.rglob("*") if one.is_file())
+
+
+def place_inside(folder: Path, path: Path) -> Path | None:
+    """A path below a folder, with nothing in it that leads up; None if it leads elsewhere, or can be no path at all."""
+    try:
+        root, inside = folder.resolve(), path.resolve()
+        inside.lstat()
+        return folder / inside.relative_to(root) if inside != root else None
+    except (OSError, ValueError):
+        return None

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -21,6 +21,7 @@ from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_states import JobState
 from springtide.executors.fake import RealTimeFake
 from springtide.executors.local import executor as local_executor
+from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.local.paths import PLACE
 from springtide.executors.protocol import Event
 
@@ -138,3 +139,29 @@ def test_others_are_answered_while_the_agent_is_stopped_unseen(tmp_path: Path, m
             assert client.wait(job.id).state == JobState.SUCCEEDED
             assert [event.kind for event in client.events(job.id)].count("succeeded") == 1
             assert httpx.get(f"{server.url}/readyz").status_code == 200
+
+
+def test_a_server_starts_beside_a_stopped_agent(tmp_path: Path) -> None:
+    executor = LocalExecutor(StateDir(tmp_path / "home").make().root, "2", warm=False)
+    agent = psutil.Process(executor.hello()["pid"])
+    executor.close()
+    agent.suspend()
+    try:
+        with run_local(tmp_path) as server, Client(server.url, None, server.settings.state_dir.root) as client:
+            wait_until(server, lambda: server.reconciler.health.executor_lost)
+            assert server.engine.inventory.totals == {"cpu": 2}, "as the agent wrote them down"
+            told = httpx.get(f"{server.url}/readyz")
+            assert (
+                told.status_code == 503 and f"kill -CONT {agent.pid}" in told.json()["checks"]["executor"]["sentence"]
+            )
+            job = client.submit(write_project(tmp_path / "project", elastic=False, devices=1), wait=False)
+            assert [one.id for one in client.jobs()] == [job.id]
+            client.cancel(job.id)
+            assert agent.status() == psutil.STATUS_STOPPED, "all that was answered meanwhile"
+            agent.resume()
+            wait_until(server, lambda: not server.reconciler.health.executor_lost)
+            assert httpx.get(f"{server.url}/readyz").status_code == 200
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            agent.resume()
+    assert not agent.is_running(), "ended with the server"

@@ -1,6 +1,8 @@
 """What cannot be stored or decided costs itself only: it is put aside with its job, and everyone else goes on."""
 
+import errno
 import logging
+import os
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -142,6 +144,16 @@ def test_a_request_that_raises_leaves_nothing_behind(server: HandClockServer) ->
     assert isinstance(future.exception(timeout=0), InputError) and fine.result(timeout=0) == "fine"
     assert (staging.jobs, dict(world.jobs)) == (jobs, views)
     assert server.store.list_jobs() == []
+
+
+@pytest.mark.parametrize("number", [errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.EACCES])
+def test_a_name_that_the_disk_refuses_costs_only_who_gave_it(server: HandClockServer, number: int) -> None:
+    def look_for_file() -> str:
+        raise OSError(number, os.strerror(number), "a name of a user's")
+
+    failed, fine = server.reconciler.call(look_for_file), server.reconciler.call(lambda: "fine")
+    server.reconciler.step()
+    assert isinstance(failed.exception(timeout=0), OSError) and fine.result(timeout=0) == "fine"
 
 
 def test_what_was_stored_alone_is_told_so_although_its_step_fails_later(server: HandClockServer) -> None:

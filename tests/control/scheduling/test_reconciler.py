@@ -1,5 +1,6 @@
 """The reconciler on hand-moved clocks: answers, elastic life, faults, restarts; real store and policy, fake workers."""
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -444,7 +445,9 @@ def test_after_a_step_that_failed_the_loop_begins_again_from_what_is_stored(
     running = hand_server.submit(run="python train.py long", devices=1).id
     hand_server.pass_s(3)
     write = hand_server.store.write
-    monkeypatch.setattr(hand_server.store, "write", lambda batch: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(
+        hand_server.store, "write", lambda batch: (_ for _ in ()).throw(OSError(errno.ENOSPC, "disk full"))
+    )
     with pytest.raises(OSError, match="disk full"):
         hand_server.submit(run="python train.py short")
     monkeypatch.setattr(hand_server.store, "write", write)

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -10,8 +11,12 @@ import pytest
 from tests.executors.local.agents import BOTH, RecordedAgent, start_agent
 
 from springtide.errors import ExecutorError
+from springtide.executors.local import executor as local_executor
+from springtide.executors.local.executor import SilentAgentError
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.jobs.hangs import Patience
+from springtide.executors.local.json_lines import connect
+from springtide.executors.local.paths import SOCKET
 from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
 from springtide.executors.local.processes.fork_servers import ForkBudget
 from springtide.executors.protocol import Failed, Faulted, Finished, Warned
@@ -161,15 +166,26 @@ def test_fork_servers_that_nobody_uses_are_let_go(hosts: RecordedAgent) -> None:
     assert count() <= 2  # the one that most jobs use, and the newest of the others
 
 
-def test_a_stopped_agent_is_seen_at_once(tmp_path: Path) -> None:
+def test_a_stopped_agent_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_executor, "LOOK_S", 0.1)
     agent = start_agent(tmp_path, warm=False)
-    process = psutil.Process(agent.executor.hello()["pid"])
+    process, found = psutil.Process(agent.executor.hello()["pid"]), agent.executor.devices()
     try:
         process.suspend()
+        assert agent.executor.devices() == found
         with pytest.raises(ExecutorError, match=f"kill -CONT {process.pid}"):
             agent.executor.running()
         with pytest.raises(ExecutorError, match="SIGSTOP"):
             agent.executor.wait(0, 30.0)
+        lines = ExitStack()
+        with pytest.raises(TimeoutError), lines:  # until its queue is full
+            while True:
+                lines.enter_context(connect(agent.executor.state_dir / SOCKET, 0.1))
+        with pytest.raises(SilentAgentError, match="takes no more lines"):
+            agent.executor.running()
+        with pytest.raises(SilentAgentError, match="was not ended"):
+            agent.executor.shutdown()
+        assert agent.executor.devices() == found
         process.resume()
         assert agent.executor.running() == ()
     finally:

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 from springtide import __version__
 from springtide.executors import boot_clock
 from springtide.executors.delivery import Freshness, refuse
+from springtide.executors.local.agent_notes import note_devices
 from springtide.executors.local.agent_server import AgentServer
 from springtide.executors.local.daemon import detach
 from springtide.executors.local.discovery import Discovery, discover
@@ -79,6 +80,7 @@ class Agent:
         self.forks = ForkPool(self.loop, self.folder, environment, self.state_dir / LOG, settings.options.forks)
         self.forks.kept = find_key(PLAIN_JOB, sys.executable)
         self.discovery = discover(settings.cpu_slots) if settings.listen is None else Discovery(())
+        note_devices(self.state_dir, self.discovery.devices)
         self.hub: HostHub | None = None
         self.context = self.make_context(settings, environment)
         self.journal = Journal(self.state_dir / JOURNAL)

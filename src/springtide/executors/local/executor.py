@@ -6,6 +6,7 @@ agent is gone, another is started on the same state folder, which goes on from i
 
 import contextlib
 import json
+import logging
 import sys
 import threading
 import time
@@ -18,11 +19,12 @@ import psutil
 
 from springtide.errors import ExecutorError
 from springtide.executors import wire
+from springtide.executors.local.agent_notes import load_devices, read_noted_devices
 from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.json_lines import connect, read_peer_pid
-from springtide.executors.local.paths import LOCK, LOG, SOCKET, try_lock
+from springtide.executors.local.paths import LOCK, LOG, PLACE, SOCKET, try_lock
 from springtide.executors.protocol import Event, ExecutorNode, Instruction, Running
 
 START_S = 60.0
@@ -31,6 +33,11 @@ ANSWER_S = 15.0
 LOOK_S = 2.0
 #: Seconds before each next line is tried after one that broke.
 PAUSES_S = (0.0, 0.05, 0.2, 1.0)
+logger = logging.getLogger("springtide.executor")
+
+
+class SilentAgentError(ExecutorError):
+    """An agent that is there and does not answer: stopped, or held up by something. Its jobs go on."""
 
 
 class AgentConnection:
@@ -42,7 +49,7 @@ class AgentConnection:
         self.received = b""
 
     def ask(self, request: dict[str, Any], patience_s: float = ANSWER_S) -> dict[str, Any]:
-        """The answer to a request; OSError if the line breaks, ExecutorError at once if the agent is stopped.
+        """The answer to a request; OSError if the line breaks, SilentAgentError at once if the agent is stopped.
 
         Every wait is bounded, that for room to send in included.
         """
@@ -77,7 +84,7 @@ class AgentConnection:
         """Refuse to wait for an agent that is stopped (SIGSTOP)."""
         with contextlib.suppress(psutil.Error):
             if self.pid is not None and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
-                raise ExecutorError(
+                raise SilentAgentError(
                     f"the agent (process {self.pid}) is stopped (SIGSTOP) and answers nothing; its jobs go on. "
                     f"Let it go on: kill -CONT {self.pid}"
                 )
@@ -143,9 +150,16 @@ class LocalExecutor:
         return wire.load_running(self.ask({"do": "running"})["running"])
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices of this machine, as the agent found them."""
-        listed = self.hello()["devices"]
-        return tuple(Device(**{**device, "pids": tuple(device["pids"])}) for device in listed)
+        """The devices of this machine, as the agent found them when it began; one that is silent wrote them down."""
+        try:
+            listed = self.hello()["devices"]
+        except SilentAgentError as error:
+            noted = read_noted_devices(self.state_dir)
+            if noted is None:
+                raise
+            logger.warning("%s Meanwhile its devices are taken from its own notes", error)
+            return noted
+        return load_devices(listed)
 
     def nodes(self) -> tuple[ExecutorNode, ...]:
         """The hosts that have joined; or this machine, as one node for each type of device."""
@@ -173,6 +187,8 @@ class LocalExecutor:
                 while answer.get("again") and time.monotonic() < until_s:
                     time.sleep(0.1)
                     answer = self.ask_over_lines(request)
+            except TimeoutError as error:
+                raise SilentAgentError(f"the agent of {self.state_dir} does not answer: {error!r}; end it") from error
             except OSError as error:
                 raise ExecutorError(f"the agent of {self.state_dir} does not answer: {error!r}; end it") from error
             except ValueError as error:
@@ -217,6 +233,11 @@ class LocalExecutor:
         """A new line to the agent, which is started if nobody answers."""
         try:
             return AgentConnection(self.state_dir / SOCKET)
+        except TimeoutError:
+            raise SilentAgentError(
+                f"the agent of {self.state_dir} takes no more lines: it is stopped (SIGSTOP) or hangs; its jobs go on. "
+                f"Its process is named in {self.state_dir / PLACE}; let it go on, or end it"
+            ) from None
         except OSError:
             self.start()
             return AgentConnection(self.state_dir / SOCKET)
@@ -258,6 +279,8 @@ class LocalExecutor:
             line.ask({"do": "leave", "reason": "shutdown"})
             line.close()
             process.wait(timeout_s)
+        except TimeoutError as error:
+            raise SilentAgentError(f"the agent of {self.state_dir} was not ended: {error}; end it") from error
         except (OSError, psutil.NoSuchProcess):
             pass
         except psutil.TimeoutExpired:

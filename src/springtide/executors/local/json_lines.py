@@ -8,8 +8,10 @@ import json
 import os
 import selectors
 import socket
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ PATH_LIMIT = 100
 BACKLOG_LIMIT = 64 << 20
 #: What one call reads at most, so that a peer that never stops talking does not hold up the rest.
 TURN_BYTES = 1 << 20
+#: Between attempts to get into a full queue of lines.
+FULL_S = 0.02
 
 
 class EventLoop:
@@ -170,16 +174,29 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path, patience_s: float | None = None) -> socket.socket:
-    """A socket connected to a path; OSError if nobody listens there, or not in time where the queue is full."""
+    """A socket connected to a path; OSError if nobody listens there, TimeoutError if who does takes no more lines."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.settimeout(patience_s)
+    until_s = inf if patience_s is None else time.monotonic() + patience_s
     try:
         with shorten(path) as name:
-            line.connect(name)
+            while not try_connect(line, name):
+                if time.monotonic() > until_s:
+                    raise TimeoutError("its queue of lines is full")
+                time.sleep(FULL_S)
     except OSError:
         line.close()
         raise
     return line
+
+
+def try_connect(line: socket.socket, name: str) -> bool:
+    """Connect a socket; False if the other's queue is full, for which the kernel does not wait on a timed socket."""
+    try:
+        line.connect(name)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def read_peer_pid(line: socket.socket) -> int | None:

@@ -3,6 +3,7 @@
 What is the same in SQLite and PostgreSQL is written once, in SQLAlchemy Core; what is not is here.
 """
 
+import errno
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -15,11 +16,18 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityErr
 from springtide.control.storage.leadership import LostLeadError
 from springtide.errors import InputError
 
+#: Errors of the machine, whatever it was asked for. Others come of one name or one folder, and cost only who gave it.
+_OF_THE_MACHINE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+
 
 def is_unavailable(error: BaseException) -> bool:
     """Whether a write failed because the database cannot be reached, locked or written, whatever was to be written."""
+    if isinstance(error, OSError):
+        return isinstance(error, ConnectionError | TimeoutError) or error.errno in _OF_THE_MACHINE
     known = isinstance(error, DatabaseError) and not isinstance(error, DataError | IntegrityError | ProgrammingError)
-    return known or isinstance(error, OSError | MemoryError | LostLeadError)
+    return known or isinstance(error, MemoryError | LostLeadError)
 
 
 def find_address(url: str) -> URL:
