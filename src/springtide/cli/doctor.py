@@ -195,14 +195,23 @@ def has_tar_bug() -> bool:
 
 def check_database() -> Iterator[DoctorFinding]:
     """Whether the database is whole, and knows the jobs whose folders are here."""
-    from springtide.control.storage.database.database_checks import REMEDY, find_damage
+    from springtide.control.storage.database.database_checks import (
+        REMEDY,
+        UNUSABLE_REMEDY,
+        UnusableDatabaseError,
+        find_damage,
+    )
     from springtide.control.storage.orphans import find_orphans
     from springtide.control.storage.state_dir import find_home
 
     home = find_home()
     if home.elsewhere.exists() or not home.database.exists():
         return
-    damage = find_damage(home.database)
+    try:
+        damage = find_damage(home.database)
+    except UnusableDatabaseError as error:
+        yield DoctorFinding("database", "failed", str(error), UNUSABLE_REMEDY)
+        return
     if damage:
         yield DoctorFinding("database", "failed", damage, REMEDY)
         return

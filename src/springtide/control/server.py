@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +35,14 @@ from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.server_config import read_config
 from springtide.control.server_log import set_up_logging
 from springtide.control.standby import seek_lead
-from springtide.control.storage.database.database_checks import check_database
 from springtide.control.storage.database.databases import is_file
 from springtide.control.storage.housekeeping import keep_house
 from springtide.control.storage.job_manifests import ManifestKeeper
 from springtide.control.storage.leadership import Leadership
-from springtide.control.storage.orphans import check_not_lost
 from springtide.control.storage.places.storage_checks import check_server_storage
 from springtide.control.storage.places.stored_code import restore_code
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
-from springtide.control.storage.store import Store
+from springtide.control.storage.store_opening import insist, open_store
 from springtide.errors import InputError, SpringtideError, StateError
 from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy
@@ -107,7 +106,8 @@ class Server:
         self.engine = engine
         state_dir = settings.state_dir
         self.leadership = leadership
-        self.store = open_store(settings, leadership)
+        opened = partial(open_store, state_dir, settings.database, leadership, settings.keep_orphans)
+        self.store = insist(opened, str(state_dir.database) if settings.database is None else "of this server")
         self.manifests = ManifestKeeper(state_dir, self.store)
         mail = MailServer(**settings.options.smtp) if settings.options.smtp else None
         self.notifier = Notifier(self.store, lambda: self.reconciler.context.clock.now_s(), mail)
@@ -188,21 +188,6 @@ class Server:
             self.engine.close()
         except SpringtideError as error:
             logger.error("the server ends, but what it started may go on: %s", error)
-
-
-def open_store(settings: ServerSettings, leadership: Leadership | None = None) -> Store:
-    """The store of a server; not one that is damaged, nor one that has lost the jobs that are here."""
-    state_dir = settings.state_dir
-    if settings.database is None:
-        check_database(state_dir.database)
-    store = Store(settings.database or f"sqlite:///{state_dir.database}", leadership)
-    try:
-        if not settings.keep_orphans:
-            check_not_lost(state_dir, store)
-    except BaseException:
-        store.close()
-        raise
-    return store
 
 
 def configure(app: Any, options: ServerOptions) -> uvicorn.Config:

@@ -1,21 +1,25 @@
 """Weights outlive their records: a database that was lost, emptied, damaged or restored costs no job its folder."""
 
+import errno
 import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.cli.app import main
-from springtide.control.storage.database.database_checks import check_database
+from springtide.control.storage.database import database_checks
+from springtide.control.storage.database.database_checks import UnusableDatabaseError, check_database
 from springtide.control.storage.database.migrations import back_up
 from springtide.control.storage.job_manifests import NAME, read_manifest
 from springtide.control.storage.orphans import adopt, find_orphans
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
+from springtide.control.storage.store_opening import insist, open_store
 from springtide.core.job_states import JobState
 from springtide.errors import StateError
 from springtide.executors.fake import FakeJob
@@ -154,6 +158,41 @@ def test_what_is_no_database_at_all_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"not a database" * 1000)
     with pytest.raises(StateError, match="file is not a database"):
         check_database(path)
+
+
+def test_a_database_that_another_program_holds_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.db"
+    monkeypatch.setattr(database_checks, "LOCK_S", 0.0)
+    with closing(sqlite3.connect(path)) as holder:
+        holder.execute("CREATE TABLE t (x)")
+        holder.commit()
+        holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UnusableDatabaseError, match="database is locked; free room on its disk, or end what holds"):
+            check_database(path)
+
+
+def test_a_server_waits_for_a_database_that_cannot_be_used_yet(home: StateDir) -> None:
+    refusals = [UnusableDatabaseError("held"), OSError(errno.ENOSPC, "no space left"), None]
+
+    def open_once() -> Store:
+        if (refusal := refusals.pop(0)) is not None:
+            raise refusal
+        return open_store(home)
+
+    slept: list[float] = []
+    insist(open_once, "x.db", slept.append).close()
+    assert len(slept) == 2
+
+
+def test_a_server_gives_up_on_a_database_that_stays_unusable(home: StateDir) -> None:
+    def open_once() -> Store:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with pytest.raises(UnusableDatabaseError, match=r"the database x.db cannot be used: .*no space left; free room"):
+        insist(open_once, "x.db", lambda _: None)
 
 
 def test_a_damaged_backup_is_not_restored(damaged: StateDir, capsys: pytest.CaptureFixture[str]) -> None:

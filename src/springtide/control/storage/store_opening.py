@@ -1,0 +1,59 @@
+"""Opening the store of a server: never one that is damaged or lost its jobs, and patiently one that cannot be used yet.
+
+A disk that is full and a database that another program holds are no damage and pass: who starts again after a crash in
+the middle of one waits for a while, and says so, instead of ending with a traceback.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from springtide.control.storage.database.database_checks import UNUSABLE_REMEDY, UnusableDatabaseError, check_database
+from springtide.control.storage.database.databases import is_unavailable
+from springtide.control.storage.leadership import Leadership
+from springtide.control.storage.orphans import check_not_lost
+from springtide.control.storage.state_dir import StateDir
+from springtide.control.storage.store import Store
+
+RETRY_S = 1.0
+#: How often an unusable database is tried again: a minute, and whatever it waits for a lock by itself.
+RETRIES = 60
+logger = logging.getLogger("springtide.server")
+
+
+def open_store(
+    state_dir: StateDir, url: str | None = None, leadership: Leadership | None = None, keep_orphans: bool = False
+) -> Store:
+    """The store at an address, or the file of a state directory.
+
+    One that knows none of the jobs whose folders are here is refused, unless told to keep them as orphans.
+    """
+    if url is None:
+        check_database(state_dir.database)
+    store = Store(url or f"sqlite:///{state_dir.database}", leadership)
+    try:
+        if not keep_orphans:
+            check_not_lost(state_dir, store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def insist(open_once: Callable[[], Store], place: str, sleep: Callable[[float], None] = time.sleep) -> Store:
+    """What is opened, tried again for as long as it cannot be used for a reason that may pass."""
+    for left in range(RETRIES, -1, -1):
+        try:
+            return open_once()
+        except Exception as error:
+            if not (isinstance(error, UnusableDatabaseError) or is_unavailable(error)):
+                raise
+            said = f"the database {place} cannot be used: {getattr(error, 'orig', error)}; {UNUSABLE_REMEDY}"
+            if isinstance(error, UnusableDatabaseError):
+                said = str(error)
+            if not left:
+                raise UnusableDatabaseError(said) from error
+            if left == RETRIES:
+                logger.warning("%s. It is tried again for %d s", said, RETRIES * RETRY_S)
+        sleep(RETRY_S)
+    raise AssertionError("unreachable: the last try returns or raises")
