@@ -7,6 +7,7 @@ imports torch for them all; each rank then starts in milliseconds.
 """
 
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -23,12 +24,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from springtide.training import ddp_run, elastic_run
 from springtide.training.group.groups import host_store
 from springtide.training.group.rosters import make_roster
 from springtide.training.settings import Settings, write_settings
 from springtide.training.state.digests import DigestTrace, name_tensors
 
 torch.set_num_threads(1)
+#: Imported here, and not by every rank.
+PRELOADED = (ddp_run, elastic_run)
 PR_SET_PDEATHSIG = 1  # Linux
 
 
@@ -157,5 +161,7 @@ def fork_run(run: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    gc.collect()
+    gc.freeze()  # what was imported is not looked through at each step of each rank for what is alive
     for planned in json.load(sys.stdin):
         fork_run(planned)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from springtide.examples import NAMES, folder
-from springtide.verification.digest_compare import Records, check_reference, find_difference, read_records
+from springtide.verification.digest_compare import check_reference, find_difference, read_records
 
 STEPS = 4
 FORK_RUNS = Path(__file__).with_name("fork_runs.py")
@@ -22,33 +22,19 @@ ARGUMENTS = {
     "resnet": ["--epochs", "2", "--images", "120", "--batch-size", "10"],
 }
 MAPPINGS = {"reference": (1, 1, 1, 1), "alone": (4,), "2+1+1": (2, 1, 1), "3+1": (3, 1), "4": (1, 1, 1, 1)}
+Folders = dict[tuple[str, str], Path]
+pytestmark = pytest.mark.timeout(900)  # the first test waits for all runs
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> "Runs":
-    return Runs(tmp_path_factory.mktemp("traces"))
-
-
-class Runs:
-    """The traces of every example's runs, made when one is first asked for."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.records: dict[tuple[str, str], Records] = {}
-
-    def read(self, name: str, kind: str) -> Records:
-        """What a run of an example has left."""
-        if (name, kind) not in self.records:
-            self.train(name)
-        return self.records[name, kind]
-
-    def train(self, name: str) -> None:
-        """Run an example in every way, by one process that forks them all."""
-        folders = {kind: self.root / name / kind for kind in ["stock", *MAPPINGS]}
-        planned = json.dumps([plan_run(name, kind, traces) for kind, traces in folders.items()])
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run([sys.executable, str(FORK_RUNS)], input=planned, text=True, check=True, env=environment)
-        self.records |= {(name, kind): read_records(traces) for kind, traces in folders.items()}
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """The traces of every example's runs, made by one process that forks them all."""
+    root = tmp_path_factory.mktemp("traces")
+    folders = {(name, kind): root / name / kind for name in NAMES for kind in ["stock", *MAPPINGS]}
+    runs = [plan_run(name, kind, traces) for (name, kind), traces in folders.items()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, str(FORK_RUNS)], input=json.dumps(runs), text=True, check=True, env=environment)
+    return folders
 
 
 def plan_run(name: str, kind: str, traces: Path) -> dict[str, object]:
@@ -63,10 +49,10 @@ def plan_run(name: str, kind: str, traces: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("kind", MAPPINGS)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_bit_equals_the_handwritten_reference(name: str, kind: str, runs: Runs) -> None:
-    reference = runs.read(name, "stock")
+@pytest.mark.parametrize("kind", MAPPINGS)
+def test_every_bit_equals_the_handwritten_reference(name: str, kind: str, traces: Folders) -> None:
+    reference = read_records(traces[name, "stock"])
     check_reference(reference)
     assert len(reference) == STEPS
-    assert find_difference(reference, runs.read(name, kind)) is None
+    assert find_difference(reference, read_records(traces[name, kind])) is None
