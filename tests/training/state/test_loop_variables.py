@@ -138,6 +138,15 @@ def test_names_of_a_module_are_told_as_they_are() -> None:
     assert space["loader"].found == {"seen": "3"}  # type: ignore[attr-defined]
 
 
+def test_a_long_loop_is_left_like_a_short_one() -> None:
+    # Jumps over so many instructions need an instruction more.
+    lines = "\n".join(f"        made = {number} + step" for number in range(300))
+    script = f"best = 9\nfor epoch in 0, 1:\n    for step in loader:\n{lines}\n    best = min(best, made)\n"
+    space = {"loader": Walk(), "__name__": "__main__"}
+    exec(script, space)
+    assert space["loader"].found == {"best": "9"}  # type: ignore[attr-defined]
+
+
 RESUMED = """
 for step in loader:
     seen += 1

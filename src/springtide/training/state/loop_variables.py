@@ -9,7 +9,7 @@ import dis
 import re
 import sys
 import sysconfig
-from bisect import bisect
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,6 +80,8 @@ class LoopCode:
     """The instructions of a function, the one that is at work, and the outermost loop around it."""
 
     code: tuple[dis.Instruction, ...]
+    #: What each does with variables: LOAD, STORE or DELETE, and a name.
+    accesses: tuple[tuple[tuple[str, str], ...], ...]
     #: The place in `code` of each instruction, by its offset.
     places: Mapping[int, int]
     here: int
@@ -94,12 +96,6 @@ class LoopCode:
         return max(
             (index for index in range(self.first, self.here + 1) if self.code[index].starts_line), default=self.here
         )
-
-    def accesses(self, index: int) -> list[tuple[str, str]]:
-        """What an instruction does with variables, in its order."""
-        one = self.code[index]
-        kinds = ACCESS.findall(one.opname)
-        return list(zip(kinds, one.argval if isinstance(one.argval, tuple) else (one.argval,), strict=False))
 
     def follow(self, index: int, came_from: int) -> Iterator[int]:
         """The instructions of the loop that may come next."""
@@ -123,7 +119,7 @@ class LoopCode:
             if (index, came_from < index) in seen:
                 continue
             seen.add((index, came_from < index))
-            kind = next((kind for kind, other in self.accesses(index) if other == name), None)
+            kind = next((kind for kind, other in self.accesses[index] if other == name), None)
             if kind == "LOAD":
                 return True
             if kind is None:
@@ -135,7 +131,7 @@ class LoopCode:
         written: set[str] = set()
         times: set[str] = set()
         for index in range(self.first, self.last + 1):
-            names = {name for kind, name in self.accesses(index) if kind == "STORE"}
+            names = {name for kind, name in self.accesses[index] if kind == "STORE"}
             written |= names
             if names and self.is_time(index):
                 times |= names
@@ -161,14 +157,23 @@ def find_carried(code: CodeType, place: int) -> frozenset[str]:
 
 def find_loop(code: CodeType, place: int) -> LoopCode | None:
     """The outermost loop around a place; a jump back ends one."""
-    all_ = tuple(dis.get_instructions(code))
-    places = {one.offset: index for index, one in enumerate(all_)}
+    all_ = tuple(one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
+    offsets = [one.offset for one in all_]
+    # A jump goes to what extends the argument of an instruction, if there is such: to the next that is one.
+    places = {one.offset: bisect_left(offsets, one.offset) for one in dis.get_instructions(code)}
     jumps = [(places[one.argval], index) for index, one in enumerate(all_) if is_jump_back(one)]
-    here = bisect([one.offset for one in all_], place) - 1  # within a call the place is behind its instruction
+    here = bisect_right(offsets, place) - 1  # within a call the place is behind its instruction
     around = [(first, last) for first, last in jumps if first <= here <= last]
     if not around:
         return None
-    return LoopCode(all_, places, here, min(first for first, _ in around), max(last for _, last in around))
+    first, last = min(first for first, _ in around), max(last for _, last in around)
+    return LoopCode(all_, tuple(map(list_accesses, all_)), places, here, first, last)
+
+
+def list_accesses(one: dis.Instruction) -> tuple[tuple[str, str], ...]:
+    """What an instruction does with variables, in its order."""
+    kinds = ACCESS.findall(one.opname)
+    return tuple(zip(kinds, one.argval if isinstance(one.argval, tuple) else (one.argval,), strict=False))
 
 
 def is_jump_back(one: dis.Instruction) -> bool:
