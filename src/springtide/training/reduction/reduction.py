@@ -86,6 +86,9 @@ class LocalReduction:
     def launch(self, worker: int, bucket: int) -> None:
         """Nothing to send."""
 
+    def launch_rest(self) -> None:
+        """Nothing to send."""
+
     def finish(self) -> None:
         """Fold every bucket into the first worker's buffer."""
         for fold in self.folds:
@@ -103,6 +106,9 @@ class RingReduction:
     def launch(self, worker: int, bucket: int) -> None:
         """Start a bucket's all-reduce."""
         self.works.append(self.group.all_reduce(self.flat.spans[bucket]))
+
+    def launch_rest(self) -> None:
+        """Every process has had its worker's turn."""
 
     def finish(self) -> None:
         """Wait for every bucket."""
@@ -167,12 +173,15 @@ class ShardReduction:
             source, sizes_out = inbox[:0], [0] * self.group.size
         self.works.append(self.group.scatter_parts(inbox, sizes_in, source, sizes_out))
 
-    def finish(self) -> None:
-        """Take part in the rounds left, fold this process's shards, and receive everyone's."""
-        buckets = range(len(self.shards))
+    def launch_rest(self) -> None:
+        """Take part in the rounds of processes that have more workers than this one; before any other collective."""
         for round_ in range(len(self.mine), self.rounds):
-            for bucket in buckets:
+            for bucket in range(len(self.shards)):
                 self.exchange(round_, bucket)
+
+    def finish(self) -> None:
+        """Fold this process's shards, and receive everyone's."""
+        buckets = range(len(self.shards))
         wait_all(self.works)
         # The target is this process's own first buffer, which has been sent by now; a folded bucket travels while the
         # next one is folded.

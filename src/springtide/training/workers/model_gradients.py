@@ -407,6 +407,7 @@ class ModelGradients:
                 self.add_sums(current, sums)
             if number or not self.overlapping:
                 self.launch(current)
+            current.reduction.launch_rest()
             unused = self.count_unused(current) if self.find_unused else None
             current.reduction.finish()
             sums = self.find_sums(current, sums, unused)
