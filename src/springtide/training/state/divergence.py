@@ -19,7 +19,7 @@ from springtide.training.workers import randomness
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
 
-PARTS = 400
+PARTS = 300
 #: Integers of the same size, to read any tensor's bits as numbers.
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 WIDEST = 8

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Walks that are always looked at: the second sees what the first has made, such as an optimizer's state.
 FIRST = 2
 #: One part in so many of the time is spent on looking at those after them.
-PARTS = 800
+PARTS = 600
 #: What each worker's turn may change.
 OWN = ("buffer", "random")
 
