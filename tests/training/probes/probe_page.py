@@ -39,45 +39,6 @@ GROUPS: dict[str, tuple[LoopProbe, ...]] = {
     **{title: tuple(probe for probe in probes if not probe.refused) for title, probes in NAMED.items()},
     "Refused": (*(probe for probes in NAMED.values() for probe in probes if probe.refused), *REFUSED),
 }
-#: In the tables and judged by `make test-probes`, and to be added to the page by the next whole run of it.
-PENDING: frozenset[str] = frozenset(
-    {
-        "ConcatDataset of subsets",
-        "SWALR beside a schedule",
-        "a DataLoader with a generator",
-        "a bar around loader.enumerate",
-        "a dataset told the epoch",
-        "a dataset told the epoch, with workers",
-        "a dataset with a cache",
-        "a forward hook",
-        "a full backward hook",
-        "a momentum encoder",
-        "a scaler that skips steps",
-        "a scaler, unscaled and clipped",
-        "a seed between steps",
-        "a step that is skipped on a large norm",
-        "a thread that waits",
-        "an autograd.Function",
-        "an optimizer of one's own",
-        "an orthogonal parametrization",
-        "anomaly detection",
-        "chain over the loader",
-        "contrastive views",
-        "early stop on a validation loss",
-        "enumerate from the second epoch on",
-        "evaluation by a DataLoader",
-        "evaluation by a shuffled DataLoader",
-        "gradients clipped by layer",
-        "momentum by hand",
-        "next of an iterator",
-        "pruned before prepare",
-        "pruned between epochs",
-        "saved tensors on the CPU",
-        "takewhile over the loader",
-        "two forwards, one without gradients",
-        "warm-up by hand, then a schedule",
-    }
-)
 LONGEST = 230
 
 
@@ -95,7 +56,7 @@ def write_page(rows: dict[str, dict[str, str]]) -> str:
     equal, alone, refused = (verdicts.count(name) for name in names)
     parts = [HEAD.format(count=len(verdicts), equal=equal, alone=alone, refused=refused)]
     for title, probes in GROUPS.items():
-        lines = [write_row(probe, rows[probe.name]) for probe in probes if probe.name not in PENDING]
+        lines = [write_row(probe, rows[probe.name]) for probe in probes]
         parts.append("\n".join((f"## {title}\n", "| Probe | Verdict | |", "|---|---|---|", *lines)) + "\n")
     return "\n".join(parts)
 
