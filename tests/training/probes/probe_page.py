@@ -1,10 +1,12 @@
-"""Writes docs/probes.md from verdicts: `python -m tests.training.probes.probe_page VERDICTS.jsonl`.
+"""Writes docs/probes.md from verdicts: `python -m tests.training.probes.probe_page VERDICTS.jsonl [AGAIN.jsonl]`.
 
-The verdicts are what `probe_runner all` prints.
+The verdicts are what `probe_runner all` prints. Those of a further file stand for probes that were judged again after a
+repair; the page names them.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.training.probes.probe_scripts import DATA, MODELS, REFUSED, STEPS
@@ -49,12 +51,20 @@ def write_row(probe: LoopProbe, row: dict[str, str]) -> str:
     return f"| {probe.name} | {row['verdict']} | {cut.replace('|', chr(92) + '|')} |"
 
 
-def write_page(rows: dict[str, dict[str, str]]) -> str:
-    """The page; a probe without a verdict is an error."""
+AGAIN = """
+Not all verdicts are of one run. In the whole run these failed, or their script was changed since;
+they were judged again alone: {names}.
+"""
+
+
+def write_page(rows: dict[str, dict[str, str]], again: Sequence[str]) -> str:
+    """The page; a probe without a verdict is an error. Some may have been judged again."""
     verdicts = [row["verdict"] for row in rows.values()]
     names = ("equal", "equal on any size", "refused")
     equal, alone, refused = (verdicts.count(name) for name in names)
     parts = [HEAD.format(count=len(verdicts), equal=equal, alone=alone, refused=refused)]
+    if again:
+        parts[0] += AGAIN.format(names=", ".join(f"*{name}*" for name in again))
     for title, probes in GROUPS.items():
         lines = [write_row(probe, rows[probe.name]) for probe in probes]
         parts.append("\n".join((f"## {title}\n", "| Probe | Verdict | |", "|---|---|---|", *lines)) + "\n")
@@ -63,4 +73,5 @@ def write_page(rows: dict[str, dict[str, str]]) -> str:
 
 if __name__ == "__main__":
     found = [json.loads(line) for file in sys.argv[1:] for line in Path(file).read_text().splitlines()]
-    PAGE.write_text(write_page({row["name"]: row for row in found}), encoding="utf-8")
+    named = {row["name"]: row for row in found}
+    PAGE.write_text(write_page(named, sorted(row["name"] for row in found[len(named) :])), encoding="utf-8")
