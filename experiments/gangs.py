@@ -9,23 +9,27 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch.distributed as dist
 
 from experiments.loops import Loop
 
 Made = Callable[[], Loop]
+#: Functions by the class that has them and their name.
+Methods = tuple[tuple[type, str], ...]
 HIGHEST_PRIORITY = -20
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds per global step: CPU summed over processes, and wall of the slowest."""
+    """Seconds per global step: CPU summed over processes, also that within some functions, and wall of the slowest."""
 
     cpu_s: float
     wall_s: float
+    within_s: float = 0.0
 
 
 def time_interleaved(loops: Mapping[str, Loop], blocks: int, steps: int) -> dict[str, list[float]]:
@@ -47,13 +51,40 @@ def advance(loop: Loop, steps: int) -> None:
         next(loop)
 
 
+@contextlib.contextmanager
+def timing(methods: Methods) -> Iterator[list[int]]:
+    """CPU nanoseconds spent in these functions, as the one item of a list, timed where they stand."""
+    spent_ns = [0]
+    originals = [getattr(owner, name) for owner, name in methods]
+    for (owner, name), original in zip(methods, originals, strict=True):
+        setattr(owner, name, timed(original, spent_ns))
+    try:
+        yield spent_ns
+    finally:
+        for (owner, name), original in zip(methods, originals, strict=True):
+            setattr(owner, name, original)
+
+
+def timed(function: Callable[..., Any], spent_ns: list[int]) -> Callable[..., Any]:
+    """The function, adding its CPU time to a sum."""
+
+    def call(*args: Any) -> Any:
+        before = time.thread_time_ns()
+        result = function(*args)
+        spent_ns[0] += time.thread_time_ns() - before
+        return result
+
+    return call
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How a gang is measured: global steps after some to warm up, on some cores if not on all."""
+    """How a gang is measured: steps after some to warm up, on some cores if not on all, and functions within them."""
 
     steps: int
     warm: int = 3
     cores: frozenset[int] | None = None
+    within: Methods = ()
 
 
 def time_gang(makers: Sequence[Made], trial: Trial) -> Cost:
@@ -80,7 +111,8 @@ def time_gang(makers: Sequence[Made], trial: Trial) -> Cost:
     for child, _ in ranks:
         os.waitpid(child, 0)
     del store
-    return Cost(sum(row["cpu_s"] for row in rows), max(row["wall_s"] for row in rows))
+    cpu_s, within_s = (sum(row[key] for row in rows) for key in ("cpu_s", "within_s"))
+    return Cost(cpu_s, max(row["wall_s"] for row in rows), within_s)
 
 
 def become_rank(make: Made, trial: Trial, writing: int, held: int) -> None:
@@ -120,9 +152,10 @@ def time_rank(loop: Loop, trial: Trial) -> dict[str, float]:
     """CPU and wall seconds per step in this process, after some steps to warm up."""
     advance(loop, trial.warm)
     wall, cpu = time.perf_counter(), time.process_time()
-    advance(loop, trial.steps)
-    wall_s, cpu_s = time.perf_counter() - wall, time.process_time() - cpu
-    return {"cpu_s": cpu_s / trial.steps, "wall_s": wall_s / trial.steps}
+    with timing(trial.within) as spent_ns:
+        advance(loop, trial.steps)
+    seconds = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu, "within_s": spent_ns[0] / 1e9}
+    return {name: each / trial.steps for name, each in seconds.items()}
 
 
 def read_row(pipe: int) -> dict[str, float]:

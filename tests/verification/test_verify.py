@@ -1,6 +1,7 @@
 """`springtide verify`: its verdict, its document, and its exit codes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ DISHONEST = HONEST.replace("import torch", "import os, torch").replace(
 WITH_EMA = HONEST.replace(
     "data =", "from torch.optim.swa_utils import AveragedModel\nema = AveragedModel(model)\ndata ="
 ).replace("        optimizer.zero_grad()", "        optimizer.zero_grad()\n        ema.update_parameters(model)")
+# Counts in a variable, which a process that resumes has not; the best loss is where it belongs.
+COUNTING = (
+    HONEST.replace("for epoch", 'seen, run.state["best"] = 0, run.state.get("best", 9.0)\nfor epoch')
+    + """
+        seen += 1
+        run.state["best"] = min(run.state["best"], seen)
+"""
+).replace("zero_grad()\n\n", "zero_grad()\n")
 # Goes on from weights of an earlier run, beside the script, in the folder it is in, at home or among temporary files.
 WITH_SNAPSHOT = (
     HONEST.replace(
@@ -124,6 +133,7 @@ def test_an_honest_script_is_identical_in_every_case(
     assert document["identical"] is True
     shown = capsys.readouterr()
     assert "4 of 4 cases identical" in shown.out and "resumed from step" in shown.out
+    assert "warning" not in shown.out and not any(case["warnings"] for case in document["cases"])
     assert "reference: ddp" in shown.err
 
 
@@ -134,6 +144,14 @@ def test_what_prepare_was_not_given_is_compared_and_named(script: Path, capsys: 
     shown = capsys.readouterr().out
     assert "1 of 2 cases identical" in shown
     assert "alive ema (AveragedModel) " in shown and "run.prepare was not given it" in shown
+
+
+def test_a_counter_that_a_resume_loses_is_named(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.write_text(COUNTING)
+    assert run_verify([str(script), "--sizes", "", "--rescale", "", "--kill", "1", "--steps", "4"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 of 1 cases identical" in shown
+    assert re.search(r"goes on from step (\d) without .*: seen was \1 and is 0\. ", shown)
 
 
 def test_a_scripts_own_files_do_not_leak_between_cases(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

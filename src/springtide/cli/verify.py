@@ -156,6 +156,8 @@ def print_table(verdict: "Proof") -> None:
     print_rich(table)
     if any(one.difference is not None and one.difference.tensor.startswith("alive") for one in verdict.outcomes):
         print(UNGIVEN)
+    for warning in dict.fromkeys(text for outcome in verdict.outcomes for text in outcome.warnings):
+        print(f"warning: {warning}")
     same = sum(outcome.identical for outcome in verdict.outcomes)
     print(f"{same} of {len(verdict.outcomes)} cases identical to the reference at every step")
 

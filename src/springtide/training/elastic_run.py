@@ -32,6 +32,7 @@ from springtide.training.state import chaining, checkpointing, run_state
 from springtide.training.state.common_parts import check_parts_alike, check_parts_kept, describe_parts
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
+from springtide.training.state.loop_variables import find_lost
 from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.tracking.tracking import MetricTracking
 from springtide.training.workers import sampling
@@ -213,6 +214,7 @@ class ElasticRun(Run):
         self.keep_switches()
         if self.saved is not None:
             run_state.adopt(self, self.saved, is_final=True)
+            self.tell_lost(self.saved.get("variables", {}))
             self.saved = None
         (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
         if action:
@@ -221,6 +223,16 @@ class ElasticRun(Run):
             self.draw_seeds()
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
+
+    def tell_lost(self, variables: Mapping[str, str]) -> None:
+        """Say which variables of the script had other values where this process goes on from."""
+        lost = find_lost(variables) if self.is_main or self.settings.joining else []
+        if lost:
+            self.channel.warn(
+                f"process {self.name} goes on from step {self.position.step} without what the script counted until "
+                f"then: {', '.join(lost)}. A process that resumes or joins runs the lines before the loop and none of "
+                "the steps before: keep such values in run.state, objects by run.keep, or take step.index, step.number"
+            )
 
     def keep_switches(self) -> None:
         """Put back what the script has set otherwise than the level needs it, and say so."""

@@ -264,6 +264,11 @@ class ScriptedRun(JobRunner):
         """The steps that starts of this run went on from."""
         return tuple(event["step"] for event in self.events if event["event"] == "resumed")
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What processes of this run have warned of, each once."""
+        return tuple(dict.fromkeys(event["text"] for event in self.events if event["event"] == "warned"))
+
     def close(self) -> None:
         """End what is left of the job."""
         if not self.is_over:

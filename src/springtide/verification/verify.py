@@ -18,7 +18,7 @@ from springtide.verification import renumber
 from springtide.verification.cases import Case, plan_reference
 from springtide.verification.digest_compare import Difference, Records, check_reference, find_difference, read_records
 from springtide.verification.scratch_folders import Scratch, make_scratch
-from springtide.verification.scripted_jobs import Host, ScriptedJob, follow
+from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun, follow
 from springtide.verification.verdicts import RunOutcome, are_identical
 
 Tell = Callable[[str], None]
@@ -35,6 +35,8 @@ class CaseResult(RunOutcome[Difference]):
     steps: int
     #: The steps that it went on from after being killed.
     resumed: tuple[int, ...] = ()
+    #: What its processes have warned of, as of a counter that a resume has lost.
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def outcome_to_json(outcome: CaseResult) -> dict[str, Any]:
         "first_difference": difference and {"step": difference.step, "tensor": difference.tensor},
         "steps": outcome.steps,
         "resumed_from": list(outcome.resumed),
+        "warnings": list(outcome.warnings),
         "error": outcome.error,
     }
 
@@ -139,14 +142,16 @@ def judge(bench: Bench, case: Case, reference: Records, traces: Path) -> CaseRes
     """The outcome of one case; a run that fails is an outcome too."""
     error: str | None = None
     resumed: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
     try:
-        resumed = run_case(bench, case, traces)
+        run = run_case(bench, case, traces)
+        resumed, warnings = run.resumed, run.warnings
         check_resumed(case, resumed)
     except TrainingError as failure:
         error = str(failure)
     records = read_records(traces)
     shutil.rmtree(traces, ignore_errors=True)  # a large model's checkpoints would fill the disk case by case
-    return CaseResult(case.name, find_difference(reference, records), len(records), resumed, error=error)
+    return CaseResult(case.name, find_difference(reference, records), len(records), resumed, warnings, error=error)
 
 
 def check_resumed(case: Case, resumed: tuple[int, ...]) -> None:
@@ -159,8 +164,8 @@ def check_resumed(case: Case, resumed: tuple[int, ...]) -> None:
         )
 
 
-def run_case(bench: Bench, case: Case, traces: Path) -> tuple[int, ...]:
-    """Run the script as the case says, in a folder of its own, and leave its traces; the steps it resumed from."""
+def run_case(bench: Bench, case: Case, traces: Path) -> ScriptedRun:
+    """Run the script as the case says, in a folder of its own, and leave its traces; the run, which is closed."""
     subject = bench.subject
     every = max(1, subject.steps // CHECKPOINTS)
     settings = Settings(
@@ -176,7 +181,7 @@ def run_case(bench: Bench, case: Case, traces: Path) -> tuple[int, ...]:
         scratch = make_scratch(Path(place), (Path.cwd(), subject.script.resolve().parent), os.environ)
         run = follow(make_job(subject, settings, scratch), case.mappings, case.kills, PATIENCE_S, bench.host)
         scratch.check()
-        return run.resumed
+        return run
 
 
 def make_job(subject: VerifiedScript, settings: Settings, scratch: Scratch) -> ScriptedJob:

@@ -1,10 +1,12 @@
-"""Writes docs/probes.md from verdicts: `python -m tests.training.probes.probe_page VERDICTS.jsonl`.
+"""Writes docs/probes.md from verdicts: `python -m tests.training.probes.probe_page VERDICTS.jsonl [AGAIN.jsonl]`.
 
-The verdicts are what `probe_runner all` prints.
+The verdicts are what `probe_runner all` prints. Those of a further file stand for probes that were judged again after a
+repair; the page names them.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.training.probes.probe_scripts import DATA, MODELS, REFUSED, STEPS
@@ -39,45 +41,6 @@ GROUPS: dict[str, tuple[LoopProbe, ...]] = {
     **{title: tuple(probe for probe in probes if not probe.refused) for title, probes in NAMED.items()},
     "Refused": (*(probe for probes in NAMED.values() for probe in probes if probe.refused), *REFUSED),
 }
-#: In the tables and judged by `make test-probes`, and to be added to the page by the next whole run of it.
-PENDING: frozenset[str] = frozenset(
-    {
-        "ConcatDataset of subsets",
-        "SWALR beside a schedule",
-        "a DataLoader with a generator",
-        "a bar around loader.enumerate",
-        "a dataset told the epoch",
-        "a dataset told the epoch, with workers",
-        "a dataset with a cache",
-        "a forward hook",
-        "a full backward hook",
-        "a momentum encoder",
-        "a scaler that skips steps",
-        "a scaler, unscaled and clipped",
-        "a seed between steps",
-        "a step that is skipped on a large norm",
-        "a thread that waits",
-        "an autograd.Function",
-        "an optimizer of one's own",
-        "an orthogonal parametrization",
-        "anomaly detection",
-        "chain over the loader",
-        "contrastive views",
-        "early stop on a validation loss",
-        "enumerate from the second epoch on",
-        "evaluation by a DataLoader",
-        "evaluation by a shuffled DataLoader",
-        "gradients clipped by layer",
-        "momentum by hand",
-        "next of an iterator",
-        "pruned before prepare",
-        "pruned between epochs",
-        "saved tensors on the CPU",
-        "takewhile over the loader",
-        "two forwards, one without gradients",
-        "warm-up by hand, then a schedule",
-    }
-)
 LONGEST = 230
 
 
@@ -88,18 +51,27 @@ def write_row(probe: LoopProbe, row: dict[str, str]) -> str:
     return f"| {probe.name} | {row['verdict']} | {cut.replace('|', chr(92) + '|')} |"
 
 
-def write_page(rows: dict[str, dict[str, str]]) -> str:
-    """The page; a probe without a verdict is an error."""
+AGAIN = """
+Not all verdicts are of one run. In the whole run these failed, or their script was changed since;
+they were judged again alone: {names}.
+"""
+
+
+def write_page(rows: dict[str, dict[str, str]], again: Sequence[str]) -> str:
+    """The page; a probe without a verdict is an error. Some may have been judged again."""
     verdicts = [row["verdict"] for row in rows.values()]
     names = ("equal", "equal on any size", "refused")
     equal, alone, refused = (verdicts.count(name) for name in names)
     parts = [HEAD.format(count=len(verdicts), equal=equal, alone=alone, refused=refused)]
+    if again:
+        parts[0] += AGAIN.format(names=", ".join(f"*{name}*" for name in again))
     for title, probes in GROUPS.items():
-        lines = [write_row(probe, rows[probe.name]) for probe in probes if probe.name not in PENDING]
+        lines = [write_row(probe, rows[probe.name]) for probe in probes]
         parts.append("\n".join((f"## {title}\n", "| Probe | Verdict | |", "|---|---|---|", *lines)) + "\n")
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
     found = [json.loads(line) for file in sys.argv[1:] for line in Path(file).read_text().splitlines()]
-    PAGE.write_text(write_page({row["name"]: row for row in found}), encoding="utf-8")
+    named = {row["name"]: row for row in found}
+    PAGE.write_text(write_page(named, sorted(row["name"] for row in found[len(named) :])), encoding="utf-8")

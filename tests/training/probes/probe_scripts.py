@@ -326,7 +326,7 @@ DATA = (
     make(
         "a DataLoader with workers",
         split="sampler = DistributedSampler(data, shuffle=True, seed=0)\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler, num_workers=1)",
-        shuffled="loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=1, persistent_workers=True, worker_init_fn=print)",
+        shuffled="loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=1, persistent_workers=True, worker_init_fn=str)",
     ),
     LoopProbe(
         "loader.enumerate",

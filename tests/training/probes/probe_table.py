@@ -235,6 +235,7 @@ PROBES = [
         "model[0].spare = nn.Parameter(torch.zeros(2))",
         SGD,
         options="find_unused_parameters=True",
+        short=True,
     ),
     make(
         "bfloat16 autocast",

@@ -111,6 +111,8 @@ AUTOGRAD = (
         MLP,
         SGD,
         end="if epoch == 0:\n    prune.l1_unstructured(model[0], 'weight', 0.5)",
+        # A resumed process would have the layers of before, without a mask.
+        refused="parameter 0.weight_orig was none in run.prepare",
     ),
     make(
         "two forwards, one without gradients",

@@ -15,7 +15,14 @@ from springtide.errors import JobError, NondeterminismError
 from springtide.training.group.groups import Group
 from springtide.training.state import divergence
 from springtide.training.state.common_parts import check_parts_alike
-from springtide.training.state.divergence import CAUSES, DivergenceGuard, find_difference, number_plain, number_tensor
+from springtide.training.state.divergence import (
+    CAUSES,
+    DivergenceGuard,
+    find_difference,
+    line_up,
+    number_plain,
+    number_tensor,
+)
 
 CPU = torch.device("cpu")
 
@@ -56,6 +63,29 @@ def test_any_bit_of_a_tensor_counts(dtype: torch.dtype) -> None:
     other = one.clone()
     other.reshape(-1).view(torch.uint8)[0] ^= 1
     assert int(number_tensor(one)) == int(number_tensor(one.clone())) != int(number_tensor(other))
+
+
+@pytest.mark.parametrize("count", [7, 8])
+def test_a_number_is_of_what_is_in_a_tensor_and_not_of_where_it_lies(count: int) -> None:
+    # Eight bytes are read at a time where there are as many.
+    values = torch.arange(16, dtype=torch.float32)
+    numbers = [int(number_tensor(torch.cat([torch.zeros(off), values])[off : off + count])) for off in range(3)]
+    assert len(set(numbers)) == 1
+
+
+@pytest.mark.parametrize("count", [7, 8])
+def test_a_bit_of_any_element_counts(count: int) -> None:
+    one = torch.arange(count, dtype=torch.float32)
+    for place in range(count):
+        other = one.clone()
+        other.view(torch.int32)[place] ^= 1
+        assert int(number_tensor(other)) != int(number_tensor(one))
+
+
+def test_numbers_of_many_tensors_fit_where_they_are_compared() -> None:
+    large = torch.full((2,), torch.iinfo(torch.int64).max // 2)
+    number = number_plain({"one": large, "two": large.clone(), "three": large.clone()})
+    assert line_up([number], CPU).tolist() == [number]
 
 
 def test_minus_zero_is_not_zero() -> None:

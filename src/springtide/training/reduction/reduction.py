@@ -87,7 +87,7 @@ class LocalReduction:
         """Nothing to send."""
 
     def launch_rest(self) -> None:
-        """Nothing to take part in."""
+        """Nothing to send."""
 
     def finish(self) -> None:
         """Fold every bucket into the first worker's buffer."""
@@ -108,7 +108,7 @@ class RingReduction:
         self.works.append(self.group.all_reduce(self.flat.spans[bucket]))
 
     def launch_rest(self) -> None:
-        """All of it was started: every process has one worker."""
+        """Every process has had its worker's turn."""
 
     def finish(self) -> None:
         """Wait for every bucket."""
@@ -174,13 +174,13 @@ class ShardReduction:
         self.works.append(self.group.scatter_parts(inbox, sizes_in, source, sizes_out))
 
     def launch_rest(self) -> None:
-        """Start the rounds in which only others have a worker left."""
+        """Take part in the rounds of processes that have more workers than this one; before any other collective."""
         for round_ in range(len(self.mine), self.rounds):
             for bucket in range(len(self.shards)):
                 self.exchange(round_, bucket)
 
     def finish(self) -> None:
-        """Wait for all rounds, fold this process's shards, and receive everyone's."""
+        """Fold this process's shards, and receive everyone's."""
         buckets = range(len(self.shards))
         wait_all(self.works)
         # The target is this process's own first buffer, which has been sent by now; a folded bucket travels while the

@@ -1,7 +1,8 @@
 """Everything a run is at a step boundary, as one tree: what checkpoints hold and joining processes receive.
 
 One copy of parameters, optimizers, schedulers, gradient scalers and what the user keeps; one context per logical
-worker; the processes' common random state, position, bucket layouts, user state.
+worker; the processes' common random state, position, bucket layouts, user state. Variables of the script are there to
+be compared, not to be brought back.
 """
 
 import copy
@@ -13,6 +14,7 @@ import torch
 from springtide.errors import CheckpointError
 from springtide.training.group.groups import share_trees
 from springtide.training.run import Position
+from springtide.training.state.loop_variables import read_carried
 from springtide.training.workers import randomness
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
         "layouts": [{"indices": part.layout.indices, "rebuilt": part.rebuilt} for part in run.turns.gradients],
         "position": [run.position.epoch, run.position.step_in_epoch, run.position.step],
         "user": dict(run.state),
+        "variables": read_carried(),
     }
 
 

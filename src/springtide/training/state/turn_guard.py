@@ -6,10 +6,10 @@ often as its share of the time allows, a number per piece of the state is taken 
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
-from springtide.training.state.divergence import number_state
+from springtide.training.state.divergence import line_up, number_state
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Walks that are always looked at: the second sees what the first has made, such as an optimizer's state.
 FIRST = 2
 #: One part in so many of the time is spent on looking at those after them.
-PARTS = 400
+PARTS = 600
 #: What each worker's turn may change.
 OWN = ("buffer", "random")
 
@@ -28,7 +28,7 @@ class TurnGuard:
     def __init__(self) -> None:
         self.walks = 0
         self.due_s = 0.0
-        self.before: dict[str, Any] | None = None
+        self.before: dict[str, int] | None = None
         self.spent_s = 0.0
 
     def begin(self, run: "ElasticRun") -> None:
@@ -59,4 +59,5 @@ class TurnGuard:
 
 def number_common(run: "ElasticRun") -> dict[str, int]:
     """A number per piece of state that turns leave alone."""
-    return {name: int(number) for name, number in number_state(run) if not name.startswith(OWN)}
+    state = dict(number_state(run, but=OWN))
+    return dict(zip(state, line_up(state.values(), run.device).tolist(), strict=True))

@@ -407,7 +407,6 @@ class ModelGradients:
                 self.add_sums(current, sums)
             if number or not self.overlapping:
                 self.launch(current)
-            # Before anything else is sent: processes with fewer workers would take part in it a round too early.
             current.reduction.launch_rest()
             unused = self.count_unused(current) if self.find_unused else None
             current.reduction.finish()

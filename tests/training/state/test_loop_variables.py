@@ -1,0 +1,167 @@
+"""Which variables of a script's loops are carried from step to step, and which of them a resumed process has lost."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from springtide.training.state.loop_variables import Carried, find_lost, read_carried
+
+STEPS = 3
+
+
+class Walk:
+    """A loader's part: looks at what is carried at every boundary between steps, as a checkpoint does."""
+
+    def __init__(self) -> None:
+        self.found: Carried = {}
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(STEPS):
+            yield number
+            self.found = read_carried()
+
+
+def count_steps(loader: Walk) -> None:
+    seen = 0
+    for _ in loader:
+        seen += 2
+
+
+def keep_the_best(loader: Walk) -> None:
+    best = None
+    for step in loader:
+        loss = 5.0 - step
+        if best is None or loss < best:
+            best = loss
+
+
+def take_the_least(loader: Walk) -> None:
+    best = float("inf")
+    for _ in range(2):
+        for step in loader:
+            loss = 5.0 - step
+        best = min(best, loss)
+
+
+def sum_in_turns(loader: Walk) -> None:
+    total = 0.0
+    for _ in range(2):
+        total = 0.0
+        for step in loader:
+            for turn in range(2):
+                total += step * turn
+        assert total
+
+
+def decide_once(loader: Walk) -> None:
+    done, while_true = False, True
+    while while_true:
+        for step in loader:
+            if not done and step == 1:
+                done = True
+        while_true = False
+
+
+def write_before_reading(loader: Walk) -> None:
+    loss, rate, shown = 0.0, 0.0, 0.0
+    for _ in range(2):
+        for step in loader:
+            rate = 0.1 * step
+            for turn in range(2):
+                loss = rate * turn
+            shown = loss
+            if step == 1:
+                continue
+        assert shown >= 0
+
+
+def time_steps(loader: Walk) -> None:
+    began_s = time.time()
+    last_s = time.perf_counter()
+    for _ in loader:
+        assert time.time() >= began_s and time.perf_counter() >= last_s
+        began_s = time.time()
+        last_s = time.perf_counter()
+
+
+def keep_objects(loader: Walk) -> None:
+    losses: list[float] = []
+    for step in loader:
+        losses = [*losses, step]
+
+
+def read_only(loader: Walk) -> None:
+    clip = 1.0
+    for step in loader:
+        assert step < clip + STEPS
+
+
+@pytest.mark.parametrize(
+    ("script", "carried"),
+    [
+        (count_steps, {"seen of count_steps()": "6"}),
+        (keep_the_best, {"best of keep_the_best()": "3.0"}),
+        (take_the_least, {"best of take_the_least()": "3.0"}),
+        (sum_in_turns, {"total of sum_in_turns()": "3.0"}),
+        (decide_once, {"done of decide_once()": "True"}),
+    ],
+)
+def test_what_comes_from_an_earlier_step_is_carried(script: Callable[[Walk], None], carried: Carried) -> None:
+    walk = Walk()
+    script(walk)
+    assert walk.found == carried
+
+
+@pytest.mark.parametrize("script", [write_before_reading, time_steps, keep_objects, read_only])
+def test_what_every_step_makes_anew_is_not(script: Callable[[Walk], None]) -> None:
+    walk = Walk()
+    script(walk)
+    assert walk.found == {}
+
+
+def test_a_caller_of_the_loop_carries_too() -> None:
+    def train(walk: Walk) -> float:
+        for step in walk:
+            loss = float(step)
+        return loss
+
+    best, walk = 9.0, Walk()
+    for _ in range(2):
+        best = min(best, train(walk))
+    assert walk.found["best of test_a_caller_of_the_loop_carries_too()"] == "2.0"
+
+
+def test_names_of_a_module_are_told_as_they_are() -> None:
+    space = {"loader": Walk(), "__name__": "__main__"}
+    exec("seen = 0\nfor step in loader:\n    seen += 1\n", space)
+    assert space["loader"].found == {"seen": "3"}  # type: ignore[attr-defined]
+
+
+def test_a_long_loop_is_left_like_a_short_one() -> None:
+    # Jumps over so many instructions need an instruction more.
+    lines = "\n".join(f"        made = {number} + step" for number in range(300))
+    script = f"best = 9\nfor epoch in 0, 1:\n    for step in loader:\n{lines}\n    best = min(best, made)\n"
+    space = {"loader": Walk(), "__name__": "__main__"}
+    exec(script, space)
+    assert space["loader"].found == {"best": "9"}  # type: ignore[attr-defined]
+
+
+RESUMED = """
+for step in loader:
+    seen += 1
+    kept += 1
+    if kept > 9:
+        later = later + 1
+"""
+
+
+def test_other_values_are_lost_and_what_is_not_there_yet_is_not() -> None:
+    lost: list[str] = []
+
+    def walk() -> Iterator[int]:
+        lost.extend(find_lost({"seen": "7", "kept": "0", "later": "3", "gone": "1"}))
+        yield 0
+
+    exec(RESUMED, {"loader": walk(), "seen": 0, "kept": 0, "__name__": "__main__"})
+    assert lost == ["seen was 7 and is 0"]
