@@ -1,13 +1,15 @@
 """The client as the README uses it, against a server in this process; its routes are tested with the API."""
 
+import json
 from collections.abc import Iterator
+from http.client import HTTPMessage
 from pathlib import Path
 
-import httpx
 import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
+from springtide.client.http_line import HttpResponse
 from springtide.client.server_line import find_error
 from springtide.core.job_states import JobState
 from springtide.errors import ArchiveError, InputError, JobError, ServerError, SpringtideError
@@ -49,11 +51,12 @@ def test_the_probe_of_unknown_code_is_told(client: Client, tmp_path: Path) -> No
     ],
 )
 def test_an_error_document_is_the_exception_it_was(status: int, reason: str, expected: type[Exception]) -> None:
-    error = find_error(httpx.Response(status, json={"error": {"reason": reason, "sentence": "so it is"}}))
+    told = json.dumps({"error": {"reason": reason, "sentence": "so it is"}})
+    error = find_error(HttpResponse(status, HTTPMessage(), [told.encode()]))
     assert (type(error), str(error)) == (expected, "so it is")
 
 
 def test_something_else_at_the_address_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "send", lambda *_, **__: httpx.Response(200, text="<html>hello"))
+    monkeypatch.setattr(client, "send", lambda *_, **__: HttpResponse(200, HTTPMessage(), [b"<html>hello"]))
     with pytest.raises(ServerError, match="no springtide server: <html>hello"):
         client.server()

@@ -1,39 +1,52 @@
 """Several addresses: the active server is found, and nothing that changes something is sent twice."""
 
 import json
+from http.client import HTTPMessage
 
-import httpx
 import pytest
 
-from springtide.client.failover import FailoverTransport, split_addresses
+from springtide.client.failover import Failover, split_addresses
+from springtide.client.http_line import ConnectError, HttpLine, HttpRequest, HttpResponse, TransportError
 from springtide.errors import InputError
 
-STANDBY = json.dumps({"error": {"reason": "standby", "sentence": "this server stands by"}})
+STANDBY = json.dumps({"error": {"reason": "standby", "sentence": "this server stands by"}}).encode()
 
 
-class Platform(httpx.BaseTransport):
+class Platform:
     """Two servers, `a` and `b`; what each does by its name: active, standby, gone, or lost (an answer that is lost)."""
 
     def __init__(self, **states: str) -> None:
         self.states = states
         self.asked: list[str] = []
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        name = request.url.host
-        assert request.headers["host"] == f"{name}:{request.url.port}"
-        self.asked.append(name)
-        state = self.states[name]
+
+class OneServer:
+    """A server of a platform."""
+
+    def __init__(self, platform: Platform, name: str) -> None:
+        self.platform = platform
+        self.name = name
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        self.platform.asked.append(self.name)
+        state = self.platform.states[self.name]
         if state == "gone":
-            raise httpx.ConnectError("refused")
+            raise ConnectError("refused")
         if state == "lost":
-            raise httpx.ReadError("reset")
-        return httpx.Response(503, text=STANDBY) if state == "standby" else httpx.Response(200, text=name)
+            raise TransportError("reset")
+        if state == "standby":
+            return HttpResponse(503, HTTPMessage(), [STANDBY])
+        return HttpResponse(200, HTTPMessage(), [self.name.encode()])
+
+    def close(self) -> None:
+        pass
 
 
-def connect(platform: Platform) -> tuple[httpx.Client, list[str]]:
+def connect(platform: Platform) -> tuple[HttpLine, list[str]]:
     addresses = split_addresses("http://a:1, http://b:2/")
-    transport = FailoverTransport(addresses, platform, lambda seconds: platform.states.update(b="active"))
-    return httpx.Client(base_url=addresses[0], transport=transport), addresses
+    servers = {"http://a:1": OneServer(platform, "a"), "http://b:2": OneServer(platform, "b")}
+    transport = Failover(addresses, lambda one: servers[one], lambda seconds: platform.states.update(b="active"))
+    return HttpLine(transport, {}), addresses
 
 
 @pytest.mark.parametrize("first", ["standby", "gone"])
@@ -55,7 +68,7 @@ def test_a_take_over_is_waited_for() -> None:
 def test_a_change_whose_answer_was_lost_is_not_sent_again() -> None:
     platform = Platform(a="lost", b="active")
     http, _ = connect(platform)
-    with pytest.raises(httpx.ReadError):
+    with pytest.raises(TransportError):
         http.post("/jobs")
     assert platform.asked == ["a"]
     assert http.get("/jobs").text == "b"

@@ -1,6 +1,8 @@
 """Weights brought from a server: whole or not at all, from where a transfer broke off, and only the owner's."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,8 +101,17 @@ def test_a_part_of_a_file_is_answered_as_http_says(client: Client, job: JobInfo)
     assert client.send("GET", path, headers={"Range": f"bytes={size}-"}).content == b""
 
 
-def test_only_the_owner_of_a_job_reads_its_checkpoints(server: Server, client: Client, job: JobInfo) -> None:
+def test_only_the_owner_of_a_job_reads_its_checkpoints(
+    server: Server, client: Client, job: JobInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     token = client.put_user("bob").token
+    assert token is not None
+    monkeypatch.setenv("SPRINGTIDE_URL", server.url)
+    monkeypatch.setenv("SPRINGTIDE_TOKEN", token)
+    fetch = [str(Path(sys.executable).with_name("springtide")), "fetch", job.id, "--out", str(tmp_path / "stolen")]
+    refused = subprocess.run(fetch, capture_output=True, text=True)
+    assert refused.returncode and f"there is no job {job.id}" in refused.stderr.replace("'", "")
+    assert not (tmp_path / "stolen").exists()
     with connect(server, token) as stranger, pytest.raises(InputError, match="there is no job"):
         stranger.checkpoints(job.id)
     with connect(server, token) as stranger:
@@ -227,6 +238,9 @@ def test_no_file_leads_out_of_the_tree_and_no_stranger_into_it(
     with connect(server, token) as stranger:
         with pytest.raises(InputError, match="there is no job"):
             stranger.files(left.id)
+        with pytest.raises(InputError, match="there is no job"):
+            stranger.fetch_files(left.id, out=tmp_path / "stolen")
+        assert not (tmp_path / "stolen").exists()
         assert stranger.send("GET", f"/api/v1/jobs/{left.id}/files/output/notes.txt").status_code == 404
 
 

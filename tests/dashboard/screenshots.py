@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tests.control.hand_clock import HandClockServer
 from tests.dashboard.browsers import open_browser
@@ -22,7 +22,7 @@ from springtide.dashboard.studies.study_runner import WALL_S
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-THEMES = ("light", "dark")
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PHONE = (390, 844)
 
 

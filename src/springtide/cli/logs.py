@@ -43,12 +43,13 @@ def run(
     """
     choice = choose_lines(() if all_ranks else (rank,), tail, since, grep, raw)
     with connect() as client:
-        ref = client.job(choose_job(client, job)).id
+        found = client.job(choose_job(client, job))
+        ref = found.id
         try:
-            lines = client.read_log(ref, choice, follow)
+            lines = client.read_log(found, choice, follow)
             kept = list(lines) if output is OutputOption.JSON else []
             count = print_lines(show_lines(lines, times, all_ranks), follow) if not kept else len(kept)
-            found = client.job(ref)
+            found = client.job(ref) if follow else found
         except KeyboardInterrupt:
             tell(f"\ndetached; {ref} goes on. Stop it with: springtide cancel {ref}")
             raise

@@ -65,6 +65,14 @@ class LaneInfo(Reply):
 
 
 @dataclass(frozen=True, slots=True)
+class LanesInfo(Reply):
+    """The devices with who held them, and (instant, how many were held on average from then on)."""
+
+    lanes: tuple[LaneInfo, ...]
+    held: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HelpInfo(Reply):
     """What could be done now: `undrain` a node, `accept` an offer, `cancel` a job."""
 

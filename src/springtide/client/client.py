@@ -318,7 +318,8 @@ class Client(ServerLine):
         """What a job printed and recorded, and what happened to its processes, line by line in the order of time."""
         if choice.pattern is not None:
             compile_pattern(choice.pattern)
-        source = LogSource(self.http, self.ask, find_error, path_of(self.job(job)))
+        found = job if isinstance(job, JobInfo) else self.job(job)
+        source = LogSource(self.http, self.ask, find_error, path_of(found))
         return LogReader(source, choice).read(follow)
 
     def wait(

@@ -6,8 +6,9 @@ request whose answer was lost is sent again only if it changes nothing: others a
 
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 
-from springtide.client.quick_httpx import httpx
+from springtide.client.http_line import Address, ConnectError, HttpRequest, HttpResponse, Transport, TransportError
 from springtide.errors import InputError
 
 TAKE_OVER_S = 20.0
@@ -29,21 +30,21 @@ def split_addresses(text: str) -> list[str]:
     return found
 
 
-class FailoverTransport(httpx.BaseTransport):
+class Failover:
     """Sends each request to the first of `addresses` that answers as an active server, and makes that one the first."""
 
     def __init__(
         self,
         addresses: list[str],
-        inner: httpx.BaseTransport | None = None,
+        reach: Callable[[str], Transport] = lambda address: Address(address, CONNECT_S),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.addresses = addresses
-        self.inner = inner or httpx.HTTPTransport()
+        self.servers = {address: reach(address) for address in addresses}
         self.sleep = sleep
         self.rounds = int(TAKE_OVER_S / PAUSE_S)
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def send(self, request: HttpRequest) -> HttpResponse:
         """The answer of the active server; the last failure where there is none for too long."""
         for _ in range(self.rounds):
             for address in list(self.addresses):
@@ -52,42 +53,33 @@ class FailoverTransport(httpx.BaseTransport):
                     self.addresses.sort(key=lambda one: one != address)
                     return response
             self.sleep(PAUSE_S)
-        return self.inner.handle_request(aim(request, self.addresses[0]))
+        return self.servers[self.addresses[0]].send(request)
 
-    def try_address(self, request: httpx.Request, address: str) -> httpx.Response | None:
+    def try_address(self, request: HttpRequest, address: str) -> HttpResponse | None:
         """The answer of one address; None if it is not active there, and nothing was done."""
         try:
-            response = self.inner.handle_request(aim(request, address))
-        except (httpx.ConnectError, httpx.ConnectTimeout):
+            response = self.servers[address].send(request)
+        except ConnectError:
             return None
-        except httpx.TransportError:
+        except TransportError:
             if request.method != "GET":
                 raise
             return None
-        return None if is_standby(response) else response
+        if not is_standby(response):
+            return response
+        response.close()
+        return None
 
     def close(self) -> None:
         """Hang up."""
-        self.inner.close()
+        for server in self.servers.values():
+            server.close()
 
 
-def aim(request: httpx.Request, address: str) -> httpx.Request:
-    """The same request, to an address."""
-    place = httpx.URL(address)
-    url = request.url.copy_with(scheme=place.scheme, host=place.host, port=place.port)
-    headers = httpx.Headers(request.headers)
-    headers["Host"] = place.netloc.decode("ascii")
-    timeouts = dict(request.extensions.get("timeout", {}))
-    timeouts["connect"] = min(CONNECT_S, timeouts.get("connect") or CONNECT_S)
-    extensions = {**request.extensions, "timeout": timeouts}
-    return httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=extensions)
-
-
-def is_standby(response: httpx.Response) -> bool:
+def is_standby(response: HttpResponse) -> bool:
     """Whether a response is that of a server which stands by, or has just lost the lead."""
-    if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+    if response.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
         return False
-    response.read()
     try:
         return bool(response.json()["error"]["reason"] == STANDBY)
     except (ValueError, KeyError, TypeError):

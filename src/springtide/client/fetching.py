@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import quote
 
-from springtide.client.quick_httpx import httpx
+from springtide.client.http_line import HttpLine, HttpResponse, TransportError
 from springtide.client.replies import CheckpointInfo, KeptFileInfo
 from springtide.errors import InputError, ServerError
 
@@ -49,8 +49,8 @@ def choose_checkpoint(name: str, found: list[CheckpointInfo], step: int | None) 
 class Transfer:
     """Brings files here over one line to a server; `on_bytes` hears of every piece."""
 
-    http: httpx.Client
-    find_error: Callable[[httpx.Response], Exception]
+    http: HttpLine
+    find_error: Callable[[HttpResponse], Exception]
     on_bytes: Callable[[int], None]
 
     def fetch(self, path: str, target: Path, sha256: str) -> None:
@@ -85,7 +85,7 @@ class Transfer:
             try:
                 self.append_rest(path, partial, headers)
                 return
-            except httpx.TransportError as error:
+            except TransportError as error:
                 if attempt == TRIES - 1:
                     raise ServerError(
                         f"the transfer of {name} broke off ({error}); the same command goes on from there"
@@ -96,7 +96,6 @@ class Transfer:
         have = partial.stat().st_size if partial.exists() else 0
         with self.http.stream("GET", path, headers={"Range": f"bytes={have}-", **(headers or {})}) as response:
             if response.status_code >= 400:
-                response.read()
                 raise self.find_error(response)
             with partial.open("ab") as file:
                 for chunk in response.iter_raw():

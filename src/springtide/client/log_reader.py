@@ -10,6 +10,7 @@ from heapq import merge
 from math import inf
 from typing import Any
 
+from springtide.client.http_line import HttpLine, HttpResponse
 from springtide.client.log_streams import (
     LogChoice,
     LogKind,
@@ -22,7 +23,6 @@ from springtide.client.log_streams import (
     show_note,
     split_lines,
 )
-from springtide.client.quick_httpx import httpx
 from springtide.client.replies import AttemptInfo, MetricsInfo
 
 BLOCK_BYTES = 4 << 20
@@ -35,9 +35,9 @@ RANGE = re.compile(r"bytes (\d+)-")
 class LogSource:
     """The line to a server, and the paths of a job there."""
 
-    http: httpx.Client
+    http: HttpLine
     ask: Callable[..., dict[str, Any]]
-    find_error: Callable[[httpx.Response], Exception]
+    find_error: Callable[[HttpResponse], Exception]
     path: str
 
     @contextmanager
@@ -46,10 +46,9 @@ class LogSource:
         headers = {"Range": f"bytes={offset}-"}
         with self.http.stream("GET", f"{self.path}/logs/text", params={"rank": rank}, headers=headers) as response:
             if response.status_code >= 400:
-                response.read()
                 raise self.find_error(response)
             told = RANGE.match(response.headers.get("content-range", ""))
-            yield int(told[1]) if told else offset, response.iter_raw(1 << 20)
+            yield int(told[1]) if told else offset, response.iter_raw()
 
     def read_times(self, rank: int, offset: int) -> LogTimes:
         """When the bytes of a rank's log from a place on came."""
@@ -90,10 +89,10 @@ class LogReader:
 
     def read(self, follow: bool = False) -> Iterator[LogLine]:
         """The lines that are wanted; with `follow`, until the job has ended."""
-        ended = self.source.has_ended()
-        first = self.read_fresh(hold=follow and not ended, is_first=True)
+        ended = not follow or self.source.has_ended()
+        first = self.read_fresh(hold=not ended, is_first=True)
         yield from first if self.choice.tail is None else deque(first, maxlen=self.choice.tail)
-        while follow and not ended:
+        while not ended:
             time.sleep(FOLLOW_S)
             ended = self.source.has_ended()
             yield from self.read_fresh(hold=not ended)

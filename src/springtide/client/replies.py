@@ -4,7 +4,6 @@ Instants are datetimes in UTC, states are enums, lists are tuples. Fields that a
 document as it came stays in `.document`. Nothing here talks to a server.
 """
 
-from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import datetime
 from enum import Enum
@@ -17,7 +16,7 @@ from springtide.core.job_states import ENDED, JobCondition, JobState
 from springtide.errors import ServerError
 
 Document = dict[str, Any]
-PLAIN = frozenset({str, int, float, bool})  # what JSON has itself
+PLAIN = frozenset({str, int, float, bool, type(None)})  # what JSON has itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,8 @@ class Reply:
     @classmethod
     def read(cls, document: Document) -> Self:
         """The value of a document; a field that is missing, or a state that is unknown, is the server's fault."""
-        types = read_types(cls)  # type: ignore[arg-type]  # mypy: type[Self] is not Hashable
-        values = {one.name: find_value(one, types[one.name], document) for one in fields(cls) if one.name in types}
-        return cls(document, **values)
+        places = read_places(cls)  # type: ignore[arg-type]  # mypy: type[Self] is not Hashable
+        return cls(document, **{place.name: place.find_value(document) for place in places})
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,22 +389,45 @@ class NoticeInfo(Reply):
     way: Document
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyField:
+    """Where a field of a reply is in its document, and what it is to become."""
+
+    name: str
+    key: str
+    wanted: Any
+    is_plain: bool
+    field: "Field[Any]"
+
+    def find_value(self, document: Document) -> Any:
+        """The value of the field; its default where the document has none."""
+        if self.key in document:
+            value = document[self.key]
+            return value if self.is_plain else convert(value, self.wanted)
+        if self.field.default is not MISSING:
+            return self.field.default
+        if self.field.default_factory is not MISSING:
+            return self.field.default_factory()
+        raise ServerError(
+            f"the server's reply has no {self.key!r}; is it a springtide server of this version or a later one?"
+        )
+
+
 @cache
-def read_types(reply: Any) -> Mapping[str, Any]:
-    """The types of a reply's own fields, by name."""
-    return {name: wanted for name, wanted in get_type_hints(reply).items() if name != "document"}
+def read_places(reply: Any) -> tuple[ReplyField, ...]:
+    """The fields of a kind of reply, without the document itself."""
+    types = get_type_hints(reply)
+    return tuple(
+        ReplyField(one.name, one.metadata.get("key", one.name), types[one.name], is_plain(types[one.name]), one)
+        for one in fields(reply)
+        if one.name != "document"
+    )
 
 
-def find_value(place: "Field[Any]", wanted: Any, document: Document) -> Any:
-    """The value of one field; its default where the document has none."""
-    key = place.metadata.get("key", place.name)
-    if key in document:
-        return convert(document[key], wanted)
-    if place.default is not MISSING:
-        return place.default
-    if place.default_factory is not MISSING:
-        return place.default_factory()
-    raise ServerError(f"the server's reply has no {key!r}; is it a springtide server of this version or a later one?")
+def is_plain(wanted: Any) -> bool:
+    """Whether a value of JSON is of this type as it is."""
+    kinds = get_args(wanted) if get_origin(wanted) is UnionType else (wanted,)
+    return PLAIN.issuperset(kinds)
 
 
 def convert(value: Any, wanted: Any) -> Any:

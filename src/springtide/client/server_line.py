@@ -7,8 +7,8 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from springtide import errors
-from springtide.client.failover import FailoverTransport, split_addresses
-from springtide.client.quick_httpx import httpx
+from springtide.client.failover import Failover, split_addresses
+from springtide.client.http_line import Address, ConnectError, HttpLine, HttpResponse, TransportError
 from springtide.client.replies import Document, JobInfo
 from springtide.control.storage.state_dir import StateDir, find_home, read_address
 from springtide.errors import InputError, ServerError, SpringtideError
@@ -29,10 +29,9 @@ class ServerLine:
         if address is None:
             raise ServerError(f"no server runs in {place.root}; start one with: springtide serve")
         self.addresses = split_addresses(address)
-        transport = FailoverTransport(self.addresses) if len(self.addresses) > 1 else None
+        transport = Failover(self.addresses) if len(self.addresses) > 1 else Address(self.url)
         secret = token or os.environ.get("SPRINGTIDE_TOKEN") or read_token(place)
-        headers = {"Authorization": f"Bearer {secret}"}
-        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=60.0, transport=transport)
+        self.http = HttpLine(transport, {"Authorization": f"Bearer {secret}"})
 
     @property
     def url(self) -> str:
@@ -54,10 +53,10 @@ class ServerLine:
         for pause_s in PAUSES_S:
             try:
                 response = self.http.post(path, json=body, headers={"Idempotency-Key": key})
-            except httpx.ConnectError as error:
+            except ConnectError as error:
                 if pause_s == PAUSES_S[0]:
                     raise self._find_no_server(error) from None  # nobody was there at all
-            except httpx.HTTPError:
+            except TransportError:
                 pass  # it may have arrived, and only its answer is lost
             else:
                 if response.status_code != UNAVAILABLE:
@@ -69,7 +68,7 @@ class ServerLine:
         """The document that a request is answered with; an error document becomes an exception."""
         return self._read(self.send(method, path, **options))
 
-    def _read(self, response: httpx.Response) -> Document:
+    def _read(self, response: HttpResponse) -> Document:
         """The document in a response."""
         if response.status_code >= 400:
             raise find_error(response)
@@ -79,11 +78,11 @@ class ServerLine:
             raise ServerError(f"what answers at {self.url} is no springtide server: {response.text[:200]}") from None
         return document
 
-    def send(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def send(self, method: str, path: str, **options: Any) -> HttpResponse:
         """The response to a request."""
         try:
             return self.http.request(method, path, **options)
-        except httpx.HTTPError as error:
+        except TransportError as error:
             raise self._find_no_server(error) from None
 
     def _find_no_server(self, error: Exception) -> ServerError:
@@ -111,7 +110,7 @@ def read_token(home: StateDir) -> str:
         ) from None
 
 
-def find_error(response: httpx.Response) -> SpringtideError:
+def find_error(response: HttpResponse) -> SpringtideError:
     """The exception that an error document stands for; one of bad input, by the name of its class at the server."""
     try:
         told = response.json()["error"]

@@ -3,13 +3,16 @@
 import os
 import sys
 import time
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import urlsplit
 
 from springtide.control.storage.state_dir import StateDir, read_address
 from springtide.errors import StateError
 from springtide.executors.local.daemon import is_alive, start_detached
-from springtide.executors.local.jobs.worker_logs import read_tail
 
 START_S = 60.0
+ANSWER_S = 2.0
 PROCESS = "springtide.dashboard.server_process"  # a server with its pages, of which nothing here knows more
 
 
@@ -27,15 +30,20 @@ def start_background(state_dir: StateDir, arguments: tuple[str, ...] = ()) -> st
         if not is_alive(pid):
             break
         time.sleep(0.05)
+    from springtide.executors.local.jobs.worker_logs import read_tail  # it takes longer to import than all of this
+
     last = "".join(read_tail(state_dir.log, lines=1)) or "nothing"
     raise StateError(f"the server did not start; its last words are in {state_dir.log}: {last}")
 
 
 def is_answering(url: str) -> bool:
-    """Whether a server answers at an address."""
-    import httpx
-
+    """Whether a server answers at an address of this machine."""
+    place = urlsplit(url)
+    connection = HTTPConnection(place.hostname or "", place.port, timeout=ANSWER_S)
     try:
-        return httpx.get(f"{url}/healthz", timeout=2.0).status_code == 200
-    except httpx.HTTPError:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()

@@ -14,6 +14,7 @@ STEPS_S = (
     *(DAY_S * count for count in (1, 2, 7, 14, 28, 91, 182, 365)),
 )
 MOST_TICKS = 9
+LEAST_WIDTH = 0.12  # per cent: narrower bars cannot be seen
 LEAST_FUTURE_S = 60.0
 LEAST_PAST_S = 30.0
 PAST_PART = 0.4  # of the axis at most, unless more of the past is asked for
@@ -42,6 +43,11 @@ class Axis:
         """The place of an instant, kept on the axis."""
         part = (at_s - self.start_s) / (self.end_s - self.start_s)
         return round(100.0 * min(1.0, max(0.0, part)), 3)
+
+    @property
+    def least_s(self) -> float:
+        """How long something must last to be seen."""
+        return LEAST_WIDTH / 100.0 * (self.end_s - self.start_s)
 
     def is_beyond(self, at_s: float) -> bool:
         """Whether an instant lies after the end."""

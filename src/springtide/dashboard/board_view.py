@@ -4,15 +4,16 @@ Pure: made of the API's document and what was asked for.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import urlencode
 
-from springtide.client.board_replies import BoardInfo, BoardJobInfo, LaneInfo
+from springtide.client.board_replies import BoardInfo, BoardJobInfo, LaneInfo, LanesInfo
 from springtide.core.durations import parse_span, show_span
 from springtide.core.job_states import JobState
 from springtide.dashboard.axis import Axis, make_axis
-from springtide.dashboard.shapes import LEAST_WIDTH, Mark, TimeBar, Whisker, clip_steps, draw_steps, find_height
+from springtide.dashboard.shapes import Mark, TimeBar, Whisker, clip_steps, draw_steps, find_height
 
 ROOM = 30.0  # pixels of a row for its bars
 LOAD_ROOM = 44.0
@@ -149,9 +150,8 @@ class BoardPage:
         return -(-self.info.count // PAGE_ROWS)
 
 
-def build_page(info: BoardInfo, query: BoardQuery) -> BoardPage:
-    """The board of a document."""
-    axis = find_axis(info, query)
+def build_page(info: BoardInfo, lanes: LanesInfo, query: BoardQuery, axis: Axis) -> BoardPage:
+    """The board of a document, and of one of the devices on the same axis."""
     most = max((share for job in info.jobs for _, share in (*job.shares, *job.plan)), default=1)
     sections = []
     for group, title in TITLES.items():
@@ -159,7 +159,6 @@ def build_page(info: BoardInfo, query: BoardQuery) -> BoardPage:
         if rows:
             sections.append(Section(group, title, info.groups.get(group, len(rows)), rows))
     total = info.devices.total
-    held = count_held(info.lanes, axis)
     tones = {row.job.id: row.tone for section in sections for row in section.rows}
     room = 5.0 if total > TIGHT_LANES else 15.0
     return BoardPage(
@@ -167,8 +166,8 @@ def build_page(info: BoardInfo, query: BoardQuery) -> BoardPage:
         info,
         axis,
         sections,
-        build_lanes(info.lanes, axis, room, tones),
-        draw_steps(held, info.now_s, axis, LOAD_ROOM, total),
+        build_lanes(lanes.lanes, axis, room, tones),
+        draw_steps(lanes.held, info.now_s, axis, LOAD_ROOM, total),
         draw_steps(clip_steps(info.planned, info.now_s), axis.end_s, axis, LOAD_ROOM, total),
         room,
     )
@@ -305,36 +304,24 @@ def build_lanes(lanes: Iterable[LaneInfo], axis: Axis, room: float, tones: Mappi
     for lane in lanes:
         nodes[lane.node].append(lane)
     groups = []
+    find_x = cache(axis.x)  # a job begins on several devices at once, and where another ended
     for node, some in nodes.items():
-        drawn = [(lane.device, draw_lane(lane, axis, k * room, room, tones)) for k, lane in enumerate(some)]
+        drawn = [(lane.device, draw_lane(lane, find_x, k * room, room, tones)) for k, lane in enumerate(some)]
         groups.append(LaneGroup(node, some[0].device_type, some[0].state, drawn, room * len(some)))
     return groups
 
 
-def draw_lane(lane: LaneInfo, axis: Axis, y: float, room: float, tones: Mapping[str, str]) -> list[TimeBar]:
+def draw_lane(
+    lane: LaneInfo, find_x: Callable[[float], float], y: float, room: float, tones: Mapping[str, str]
+) -> list[TimeBar]:
     """Who held one device."""
     bars = []
     for start_s, end_s, job_id, name in lane.held:
-        x, end_x = axis.x(start_s), axis.x(end_s)
-        if end_s > axis.start_s and end_x - x >= LEAST_WIDTH:
+        x, end_x = find_x(start_s), find_x(end_s)
+        if end_x > x:
             tone = tones.get(job_id or "", "done" if job_id else "other")
             bars.append(TimeBar(x, round(end_x - x, 3), y + 1, room - 2, 1, name, job_id or "", tone))
     return bars
-
-
-def count_held(lanes: Iterable[LaneInfo], axis: Axis) -> list[tuple[float, int]]:
-    """(instant, devices held from then on), whoever held them."""
-    changes: dict[float, int] = defaultdict(int)
-    for lane in lanes:
-        for start_s, end_s, _, _ in lane.held:
-            if end_s > axis.start_s:
-                changes[max(start_s, axis.start_s)] += 1
-                changes[end_s] -= 1
-    steps, held = [], 0
-    for at_s in sorted(changes):
-        held += changes[at_s]
-        steps.append((at_s, held))
-    return steps
 
 
 __all__ = ["BoardPage", "BoardQuery", "build_page", "find_height", "read_query"]

@@ -6,18 +6,33 @@ A page that is drawn slowly is drawn less often, so that looking costs a bounded
 import asyncio
 import json
 import time
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from springtide.control.api.sessions import Pulse
 
 LOOK_S = 0.1  # between looks at the pulse
-EVENT_REST = 9.0  # times as long as a drawing took, nothing is drawn after it
+EVENT_REST = 15.0  # times as long as a drawing took, nothing is drawn after it
 PROGRESS_REST = 40.0
 LEAST_EVENT_REST_S = 0.3
+MOST_EVENT_REST_S = 0.75  # so that an event is seen within a second
 LEAST_PROGRESS_REST_S = 2.0
 MOST_REST_S = 10.0  # the line of now moves by itself
 BEAT_S = 15.0
+PACK_LEVEL = 4
+
+HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"  # of gzip: deflate, no name, no time, an unknown system
+
+
+def pack(message: bytes) -> bytes:
+    """A piece of a gzip stream that depends on no other: made once, it can go to every reader, whatever came before."""
+    packer = zlib.compressobj(PACK_LEVEL, wbits=-zlib.MAX_WBITS)
+    return packer.compress(message) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+HELLO, BEAT = b": hello\nretry: 1000\n\n", b": beat\n\n"
+HELLO_PACKED, BEAT_PACKED = pack(HELLO), pack(BEAT)
 
 #: What draws a page: the parts that move, by the id of their element.
 Draw = Callable[[], Awaitable[dict[str, str]]]
@@ -30,14 +45,19 @@ class LiveChannel:
     listeners: int = 0
     number: int = 0
     message: bytes = b""
+    packed: bytes = b""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def publish(self, message: bytes) -> None:
         """Send what is not the same as before."""
         if message != self.message:
-            self.message, self.number = message, self.number + 1
-            self.changed.set()
-            self.changed = asyncio.Event()
+            self.message, self.packed, self.number = message, pack(message), self.number + 1
+            self.wake()
+
+    def wake(self) -> None:
+        """Have all who wait look again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
 @dataclass(slots=True)
@@ -48,8 +68,8 @@ class Hub:
     channels: dict[tuple[str, ...], LiveChannel] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def watch(self, key: tuple[str, ...], draw: Draw) -> AsyncIterator[bytes]:
-        """The events of a channel, until the reader leaves or the server ends."""
+    async def watch(self, key: tuple[str, ...], draw: Draw, packed: bool = False) -> AsyncIterator[bytes]:
+        """The events of a channel, as they are or packed, until the reader leaves or the server ends."""
         channel = self.channels.get(key)
         if channel is None:
             channel = self.channels[key] = LiveChannel()
@@ -59,17 +79,17 @@ class Hub:
         channel.listeners += 1
         seen = 0
         try:
-            yield b": hello\nretry: 1000\n\n"
+            yield HEADER + HELLO_PACKED if packed else HELLO
             while not self.pulse.is_ending():
                 waiting = channel.changed
                 if channel.number > seen:
                     seen = channel.number
-                    yield channel.message
+                    yield channel.packed if packed else channel.message
                     continue
                 try:
-                    await asyncio.wait_for(waiting.wait(), 1.0)
+                    await asyncio.wait_for(waiting.wait(), BEAT_S)
                 except TimeoutError:
-                    yield b": beat\n\n"
+                    yield BEAT_PACKED if packed else BEAT
         finally:
             channel.listeners -= 1
 
@@ -84,11 +104,12 @@ class Hub:
                     return
         finally:
             self.channels.pop(key, None)
+            channel.wake()  # the server ends
 
     async def rest(self, seen: tuple[int, int], spent_s: float) -> None:
         """Wait until it is worth drawing again: soon after an event, later where only steps were counted."""
         began_s = time.monotonic()
-        soon_s = max(LEAST_EVENT_REST_S, EVENT_REST * spent_s)
+        soon_s = min(MOST_EVENT_REST_S, max(LEAST_EVENT_REST_S, EVENT_REST * spent_s))
         later_s = max(LEAST_PROGRESS_REST_S, PROGRESS_REST * spent_s)
         while (rested_s := time.monotonic() - began_s) < max(MOST_REST_S, later_s):
             await asyncio.sleep(LOOK_S)

@@ -143,8 +143,10 @@ def stream_screen(app: FastAPI, hub: Hub, screen: Screen) -> Handler:
             return {screen.part: rendering.render(screen.part_template, user=line.user, **values)}
 
         key = (line.user.name, request.url.path, request.url.query)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(hub.watch(key, draw), media_type="text/event-stream", headers=headers)
+        packed = "gzip" in request.headers.get("accept-encoding", "")
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept-Encoding"}
+        headers |= {"Content-Encoding": "gzip"} if packed else {}
+        return StreamingResponse(hub.watch(key, draw, packed), media_type="text/event-stream", headers=headers)
 
     return stream
 

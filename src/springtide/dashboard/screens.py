@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 from fastapi import Request
 
-from springtide.client.board_replies import BoardInfo, HelpInfo, HistoryInfo, PredictionInfo
+from springtide.client.board_replies import BoardInfo, HelpInfo, HistoryInfo, LanesInfo, PredictionInfo
 from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, WhyInfo
 from springtide.core.job_states import JobState
 from springtide.dashboard.api_line import ApiLine, ApiRefusal
-from springtide.dashboard.board_view import build_page, read_query
+from springtide.dashboard.board_view import build_page, find_axis, read_query
 from springtide.dashboard.fleet_view import build_fleet
 from springtide.dashboard.job_view import JobSources, build_job_page
 from springtide.dashboard.report_view import build_grid
@@ -33,8 +33,11 @@ class Screen:
 async def read_board(line: ApiLine, request: Request) -> Values:
     """The board that an address asks for."""
     query = read_query(request.query_params)
-    info = BoardInfo.read(await line.get("board", **query.ask()))
-    return {"board": build_page(info, query)}
+    info = BoardInfo.read(await line.get("board", lanes="false", **query.ask()))
+    axis = find_axis(info, query)
+    past_s = axis.now_s - axis.start_s
+    lanes = LanesInfo.read(await line.get("lanes", past_s=str(past_s), least_s=str(axis.least_s)))
+    return {"board": build_page(info, lanes, query, axis)}
 
 
 async def read_job(line: ApiLine, request: Request) -> Values:
@@ -60,7 +63,7 @@ async def read_helps(line: ApiLine, job: JobInfo) -> list[HelpInfo]:
     """What would help a job in danger, as the board says it; offers of others are none of its business."""
     if not any(one.kind == "at_risk" for one in job.conditions):
         return []
-    board = BoardInfo.read(await line.get("board", limit="1"))
+    board = BoardInfo.read(await line.get("board", limit="1", lanes="false"))
     return [one for one in board.helps if one.kind != "accept"]
 
 

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from springtide.dashboard.axis import Axis
-
-LEAST_WIDTH = 0.12  # per cent: narrower bars cannot be seen
+from springtide.dashboard.axis import LEAST_WIDTH, Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +15,7 @@ class TimeBar:
     width: float
     y: float
     height: float
-    share: int
+    share: float
     title: str = ""
     job: str = ""
     tone: str = ""
@@ -43,7 +41,7 @@ class Whisker:
     title: str
 
 
-def draw_steps(steps: Sequence[tuple[float, int]], end_s: float, axis: Axis, room: float, most: int) -> list[TimeBar]:
+def draw_steps(steps: Sequence[tuple[float, float]], end_s: float, axis: Axis, room: float, most: int) -> list[TimeBar]:
     """Bars for (instant, share) pairs up to an end, standing on a ground `room` pixels down."""
     bars = []
     for (start_s, share), (stop_s, _) in pairwise([*steps, (end_s, 0)]):
@@ -54,7 +52,7 @@ def draw_steps(steps: Sequence[tuple[float, int]], end_s: float, axis: Axis, roo
     return bars
 
 
-def find_height(share: int, room: float, most: int) -> float:
+def find_height(share: float, room: float, most: int) -> float:
     """The height of a share, in proportion; the least one can be seen."""
     return round(max(5.0, room * share / max(1, most)), 1)
 

@@ -16,6 +16,7 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client import server_line
 from springtide.client.client import Client
+from springtide.client.http_line import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import routes
 from springtide.control.server import Server
@@ -28,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def post(server: Server, path: Path, key: str | None, **body: Any) -> httpx.Response:
+def post(server: Server, path: Path, key: str | None, **body: Any) -> HttpResponse:
     with connect(server) as client:
         job = load_job(path)
         told = {"job": job.job.model_dump(mode="json", exclude_defaults=True), "archive": client.upload(job.pack())}

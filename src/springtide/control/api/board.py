@@ -3,25 +3,23 @@
 One document instead of a request per job. Its instants are seconds since 1970 (`_s`), because charts compute with them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import Any
 
 from springtide.control.api import documents
-from springtide.control.api.histories import Track
-from springtide.control.prices import PriceTable
-from springtide.control.scheduling.inventory import Inventory
+from springtide.control.api.board_sources import BoardSources
+from springtide.control.api.device_lanes import sum_held, write_lanes
 from springtide.control.scheduling.live_world import read_promise
-from springtide.control.storage.records import JobRecord, OfferRecord, PredictionRecord
+from springtide.control.storage.records import JobRecord, OfferRecord
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
 from springtide.core.moments import tell_moments
 from springtide.core.timelines import leave_free
 
 Document = dict[str, Any]
-HIDDEN = "another user's job"
 NAMED_RISKS = 2  # that the sentence names
 MOST_HELPS = 4
 
@@ -46,6 +44,7 @@ class Choice:
     owner: str = ""
     offset: int = 0
     limit: int = 100
+    lanes: bool = True
 
     def takes(self, record: JobRecord) -> bool:
         """Whether a job is one of them, whatever its group."""
@@ -55,41 +54,14 @@ class Choice:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BoardSources:
-    """All that a board is made of: jobs, of which the reader sees some, their past, and the devices."""
-
-    now_s: float
-    since_s: float
-    active: Sequence[JobRecord]
-    ended: Sequence[JobRecord]
-    #: The ids of the jobs that the reader may see.
-    seen: frozenset[str]
-    is_admin: bool
-    tracks: Mapping[str, Track]
-    predictions: Mapping[str, PredictionRecord]
-    offers: Mapping[str, Sequence[OfferRecord]]
-    inventory: Inventory
-    node_states: Mapping[str, str]
-    prices: PriceTable
-    kept: int
-    missed: int
-
-    @property
-    def visible(self) -> list[JobRecord]:
-        """The reader's jobs: those that go on, then those that ended."""
-        return [record for record in (*self.active, *self.ended) if record.id in self.seen]
-
-
 def write_board(sources: BoardSources, choice: Choice) -> Document:
     """The document."""
     now_s = sources.now_s
     found = [(find_group(record), record) for record in sources.visible if choice.takes(record)]
     chosen = [(group, one) for group, one in found if choice.group is None or group is choice.group]
     chosen.sort(key=lambda pair: sort_key(*pair))
-    lanes = write_lanes(sources)
+    total = len(sources.inventory.types_by_name)
     span_s = max(1e-9, now_s - sources.since_s)
-    held_s = sum(end_s - start_s for lane in lanes for start_s, end_s, _, _ in lane["held"])
     return {
         "schema": documents.SCHEMA,
         "now_s": documents.round_s(now_s),
@@ -98,9 +70,9 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
         "helps": find_helps(sources),
         "promises": count_promises(sources),
         "devices": {
-            "total": len(lanes),
+            "total": total,
             "held": sum(len(record.devices) for record in sources.active),
-            "used": round(held_s / (span_s * max(1, len(lanes))), 4),
+            "used": round(sum_held(sources.tracks.values(), sources.since_s, now_s) / (span_s * max(1, total)), 4),
             "usd_per_h": find_rent(sources),
         },
         "groups": {str(group): sum(one is group for one, _ in found) for group in JobGroup},
@@ -109,7 +81,7 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
         "jobs": [
             write_row(group, record, sources) for group, record in chosen[choice.offset : choice.offset + choice.limit]
         ],
-        "lanes": lanes,
+        "lanes": write_lanes(sources, sources.since_s) if choice.lanes else [],
         "planned": write_load(sources),
     }
 
@@ -274,29 +246,6 @@ def tell_terms(offer: OfferRecord, now_s: float) -> str:
     if offer.kind == "deadline":
         return f"all of it, {show_span(max(0.0, offer.deadline_s - now_s))} from now"
     return f"{offer.steps} steps by its deadline"
-
-
-def write_lanes(sources: BoardSources) -> list[Document]:
-    """Every device with who held it: [from, to, job, name]; of other users' jobs only that they did."""
-    inventory, names = sources.inventory, {record.id: record.name for record in (*sources.active, *sources.ended)}
-    held: dict[str, list[tuple[float, float, str | None, str]]] = {}
-    for job_id, track in sources.tracks.items():
-        known = (job_id, names.get(job_id, "")) if job_id in sources.seen else (None, HIDDEN)
-        for start_s, end_s, devices in track.spans(sources.since_s, sources.now_s):
-            for device in devices:
-                held.setdefault(device, []).append((start_s, end_s, *known))
-    return [
-        {
-            "device": device,
-            "node": label,
-            "type": device_type,
-            "state": sources.node_states[label],
-            "usd_per_h": None if sources.prices.is_empty else sources.prices.find(device_type),
-            "held": sorted(held.get(device, []), key=lambda one: one[:2]),
-        }
-        for label, node, device_type in zip(inventory.nodes, inventory.names, inventory.types, strict=True)
-        for device in node
-    ]
 
 
 def write_load(sources: BoardSources) -> list[tuple[float, int]]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
-from springtide.control.api import board, documents
+from springtide.control.api import board, device_lanes, documents
+from springtide.control.api.board_sources import BoardSources
 from springtide.control.api.reports.promise_reports import write_report
 from springtide.control.api.requests import JobRef
 from springtide.control.scheduling import nodes
@@ -35,14 +36,30 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
         owner: Annotated[str, Query(max_length=64)] = "",
         offset: Annotated[int, Query(ge=0, le=10**6)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        lanes: Annotated[bool, Query()] = True,
     ) -> JSONResponse:
         """Jobs on one axis of time, those in danger first: past shares, plans, deadlines; the devices; one sentence.
 
-        Instants are seconds since 1970. `find` looks in names and ids.
+        Instants are seconds since 1970. `find` looks in names and ids. `lanes=false` leaves the devices out.
         """
         sources = gather(api, request.state.user, past_s)
-        chosen = board.Choice(group, find, owner, offset, limit)
+        chosen = board.Choice(group, find, owner, offset, limit, lanes)
         return JSONResponse(board.write_board(sources, chosen))  # not checked and copied once more by the framework
+
+    @app.get("/api/v1/lanes", tags=["board"])
+    def show_lanes(
+        request: Request,
+        past_s: Annotated[float, Query(ge=1, le=MOST_PAST_S, allow_inf_nan=False)] = 6 * 3600.0,
+        least_s: Annotated[float, Query(gt=0, le=MOST_PAST_S, allow_inf_nan=False)] = 10.0,
+    ) -> JSONResponse:
+        """Every device with who held it: [from, to, job, name]; and how many were held, on average, from when on.
+
+        For a chart: what was shorter than `least_s` is joined with what is beside it. Instants are seconds since 1970.
+        """
+        sources = gather(api, request.state.user, past_s)
+        lanes = device_lanes.write_lanes(sources, sources.since_s, least_s)
+        held = device_lanes.average_held(sources.tracks.values(), sources.since_s, sources.now_s, 2 * least_s)
+        return JSONResponse({"schema": documents.SCHEMA, "lanes": lanes, "held": held})
 
     @app.get("/api/v1/jobs/{job}/predictions", tags=["jobs"])
     def list_predictions(request: Request, job: JobRef) -> Document:
@@ -103,7 +120,7 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
         return {"schema": documents.SCHEMA, "path": api.sessions.make_link(request.state.user)}
 
 
-def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
+def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
     """All that the board of a user is made of, as it is now."""
     now_s, store, inventory = api.now_s(), api.store, api.reconciler.inventory
     since_s = now_s - past_s
@@ -111,7 +128,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> board.BoardSources:
     active, ended = api.recent.read(since_s, MOST_ENDED)
     seen = frozenset(record.id for record in (*active, *ended) if api.sees(record, user))
     kept, missed = store.count_promises(None if user.admin else user.id)
-    return board.BoardSources(
+    return BoardSources(
         now_s,
         since_s,
         active,
@@ -135,7 +152,7 @@ def write_differences(api: "Api", differences: Iterable[PlanDifference], user: U
     for one in differences:
         record = api.store.job(one.job)
         seen = record is not None and api.sees(record, user)
-        named = (record.id, record.name) if seen and record is not None else (None, board.HIDDEN)
+        named = (record.id, record.name) if seen and record is not None else (None, device_lanes.HIDDEN)
         standings = {"before": write_standing(one.before), "after": write_standing(one.after)}
         deadline_s = record.deadline_s if seen and record is not None else None
         told.append({"job": named[0], "name": named[1], "deadline_s": deadline_s, **standings})

@@ -1,0 +1,35 @@
+"""All that a board is made of, gathered at one instant for one reader."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from springtide.control.api.histories import Track
+from springtide.control.prices import PriceTable
+from springtide.control.scheduling.inventory import Inventory
+from springtide.control.storage.records import JobRecord, OfferRecord, PredictionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class BoardSources:
+    """All that a board is made of: jobs, of which the reader sees some, their past, and the devices."""
+
+    now_s: float
+    since_s: float
+    active: Sequence[JobRecord]
+    ended: Sequence[JobRecord]
+    #: The ids of the jobs that the reader may see.
+    seen: frozenset[str]
+    is_admin: bool
+    tracks: Mapping[str, Track]
+    predictions: Mapping[str, PredictionRecord]
+    offers: Mapping[str, Sequence[OfferRecord]]
+    inventory: Inventory
+    node_states: Mapping[str, str]
+    prices: PriceTable
+    kept: int
+    missed: int
+
+    @property
+    def visible(self) -> list[JobRecord]:
+        """The reader's jobs: those that go on, then those that ended."""
+        return [record for record in (*self.active, *self.ended) if record.id in self.seen]
