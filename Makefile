@@ -100,14 +100,20 @@ test-frameworks: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,lightning]'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/integrations
 
-# Fuzzers, faults and attacks; other nonsense with SPRINGTIDE_SEED=N. Fails if it is not done within 15 minutes.
+# Fuzzers, faults, actions and the attacks that once did harm; other nonsense with SPRINGTIDE_SEED=N. Fails if it is not
+# done within 15 minutes, or has tried fewer than 50,000 cases.
+ADVERSARY := tests/adversary tests/control/test_chaos.py tests/control/scheduling/test_every_policy.py
+ATTACKS := $(addprefix tests/control/,scheduling/test_submit_protocol.py scheduling/test_quarantine.py \
+	scheduling/test_executor_line.py api/test_true_answers.py api/test_http_lines.py storage/test_orphans.py \
+	storage/test_archives.py storage/test_housekeeping.py) tests/executors/local/test_hostile_workers.py
 test-adversary: setup
-	$(BIN)/python -m pytest -m adversary -n 2 --dist loadfile --session-timeout 900 tests/adversary
+	SPRINGTIDE_LEAST_CASES=50000 $(BIN)/python -m pytest -m 'adversary or not (slow or gpu)' -n 2 --dist loadfile \
+		--session-timeout 900 $(ADVERSARY) $(ATTACKS)
 
 # The same with the seed of the night, which every line of its report names, and a thousand faults under it.
 NIGHT := $(shell date +%Y%m%d)
 test-night: setup
-	SPRINGTIDE_SEED=$(NIGHT) $(BIN)/python -m pytest -m adversary -n 2 --dist loadfile --session-timeout 900 tests/adversary
+	SPRINGTIDE_SEED=$(NIGHT) $(MAKE) test-adversary
 	$(BIN)/python -m benchmarks.chaos --faults 1000 --seed $(NIGHT)
 
 # Several hosts: agents over the loopback, and a real Ray cluster of raylets on this machine with gloo between them.

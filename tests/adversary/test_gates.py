@@ -1,13 +1,14 @@
-"""Fuzzers of everything that users send: archives, job files, bodies, and the API against its own description.
+"""Fuzzers of everything that users send: archives, job files, heads, bodies, and the API against its own description.
 
-`SPRINGTIDE_SEED` chooses another night's nonsense, `SPRINGTIDE_CASES` multiplies how much of it there is.
+None of it may be answered with a 5xx, and what is refused is refused in a sentence.
 """
 
 import hashlib
 import io
 import json
-import os
 import random
+import select
+import socket
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ import pytest
 import schemathesis
 from benchmarks.nonsense import spoil
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from tests.adversary.nights import SEED, TIMES, Record, count, report
 from tests.control.http_servers import OPTIONS, run_server
 
 from springtide.control.scheduling.context import ServerOptions
@@ -29,8 +31,6 @@ from springtide.core.job_file import check_job, parse_job_text
 from springtide.errors import ArchiveError, JobError
 
 pytestmark = [pytest.mark.adversary, pytest.mark.timeout(900)]
-SEED = int(os.environ.get("SPRINGTIDE_SEED", "14"))
-TIMES = float(os.environ.get("SPRINGTIDE_CASES", "1"))
 LIMITS = ArchiveLimits(50, 20_000)
 UNLIMITED = {"rate_per_s": 1e9, "burst": 10**9, "reads_per_s": 1e9, "read_burst": 10**9}
 JOB = {
@@ -67,18 +67,6 @@ EDGES: dict[str, tuple[Any, ...]] = {
 }
 PLAIN = b"train.py".ljust(100, b"\0") + b"0000644\0" + bytes(16) + b"00000000000\0" + bytes(12)
 PLAIN = PLAIN + b"%06o\0 " % (sum(PLAIN) + 8 * 32 + 48) + b"0" + bytes(355) + bytes(1024)
-
-
-def count(cases: int) -> range:
-    """So many cases, or more where that was asked for."""
-    return range(round(cases * TIMES))
-
-
-def report(capsys: pytest.CaptureFixture[str], what: str, seen: Counter[Any]) -> None:
-    """Say what became of all cases."""
-    told = ", ".join(f"{outcome} {number}" for outcome, number in sorted(seen.items(), key=str))
-    with capsys.disabled():
-        print(f"\n{what}: {seen.total()} cases (seed {SEED}): {told}")
 
 
 def make_job(dice: random.Random) -> dict[str, Any]:
@@ -136,11 +124,11 @@ def judge_archive(data: bytes) -> str:
     return "taken"
 
 
-def test_archives(capsys: pytest.CaptureFixture[str]) -> None:
+def test_archives(record_property: Record) -> None:
     dice = random.Random(SEED)
     seen = Counter(judge_archive(make_archive(dice)) for _ in count(13_500))
     assert seen["taken"] and seen["refused"], "both ways are tried"
-    report(capsys, "archives", seen)
+    report(record_property, "archives", seen)
 
 
 def write_text(dice: random.Random) -> str:
@@ -166,11 +154,11 @@ def judge_text(text: str) -> str:
     return "taken"
 
 
-def test_job_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_files(record_property: Record) -> None:
     dice = random.Random(SEED)
     seen = Counter(judge_text(write_text(dice)) for _ in count(17_000))
     assert seen["taken"] and seen["refused"], "both ways are tried"
-    report(capsys, "job files", seen)
+    report(record_property, "job files", seen)
 
 
 @pytest.fixture
@@ -213,12 +201,12 @@ class RawSender:
         self.line.close()
 
 
-def test_bodies(sender: RawSender, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bodies(sender: RawSender, record_property: Record) -> None:
     dice = random.Random(SEED)
     archive = hashlib.sha256(PLAIN).hexdigest()
     assert sender.send("PUT", f"/api/v1/archives/{archive}", PLAIN, "application/x-tar") == 201
     seen: Counter[int] = Counter()
-    for number in count(17_000):
+    for number in count(10_000):
         document: dict[str, Any] = {"job": make_job(dice), "archive": archive, "secrets": {}}
         document = spoil(document, dice) if number % 3 == 0 else document
         path = "/api/v1/jobs" if number % 10 == 0 else "/api/v1/plan"
@@ -226,10 +214,10 @@ def test_bodies(sender: RawSender, capsys: pytest.CaptureFixture[str]) -> None:
         assert status < 500, (number, document)
         seen[status] += 1
     assert seen[200] and seen[422], "both ways are tried"
-    report(capsys, "bodies", seen)
+    report(record_property, "bodies over HTTP", seen)
 
 
-def test_uploads(server: Server, sender: RawSender, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uploads(server: Server, sender: RawSender, record_property: Record) -> None:
     dice = random.Random(SEED)
     seen: Counter[int] = Counter()
     for number in count(200):
@@ -238,20 +226,68 @@ def test_uploads(server: Server, sender: RawSender, capsys: pytest.CaptureFixtur
         status = sender.send("PUT", path, data, "application/x-tar")
         assert status < 500, (number, data[:2000])
         seen[status] += 1
-    report(capsys, "uploads", seen)
+    report(record_property, "uploads over HTTP", seen)
     left = [path.name for path in (server.settings.state_dir.root / "code").iterdir() if path.name.startswith(".")]
     assert left == []
 
 
-def test_described_operations(server: Server, sender: RawSender, capsys: pytest.CaptureFixture[str]) -> None:
+def make_request(server: Server, dice: random.Random) -> bytes:
+    """A request that is nearly right: other methods, targets, lengths and names, then some bytes changed."""
+    method = dice.choice(["GET", "POST", "PUT", "DELETE", "OPTIONS", "get", "G" * 300, ""])
+    target = dice.choice(
+        ["/healthz", "/api/v1/jobs", "/api/v1/jobs/%ff", "/api/v1/jobs?limit=-1", "*", "//", "/" * 5000]
+    )
+    body = dice.choice([b"", b"{}", b"0\r\n\r\n", b"\xff" * 40])
+    headers = {"Host": urlsplit(server.url).netloc, "Connection": "close", "Content-Length": str(len(body))}
+    for _ in range(dice.choice([0, 0, 1, 2])):
+        headers[
+            dice.choice([*headers, "Transfer-Encoding", "Authorization", "Range", "Idempotency-Key", "X" * 300])
+        ] = dice.choice(["chunked", "-1", "9" * 30, "", "\u00ff", "Bearer " + "x" * 70, "bytes=9-1", "a\tb"])
+    lines = [
+        f"{method} {target} HTTP/{dice.choice(['1.1', '1.1', '1.0', '9'])}",
+        *(f"{k}: {v}" for k, v in headers.items()),
+    ]
+    data = bytearray("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+    for _ in range(dice.choice([0, 0, 1, 3])):
+        data[dice.randrange(len(data))] = dice.randrange(256)
+    return bytes(data)
+
+
+def ask_raw(server: Server, request: bytes) -> str:
+    """The status of the answer to some bytes; `waits` if the server waits for more of them, `none` if it hangs up."""
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), timeout=60) as line, line.makefile("rb") as answer:
+        try:
+            line.sendall(request)
+            if not select.select([line], [], [], 0.3)[0]:
+                return "waits"
+            words = answer.readline(1000).split()
+        except ConnectionError:
+            return "none"
+    return words[1].decode() if len(words) > 1 else "none"
+
+
+def test_heads(server: Server, record_property: Record) -> None:
+    dice = random.Random(SEED)
+    seen: Counter[str] = Counter()
+    for number in count(6_000):
+        request = make_request(server, dice)
+        status = ask_raw(server, request)
+        assert not status.startswith("5"), (number, status, request[:500])
+        seen[status] += 1
+    assert seen["200"] and seen["400"], "both ways are tried"
+    report(record_property, "heads over HTTP", seen)
+
+
+def test_described_operations(server: Server, sender: RawSender, record_property: Record) -> None:
     sender.line.request("GET", "/openapi.json", headers={"Authorization": f"Bearer {sender.token}"})
     document = json.loads(sender.line.getresponse().read())
     del document["paths"]["/api/v1/stop"]
     operations = list(schemathesis.openapi.from_dict(document).get_all_operations())
     seen: Counter[int] = Counter()
     for operation in operations:
-        attack(server, operation.ok(), round(6000 * TIMES / len(operations)), seen)  # type: ignore[union-attr]
-    report(capsys, "described operations", seen)
+        attack(server, operation.ok(), round(3000 * TIMES / len(operations)), seen)  # type: ignore[union-attr]
+    report(record_property, "described operations over HTTP", seen)
 
 
 def attack(server: Server, operation: Any, cases: int, seen: Counter[int]) -> None:

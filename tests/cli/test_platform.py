@@ -221,7 +221,9 @@ def test_a_new_project_is_a_script_and_a_valid_job_file(capsys: pytest.CaptureFi
 def test_the_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> None:
     code, document = run_json(capsys, "doctor")
     assert code == 0
-    assert {finding["check"] for finding in document["findings"]} >= {"python", "torch", "devices", "state", "server"}
+    found = {finding["check"]: str(finding) for finding in document["findings"]}
+    assert {*found} >= {"python", "torch", "devices", "state", "server", "tar"}
+    assert ("CVE-2025-8194" in found["tar"]) == doctor.has_tar_bug(), "said where Python's own reader has it"
 
 
 @pytest.mark.parametrize(("device", "status"), [("cuda", "failed"), ("cpu", "ok")])

@@ -6,19 +6,9 @@ virtual clock). How the values become JSON is in `wire`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
-from annotated_types import Ge, Le
-from pydantic import Field
-
-from springtide.core.limits import MOST_DEVICES, MOST_INTEGER, MOST_STEPS
-
-# What `wire` holds the numbers of a message against.
-Number: TypeAlias = Annotated[int, Field(strict=True), Ge(0), Le(MOST_INTEGER)]
-StepCount: TypeAlias = Annotated[int, Field(strict=True), Ge(0), Le(MOST_STEPS)]
-WorkerCount: TypeAlias = Annotated[int, Field(strict=True), Ge(1), Le(MOST_DEVICES)]
-ExitCode: TypeAlias = Annotated[int, Field(strict=True), Ge(-MOST_INTEGER), Le(MOST_INTEGER)]
-Seconds: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False), Ge(0)]
+from springtide.executors.message_fields import ExitCode, Number, Seconds, StepCount, WorkerCount
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Annotated, Any, get_args
 from pydantic import Field, TypeAdapter, ValidationError
 
 from springtide.core.limits import MOST_INTEGER
-from springtide.core.plain_text import is_encodable, make_plain
+from springtide.core.plain_text import make_plain
+from springtide.executors.message_fields import check_encodable
 from springtide.executors.protocol import Event, Failed, Instruction, Running, Warned
 
 _INSTRUCTION: TypeAdapter[Instruction] = TypeAdapter(Annotated[Instruction, Field(discriminator="kind")])
@@ -104,8 +105,8 @@ def check_plain(data: Any, depth: int = DEPTH) -> None:
             raise ValueError(f"the number {str(data)[:24]}... is beyond 64 bits")
         case float() if not math.isfinite(data):
             raise ValueError(f"the number {data} is not finite")
-        case str() if not is_encodable(data):
-            raise ValueError(f"the text {make_plain(data, 80)!r} cannot be written as UTF-8")
+        case str():
+            check_encodable(data)
         case dict() | list() if depth == 0:
             raise ValueError(f"it is nested more than {DEPTH} deep")
         case dict():

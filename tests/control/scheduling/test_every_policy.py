@@ -4,10 +4,12 @@ Nothing may raise in a step, no device may be held twice, every job comes to an 
 was lost.
 """
 
+from collections import Counter
 from pathlib import Path
 from random import Random
 
 import pytest
+from tests.adversary.nights import SEED, Record, count, report
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling.context import ServerOptions
@@ -94,14 +96,31 @@ def finish(server: HandClockServer, jobs: list[str]) -> None:
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_it_serves_whatever_happens(tmp_path: Path, policy: str, types: int) -> None:
     for seed in range(2):
-        random = Random(f"{policy} {types} {seed}")
-        server = make_server(tmp_path / str(seed), policy, types)
-        jobs: list[str] = []
-        for move in random.choices((*MOVES, "lose"), k=16):
-            act(server, random, jobs, move)
-            server.pass_s(random.choice((1.0, 4.0, 15.0)), by_s=1.0)
-            check_devices(server)
-        finish(server, jobs)
+        make_moves(make_server(tmp_path / str(seed), policy, types), Random(f"{policy} {types} {seed}"), 16)
+
+
+@pytest.mark.adversary
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("types", [1, 2])
+@pytest.mark.parametrize("policy", ["springtide", "easyscale-heter", "fifo"])
+def test_it_serves_another_night(tmp_path: Path, policy: str, types: int, record_property: Record) -> None:
+    seen: Counter[str] = Counter()
+    for number in count(4):
+        random = Random(f"{policy} {types} {SEED} {number}")
+        seen += make_moves(make_server(tmp_path / str(number), policy, types), random, 30)
+    report(record_property, f"actions with {policy} on {types} types", seen)
+
+
+def make_moves(server: HandClockServer, random: Random, moves: int) -> Counter[str]:
+    """Let so many things happen, then everything end; how often each was done."""
+    jobs: list[str] = []
+    chosen = random.choices((*MOVES, "lose"), k=moves)
+    for move in chosen:
+        act(server, random, jobs, move)
+        server.pass_s(random.choice((1.0, 4.0, 15.0)), by_s=1.0)
+        check_devices(server)
+    finish(server, jobs)
+    return Counter(chosen)
 
 
 @pytest.mark.parametrize("types", [1, 2])

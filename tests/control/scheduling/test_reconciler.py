@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.control.hand_clock import HandClockServer, ScriptedExecutor
 
+from springtide.control.api.explanations import explain
 from springtide.control.scheduling.reconciler import IDLE_POLL_S, LEAD_S
 from springtide.core.job_states import JobState
 from springtide.errors import ExecutorError, JobError
@@ -194,6 +196,13 @@ def test_a_job_slower_than_measured_is_at_risk_early_and_missed_at_its_deadline(
     hand_server.pass_s(25)
     record = hand_server.job(record.id)
     assert (record.missed, record.state) == ("slower_than_measured", JobState.RUNNING)
+    now_s, events = hand_server.reconciler.now_s, hand_server.store.events(record.id, 0, 100)
+    told = explain(record, [], events, [], now_s)
+    assert told.reason == "missed" and told.sentence.startswith("its deadline passed before it ended (slower_than")
+    assert "after its deadline" in told.sentence and "before its deadline" not in told.sentence
+    assert not any("promise" in fact for fact in told.facts), "nothing is promised any more"
+    waiting = explain(replace(record, devices=()), [], events, [], now_s)
+    assert waiting.reason == "missed" and "first of the best-effort jobs, and every device" in waiting.sentence
     hand_server.pass_s(120)
     record = hand_server.job(record.id)
     assert (record.state, record.missed) == (JobState.SUCCEEDED, "slower_than_measured")

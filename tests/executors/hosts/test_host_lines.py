@@ -8,7 +8,7 @@ import pytest
 from tests.executors.hosts.loopback_cluster import LoopbackCluster
 
 from springtide.executors.hosts.host_agent import choose_network
-from springtide.executors.hosts.host_messages import prove
+from springtide.executors.hosts.host_messages import Rejection, prove, read_report
 from springtide.executors.hosts.lead_address import HOSTS, read_lead
 from springtide.executors.hosts.network_routes import Route, find_route_to
 
@@ -59,3 +59,12 @@ def test_collectives_use_the_interface_that_leads_to_the_lead() -> None:
     assert route.address == "127.0.0.1" and route.interface
     told = choose_network(Route("10.0.0.7", "eth1"), {"NCCL_SOCKET_IFNAME": "ib0"})
     assert told == {"SPRINGTIDE_ADDRESS": "10.0.0.7", "GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "ib0"}
+
+
+def test_what_hosts_say_can_be_kept() -> None:
+    said = {"say": "rejection", "reason": "no \udcff\x1b[2J disk"}
+    assert read_report(said) == Rejection("rejection", "no \\udcff\\x1b[2J disk")
+    with pytest.raises(ValueError, match="cannot be written as UTF-8"):
+        read_report({"say": "state", "start": "job", "torch_version": "2.\udcff"})
+    with pytest.raises(ValueError, match="less than or equal"):
+        read_report({"say": "forked", "start": "job", "process": "0", "pid": 2**63})

@@ -5,7 +5,7 @@ Reads records and events only; the same precedence always: ended, conditions, an
 
 from dataclasses import dataclass, replace
 
-from springtide.control.scheduling.sentences import tell_offer
+from springtide.control.scheduling.sentences import tell_missed, tell_offer
 from springtide.control.scheduling.waiting import HELD
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord
 from springtide.core.durations import show_instant, show_span
@@ -23,6 +23,7 @@ class Explanation:
     facts: tuple[str, ...] = ()
 
 
+MISSED = "missed"
 LATER = "submit it with a later deadline, or without one"
 #: What to do where another deadline would not help.
 REMEDIES = {
@@ -110,6 +111,9 @@ def explain_waiting(record: JobRecord, others: list[JobRecord], now_s: float) ->
         when = f"in {show_span(start_s - now_s)}" if start_s > now_s else "now"
         sentence = f"its plan starts {when} and still ends by {show_instant(record.deadline_s or 0.0)}"
         return Explanation("planned_later", sentence, "", facts)
+    if record.missed:
+        sentence = f"{tell_missed(record.missed)}, and every device serves a promise or an earlier one now"
+        return Explanation(MISSED, sentence, "", facts)
     if record.deadline_s is not None:
         sentence = "nothing is promised to it, and every device serves an earlier or more urgent job now"
         return Explanation("no_spare_device", sentence, "", facts)
@@ -127,8 +131,11 @@ def explain_running(record: JobRecord, events: list[EventRecord], now_s: float) 
     if record.predicted_s is not None:
         sentence += f", expected to end in {show_span(max(0.0, record.predicted_s - now_s))}"
         if record.promised and record.deadline_s is not None:
-            sentence += f", {show_span(record.deadline_s - record.predicted_s)} before its deadline"
-    return Explanation("running", sentence, "", tell_facts(record, events, now_s))
+            late_s = record.predicted_s - record.deadline_s
+            sentence += f", {show_span(abs(late_s))} {'after' if late_s > 0 else 'before'} its deadline"
+    if record.missed:
+        sentence = f"{tell_missed(record.missed)}: {sentence}"
+    return Explanation(MISSED if record.missed else "running", sentence, "", tell_facts(record, events, now_s))
 
 
 def tell_facts(record: JobRecord, events: list[EventRecord], now_s: float) -> tuple[str, ...]:
@@ -136,7 +143,8 @@ def tell_facts(record: JobRecord, events: list[EventRecord], now_s: float) -> tu
     kinds = {"grows", "shrinks", "moves", "placed", "suspended", "faulted", "at_risk", "missed", "lost", "warned"}
     last = [event for event in events if event.kind in kinds][-3:]
     told = [f"{show_span(max(0.0, now_s - event.at_s))} ago: {event.sentence}" for event in last]
-    answer = [record.sentence] if record.active and record.sentence else []
+    # what was promised is no fact any more once it was missed
+    answer = [record.sentence] if record.active and record.sentence and not record.missed else []
     return (*answer, *told)
 
 

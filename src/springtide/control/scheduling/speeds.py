@@ -9,9 +9,10 @@ quarter more time until one whole epoch has been seen.
 import hashlib
 import json
 from dataclasses import replace
-from functools import lru_cache
-from importlib import metadata
+from functools import cache, lru_cache
+from importlib import import_module, metadata
 from math import ceil, log
+from threading import Thread
 
 from springtide.control.storage.records import SpeedRecord
 from springtide.core.curves import Curve
@@ -23,6 +24,7 @@ UNSEEN_EPOCH_MARGIN = 1.25
 MEASURED_MARGIN = 1.10
 WELL_MEASURED_STEPS = 20
 RATE_GRID = 1.02
+FORMS_MODULE = "springtide.throughput.model.forms"
 MOST_WEIGHT_STEPS = 500  # an old point counts like so many steps at most, so that it follows change
 
 
@@ -86,6 +88,14 @@ def _fit_curve(points: tuple[tuple[int, int, float], ...], workers: int, shares:
 def _round_rate(rate: float) -> float:
     """A rate on a grid of 2 %, so that a job that runs on does not call for a fit with every report."""
     return float(RATE_GRID ** round(log(rate, RATE_GRID)))
+
+
+@cache
+def load_soon() -> Thread:
+    """Import what fits need in a thread of its own, once: it takes a second, in which who decides would stand still."""
+    thread = Thread(target=import_module, args=(FORMS_MODULE,), name="fits")
+    thread.start()
+    return thread
 
 
 @lru_cache(maxsize=4096)

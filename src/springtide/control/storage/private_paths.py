@@ -11,33 +11,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+from springtide.executors.held_folders import LIST, closing, descend, open_regular
 
 
 @contextmanager
 def open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
     """The descriptor of a folder below a root that is ours; OSError where a part is missing or a link."""
-    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in parts:
-            inner = os.open(part, FOLDER, dir_fd=handle)
-            os.close(handle)
-            handle = inner
-        yield handle
-    finally:
-        os.close(handle)
+    with closing(descend(os.open(root, LIST), parts)) as folder:
+        yield folder
 
 
 def open_plain(root: Path, path: Path) -> BinaryIO:
     """A regular file below a root, to read; OSError if it is anything else, or a link is on the way."""
     *folders, name = path.relative_to(root).parts
     with open_folder(root, tuple(folders)) as folder:
-        handle = os.open(name, FILE, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(f"{path} is no regular file")
-    return open(handle, "rb")
+        return open(open_regular(folder, name), "rb")
 
 
 def list_inside(root: Path, path: Path) -> dict[str, bool]:

@@ -13,13 +13,18 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from springtide.executors.protocol import ExitCode, JobSpec, Number, Seconds
-
-Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
-Variables: TypeAlias = dict[str, str]
-Digest: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-#: Of a host: what a file, an address or a node may be called, so that devices are `HOST/DEVICE`.
-HostName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+from springtide.executors.message_fields import (
+    Digest,
+    ExitCode,
+    HostName,
+    Name,
+    Number,
+    PlainText,
+    Seconds,
+    Text,
+    Variables,
+)
+from springtide.executors.protocol import JobSpec
 
 
 def prove(token: str, who: str, *parts: str) -> str:
@@ -55,10 +60,10 @@ class Welcome:
 
     say: Literal["welcome"]
     proof: Name
-    witness: str
-    content: str
+    witness: Text
+    content: Text
     #: Object storage that holds what jobs leave, so that a host need not see the home; empty: there is none.
-    storage: str = ""
+    storage: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Rejection:
     """The lead does not take the host, or the host cannot serve; final unless `again`."""
 
     say: Literal["rejection"]
-    reason: str
+    reason: PlainText
     again: bool = False
 
 
@@ -76,7 +81,7 @@ class DeviceOffer:
 
     name: Name
     type: Name
-    uuid: str = ""
+    uuid: Text = ""
     memory_gib: Seconds = 0.0
 
 
@@ -104,7 +109,7 @@ class Leaving:
 
     say: Literal["leaving"]
     grace_s: Seconds
-    reason: str
+    reason: PlainText
 
 
 # The lead's orders; `start` names one start of one job.
@@ -121,7 +126,7 @@ class OpenStart:
     #: The job's secrets; they are kept in memory only.
     private: Variables
     #: The digest of the code that the host must ask for; empty: it sees `spec.folder`.
-    code: str = ""
+    code: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +177,7 @@ class CodePart:
     digest: Digest
     data: str
     #: Why there is none, if there is none.
-    failure: str = ""
+    failure: PlainText = ""
 
 
 # What a host tells of its guests, and asks for.
@@ -194,7 +199,7 @@ class CheckpointReceipt:
     say: Literal["saved"]
     start: Name
     name: Name
-    manifest: str
+    manifest: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +239,7 @@ class Nonsense:
     say: Literal["nonsense"]
     start: Name
     process: Name
-    text: str
+    text: PlainText
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +273,7 @@ class Sampled:
 
     say: Literal["sampled"]
     start: Name
-    samples: dict[str, tuple[bool, Seconds]]
+    samples: dict[Name, tuple[bool, Seconds]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +282,8 @@ class StartState:
 
     say: Literal["state"]
     start: Name
-    torch_version: str
-    failure: str = ""
+    torch_version: Text
+    failure: PlainText = ""
     gone: bool = False
 
 

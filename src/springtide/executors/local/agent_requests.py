@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from springtide.executors import wire
-from springtide.executors.protocol import Number, Seconds
+from springtide.executors.message_fields import Number, PlainText, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class LeaveRequest:
     """End, after all jobs have been stopped with checkpoints."""
 
     do: Literal["leave"]
-    reason: str = "shutdown"
+    reason: PlainText = "shutdown"
 
 
 AgentRequest: TypeAlias = (
@@ -64,5 +63,4 @@ _REQUEST: TypeAdapter[AgentRequest] = TypeAdapter(Annotated[AgentRequest, Field(
 
 def read_request(data: Any) -> AgentRequest:
     """The request in JSON data; a ValueError if it is none of ours."""
-    wire.check_plain(data, wire.DEPTH + 2)
     return _REQUEST.validate_python(data)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-#: To pass through a folder without the right to list it, where the system has that.
-PASS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+from springtide.executors.held_folders import LIST, PASS, closing, descend, enter_plain, open_regular
+
 OPEN_TO_PASS = 0o711
 PRIVATE = 0o700
 
@@ -32,56 +32,40 @@ def enter(folder: int, name: str) -> int:
 
 def read_root_link(folder: int, name: str) -> str:
     """Where a symbolic link of root's leads, as /var/run is one; one that somebody else has made is refused."""
-    link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with closing(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as link:
         found = os.fstat(link)
         if stat.S_ISLNK(found.st_mode) and found.st_uid != 0:
             raise OSError(errno.ELOOP, f"{name} is a symbolic link that another user has made", name)
         return os.readlink("", dir_fd=link)
-    finally:
-        os.close(link)
 
 
 def walk(folder: int, path: Path, make: int | None = None) -> int:
     """The folder at a path from a folder held open, entered name by name; with a mode, what is missing is made."""
-    held = os.open("/" if path.is_absolute() else ".", PASS, dir_fd=folder)
-    try:
-        for name in path.parts[1:] if path.is_absolute() else path.parts:
-            if make is not None:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, make, dir_fd=held)
-            inner = enter(held, name)
-            os.close(held)
-            held = inner
-    except BaseException:
-        os.close(held)
-        raise
-    return held
+
+    def enter_made(held: int, name: str) -> int:
+        if make is not None:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, make, dir_fd=held)
+        return enter(held, name)
+
+    first = os.open("/" if path.is_absolute() else ".", PASS, dir_fd=folder)
+    return descend(first, path.parts[1:] if path.is_absolute() else path.parts, enter_made)
 
 
 @contextlib.contextmanager
 def hold(path: Path, make: int | None = None) -> Iterator[int]:
     """A folder held open while in use, entered name by name; with a mode, what is missing of it is made."""
-    root = os.open("/", PASS)
-    try:
+    with closing(os.open("/", PASS)) as root:
         held = walk(root, path.absolute(), make)
-    finally:
-        os.close(root)
-    try:
+    with closing(held):
         yield held
-    finally:
-        os.close(held)
 
 
 def open_own(folder: int, name: str, flags: int = os.O_RDONLY) -> int:
-    """A plain file of ours in a folder held open; OSError for anything else under that name.
-
-    Never waits, as the opening of a pipe would.
-    """
-    handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    """A regular file of ours in a folder held open; OSError for anything else under that name."""
+    handle = open_regular(folder, name, flags)
     found = os.fstat(handle)
-    is_ours = os.geteuid() != 0 or (found.st_uid == 0 and found.st_nlink == 1)
-    if stat.S_ISREG(found.st_mode) and is_ours:
+    if os.geteuid() != 0 or (found.st_uid == 0 and found.st_nlink == 1):
         return handle
     os.close(handle)
     raise OSError(errno.EPERM, f"{name} is not a plain file of the platform's own", name)
@@ -110,13 +94,10 @@ def open_to_read(path: Path) -> Iterator[IO[bytes]]:
 
 def take_back(folder: int, mode: int) -> None:
     """Make a folder ours that was given to a job's user, as those of earlier versions were."""
-    handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with closing(os.open(".", LIST, dir_fd=folder)) as handle:
         if os.fstat(handle).st_uid != os.geteuid():
             os.fchown(handle, os.geteuid(), os.getegid())
         os.fchmod(handle, mode)
-    finally:
-        os.close(handle)
 
 
 def make_kept(path: Path, home: Path) -> None:
@@ -133,12 +114,10 @@ def make_given(path: Path, home: Path, uid: int, gid: int) -> None:
     with hold(path.parent) as parent:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, PRIVATE, dir_fd=parent)
-        handle = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
+        handle = enter_plain(parent, path.name)
+    with closing(handle):
         os.fchown(handle, uid, gid)
         os.fchmod(handle, PRIVATE)
-    finally:
-        os.close(handle)
 
 
 def make_file_for(path: Path, uid: int, gid: int) -> None:

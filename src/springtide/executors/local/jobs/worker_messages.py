@@ -7,27 +7,22 @@ numbers must be such as can be kept, text is made plain, and anything else is re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from springtide.core.plain_text import make_plain
-from springtide.executors.protocol import Seconds, StepCount, WorkerCount
+from springtide.executors.message_fields import (
+    Address,
+    MetricName,
+    MetricValue,
+    PlainText,
+    Seconds,
+    StepCount,
+    WorkerCount,
+)
 
 #: One line of a worker; the longest real one holds the metrics of a step.
 LINE_BYTES = 1 << 20
 MOST_METRICS = 1000
 MOST_PROBLEMS = 100
-NAME_CHARACTERS = 200
-
-
-def write_reason(value: Any) -> Any:
-    """A script may give any object as its reason; what it prints as is what was meant."""
-    return value if value is None or isinstance(value, str) else str(value)
-
-
-PlainText: TypeAlias = Annotated[str, BeforeValidator(write_reason), AfterValidator(make_plain)]
-MetricName: TypeAlias = Annotated[str, AfterValidator(lambda name: make_plain(name, NAME_CHARACTERS))]
-#: Not a number and infinity are values of a loss like others.
-MetricValue: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +30,7 @@ class StoreMessage:
     """The job's store serves at an address."""
 
     event: Literal["store"]
-    address: Annotated[str, Field(max_length=250, pattern=r"^[A-Za-z0-9_.:-]+:[0-9]{1,5}$")]
+    address: Address
 
 
 @dataclass(frozen=True, slots=True)
