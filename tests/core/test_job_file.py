@@ -249,3 +249,9 @@ def test_a_number_that_yaml_would_read_otherwise_is_refused(line: str, sentence:
 def test_values_of_env_are_kept_as_they_are_written() -> None:
     job = parse_job_text("run: x\nenv: {A: 1:30, B: 010, C: 0x1F, D: 12:34:56, E: 1_000}\n", "job.yaml")
     assert job.env == {"A": "1:30", "B": "010", "C": "0x1F", "D": "12:34:56", "E": "1000"}
+
+
+@pytest.mark.parametrize("key", ["", " ", "[]", "a.b", "&a", "0"])
+def test_a_key_of_any_kind_is_refused_in_a_sentence(key: str) -> None:
+    with pytest.raises(JobError, match="unknown key"):
+        check_job({"run": "python train.py", key: 1}, "job.yaml")

@@ -58,7 +58,7 @@ def suggest(place: list[str], model: type[BaseModel]) -> str:
     """The nearest known key, or all of them."""
     parts: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
     owner = parts.get(place[0], model) if place[1:] else model
-    near = difflib.get_close_matches(place[-1].lower(), owner.model_fields, n=1, cutoff=0.6)
+    near = difflib.get_close_matches("".join(place[-1:]).lower(), owner.model_fields, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(owner.model_fields)}"
 
 
