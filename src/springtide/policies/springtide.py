@@ -128,7 +128,8 @@ def answer_candidates(
         if reason is None:
             draft.answers[job_id] = PROMISED
             del draft.tentative[job_id]
-            demand = demand.with_promise(candidate.view.job.deadline_s, candidate.cost)
+            if candidate is not candidates[-1]:  # mostly one job comes at a time, and nobody asks after it
+                demand = demand.with_promise(candidate.view.job.deadline_s, candidate.cost)
         else:
             keep_waiting(table, draft, candidate, reason)
 
