@@ -23,7 +23,7 @@ def test_what_was_held_is_averaged_over_cells() -> None:
     assert average_held(TRACKS, 0.0, 12.0, 4.0) == [(0.0, 2.0), (4.0, 2.5), (8.0, 1.2)]
 
 
-@pytest.mark.parametrize("cell_s", [0.7, 1.0, 5.0, 100.0])
+@pytest.mark.parametrize("cell_s", [5e-324, 0.7, 1.0, 5.0, 100.0])
 def test_no_device_second_is_lost_in_cells(cell_s: float) -> None:
     steps = average_held(TRACKS, 2.0, 12.0, cell_s)
     ends = [at_s for at_s, _ in steps[1:]] + [12.0]

@@ -76,7 +76,7 @@ def sum_held(tracks: Iterable[Track], since_s: float, now_s: float) -> float:
 
 def average_held(tracks: Iterable[Track], since_s: float, now_s: float, cell_s: float) -> list[tuple[float, float]]:
     """(instant, devices held on average from then on) for cells of one width; equal neighbours are one."""
-    count = max(1, min(MOST_CELLS, int((now_s - since_s) / cell_s)))
+    count = max(1, int(min(MOST_CELLS, (now_s - since_s) / cell_s)))  # cells may be too narrow to be counted
     width_s = (now_s - since_s) / count
     edges = [0.0] * (count + 1)  # device-seconds in cells that a span covers in part
     whole = [0] * (count + 1)  # by how many devices more are held in every cell from here on
