@@ -94,7 +94,7 @@ def submit_all(client: Client, folder: Path) -> None:
             "run": "python train.py",
             "workdir": str(folder),
             "name": f"job-{number:04}",
-            "steps": 100,
+            "steps": 100_000,
         }
         if number % 5:
             job["deadline"] = f"{20 + number % 200}h"
@@ -205,8 +205,8 @@ def main() -> None:
                     page = http.get("/", headers={"accept": "text/html"})
                     found |= {"page_ms": round(1000 * (time.monotonic() - began_s), 1), "page_bytes": len(page.content)}
                 server = psutil.Process(process.pid)
-                found["cpu_without_pages"] = measure_load(server)
                 found["decision_without_pages"] = measure_decisions(client, folder, home, "alone")
+                found["cpu_without_pages"] = measure_load(server)  # after it, for its jobs run beside the pages too
                 with open_pages(client.url, cookies):
                     found["cpu_with_50_pages"] = measure_load(server)
                     found["decision_with_50_pages"] = measure_decisions(client, folder, home, "seen")

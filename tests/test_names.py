@@ -46,3 +46,9 @@ def test_a_folder_can_be_overlooked() -> None:
 
 def test_files_to_be_begun_first_are_there() -> None:
     assert [name for name in LONG_FILES if not (TESTS.parent / name).is_file()] == []
+
+
+def test_no_test_file_has_the_name_of_another() -> None:
+    """pytest imports them by their names alone, and would run only one of the two."""
+    names = [path.name for path in TESTS.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
