@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.control.hand_clock import HandClockServer, ScriptedExecutor
 
 from springtide.control.api.explanations import explain
 from springtide.control.scheduling.reconciler import IDLE_POLL_S, LEAD_S
+from springtide.core.decisions import Decision, Snapshot
 from springtide.core.job_states import JobState
 from springtide.errors import ExecutorError, JobError
 from springtide.executors.fake import FakeJob
@@ -206,6 +208,32 @@ def test_a_job_slower_than_measured_is_at_risk_early_and_missed_at_its_deadline(
     hand_server.pass_s(120)
     record = hand_server.job(record.id)
     assert (record.state, record.missed) == (JobState.SUCCEEDED, "slower_than_measured")
+
+
+def test_only_new_speeds_wait_for_a_rest_from_a_slow_decision(tmp_path: Path) -> None:
+    scripts = {"short": FakeJob(speeds={1: 10.0}, total_steps=200)}
+    hand_server = HandClockServer(tmp_path, scripts=scripts)
+    run_known(hand_server)
+    scripts["short"] = FakeJob(speeds={1: 2.0}, total_steps=200)
+    hand_server.submit(run="python train.py short", deadline="1h", devices=1)
+    reconciler, decided = hand_server.reconciler, list[float]()
+    decide = reconciler.decide
+
+    def note(now_s: float, snapshot: Snapshot) -> Decision:
+        decided.append(now_s)
+        return decide(now_s, snapshot)
+
+    reconciler.decide = note
+    reconciler.note_effort(10.0, reconciler.now_s)  # it took ten seconds: a minute and a half of rest
+    reconciler.wake_at_s = inf
+    hand_server.pass_s(60)
+    assert reconciler.stale and decided == [], "its speed is known by now, and nothing else has happened"
+    hand_server.submit(run="python train.py short", devices=1)
+    assert decided and not reconciler.stale, "who asks does not wait"
+    before = len(decided)
+    reconciler.stale = True
+    hand_server.pass_s(60)
+    assert len(decided) > before
 
 
 def test_a_spent_budget_pauses_the_job_and_says_so(tmp_path: Path) -> None:

@@ -3,12 +3,23 @@
 The kernel's own part, ending all that is in a group, is tried by `test_hostile_workers` where there is a cgroup v2.
 """
 
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from springtide.executors.local.processes import cgroups
-from springtide.executors.local.processes.cgroups import ControlGroup, GroupLimits, find_own_group
+from springtide.executors.local.processes.cgroups import (
+    SERVICE,
+    ControlGroup,
+    GroupLimits,
+    find_own_group,
+    is_delegated,
+    move_down,
+    open_groups,
+)
 
 MOUNTS = (
     "30 24 0:27 / /sys/fs/cgroup/pids rw shared:9 - cgroup cgroup rw,pids\n"
@@ -49,3 +60,42 @@ def test_our_own_group_is_found_beside_the_older_kind(tmp_path: Path, monkeypatc
     assert find_own_group() == Path("/sys/fs/cgroup/unified/user.slice/server.service")
     (tmp_path / "cgroup").write_text("5:pids:/box\n")
     assert find_own_group() is None
+
+
+@pytest.fixture
+def service() -> Iterator[ControlGroup]:
+    """A real group with a process in it, as that of a service."""
+    own = find_own_group()
+    if own is None or not os.access(own / "cgroup.procs", os.W_OK):
+        pytest.skip("there is no cgroup v2 in which this user may make groups")
+    group = ControlGroup(own / f"springtide-test-{os.getpid()}", GroupLimits(pids=None))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        group.add(process.pid)
+        yield group
+        process.kill()
+    for path in sorted(group.path.rglob("*/"), reverse=True):
+        path.rmdir()
+    group.remove()
+
+
+def test_the_processes_of_a_service_leave_room_for_groups_with_limits(service: ControlGroup) -> None:
+    assert not is_delegated(service.path)
+    os.setxattr(service.path, "user.delegate", b"1")
+    assert is_delegated(service.path)
+    held = service.list()
+    move_down(service.path)
+    assert held and service.list() == [] and ControlGroup(service.path / SERVICE, GroupLimits()).list() == held
+
+
+@pytest.mark.parametrize("place", ["", SERVICE])
+def test_groups_of_jobs_lie_beside_the_processes_of_the_service(
+    service: ControlGroup, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both for the agent that moves them, and for the one after it, which finds itself there."""
+    os.setxattr(service.path, "user.delegate", b"1")
+    monkeypatch.setattr(cgroups, "find_own_group", lambda: service.path / place if place else service.path)
+    if place:
+        move_down(service.path)
+    groups = open_groups("mark", GroupLimits())
+    assert groups is not None and groups.path == service.path / "springtide-mark"
+    assert service.list() == []

@@ -14,6 +14,12 @@ from pathlib import Path
 MOUNTS = Path("/proc/self/mountinfo")
 MEMBERSHIP = Path("/proc/self/cgroup")
 CONTROLLERS = ("memory", "pids")
+#: Where the processes of our own service go in a group that systemd has handed to it.
+SERVICE = "springtide-service"
+#: By which systemd marks such a group (Delegate=yes): to everybody since version 251, before that to root.
+DELEGATED = ("user.delegate", "trusted.delegate")
+#: How often they are moved: one may start another meanwhile.
+MOVES = 5
 #: How long processes that were killed are waited for when leftovers are swept away.
 SWEEP_S = 5.0
 
@@ -130,11 +136,35 @@ def find_own_group() -> Path | None:
     return Path(mounted[0]) / ours[0].lstrip("/") if mounted and ours else None
 
 
+def is_delegated(group: Path) -> bool:
+    """Whether systemd has handed a group to our service, to be divided as we like."""
+    for name in DELEGATED:
+        with contextlib.suppress(OSError):
+            return os.getxattr(group, name) == b"1"
+    return False
+
+
+def move_down(group: Path) -> None:
+    """Put the processes of a group into one below it: the kernel limits no group beside processes of its parent."""
+    below = ControlGroup(group / SERVICE, GroupLimits(pids=None))
+    for _ in range(MOVES):
+        pids = (group / "cgroup.procs").read_text().split()
+        if not pids:
+            return
+        for pid in pids:
+            below.add(int(pid))
+
+
 def open_groups(mark: str, limits: GroupLimits) -> ControlGroups | None:
     """The groups for an agent of this mark; None where it may not make any, or could not end what is in them."""
     own = find_own_group()
     if own is None or not limits.enabled:
         return None
+    if own.name == SERVICE:  # an agent before us has moved all of the service there
+        own = own.parent
+    elif is_delegated(own):
+        with contextlib.suppress(OSError):
+            move_down(own)
     path = own / f"springtide-{mark}"
     try:
         path.mkdir(exist_ok=True)
@@ -144,6 +174,6 @@ def open_groups(mark: str, limits: GroupLimits) -> ControlGroups | None:
         return None
     for parent in (own, path):
         for controller in CONTROLLERS:
-            with contextlib.suppress(OSError):  # taken by cgroup v1, or processes of others are in the group
+            with contextlib.suppress(OSError):  # taken by cgroup v1, or there are processes in the group
                 (parent / "cgroup.subtree_control").write_text(f"+{controller}")
     return ControlGroups(path, limits)
