@@ -106,20 +106,19 @@ class Server:
         self.engine = engine
         state_dir = settings.state_dir
         self.leadership = leadership
-        opened = partial(open_store, state_dir, settings.database, leadership, settings.keep_orphans)
-        self.store = insist(opened, str(state_dir.database) if settings.database is None else "of this server")
+        place = str(state_dir.database) if settings.database is None else "of this server"
+        self.store = insist(partial(open_store, state_dir, settings.database, leadership, settings.keep_orphans), place)
         self.manifests = ManifestKeeper(state_dir, self.store)
         mail = MailServer(**settings.options.smtp) if settings.options.smtp else None
         self.notifier = Notifier(self.store, lambda: self.reconciler.context.clock.now_s(), mail)
-        self.owner = ensure_owner(self.store, state_dir)
+        self.owner = insist(partial(ensure_owner, self.store, state_dir), place)
         state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
         state_dir.note_database(settings.database)
         restore_code(state_dir, self.store.active_jobs(), settings.options.archive_limit_bytes)
         self.executor_line = ExecutorLine(engine.executor)
         site = replace(engine.inventory, weights=settings.options.weights)
-        self.reconciler = Reconciler(
-            self.store, self.executor_line, site, state_dir, SystemClocks(), settings.options, engine.stream
-        )
+        parts = (self.store, self.executor_line, site, state_dir, SystemClocks(), settings.options, engine.stream)
+        self.reconciler = insist(partial(Reconciler, *parts), place)  # which writes down where it goes on
         self.stop_all = False
         names = frozenset({*LOCAL_NAMES, settings.listening.host.lower(), *settings.listening.names})
         pulse = Pulse(self.store, lambda: self.http.should_exit)

@@ -12,13 +12,14 @@ import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.cli.app import main
+from springtide.control.storage import store_opening
 from springtide.control.storage.database import database_checks
 from springtide.control.storage.database.database_checks import UnusableDatabaseError, check_database
 from springtide.control.storage.database.migrations import back_up
 from springtide.control.storage.job_manifests import NAME, read_manifest
 from springtide.control.storage.orphans import adopt, find_orphans
 from springtide.control.storage.state_dir import StateDir
-from springtide.control.storage.store import Store
+from springtide.control.storage.store import Batch, Store
 from springtide.control.storage.store_opening import insist, open_store
 from springtide.core.job_states import JobState
 from springtide.errors import StateError
@@ -185,6 +186,22 @@ def test_a_server_waits_for_a_database_that_cannot_be_used_yet(home: StateDir) -
     slept: list[float] = []
     insist(open_once, "x.db", slept.append).close()
     assert len(slept) == 2
+
+
+def test_a_server_that_cannot_write_where_it_goes_on_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals, write = [OSError(errno.ENOSPC, "no space left")] * 2, Store.write
+
+    def write_later(store: Store, batch: Batch) -> None:
+        if refusals:
+            raise refusals.pop()
+        write(store, batch)
+
+    monkeypatch.setattr(Store, "write", write_later)
+    monkeypatch.setattr(store_opening, "RETRY_S", 0.0)
+    with run_server(tmp_path) as server, connect(server) as client:
+        assert client.jobs(all=True) == () and not refusals
 
 
 def test_a_server_gives_up_on_a_database_that_stays_unusable(home: StateDir) -> None:

@@ -7,10 +7,11 @@ the middle of one waits for a while, and says so, instead of ending with a trace
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from springtide.control.storage.database.database_checks import UNUSABLE_REMEDY, UnusableDatabaseError, check_database
 from springtide.control.storage.database.databases import is_unavailable
-from springtide.control.storage.leadership import Leadership
+from springtide.control.storage.leadership import Leadership, LostLeadError
 from springtide.control.storage.orphans import check_not_lost
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
@@ -19,6 +20,7 @@ RETRY_S = 1.0
 #: How often an unusable database is tried again: a minute, and whatever it waits for a lock by itself.
 RETRIES = 60
 logger = logging.getLogger("springtide.server")
+T = TypeVar("T")
 
 
 def open_store(
@@ -40,13 +42,13 @@ def open_store(
     return store
 
 
-def insist(open_once: Callable[[], Store], place: str, sleep: Callable[[float], None] = time.sleep) -> Store:
-    """What is opened, tried again for as long as it cannot be used for a reason that may pass."""
+def insist(attempt: Callable[[], T], place: str, sleep: Callable[[float], None] = time.sleep) -> T:
+    """What an attempt with the database gives; made again while that cannot be used for a reason that may pass."""
     for left in range(RETRIES, -1, -1):
         try:
-            return open_once()
+            return attempt()
         except Exception as error:
-            if not (isinstance(error, UnusableDatabaseError) or is_unavailable(error)):
+            if not may_pass(error):
                 raise
             said = f"the database {place} cannot be used: {getattr(error, 'orig', error)}; {UNUSABLE_REMEDY}"
             if isinstance(error, UnusableDatabaseError):
@@ -57,3 +59,10 @@ def insist(open_once: Callable[[], Store], place: str, sleep: Callable[[float], 
                 logger.warning("%s. It is tried again for %d s", said, RETRIES * RETRY_S)
         sleep(RETRY_S)
     raise AssertionError("unreachable: the last try returns or raises")
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether an error says only that the database cannot be used now; who has lost the lead will not get it back."""
+    if isinstance(error, LostLeadError):
+        return False
+    return isinstance(error, UnusableDatabaseError) or is_unavailable(error)
