@@ -201,7 +201,7 @@ def test_a_server_that_cannot_write_where_it_goes_on_tries_again(
     monkeypatch.setattr(Store, "write", write_later)
     monkeypatch.setattr(store_opening, "RETRY_S", 0.0)
     with run_server(tmp_path) as server, connect(server) as client:
-        assert client.jobs(all=True) == () and not refusals
+        assert client.jobs(all=True) == [] and not refusals
 
 
 def test_a_server_gives_up_on_a_database_that_stays_unusable(home: StateDir) -> None:
