@@ -26,7 +26,7 @@ check: setup
 # Two workers, for two cores: with more, made faults run into their limits. Files that take long are begun first (tests/conftest.py).
 WORKERS ?= 2
 test: check
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10
 
 # What failed the last time, one after the other.
 test-failed: setup
