@@ -104,6 +104,8 @@ class Arena:
     server: "subprocess.Popen[bytes] | None" = None
     recipes: dict[str, Recipe] = field(default_factory=dict)
     hashes: dict[Recipe, str] = field(default_factory=dict)
+    #: The hashes of the weights of jobs that have ended and whose checkpoints were removed.
+    digests: dict[str, str] = field(default_factory=dict)
     jump_s: float = 0.0
     outages: Outages = field(default_factory=Outages)
 
@@ -177,6 +179,7 @@ class Arena:
 
     def submit(self, recipe: Recipe, deadline: str | None) -> str:
         """Submit a job; returns its id."""
+        self.make_room()
         arguments = recipe.arguments if self.is_mounted else (*recipe.arguments, "--full-while", str(self.filler))
         document: dict[str, Any] = {
             "name": f"chaos-{len(self.recipes)}",
@@ -191,6 +194,17 @@ class Arena:
         job = self.insist(lambda: self.client.submit(document, wait=False, key=key)).id
         self.recipes[job] = recipe
         return job
+
+    def make_room(self) -> None:
+        """Remove the checkpoints of jobs that have ended: the disk is small, and a long run has many jobs."""
+        for job in [one for one in self.recipes if one not in self.digests]:
+            if self.look(job).state == "succeeded":
+                self.digests[job] = self.find_digest(job)
+                shutil.rmtree(self.look(job).spec["checkpoint"]["dir"])
+
+    def look(self, job: str) -> JobInfo:
+        """A job as the server shows it."""
+        return self.insist(lambda: self.client.job(job))
 
     def insist(self, ask: Callable[[], T]) -> T:
         """What the server answers once it does: beside this fault there may be others."""
@@ -216,7 +230,9 @@ class Arena:
 
     def find_digest(self, job: str) -> str:
         """The hash of the weights that a job ended with."""
-        return hash_weights(Path(self.insist(lambda: self.client.job(job)).spec["checkpoint"]["dir"]))
+        if job in self.digests:
+            return self.digests[job]
+        return hash_weights(Path(self.look(job).spec["checkpoint"]["dir"]))
 
     def train_undisturbed(self, recipe: Recipe) -> str:
         """The hash of the weights of the same training alone in one process; the sleep changes nothing."""
