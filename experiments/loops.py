@@ -8,6 +8,7 @@ import runpy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import springtide
 from springtide.examples import folder
+from springtide.training.elastic_run import ElasticRun
 from springtide.training.run import forget_run
+from springtide.training.state.turn_guard import FIRST
 
 Loop = Iterator[Tensor]
 
@@ -60,10 +63,14 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
 
 
-def step_elastic(workload: Workload, workers: int) -> Loop:
-    """Global steps of the elastic loop in this process."""
+def step_elastic(workload: Workload, workers: int, guarded: bool = True) -> Loop:
+    """Global steps of the elastic loop in this process, looked at by the guards now and then or never."""
     forget_run()
     run = springtide.init(logical_workers=workers, seed=0)
+    if not guarded:
+        assert isinstance(run, ElasticRun)
+        run.divergence.due_s = run.turn_guard.due_s = inf
+        run.turn_guard.walks = FIRST
     bare = workload.model()
     made = workload.optimizer(bare.parameters())
     model, optimizer, loader = run.prepare(bare, made, workload.data(), batch_size=workload.batch)
