@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from tests.control.hand_clock import HandClockServer, ScriptedExecutor
 
 from springtide.control.api.explanations import explain
 from springtide.control.scheduling.reconciler import IDLE_POLL_S, LEAD_S
-from springtide.core.decisions import Decision, Snapshot
 from springtide.core.job_states import JobState
 from springtide.errors import ExecutorError, JobError
 from springtide.executors.fake import FakeJob
@@ -210,30 +208,19 @@ def test_a_job_slower_than_measured_is_at_risk_early_and_missed_at_its_deadline(
     assert (record.state, record.missed) == (JobState.SUCCEEDED, "slower_than_measured")
 
 
-def test_only_new_speeds_wait_for_a_rest_from_a_slow_decision(tmp_path: Path) -> None:
-    scripts = {"short": FakeJob(speeds={1: 10.0}, total_steps=200)}
+def test_a_probe_for_the_number_of_steps_alone_waits_for_a_device_without_being_asked_again(tmp_path: Path) -> None:
+    """The speed of its code is known from a job that gave its steps itself; how many there are is not."""
+    scripts = {"long": FakeJob(speeds={1: 10.0}, total_steps=100_000)}
     hand_server = HandClockServer(tmp_path, scripts=scripts)
-    run_known(hand_server)
-    scripts["short"] = FakeJob(speeds={1: 2.0}, total_steps=200)
-    hand_server.submit(run="python train.py short", deadline="1h", devices=1)
-    reconciler, decided = hand_server.reconciler, list[float]()
-    decide = reconciler.decide
-
-    def note(now_s: float, snapshot: Snapshot) -> Decision:
-        decided.append(now_s)
-        return decide(now_s, snapshot)
-
-    reconciler.decide = note
-    reconciler.note_effort(10.0, reconciler.now_s)  # it took ten seconds: a minute and a half of rest
-    reconciler.wake_at_s = inf
-    hand_server.pass_s(60)
-    assert reconciler.stale and decided == [], "its speed is known by now, and nothing else has happened"
-    hand_server.submit(run="python train.py short", devices=1)
-    assert decided and not reconciler.stale, "who asks does not wait"
-    before = len(decided)
-    reconciler.stale = True
-    hand_server.pass_s(60)
-    assert len(decided) > before
+    for _ in range(2):
+        hand_server.submit(run="python train.py long", deadline="10h", steps=100_000, devices=1)
+        hand_server.pass_s(60)
+    assert all(hand_server.job(one.id).devices for one in hand_server.store.active_jobs()), "both devices are taken"
+    record = hand_server.submit(run="python train.py long", deadline="20h", devices=1)
+    hand_server.pass_s(5)
+    record = hand_server.job(record.id)
+    assert not hand_server.reconciler.dirty
+    assert (record.state, record.reason) == (JobState.WAITLISTED, "no_device_for_probe")
 
 
 def test_a_spent_budget_pauses_the_job_and_says_so(tmp_path: Path) -> None:

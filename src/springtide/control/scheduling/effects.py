@@ -65,7 +65,7 @@ def follow_probes(staging: Staging, world: PlatformWorld, probes: Sequence[Job])
             staging.change(record.id, **change)
         elif record.devices or record.state is not JobState.PROBING:
             continue
-        elif look_up(record, staging.speeds, inventory).measured:
+        elif look_up(record, staging.speeds, inventory).is_complete:
             transitions.leave_devices(staging, world, record.id)  # measured on one type; another is not waited for
             judge_measured(staging, world, record.id)
             measured = True

@@ -53,6 +53,11 @@ class JobFacts:
     #: Whether plans add a margin, because somewhere no whole epoch has been seen.
     has_margin: bool
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether a policy can answer by them: a speed was measured, and the work is known."""
+        return bool(self.measured) and self.steps is not None
+
 
 def look_up(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> JobFacts:
     """What is known of a job, by its record and by the speeds of its code (`speeds` are by the keys of all code)."""
@@ -70,7 +75,7 @@ def look_up(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventor
 
 def needs_probe(record: JobRecord, facts: JobFacts) -> bool:
     """Whether a job must be measured before a policy can answer it."""
-    return record.deadline_s is not None and record.spec.elastic and not (facts.measured and facts.steps is not None)
+    return record.deadline_s is not None and record.spec.elastic and not facts.is_complete
 
 
 def find_held(record: JobRecord, speeds: Mapping[str, Speeds], inventory: Inventory) -> SpeedRecord:

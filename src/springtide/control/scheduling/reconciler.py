@@ -40,7 +40,7 @@ from springtide.core.decisions import Decision, Status
 from springtide.core.job_states import ENDED, JobState
 from springtide.core.jobs import Job, Purpose
 from springtide.errors import SpringtideError
-from springtide.executors.protocol import Event, Executor, Finished, Instruction, Progressed, Running
+from springtide.executors.protocol import Event, Executor, Finished, Instruction, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
 from springtide.policies.planning.compilation import start_compiling
@@ -57,9 +57,6 @@ MOST_LAG_S = 2.0  # of a step's time behind the clock
 LEAD_S = 0.1  # before an instant that the policy asked for, it is asked too
 SLOW_DECISION_S = 0.02  # of CPU: with so much to plan, compiled kernels are worth their memory
 SLOW_DECISIONS = 5
-#: So many times as long as a slow decision took, the next one waits for which only new speeds ask: with a thousand jobs
-#: some speed moves at every look, and deciding would take a processor of its own.
-RESTS = 9
 RETRY_S = 1.0  # after a policy has failed it is asked again, after twice as long each time it fails again
 MOST_RETRY_S = 60.0
 FAILURES = "policy_failures"  # the fact that counts them
@@ -83,7 +80,6 @@ class ReconcilerMark:
     world: dict[str, Any]
     cursor: int
     dirty: bool
-    stale: bool
     laps: dict[str, Lap]
     begun: dict[str, int]
 
@@ -111,9 +107,7 @@ class Reconciler:
         self.cursor = restore_cursor(store, stream)
         self.wake_at_s = self.retry_at_s = inf
         self.retry_s = RETRY_S
-        #: Whether something asks for a decision: at once, or, where only speeds are new, after a rest from the last.
-        self.dirty, self.stale = True, False
-        self.rested_s = -inf
+        self.dirty = True
         self.calls = CallQueue()
         self.sender = InstructionSender(executor, list_unsent(store))
         self.suspects: set[str] = set()
@@ -240,14 +234,8 @@ class Reconciler:
             self._next_timers_s = self.now_s + TIMERS_S
             self.check_time(singly)
         for _ in range(MOST_DECISIONS):
-            if self.must_decide:
+            if self.dirty or self.now_s >= min(self.wake_at_s, self.retry_at_s):
                 attempt(self, self.make_decision, singly, self.bear_failure)
-
-    @property
-    def must_decide(self) -> bool:
-        """Whether something asks for a decision now."""
-        is_rested = self.now_s >= self.rested_s
-        return self.dirty or (self.stale and is_rested) or self.now_s >= min(self.wake_at_s, self.retry_at_s)
 
     def check_time(self, singly: bool) -> None:
         """Look at what only time brings."""
@@ -287,13 +275,13 @@ class Reconciler:
         """Everything that a transaction may change, as it is."""
         handler = self.event_handler
         marks = self.context.staging.mark(), self.context.world.mark()
-        return ReconcilerMark(*marks, self.cursor, self.dirty, self.stale, dict(handler.laps), dict(handler.begun))
+        return ReconcilerMark(*marks, self.cursor, self.dirty, dict(handler.laps), dict(handler.begun))
 
     def roll_back(self, mark: "ReconcilerMark") -> None:
         """Be again as at a mark."""
         self.context.staging.roll_back(mark.staging)
         self.context.world.roll_back(mark.world)
-        self.cursor, self.dirty, self.stale = mark.cursor, mark.dirty, mark.stale
+        self.cursor, self.dirty = mark.cursor, mark.dirty
         self.event_handler.laps, self.event_handler.begun = mark.laps, mark.begun
 
     def was_stored(self) -> bool | None:
@@ -334,11 +322,7 @@ class Reconciler:
 
     def handle(self, event: Event) -> None:
         """Work in one event."""
-        changed = self.event_handler.handle(event)
-        if isinstance(event, Progressed):
-            self.stale |= changed
-        else:
-            self.dirty |= changed
+        self.dirty |= self.event_handler.handle(event)
         self.hear(event.seq)
 
     def hear(self, seq: int) -> None:
@@ -381,11 +365,11 @@ class Reconciler:
         started_s = time.thread_time()
         try:
             snapshot = world.snapshot()
-            self.dirty, self.stale, self.retry_at_s = False, False, inf
+            self.dirty, self.retry_at_s = False, inf
             decision = self.decide(now_s, snapshot)
             asked = {job_id: snapshot.jobs[job_id] for job_id in decision.answers}
             decided = Decided(decision, asked, world.apply(decision, now_s))
-            self.note_effort(time.thread_time() - started_s, now_s)
+            self.note_effort(time.thread_time() - started_s)
             self.dirty = follow_decision(staging, world, self.context.state_dir, decided, self.admits)
         except Exception as error:  # a policy may be anybody's code
             if is_unavailable(error):
@@ -406,7 +390,7 @@ class Reconciler:
         for view in self.context.world.jobs.values():
             if view.status is Status.PENDING and view.job.purpose is Purpose.TRAIN:
                 staging.stage(keep_waiting(staging.jobs[view.job.id], sentence, now_s))
-        self.dirty = self.stale = False
+        self.dirty = False
         self.wake_at_s, self.retry_at_s = inf, now_s + self.retry_s
         self.retry_s = min(2 * self.retry_s, MOST_RETRY_S)
 
@@ -415,11 +399,10 @@ class Reconciler:
         early_s = wake_at_s - LEAD_S
         self.wake_at_s = early_s if early_s > now_s else wake_at_s
 
-    def note_effort(self, cpu_s: float, now_s: float) -> None:
-        """Rest from a slow decision; load the compiled planner after a few: until then it would only take memory."""
+    def note_effort(self, cpu_s: float) -> None:
+        """Load the compiled planner once decisions are slow; until then it would only take memory."""
         if cpu_s <= SLOW_DECISION_S:
             return
-        self.rested_s = now_s + RESTS * cpu_s
         self.slow_decisions += 1
         if self.slow_decisions == SLOW_DECISIONS:
             from springtide.policies.planning import columns, filling  # with numpy: not before they are needed
