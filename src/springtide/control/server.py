@@ -42,7 +42,7 @@ from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.places.storage_checks import check_server_storage
 from springtide.control.storage.places.stored_code import restore_code
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
-from springtide.control.storage.store_opening import insist, open_store
+from springtide.control.storage.store_opening import find_place, insist, open_store
 from springtide.errors import InputError, SpringtideError, StateError
 from springtide.executors.local.paths import try_lock
 from springtide.policies import find_policy
@@ -106,7 +106,7 @@ class Server:
         self.engine = engine
         state_dir = settings.state_dir
         self.leadership = leadership
-        place = str(state_dir.database) if settings.database is None else "of this server"
+        place = find_place(state_dir, settings.database)
         self.store = insist(partial(open_store, state_dir, settings.database, leadership, settings.keep_orphans), place)
         self.manifests = ManifestKeeper(state_dir, self.store)
         mail = MailServer(**settings.options.smtp) if settings.options.smtp else None

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,12 @@ from springtide.control.storage.job_manifests import NAME, read_manifest
 from springtide.control.storage.orphans import adopt, find_orphans
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Batch, Store
-from springtide.control.storage.store_opening import insist, open_store
+from springtide.control.storage.store_opening import DatabasePlace, find_place, insist, open_store
 from springtide.core.job_states import JobState
 from springtide.errors import StateError
 from springtide.executors.fake import FakeJob
+
+needs_psycopg = pytest.mark.skipif(find_spec("psycopg") is None, reason="the extra `postgres` is not installed")
 
 
 @pytest.fixture
@@ -184,7 +187,7 @@ def test_a_server_waits_for_a_database_that_cannot_be_used_yet(home: StateDir) -
         return open_store(home)
 
     slept: list[float] = []
-    insist(open_once, "x.db", slept.append).close()
+    insist(open_once, DatabasePlace("x.db"), slept.append).close()
     assert len(slept) == 2
 
 
@@ -209,7 +212,23 @@ def test_a_server_gives_up_on_a_database_that_stays_unusable(home: StateDir) -> 
         raise OSError(errno.ENOSPC, "no space left")
 
     with pytest.raises(UnusableDatabaseError, match=r"the database x.db cannot be used: .*no space left; free room"):
-        insist(open_once, "x.db", lambda _: None)
+        insist(open_once, DatabasePlace("x.db"), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        (None, "free room on its disk"),
+        ("sqlite:///x.db", "free room on its disk"),
+        pytest.param("postgresql://h/n", "see that its server runs", marks=needs_psycopg),
+    ],
+)
+def test_the_remedy_is_for_the_kind_of_database(home: StateDir, url: str | None, remedy: str) -> None:
+    def open_once() -> Store:
+        raise ConnectionRefusedError("connection refused")
+
+    with pytest.raises(UnusableDatabaseError, match=f"connection refused; {remedy}"):
+        insist(open_once, find_place(home, url), lambda _: None)
 
 
 def test_a_damaged_backup_is_not_restored(damaged: StateDir, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,11 @@ the middle of one waits for a while, and says so, instead of ending with a trace
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from springtide.control.storage.database.database_checks import UNUSABLE_REMEDY, UnusableDatabaseError, check_database
-from springtide.control.storage.database.databases import is_unavailable
+from springtide.control.storage.database.databases import is_file, is_unavailable
 from springtide.control.storage.leadership import Leadership, LostLeadError
 from springtide.control.storage.orphans import check_not_lost
 from springtide.control.storage.state_dir import StateDir
@@ -19,8 +20,25 @@ from springtide.control.storage.store import Store
 RETRY_S = 1.0
 #: How often an unusable database is tried again: a minute, and whatever it waits for a lock by itself.
 RETRIES = 60
+#: A database with a server of its own has no disk that we can see, and no file that somebody holds.
+SERVER_REMEDY = "see that its server runs, takes connections from here and has room on its disk"
 logger = logging.getLogger("springtide.server")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DatabasePlace:
+    """Where a database is, in words for whoever runs the server, and what to do when it cannot be used."""
+
+    name: str
+    remedy: str = UNUSABLE_REMEDY
+
+
+def find_place(state_dir: StateDir, url: str | None) -> DatabasePlace:
+    """The place of the database at an address, or of a state directory's file; an address may hold a password."""
+    if url is None:
+        return DatabasePlace(str(state_dir.database))
+    return DatabasePlace("of this server", UNUSABLE_REMEDY if is_file(url) else SERVER_REMEDY)
 
 
 def open_store(
@@ -42,7 +60,7 @@ def open_store(
     return store
 
 
-def insist(attempt: Callable[[], T], place: str, sleep: Callable[[float], None] = time.sleep) -> T:
+def insist(attempt: Callable[[], T], place: DatabasePlace, sleep: Callable[[float], None] = time.sleep) -> T:
     """What an attempt with the database gives; made again while that cannot be used for a reason that may pass."""
     for left in range(RETRIES, -1, -1):
         try:
@@ -50,7 +68,7 @@ def insist(attempt: Callable[[], T], place: str, sleep: Callable[[float], None] 
         except Exception as error:
             if not may_pass(error):
                 raise
-            said = f"the database {place} cannot be used: {getattr(error, 'orig', error)}; {UNUSABLE_REMEDY}"
+            said = f"the database {place.name} cannot be used: {getattr(error, 'orig', error)}; {place.remedy}"
             if isinstance(error, UnusableDatabaseError):
                 said = str(error)
             if not left:
