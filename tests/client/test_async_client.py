@@ -12,7 +12,7 @@ from springtide.client.client import Client
 from springtide.client.log_streams import LogChoice, LogKind
 from springtide.executors.local.jobs.worker_logs import JobLogs
 
-LEFT_OUT = {"ask", "send", "close", "upload", "pack", "make_link", "was_sealed_here", "stop", "drain", "undrain"}
+LEFT_OUT = {"ask", "send", "close", "upload", "pack", "make_link", "stop", "drain", "undrain"}
 FOR_ADMINS = {"users", "put_user", "drop_user", "projects", "put_project", "drop_project"}
 
 

@@ -217,7 +217,18 @@ def test_a_result_has_a_receipt_to_save_or_the_reason_why_not(browser: httpx.Cli
     write_receipt(shown.scene, job)
     text = browser.get(f"/jobs/{job}").text
     assert "10 digests of its state in one chain" in text and f'href="/api/v1/jobs/{job}/receipt"' in text
-    assert browser.get(f"/api/v1/jobs/{job}/receipt").json()["final"]["step"] == 200_000
+    receipt = browser.get(f"/api/v1/jobs/{job}/receipt").json()
+    assert receipt["final"]["step"] == 200_000
+    assert "Nobody has verified it" in text
+    found = {"holds": True, "digests": 3, "first_step": 1, "last_step": 7, "on": "2 processes, cpu"}
+    line = f"/api/v1/jobs/{job}/verifications"
+    assert browser.post(line, json={"receipt": receipt, **found}).status_code == 200
+    changed = {**receipt, "final": {"step": 9}}
+    assert browser.post(line, json={"receipt": changed, **found}).status_code == 409
+    assert browser.post(line, json={"receipt": receipt, **found, "digests": 0}).status_code == 422
+    text = browser.get(f"/jobs/{job}").text
+    assert "its receipt holds: trained again on 2 processes, cpu, 3 digests from step 1 to 7 are the same" in text
+    assert text.count('<span class="pill safe">verified</span>') == 1
 
 
 def test_a_job_in_danger_has_what_would_help_as_buttons(tmp_path: Path) -> None:

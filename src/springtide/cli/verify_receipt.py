@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -34,6 +34,12 @@ class ReceiptOptions:
         metavar="DIR",
         rich_help_panel=RECEIPT,
     )
+    tell_server: bool = option(
+        False,
+        "Tell the server that sealed it what came of it; the job's page shows it.",
+        "--tell-server",
+        rich_help_panel=RECEIPT,
+    )
 
 
 def verify_receipt(options: ReceiptOptions, sizes: str | None, form: OutputForm) -> None:
@@ -47,10 +53,34 @@ def verify_receipt(options: ReceiptOptions, sizes: str | None, form: OutputForm)
         raise InputError(f"receipt {file} does not exist; give the file that springtide receipt --out wrote")
     receipt = read_receipt(file.read_text(encoding="utf-8"), str(file))
     segment = choose_segment(receipt, options.from_step, options.to_step, options.checkpoints)
+    if options.tell_server:
+        check_sealed(receipt)
     verdict = check_receipt(receipt, segment, sizes or "1", tell)
     if not form.write(verdict.to_json()):
         show(str(file), verdict)
+    if options.tell_server:
+        tell_server(receipt, verdict)
     raise typer.Exit(0 if verdict.holds else 1)
+
+
+def check_sealed(receipt: dict[str, Any]) -> None:
+    """Refuse a receipt that the server will not keep a verdict of, before it is trained again."""
+    from springtide.cli.connections import connect
+
+    with connect() as client:
+        if not client.was_sealed_here(receipt):
+            raise InputError(
+                f"the server at {client.url} did not seal this receipt; leave --tell-server out, or ask its own"
+            )
+
+
+def tell_server(receipt: dict[str, Any], verdict: "ReceiptVerdict") -> None:
+    """Have the server keep a verdict with the job."""
+    from springtide.cli.connections import connect
+
+    with connect() as client:
+        job = client.note_verification(receipt, verdict.summarise())
+        tell(f"kept with {job.name} at {client.url}")
 
 
 def show(name: str, verdict: "ReceiptVerdict") -> None:

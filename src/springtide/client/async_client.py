@@ -78,6 +78,8 @@ class AsyncClient:
     fetch = InThread(Client.fetch)
     fetch_files = InThread(Client.fetch_files)
     receipt = InThread(Client.receipt)
+    was_sealed_here = InThread(Client.was_sealed_here)
+    note_verification = InThread(Client.note_verification)
     inside = InThread(Client.inside)
     notices = InThread(Client.notices)
     usage = InThread(Client.usage)

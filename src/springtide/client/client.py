@@ -8,6 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ from springtide.errors import ArchiveError, InputError, JobError
 if TYPE_CHECKING:  # what takes long to import and few methods need
     from springtide.client.board_replies import BoardInfo, PredictionInfo
     from springtide.client.job_folders import JobFolder, JobSource
+    from springtide.core.receipt_format import Verification
 
 FOLLOW_S = 0.3
 RENT_LOOKS = 3
@@ -275,6 +277,11 @@ class Client(ServerLine):
     def was_sealed_here(self, receipt: Document) -> bool:
         """Whether this server has written exactly this receipt."""
         return bool(self.ask("POST", "/api/v1/receipts/check", json={"receipt": receipt})["sealed_here"])
+
+    def note_verification(self, receipt: Document, found: "Verification") -> JobInfo:
+        """Tell the server that sealed a receipt what came of training it again: it is kept with the job."""
+        body = {"receipt": receipt, **asdict(found)}
+        return JobInfo.read(self.ask("POST", path_of(receipt["job"]["id"], "verifications"), json=body))
 
     def board(self, **choice: Any) -> "BoardInfo":
         """All jobs on one axis of time, with the devices; `choice` as the API takes it: group, find, owner, limit."""

@@ -7,6 +7,7 @@ or put in unnoticed. Pure; what is in a line says `training.state.state_chain`, 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from springtide.errors import InputError
@@ -14,6 +15,34 @@ from springtide.errors import InputError
 SCHEMA = 1
 #: Fields of a receipt that its digest is not over.
 OUTSIDE = ("digest", "seal")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """That somebody has trained what a receipt is of again, and what came of it."""
+
+    holds: bool
+    #: How many digests were compared, of which steps.
+    digests: int
+    first_step: int
+    last_step: int
+    #: The step after which the state was another; None if it was the same, or something else was run.
+    first_difference: int | None
+    #: The devices it was trained on, and how many processes.
+    on: str
+
+    @property
+    def sentence(self) -> str:
+        """What was found, without who."""
+        span = (
+            f"{self.digests} digest{'' if self.digests == 1 else 's'} from step {self.first_step} to {self.last_step}"
+        )
+        where = f"trained again on {self.on}"
+        if self.holds:
+            return f"its receipt holds: {where}, {span} are the same"
+        if self.first_difference is None:
+            return f"its receipt was put to the proof with other code, data or settings ({where}, {span} compared)"
+        return f"its receipt does NOT hold: {where}, the state after step {self.first_difference} is another"
 
 
 def write_canonical(content: Mapping[str, Any]) -> str:

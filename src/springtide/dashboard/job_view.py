@@ -20,12 +20,15 @@ ROOM = 64.0
 TRUST_WIDTH, TRUST_HEIGHT = 1000.0, 220.0
 MOST_EVENTS = 400
 #: What events are about, in the order in which they are shown.
+#: That somebody has put the receipt of the job to the proof.
+VERIFICATIONS = ("verified", "not_verified")
 TOPICS = {
     "Promise": ("submitted", "admitted", "waitlisted", "declined", "offered", "accepted", "at_risk", "safe", "missed"),
     "Devices": ("placed", "grows", "shrinks", "moves", "suspended", "resized", "started", "stopped", "resumed"),
     "Faults": ("faulted", "lost", "failed", "warned", "order_refused", "policy_failed"),
     "Measuring": ("probing", "probed", "probe_failed"),
     "Checkpoints": ("checkpoint_failing", "checkpointed"),
+    "Bits": VERIFICATIONS,
 }
 OTHER = "Other"
 RESUMABLE = (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED)
@@ -72,6 +75,8 @@ class JobPage:
     trust: Trust | None
     topics: list[Topic]
     changes: list[EventInfo]
+    #: Who has trained it again to see whether its receipt holds, the newest first.
+    verifications: list[EventInfo]
     history: HistoryInfo
     file: str
     tone: str
@@ -139,6 +144,7 @@ def build_job_page(sources: JobSources) -> JobPage:
         draw_trust(sources.predictions, deadline_s, finished_s, now_s),
         group_events(sources.events),
         [event for event in sources.events if event.kind in CHANGES][::-1],
+        [event for event in sources.events if event.kind in VERIFICATIONS][::-1],
         sources.history,
         yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True),
         tone,

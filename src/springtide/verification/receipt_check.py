@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from springtide.core.receipt_format import check_chain, list_links
+from springtide.core.receipt_format import Verification, check_chain, list_links
 from springtide.errors import InputError
 from springtide.training.group.rosters import parse_size
 from springtide.training.settings import NO_TRACKERS, Settings
@@ -47,11 +47,18 @@ class ReceiptVerdict:
     changed_facts: Mapping[str, tuple[Any, Any]]
     #: The same of what it ran on, which may differ and the receipt still hold.
     changed_environment: Mapping[str, tuple[Any, Any]]
+    #: What it was trained on now.
+    on: str = ""
 
     @property
     def holds(self) -> bool:
         """Whether the same thing was run, and every state compared is the same by bits."""
         return bool(self.compared) and self.first_difference is None and not self.changed_facts
+
+    def summarise(self) -> Verification:
+        """What the server that sealed the receipt may keep of it."""
+        first, last = self.compared[0], self.compared[-1]
+        return Verification(self.holds, len(self.compared), first, last, self.first_difference, self.on)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `springtide verify --receipt -o json`."""
@@ -104,6 +111,7 @@ def check_receipt(receipt: Mapping[str, Any], segment: StepRange, size: str, tel
         min(differing, default=None),
         compare_facts(facts, lines[0]["facts"]),
         compare_facts(receipt["chain"][0]["environment"], lines[0]["environment"]),
+        f"{size} process{'' if size == '1' else 'es'}, {lines[0]['environment']['device']}",
     )
 
 

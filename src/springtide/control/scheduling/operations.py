@@ -4,7 +4,7 @@ Checks who may do what and what is possible at all; the policy does the rest.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 
 from springtide.control.prices import PriceTable
@@ -19,6 +19,7 @@ from springtide.control.storage.staging import Effects
 from springtide.core.decisions import Answer, Decision, Status
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job, JobId, Purpose
+from springtide.core.receipt_format import Verification
 from springtide.errors import InputError, JobError
 
 FAR = "3650d"  # a deadline for jobs that are only to be measured: without one nobody would
@@ -201,6 +202,11 @@ class Operations:
             raise ConflictError(f"job {job_id} has no open offer{f' {offer_id}' if offer_id else ''}; submit it again")
         offers.accept(staging, self.reconciler.context.world, found[0])
         self.reconciler.dirty = True
+
+    def note_verification(self, job_id: str, by: str, found: Verification) -> None:
+        """Keep with a job that somebody has put its receipt to the proof."""
+        kind = "verified" if found.holds else "not_verified"
+        self.reconciler.context.staging.add_event(kind, f"{by}: {found.sentence}", job_id, **asdict(found))
 
     def measure(self, submission: Submission) -> str:
         """Have unknown code measured for a plan; returns the id of the job that does so, and ends when it has."""

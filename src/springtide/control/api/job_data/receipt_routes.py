@@ -1,12 +1,14 @@
-"""Receipts over HTTP: of a job that has succeeded, and whether one was sealed here."""
+"""Receipts over HTTP: of a job that has succeeded, whether one was sealed here, and who has put one to the proof."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, Request
 from pydantic import Field
 
-from springtide.control.api.requests import Body, JobRef
+from springtide.control.api.requests import MOST_NUMBER, Body, JobRef
+from springtide.control.scheduling.operations import ConflictError
 from springtide.control.storage import receipts
+from springtide.core.receipt_format import Verification
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api
@@ -16,6 +18,24 @@ class ReceiptBody(Body):
     """A receipt, as it was given out."""
 
     receipt: dict[str, Any] = Field(max_length=100)
+
+
+Step = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+
+
+class VerificationBody(ReceiptBody):
+    """What came of training what a receipt is of again."""
+
+    holds: bool
+    digests: Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+    first_step: Step
+    last_step: Step
+    first_difference: Step | None = None
+    on: Annotated[str, Field(min_length=1, max_length=200)]
+
+    def read(self) -> Verification:
+        """It, as a value."""
+        return Verification(**self.model_dump(exclude={"receipt"}))
 
 
 def add_receipt_routes(app: FastAPI, api: "Api") -> None:
@@ -30,3 +50,13 @@ def add_receipt_routes(app: FastAPI, api: "Api") -> None:
     def check_receipt(body: ReceiptBody) -> dict[str, Any]:
         """Whether this server has sealed exactly this receipt; it need not know the job any more."""
         return {"schema": 1, "sealed_here": receipts.was_sealed_here(api.context.state_dir, body.receipt)}
+
+    @app.post("/api/v1/jobs/{job}/verifications", tags=["jobs"])
+    async def note_verification(request: Request, job: JobRef, body: VerificationBody) -> dict[str, Any]:
+        """Keep with a job that its receipt was put to the proof, as whoever did so tells it; among its events."""
+        record, user = api.find_job(job, request.state.user), request.state.user
+        sealed = receipts.was_sealed_here(api.context.state_dir, body.receipt)
+        if not sealed or body.receipt["job"]["id"] != record.id:
+            raise ConflictError(f"this is no receipt of {record.name} ({record.id}) that this server has sealed")
+        await api.call(lambda: api.operations.note_verification(record.id, user.name, body.read()))
+        return api.show_job(api.reload(record.id))
