@@ -159,7 +159,10 @@ class Run(abc.ABC):
             feed = read_loader(given.data, accumulate)
         else:
             if batch_size is None:
-                raise JobError("run.prepare was given a dataset without batch_size=; give it, or give a DataLoader")
+                raise JobError(
+                    f"run.prepare was given data ({type(given.data).__name__}) that are no torch DataLoader, without "
+                    "batch_size=; give the dataset with batch_size=, or a DataLoader over it"
+                )
             feed = Feed(
                 dataset=given.data,
                 batch_size=batch_size,

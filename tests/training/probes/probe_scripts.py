@@ -401,6 +401,25 @@ DATA = (
         shuffled="loader = DataLoader(data, batch_size=BATCH)",
         alone="a DistributedSampler takes none",
     ),
+    make(
+        "a stream shuffled by the clock",
+        data="import random, time\nclass Flow(torch.utils.data.IterableDataset):\n    def __len__(self): return 66\n    def __iter__(self):\n        order = list(range(66)); random.Random(time.time()).shuffle(order)\n        return (make_data()[i] for i in order)\ndata = Flow()",
+        shuffled="loader = DataLoader(data, batch_size=BATCH)",
+        refused="gave other items when epoch 0 was read again",
+    ),
+    make(
+        "a stream that counts its epochs",
+        data="class Flow(torch.utils.data.IterableDataset):\n    epoch = 0\n    def __len__(self): return 66\n    def __iter__(self):\n        self.epoch += 1\n        return (make_data()[(i + self.epoch) % 66] for i in range(66))\ndata = Flow()",
+        shuffled="loader = DataLoader(data, batch_size=BATCH)",
+        refused="count no epochs in the dataset",
+    ),
+    make(
+        "a stream split by process",
+        data="class Flow(torch.utils.data.IterableDataset):\n    def __len__(self): return 66\n    def __iter__(self): return (make_data()[(i + rank) % 66] for i in range(66))\ndata = Flow()",
+        shuffled="loader = DataLoader(data, batch_size=BATCH)",
+        refused="first in items of the iterable dataset",
+        processes=3,
+    ),
     make("a dataset without a batch size", shuffled="loader = data", refused="without batch_size="),
     make(
         "an iterable dataset without a length",

@@ -1,19 +1,18 @@
 """Sample order against DistributedSampler, and randomness per sample."""
 
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from springtide.errors import JobError
 from springtide.training.workers import sampling
-from springtide.training.workers.sampling import Sampling, Stream, Tensors, seeded
+from springtide.training.workers.sampling import Sampling, Tensors, seeded
 
 
 @settings(deadline=None)
@@ -116,34 +115,3 @@ def test_small_datasets_and_strange_ones_are_refused() -> None:
     with pytest.raises(JobError, match="no __getitem__"):
         sampling.adopt(object(), 0)
     assert isinstance(sampling.adopt(TensorDataset(torch.zeros(3)), 0), Tensors)
-
-
-class Counting(IterableDataset[float]):
-    """A stream with some noise."""
-
-    def __len__(self) -> int:
-        return 26
-
-    def __iter__(self) -> Iterator[float]:
-        for number in range(26):
-            yield number + random.random()
-
-
-def test_streams_give_each_worker_its_run_of_items_from_any_step() -> None:
-    facts = Sampling(26, 2, 3, accumulate=2)
-    stream = Stream(Counting(), 0)
-    whole = list(stream.batches(facts, 0, 0, [0, 1]))
-    assert [int(batch[0]) for batch in whole] == [0, 6, 3, 9, 12, 18, 15, 21]
-    assert list(stream.batches(facts, 0, 1, [1])) == whole[6:]
-
-
-class Endless(IterableDataset[int]):
-    """A stream of unknown length."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(3))
-
-
-def test_streams_need_a_length() -> None:
-    with pytest.raises(JobError, match="has no __len__"):
-        Stream(Endless(), 0)

@@ -30,6 +30,7 @@ CAUSES = {
     "scheduler": "a schedule that follows a value of one process, such as a loss of its own: use run.mean(...)",
     "random": "a random number that is drawn on some processes only, as under `if run.is_main:`",
     "run.state": "a value of one process in run.state: use run.mean(...), step.number or run.shard(...)",
+    "items": "a dataset that shuffles by the clock or splits by rank: it must give every process all items",
     "kept": "an object of run.keep that is not updated alike on every process",
 }
 
@@ -68,6 +69,8 @@ def number_state(run: "ElasticRun", but: tuple[str, ...] = ()) -> Iterator[tuple
     for name, one in sorted(run.kept.items()):
         yield f"kept {name}", number_plain(one.state_dict())
     yield "run.state", number_plain(run.state)
+    if run.loader.stream is not None and run.loader.stream.opening is not None:
+        yield "items of the iterable dataset", run.loader.stream.opening[1]
     if "random" not in but:
         yield "random state between turns", number_plain(randomness.to_plain(randomness.capture()))
 

@@ -49,6 +49,7 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
         "position": [run.position.epoch, run.position.step_in_epoch, run.position.step],
         "user": dict(run.state),
         "variables": read_carried(),
+        "opening": None if run.loader.stream is None else run.loader.stream.opening,
     }
 
 
@@ -135,6 +136,9 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
         gradients.adopt_layout(layout["indices"], layout["rebuilt"])
     run.state.clear()
     run.state.update(state["user"])
+    if run.loader.stream is not None and state.get("opening") is not None:
+        epoch, number = state["opening"]
+        run.loader.stream.opening = epoch, number
     if is_final:
         randomness.restore(randomness.from_plain(state["outside"]))
 

@@ -6,6 +6,7 @@ Between global steps the runtime gets its say (agreement, rescale, checkpoint). 
 
 import weakref
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -16,12 +17,25 @@ from springtide.training.workers import feeds
 from springtide.training.workers import sampling as samplings
 from springtide.training.workers.contexts import LogicalWorker
 from springtide.training.workers.feeds import Feed
-from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, SeededCollate, Stream, Tensors
+from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, SeededCollate, Tensors
 from springtide.training.workers.step_counters import CounterWatch, find_asker
 from springtide.training.workers.steps import Step
+from springtide.training.workers.streams import Stream
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
+
+
+#: What loaders have that keep their own place, such as torchdata's StatefulDataLoader.
+OWN_PLACE = ("state_dict", "load_state_dict")
+
+
+def refuse_place(name: str, *_words: Any, **_options: Any) -> None:
+    """Refuse to save or load where a loader is: it was never walked itself, and would say so."""
+    raise JobError(
+        f"loader.{name}() was called; which samples come next is part of every checkpoint of the run, and a resume "
+        "goes on there by itself: leave the line out"
+    )
 
 
 def number_steps(steps: Iterable[Step], start: int) -> Iterator[tuple[int, Step]]:
@@ -79,6 +93,11 @@ class Loader:
         self.counters = CounterWatch()
 
     @property
+    def stream(self) -> Stream | None:
+        """The data, if they are a stream."""
+        return self.data if isinstance(self.data, Stream) else None
+
+    @property
     def dataset(self) -> Any:
         """The user's dataset."""
         return self.feed.dataset
@@ -86,7 +105,8 @@ class Loader:
     def __getattr__(self, name: str) -> Any:
         given = self.__dict__.get("given")
         if isinstance(given, DataLoader) and not name.startswith("__"):
-            return getattr(given, name)
+            value = getattr(given, name)
+            return partial(refuse_place, name) if name in OWN_PLACE else value
         raise AttributeError(f"the loader of run.prepare has no {name!r}")
 
     def __len__(self) -> int:

@@ -5,7 +5,7 @@ is split in the same way, and a batch sampler's batches go to the workers in tur
 on DataLoader workers. What a user's DataLoader says is read in `feeds`, walking the batches is in `loaders`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from springtide.errors import JobError
 from springtide.training.workers import randomness
+from springtide.training.workers.streams import Stream
 
 
 class SampleKey(NamedTuple):
@@ -139,60 +140,6 @@ def adopt(dataset: Any, seed: int, is_pooled: bool = False) -> Any:
             "pass a map-style or an iterable dataset"
         )
     return Seeded(dataset, seed)
-
-
-class Stream:
-    """An iterable dataset under its contract, read one global batch after another by every process.
-
-    The contract: iterating it in a given epoch (told by `set_epoch(epoch)`, if it has that) yields the same items in
-    the same order each time, with randomness drawn only from Python's, NumPy's and torch's global generators, which
-    are seeded here before each item; and `len(dataset)` is the number of items. Logical worker r's batch in a global
-    batch is its r-th run of batch_size items. Every process reads the whole stream and drops what is not its own, and
-    a resume reads up to its place; datasets for which that is too slow should be map-style.
-    """
-
-    def __init__(self, dataset: Any, seed: int) -> None:
-        if not hasattr(dataset, "__len__"):
-            raise JobError(
-                f"iterable dataset {type(dataset).__name__} has no __len__; the number of steps must be known, so "
-                "give it the number of items of an epoch"
-            )
-        self.dataset = dataset
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def items(self, epoch: int) -> Iterator[Any]:
-        """The items of an epoch, each drawn under its own seed."""
-        if hasattr(self.dataset, "set_epoch"):
-            self.dataset.set_epoch(epoch)
-        stream = iter(self.dataset)
-        for place in range(len(self.dataset)):
-            before = randomness.capture()
-            randomness.seed_sample(randomness.mix(self.seed, epoch, place))
-            try:
-                item = next(stream)
-            except StopIteration:
-                raise JobError(f"iterable dataset ended after {place} items; its length is {len(self)}") from None
-            finally:
-                randomness.restore(before)
-            yield item
-
-    def batches(self, sampling: "Sampling", epoch: int, first_step: int, workers: Sequence[int]) -> Iterator[list[Any]]:
-        """Items of these workers' batches from a step on, in the order of their turns."""
-        items = self.items(epoch)
-        size, count = sampling.batch_size, sampling.logical_workers
-        for step in range(sampling.steps_per_epoch):
-            rounds = [[read_items(items, size) for _ in range(count)] for _ in range(sampling.accumulate)]
-            if step >= first_step:
-                for worker in workers:
-                    yield from (batches[worker] for batches in rounds)
-
-
-def read_items(items: Iterator[Any], count: int) -> list[Any]:
-    """The next items."""
-    return [next(items) for _ in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
