@@ -122,6 +122,11 @@ def break_things(arena: Arena, chosen: "Choice", side: "SideHand", tell: Callabl
         faults.append(Fault(kind, [job.id for job in jobs], seconds, scene.began_s, time.monotonic()))
         told = f"{seconds:.1f} s" if seconds is not None else "NOT RECOVERED"
         tell(f"{number:3}/{count} {kind:<15} {len(jobs)} jobs  {told:<8} beside {len(side.faults)} others")
+        if seconds is None:
+            for job in arena.insist(arena.client.jobs):
+                tell(
+                    f"        {job.name} ({job.id}) {job.state} on {len(job.devices)}, step {job.step}: {job.sentence}"
+                )
     return faults
 
 
