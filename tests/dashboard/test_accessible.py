@@ -1,11 +1,11 @@
-"""Every page in both themes, read by axe-core: nothing serious or critical, and nothing on the console."""
+"""Every page in both themes, read by axe-core: nothing serious, nothing on the console; and all of it on a phone."""
 
 from pathlib import Path
 
 import pytest
 from tests.dashboard.browsers import CHROMIUM, open_browser
 from tests.dashboard.scenes import play, show
-from tests.dashboard.screenshots import THEMES, list_places, open_place
+from tests.dashboard.screenshots import PHONE, THEMES, list_places, open_place
 
 pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
 AXE = Path("build/axe/package/axe.min.js")
@@ -14,10 +14,13 @@ pytestmark = [
     pytest.mark.skipif(not AXE.is_file(), reason="the tests of accessibility need axe-core: make axe"),
 ]
 SEVERE = ("serious", "critical")
+#: By how much a page is wider than the phone, and whether its heading can be seen.
+ON_A_PHONE = """() => [document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    [...document.querySelectorAll("main h1, main h2")].some(one => one.checkVisibility())]"""
 
 
 def test_no_page_shuts_anybody_out(tmp_path: Path) -> None:
-    found, complaints = [], []
+    found, complaints, phones = [], [], {}
     with show(play(tmp_path / "scene")) as shown, open_browser(tmp_path / "profile") as browser:
         page = browser.pages[0]
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -30,5 +33,9 @@ def test_no_page_shuts_anybody_out(tmp_path: Path) -> None:
                 for one in page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]:
                     if one["impact"] in SEVERE:
                         found.append((name, theme, one["id"], one["nodes"][0]["html"][:120]))
+            page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+            phones[name] = page.evaluate(ON_A_PHONE)
+            page.set_viewport_size({"width": 1440, "height": 900})
     assert found == []
     assert complaints == []
+    assert phones == {name: [0, True] for name in phones}

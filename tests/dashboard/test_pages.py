@@ -275,3 +275,18 @@ def test_checkpoints_are_downloaded_with_the_session_of_the_page(browser: httpx.
     link = re.search(r'href="(/api/v1/jobs/[^"]*/checkpoints/5/model.safetensors)"', browser.get(f"/jobs/{job}").text)
     assert link is not None
     assert load(browser.get(link[1]).content)["weight"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_outputs_are_downloaded_from_the_page_of_their_job(browser: httpx.Client, shown: Shown) -> None:
+    job = job_id(shown, "sweep-2")
+    assert "outputs-title" not in browser.get(f"/jobs/{job}").text
+    folder = shown.scene.state_dir.output(job) / "plots"
+    folder.mkdir(parents=True)
+    (folder / "a <b> #1.png").write_bytes(b"picture")
+    text = browser.get(f"/jobs/{job}").text
+    assert "plots/a &lt;b&gt; #1.png, 7 Bytes" in text
+    link = re.search(r'href="(/api/v1/jobs/[^"]*/files/output/[^"]*)" download', text)
+    assert link is not None and browser.get(link[1]).content == b"picture"
+    for number in range(45):
+        (folder / f"{number}.txt").touch()
+    assert "6 are not shown; all of them: <code>springtide ls sweep-2</code>" in browser.get(f"/jobs/{job}").text

@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 from fastapi import Request
 
 from springtide.client.board_replies import BoardInfo, HelpInfo, HistoryInfo, LanesInfo, PredictionInfo
-from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, WhyInfo
+from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, KeptFileInfo, WhyInfo
 from springtide.core.job_states import JobState
 from springtide.dashboard.api_line import ApiLine, ApiRefusal
 from springtide.dashboard.board_view import build_page, find_axis, read_query
@@ -16,6 +17,9 @@ from springtide.dashboard.job_view import JobSources, build_job_page
 from springtide.dashboard.report_view import build_grid
 
 Values: TypeAlias = dict[str, Any]
+#: Where the files of a job's output are in its tree, and how many of them a page shows.
+OUTPUT = "output/"
+MOST_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,13 @@ async def read_job(line: ApiLine, request: Request) -> Values:
         HistoryInfo.read(history),
         history["now_s"],
     )
-    saved, bits = await read_saved(line, job.id), await read_bits(line, job)
-    return {"page": build_job_page(sources), "saved": saved, "bits": bits, "helps": await read_helps(line, job)}
+    return {
+        "page": build_job_page(sources),
+        "saved": await read_saved(line, job.id),
+        "outputs": await read_outputs(line, job.id),
+        "bits": await read_bits(line, job),
+        "helps": await read_helps(line, job),
+    }
 
 
 async def read_helps(line: ApiLine, job: JobInfo) -> list[HelpInfo]:
@@ -73,6 +82,14 @@ async def read_saved(line: ApiLine, job: str) -> Values:
         return {"checkpoints": (await line.get("jobs", job, "checkpoints"))["checkpoints"], "why": ""}
     except ApiRefusal as refusal:
         return {"checkpoints": [], "why": str(refusal)}
+
+
+async def read_outputs(line: ApiLine, job: str) -> Values:
+    """The files of a job's output that can be downloaded, and how many there are beside those that are shown."""
+    told = await line.get("jobs", job, "files")
+    files = [KeptFileInfo.read(one) for one in told["files"] if one["path"].startswith(OUTPUT)]
+    shown = [{"name": one.path.removeprefix(OUTPUT), "href": quote(one.path), "size": one.size} for one in files]
+    return {"files": shown[:MOST_SHOWN], "left_out": len(shown[MOST_SHOWN:]), "more": told["more"]}
 
 
 async def read_bits(line: ApiLine, job: JobInfo) -> Values | None:
