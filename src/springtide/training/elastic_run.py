@@ -37,6 +37,7 @@ from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.tracking.tracking import MetricTracking
 from springtide.training.workers import sampling
 from springtide.training.workers.feeds import Feed
+from springtide.training.workers.loader_iterators import IteratorWatch
 from springtide.training.workers.loaders import Loader, StepSource
 from springtide.training.workers.model_gradients import Place, find_device
 from springtide.training.workers.shards import Shard
@@ -70,6 +71,7 @@ class ElasticRun(Run):
         self.peers = None if self.store is None else Peers(self.store, self.name, lambda: self.is_over)
         self.divergence = DivergenceGuard()
         self.turn_guard = TurnGuard()
+        self.iterators = IteratorWatch()
         refuse_groups()
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.saved_step = -1
@@ -261,6 +263,7 @@ class ElasticRun(Run):
     def begin_step(self, source: StepSource) -> Step:
         """Start a global step."""
         self.turns.guard(in_step=True)
+        self.iterators.look(self.loader.batches)
         self.step = Step(source, self.position.step_in_epoch, self.position.step)
         return self.step
 

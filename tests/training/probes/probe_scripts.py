@@ -428,6 +428,30 @@ DATA = (
         refused="has no __len__",
     ),
     make(
+        "batches of a second loader in a turn",
+        MLP,
+        SGD,
+        "more = iter(DataLoader(make_data(), batch_size=BATCH))",
+        turn="u, _ = next(more)\nloss = F.cross_entropy(net(torch.cat([x, u])), torch.cat([y, y]))\nloss.backward()",
+        refused="carries an iterator over another DataLoader",
+    ),
+    make(
+        "a second loader without an end, a batch for each step",
+        MLP,
+        SGD,
+        "def forever(loader):\n    while True:\n        yield from loader\nmore = forever(DataLoader(make_data(), batch_size=BATCH))",
+        after="keep(next(more)[0])\n" + STEP,
+        refused="carries an iterator over another DataLoader",
+    ),
+    make(
+        "evaluation by another loader in every step",
+        CNN,
+        SGD,
+        "other = DataLoader(make_data(), batch_size=BATCH)",
+        after=STEP
+        + "\nmodel.eval()\nwith torch.no_grad():\n    for u, _ in other:\n        keep(model(u))\nmodel.train()",
+    ),
+    make(
         "a loader of another kind",
         shuffled="class Stateful:\n    def __init__(self, data): self.dataset = data\n    def __iter__(self): return iter([])\nloader = Stateful(data)",
         refused="is a loader that is not torch's",

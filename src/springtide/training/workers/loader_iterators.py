@@ -1,0 +1,50 @@
+"""Iterators over other DataLoaders that a script carries from step to step: found in its first steps, and refused.
+
+`next(unlabelled)` beside the prepared loader: every process has its own place in such an iterator, and one that joins
+or resumes begins it anew, so which batch a logical worker gets would depend on the number of processes. An iterator
+that is begun and left within a step, as an evaluation is, carries nothing.
+"""
+
+import gc
+import weakref
+from typing import Any
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from springtide.errors import JobError
+
+#: In how many steps of a process they are looked for: a look goes over all objects, for some milliseconds.
+LOOKS = 4
+
+
+class IteratorWatch:
+    """What iterators there were when the last step began, and how far each was."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.seen: list[tuple[weakref.ref[Any], int]] = []
+
+    def look(self, own: Any) -> None:
+        """At the beginning of a step: refuse an iterator that has gone on since the last, but for the run's own."""
+        if self.looks == LOOKS:
+            return
+        self.looks += 1
+        for reference, place in self.seen:
+            one = reference()
+            if one is not None and one is not own and one._num_yielded > place:
+                refuse(one)
+        if self.looks < LOOKS:
+            found = [one for one in gc.get_objects() if issubclass(type(one), _BaseDataLoaderIter)]
+            self.seen = [(weakref.ref(one), one._num_yielded) for one in found]
+        else:
+            self.seen = []
+
+
+def refuse(iterator: _BaseDataLoaderIter) -> None:
+    """Say which, and what to write instead."""
+    raise JobError(
+        f"the script carries an iterator over another DataLoader (of {type(iterator._dataset).__name__}) from step to "
+        "step. Every process has its own place in it, and one that joins or resumes begins it anew, so the bits would "
+        "depend on the number of processes. Put both data into one dataset (torch.utils.data.StackDataset, or one of "
+        "your own that returns both) and give that to run.prepare; to evaluate, begin the iterator where it is used"
+    )
