@@ -34,6 +34,7 @@ from springtide.training.state.digests import DigestTrace, is_sharded, name_tens
 from springtide.training.state.divergence import DivergenceGuard
 from springtide.training.state.loop_variables import find_lost
 from springtide.training.state.turn_guard import TurnGuard
+from springtide.training.state.turn_memory import TurnMemory
 from springtide.training.tracking.tracking import MetricTracking
 from springtide.training.workers import sampling
 from springtide.training.workers.feeds import Feed
@@ -72,6 +73,7 @@ class ElasticRun(Run):
         self.divergence = DivergenceGuard()
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
+        self.memory = TurnMemory()
         refuse_groups()
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.saved_step = -1
@@ -280,12 +282,14 @@ class ElasticRun(Run):
     def begin_turn(self, worker: int) -> None:
         """Switch to a worker's context for its part of the step."""
         self.turns.begin_turn(worker)
+        self.memory.begin_turn(self.models)
         if self.trace is not None:
             self.trace.worker = worker
 
     def end_turn(self, worker: int) -> None:
         """Keep what the worker's turn has made."""
         self.turns.end_turn(worker)
+        self.memory.end_turn(self.models)
 
     def end_walk(self) -> None:
         """All turns have ended: reduce."""

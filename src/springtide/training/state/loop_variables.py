@@ -5,30 +5,19 @@ so that its value comes from an earlier step. What is written first in every ste
 is not carried. Found in the bytecode of the script's frames, once per place; times of day are left out.
 """
 
-import dis
-import re
 import sys
 import sysconfig
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import FrameType
+
+from springtide.training.state.loop_code import find_carried
 
 #: Frames between the script and here, and of those that have started it.
 OURS = ("springtide.", "runpy", "torch.")
 #: Values by the text that Python writes for them, by the variable.
 Carried = dict[str, str]
 LONGEST = 80
-#: An instruction that reads or writes variables; some do both, or two at a time.
-ACCESS = re.compile(r"(LOAD|STORE|DELETE)_(?:FAST|NAME|GLOBAL|DEREF)(?!_AND_CLEAR)")
-ALWAYS_JUMPING = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE")
-ENDING = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
-#: What a clock is asked by: a time differs in a resumed process, and is not lost.
-CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "now", "utcnow", "today", "default_timer"}
-CLOCKS |= {f"{name}_ns" for name in CLOCKS}
-#: Instructions of a call without arguments, up to where its value is stored.
-CALL_LENGTH = 6
 
 
 def read_carried() -> Carried:
@@ -70,112 +59,3 @@ def is_installed(file: str) -> bool:
     """Whether a file belongs to Python or to a package that was installed."""
     library = sysconfig.get_paths()["stdlib"]
     return file.startswith((library, "<frozen")) or "site-packages" in file or "dist-packages" in file
-
-
-# Which variables a loop carries.
-
-
-@dataclass(frozen=True, slots=True)
-class LoopCode:
-    """The instructions of a function, the one that is at work, and the outermost loop around it."""
-
-    code: tuple[dis.Instruction, ...]
-    #: What each does with variables: LOAD, STORE or DELETE, and a name.
-    accesses: tuple[tuple[tuple[str, str], ...], ...]
-    #: The place in `code` of each instruction, by its offset.
-    places: Mapping[int, int]
-    here: int
-    first: int
-    last: int
-
-    @property
-    def start(self) -> int:
-        """Where to look from: a loop's next turn, or a call's line, in which a value may be read before the call."""
-        if self.code[self.here].opname == "FOR_ITER":
-            return self.here + 1
-        return max(
-            (index for index in range(self.first, self.here + 1) if self.code[index].starts_line), default=self.here
-        )
-
-    def follow(self, index: int, came_from: int) -> Iterator[int]:
-        """The instructions of the loop that may come next."""
-        one = self.code[index]
-        if one.opname in ENDING:
-            return
-        jumps = one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
-        # Every inner loop has an item: there is a turn for a worker, and nothing depends on a loop that is empty.
-        is_entered = one.opname == "FOR_ITER" and came_from < index
-        nexts = [] if one.opname in ALWAYS_JUMPING else [index + 1]
-        if jumps and not is_entered:
-            nexts.append(self.places[one.argval])
-        yield from (place for place in nexts if self.first <= place <= self.last)
-
-    def reads_first(self, name: str, start: int) -> bool:
-        """Whether a variable may be read, from an instruction on, before it is written."""
-        seen: set[tuple[int, bool]] = set()
-        open_ = [(start, start - 1)]
-        while open_:
-            index, came_from = open_.pop()
-            if (index, came_from < index) in seen:
-                continue
-            seen.add((index, came_from < index))
-            kind = next((kind for kind, other in self.accesses[index] if other == name), None)
-            if kind == "LOAD":
-                return True
-            if kind is None:
-                open_ += [(place, index) for place in self.follow(index, came_from)]
-        return False
-
-    def list_written(self) -> set[str]:
-        """The variables that the loop writes, but for those that a clock is read into."""
-        written: set[str] = set()
-        times: set[str] = set()
-        for index in range(self.first, self.last + 1):
-            names = {name for kind, name in self.accesses[index] if kind == "STORE"}
-            written |= names
-            if names and self.is_time(index):
-                times |= names
-        return written - times
-
-    def is_time(self, index: int) -> bool:
-        """Whether what is stored here is what a clock was just asked for."""
-        before = self.code[max(0, index - CALL_LENGTH) : index]
-        if not before or not before[-1].opname.startswith("CALL"):
-            return False
-        asked = [one.argval for one in before if one.opname.startswith(("LOAD_", "PUSH_", "STORE_"))]
-        return next((name in CLOCKS for name in reversed(asked) if isinstance(name, str)), False)
-
-
-@lru_cache
-def find_carried(code: CodeType, place: int) -> frozenset[str]:
-    """The variables that the outermost loop around a place carries, seen from that place."""
-    loop = find_loop(code, place)
-    if loop is None:
-        return frozenset()
-    return frozenset(name for name in loop.list_written() if loop.reads_first(name, loop.start))
-
-
-def find_loop(code: CodeType, place: int) -> LoopCode | None:
-    """The outermost loop around a place; a jump back ends one."""
-    all_ = tuple(one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
-    offsets = [one.offset for one in all_]
-    # A jump goes to what extends the argument of an instruction, if there is such: to the next that is one.
-    places = {one.offset: bisect_left(offsets, one.offset) for one in dis.get_instructions(code)}
-    jumps = [(places[one.argval], index) for index, one in enumerate(all_) if is_jump_back(one)]
-    here = bisect_right(offsets, place) - 1  # within a call the place is behind its instruction
-    around = [(first, last) for first, last in jumps if first <= here <= last]
-    if not around:
-        return None
-    first, last = min(first for first, _ in around), max(last for _, last in around)
-    return LoopCode(all_, tuple(map(list_accesses, all_)), places, here, first, last)
-
-
-def list_accesses(one: dis.Instruction) -> tuple[tuple[str, str], ...]:
-    """What an instruction does with variables, in its order."""
-    kinds = ACCESS.findall(one.opname)
-    return tuple(zip(kinds, one.argval if isinstance(one.argval, tuple) else (one.argval,), strict=False))
-
-
-def is_jump_back(one: dis.Instruction) -> bool:
-    """Whether an instruction may go back to an earlier one."""
-    return (one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and one.argval < one.offset

@@ -1,0 +1,134 @@
+"""What is handed on from turn to turn: variables of the loop over a step, attributes of modules."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from springtide.errors import JobError
+from springtide.training.state.turn_memory import FIRST, TurnMemory
+
+
+class Walk:
+    """A step's part: turns of workers, looked at as those of a run are."""
+
+    def __init__(self, *models: nn.Module) -> None:
+        self.memory, self.models = TurnMemory(), models
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(FIRST + 1):
+            self.memory.begin_turn(self.models)
+            yield torch.ones(4)
+            self.memory.end_turn(self.models)
+
+
+def keep_hidden(walk: Walk) -> None:
+    hidden = torch.zeros(4)
+    for x in walk:
+        out, hidden = x + hidden, x
+        out.sum()
+
+
+def keep_a_bank(walk: Walk) -> None:
+    bank: dict[str, Any] = {"features": [torch.zeros(4)]}
+    for x in walk:
+        loss = (x - bank["features"][0]).sum()
+        bank = {"features": [x * loss]}
+
+
+def scale_by_a_sum(walk: Walk) -> None:
+    center = torch.zeros(4)
+    for x in walk:
+        center += x
+        x.sub(center).sum()
+
+
+def sum_up(walk: Walk) -> None:
+    total, classes = 0.0, torch.zeros(4)
+    for x in walk:
+        loss = x.sum()
+        total += float(loss)
+        classes += x
+
+
+def keep_numbers(walk: Walk) -> None:
+    best, scalar = 1e9, torch.tensor(1.0)
+    for x in walk:
+        best, scalar = min(best, float(x.sum())), scalar * 0.9
+
+
+def set_anew(walk: Walk) -> None:
+    hidden = torch.zeros(4)
+    for x in walk:
+        hidden = x.new_zeros(4)
+        x.add(hidden)
+
+
+@pytest.mark.parametrize("script", [keep_hidden, keep_a_bank, scale_by_a_sum])
+def test_tensors_that_the_next_turn_reads_are_refused(script: Callable[[Walk], None]) -> None:
+    with pytest.raises(JobError, match=r"`\w+` carries a tensor .* Keep it in step.worker.state"):
+        script(Walk())
+
+
+@pytest.mark.parametrize("script", [sum_up, keep_numbers, set_anew])
+def test_sums_numbers_and_what_is_set_anew_are_not(script: Callable[[Walk], None]) -> None:
+    script(Walk())
+
+
+class Counting(nn.Module):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x / self.calls
+
+
+class Averaging(nn.Module):
+    """Has an average that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean = self.mean
+        self.mean = 0.9 * mean + 0.1 * x
+        return x - mean
+
+
+class Caching(nn.Module):
+    """Has a cache that grows, and leaves its output for others to read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest, self.table = 0, torch.zeros(0)
+        self.output: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > self.longest:
+            self.longest, self.table = len(x), torch.arange(float(len(x)))
+        self.output = x + self.table[: len(x)]
+        return self.output
+
+
+@pytest.mark.parametrize(("module", "attribute"), [(Counting(), "calls"), (Averaging(), "mean")])
+def test_modules_that_remember_are_refused(module: nn.Module, attribute: str) -> None:
+    outer = nn.Sequential(nn.Identity(), module)
+    with pytest.raises(
+        JobError, match=f"module 1 changes its attribute '{attribute}' in every forward.*register_buffer"
+    ):
+        for x in Walk(outer):
+            outer(x)
+
+
+def test_caches_outputs_and_buffers_are_not() -> None:
+    model = nn.Sequential(Caching(), nn.BatchNorm1d(4))
+    for x in Walk(model):
+        model(x.expand(4, 4))
+    assert model[1].num_batches_tracked == FIRST + 1
