@@ -63,6 +63,23 @@ def decide_once(loader: Walk) -> None:
         while_true = False
 
 
+class Trainer:
+    """A script's own class, with a counter."""
+
+    def __init__(self) -> None:
+        self.seen, self.loss, self.rate = 0, 0.0, 0.1
+
+    def train(self, loader: Walk) -> None:
+        for step in loader:
+            self.loss = self.rate * step
+            self.seen += 1
+            assert self.loss >= 0
+
+
+def count_in_an_object(loader: Walk) -> None:
+    Trainer().train(loader)
+
+
 def write_before_reading(loader: Walk) -> None:
     loss, rate, shown = 0.0, 0.0, 0.0
     for _ in range(2):
@@ -105,6 +122,7 @@ def read_only(loader: Walk) -> None:
         (take_the_least, {"best of take_the_least()": "3.0"}),
         (sum_in_turns, {"total of sum_in_turns()": "3.0"}),
         (decide_once, {"done of decide_once()": "True"}),
+        (count_in_an_object, {"self.seen of train()": "3"}),
     ],
 )
 def test_what_comes_from_an_earlier_step_is_carried(script: Callable[[Walk], None], carried: Carried) -> None:

@@ -38,6 +38,22 @@ def keep_a_bank(walk: Walk) -> None:
         bank = {"features": [x * loss]}
 
 
+class Trainer:
+    """A script's own class, with a hidden state."""
+
+    def __init__(self) -> None:
+        self.hidden = torch.zeros(4)
+
+    def train(self, walk: Walk) -> None:
+        for x in walk:
+            out, self.hidden = x + self.hidden, x
+            out.sum()
+
+
+def keep_in_an_object(walk: Walk) -> None:
+    Trainer().train(walk)
+
+
 def scale_by_a_sum(walk: Walk) -> None:
     center = torch.zeros(4)
     for x in walk:
@@ -66,9 +82,9 @@ def set_anew(walk: Walk) -> None:
         x.add(hidden)
 
 
-@pytest.mark.parametrize("script", [keep_hidden, keep_a_bank, scale_by_a_sum])
+@pytest.mark.parametrize("script", [keep_hidden, keep_a_bank, keep_in_an_object, scale_by_a_sum])
 def test_tensors_that_the_next_turn_reads_are_refused(script: Callable[[Walk], None]) -> None:
-    with pytest.raises(JobError, match=r"`\w+` carries a tensor .* Keep it in step.worker.state"):
+    with pytest.raises(JobError, match=r"`[\w.]+` carries a tensor .* Keep it in step.worker.state"):
         script(Walk())
 
 

@@ -1,4 +1,7 @@
-"""Which variables a loop of a script carries, found in its bytecode: those it may read before it writes them."""
+"""Which variables a loop of a script carries, found in its bytecode: those it may read before it writes them.
+
+An attribute of a variable (`self.seen`) is one like any other.
+"""
 
 import dis
 import re
@@ -131,13 +134,28 @@ def find_loop(code: CodeType, place: int, innermost: bool = False) -> LoopCode |
     if innermost:
         around = [(first, last) for first, last in around if first == max(first for first, _ in around)]
     first, last = min(first for first, _ in around), max(last for _, last in around)
-    return LoopCode(all_, tuple(map(list_accesses, all_)), places, here, first, last)
+    return LoopCode(all_, tuple(list_accesses(all_)), places, here, first, last)
 
 
-def list_accesses(one: dis.Instruction) -> tuple[tuple[str, str], ...]:
-    """What an instruction does with variables, in its order."""
-    kinds = ACCESS.findall(one.opname)
-    return tuple(zip(kinds, one.argval if isinstance(one.argval, tuple) else (one.argval,), strict=False))
+def list_accesses(code: tuple[dis.Instruction, ...]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """What each instruction does with variables and their attributes, in its order."""
+    loaded = ""  # the variable on top of the stack, where that is known
+    changed: dict[str, str] = {}  # of `self.seen += 1`, which copies `self` before it reads, the variable by attribute
+    before = ""
+    for one in code:
+        kinds = ACCESS.findall(one.opname)
+        names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+        accesses = tuple(zip(kinds, names, strict=False))
+        if one.opname == "LOAD_ATTR" and loaded:
+            accesses = (("LOAD", f"{loaded}.{one.argval}"),)
+            if before == "COPY":
+                changed[one.argval] = loaded
+        elif one.opname == "STORE_ATTR" and (owner := changed.get(one.argval, "") if before == "SWAP" else loaded):
+            accesses = (("STORE", f"{owner}.{one.argval}"),)
+        if one.opname != "COPY":
+            loaded = str(names[-1]) if kinds and kinds[-1] == "LOAD" and not one.opname.startswith("STORE") else ""
+        before = one.opname
+        yield accesses
 
 
 def is_jump_back(one: dis.Instruction) -> bool:

@@ -1,15 +1,17 @@
 """Numbers that a script carries from step to step in variables of its own, which a joining or resumed process has not.
 
-`seen += 1` or `best = min(best, loss)`: a variable of a loop around the steps that is read there before it is written,
-so that its value comes from an earlier step. What is written first in every step (`loss`, `x`, a rate by `step.number`)
-is not carried. Found in the bytecode of the script's frames, once per place; times of day are left out.
+`seen += 1` or `best = min(best, loss)`: a variable, or an attribute as `self.seen`, of a loop around the steps that is
+read there before it is written, so that its value comes from an earlier step. What is written first in every step
+(`loss`, `x`, a rate by `step.number`) is not carried. Found in the bytecode of the script's frames, once per place;
+times of day are left out.
 """
 
 import sys
 import sysconfig
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 from springtide.training.state.loop_code import find_carried
 
@@ -18,18 +20,30 @@ OURS = ("springtide.", "runpy", "torch.")
 #: Values by the text that Python writes for them, by the variable.
 Carried = dict[str, str]
 LONGEST = 80
+#: No value, which is not None.
+MISSING = object()
 
 
 def read_carried() -> Carried:
     """The plain values that the loops of this process's script carry at this moment."""
     found: Carried = {}
     for frame in list_frames():
-        values = frame.f_locals
         where = "" if frame.f_code.co_name == "<module>" else f" of {frame.f_code.co_name}()"
         for name in sorted(find_carried(frame.f_code, frame.f_lasti)):
-            if name.isidentifier() and name in values and (text := write_plain(values[name])):
+            if text := write_plain(find_value(frame, name)):
                 found[name + where] = text
     return found
+
+
+def find_value(frame: FrameType, name: str) -> object:
+    """The value of a variable of a frame, or of an attribute (`self.seen`) of an object of the script's own classes."""
+    variable, _, attribute = name.partition(".")
+    value = frame.f_locals.get(variable, MISSING) if variable.isidentifier() else MISSING  # not what Python made itself
+    if not attribute or value is MISSING:
+        return value
+    module = sys.modules.get(type(value).__module__)
+    is_own = isinstance(value, SimpleNamespace | Namespace) or not is_installed(getattr(module, "__file__", None) or "")
+    return getattr(value, "__dict__", {}).get(attribute, MISSING) if is_own else MISSING
 
 
 def find_lost(before: Mapping[str, str]) -> list[str]:

@@ -19,7 +19,7 @@ import torch
 
 from springtide.errors import JobError
 from springtide.training.state.loop_code import find_passed_on
-from springtide.training.state.loop_variables import list_frames
+from springtide.training.state.loop_variables import find_value, list_frames
 
 #: Turns of a process that are looked at. What is set anew now and then, as a cache that grows, is not set in all.
 FIRST = 3
@@ -67,7 +67,7 @@ def find_handed_on() -> Iterator[str]:
     """The variables of the loop over a step, and of generators that pass its batches on, that carry tensors."""
     for frame in list_frames():
         passed_on = find_passed_on(frame.f_code, frame.f_lasti)
-        yield from (name for name in sorted(passed_on) if holds_tensor(frame.f_locals.get(name)))
+        yield from (name for name in sorted(passed_on) if holds_tensor(find_value(frame, name)))
         if not frame.f_code.co_flags & inspect.CO_GENERATOR:
             return
 
