@@ -153,6 +153,8 @@ def run_script(request: dict[str, Any]) -> int:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)  # as an interpreter does: sys.exit("no data in /data")
     except SpringtideError as error:
         print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
