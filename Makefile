@@ -159,9 +159,10 @@ figures: setup
 	mkdir -p docs/figures && cp $(FIGURES)/*.png $(FIGURES)/*.csv $(FIGURES)/summary.md docs/figures/
 	rm -f docs/figures/*-rows.csv # they hold rows of the public measurements
 
-# README and every guide, word for word, each in a clean folder and a clean home.
+# README and every guide, word for word, each in a clean folder and a clean home; some pages only with PAGES='A B'.
+PAGES ?=
 test-docs: setup
-	$(BIN)/python -m tests.follow_docs
+	$(BIN)/python -m tests.follow_docs $(PAGES)
 
 # The tools for agents, driven by the protocol's own client.
 test-mcp: setup

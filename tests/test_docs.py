@@ -11,6 +11,7 @@ import yaml
 from website.__main__ import list_broken, list_named, read_pages
 from website.__main__ import main as write_site
 
+from springtide.cli.app import VERBS
 from springtide.control.api.routes import describe_api
 from springtide.dashboard.studies.study_routes import add_study_routes
 
@@ -50,6 +51,17 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert {path for path in named if not any((ROOT / base / path).exists() for base in BASES)} == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_that_are_named_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    verbs = set(re.findall(r"`springtide ([a-z]+)", text)) - {"greet"}
+    assert verbs - VERBS.keys() == set()
+    targets = set(re.findall(r"`make ([a-z-]+)[` ]", text))
+    assert targets - set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)) == set()
+    benchmarks = set(re.findall(r"python -m benchmarks\.([a-z_]+)", text))
+    assert {one for one in benchmarks if not (ROOT / "benchmarks" / f"{one}.py").exists()} == set()
+
+
 def test_every_decision_is_in_the_index() -> None:
     folder = ROOT / "docs" / "decisions"
     index = (folder / "index.md").read_text(encoding="utf-8")
@@ -84,5 +96,5 @@ def test_the_verb_of_contributing_says_hello(tmp_path: Path, capsys: pytest.Capt
 
 def test_the_simulation_of_the_python_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
-    exec(re.findall(r"```python\n(.*?)```", text, re.S)[1], {})
+    exec(re.findall(r"```python\n(.*?)```", text, re.S)[-1], {})
     assert "springtide" in capsys.readouterr().out

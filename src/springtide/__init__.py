@@ -4,7 +4,7 @@ Public names are resolved on first use, so that importing the package imports no
 torch unless it trains:
 
 - `init`, `seeded`, `Run`: in a training script;
-- `Client`, `AsyncClient`, `JobFile`: to submit jobs and follow them;
+- `Client`, `AsyncClient`, `JobFile`, `job_from`: to submit jobs and follow them;
 - `simulate`: to replay a trace under a policy;
 - `errors`: everything that is raised.
 """
@@ -20,16 +20,18 @@ _MODULES = {
     "JobFile": "springtide.core.job_file",
     "Run": "springtide.training.run",
     "init": "springtide.training.run",
+    "job_from": "springtide.client.function_jobs",
     "seeded": "springtide.training.workers.sampling",
     "simulate": "springtide.simulator.front",
 }
 
-__all__ = ["AsyncClient", "Client", "JobFile", "Run", "__version__", "errors", "init", "seeded", "simulate"]
+__all__ = ["AsyncClient", "Client", "JobFile", "Run", "__version__", "errors", "init", "job_from", "seeded", "simulate"]
 
 if TYPE_CHECKING:
     from springtide import errors
     from springtide.client.async_client import AsyncClient
     from springtide.client.client import Client
+    from springtide.client.function_jobs import job_from
     from springtide.core.job_file import JobFile
     from springtide.simulator.front import simulate
     from springtide.training.run import Run, init

@@ -150,6 +150,7 @@ def test_usage_is_added_up_by_user_project_and_job(capsys: pytest.CaptureFixture
         assert line["usd"] == pytest.approx(ended.cost_usd, rel=0.01) and (line["kept"], line["missed"]) == (1, 0)
         assert line["device_h"] == pytest.approx(ended.device_s / 3600, abs=1e-4)
     assert run("usage") == 0 and "DEVICE-HOURS" in capsys.readouterr().out
+    assert run("ps", "--all") == 0 and " USD" in capsys.readouterr().out.splitlines()[0]
     assert run("ps", "--all", "-o", "wide") == 0
     assert f"{ended.cost_usd:.2f}" in next(one for one in capsys.readouterr().out.splitlines() if " used " in one)
     assert run("status", "used") == 0 and " USD" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.client.made_up_replies import make_job
 
-from springtide.cli.demo import tell_outcome
+from springtide.cli.demo import tell_next, tell_outcome
 from springtide.cli.demo_scenario import FIRST, OTHERS, DemoResult, DemoRun, choose_devices
 from springtide.control.storage.state_dir import StateDir
 
@@ -25,6 +25,17 @@ def test_it_says_how_often_jobs_were_resized_and_if_never_then_that() -> None:
     told = tell_outcome(results, make_run(grows=1, shrinks=3))
     assert told == "jobs grew once and shrank 3 times; workers were lost twice"
     assert tell_outcome([], make_run()).startswith("NO job was resized this time")
+
+
+def test_the_next_command_works_in_this_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(sys.executable).parent
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(own))
+    assert tell_next() == "next: springtide new hello && cd hello && springtide submit job.yaml"
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert tell_next().startswith(f"next: source {own}/activate && springtide new hello")
+    monkeypatch.chdir(own.parent.parent)
+    assert tell_next().startswith(f"next: source {own.relative_to(Path.cwd())}/activate && springtide new hello")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,11 @@
 """Jobs as a table: as many columns as fit, names whole, filters, order; errors as JSON; cancelling many at once."""
 
 import json
+import os
+import pty
+import re
+import select
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +14,7 @@ import pytest
 from tests.control.http_servers import SLOW, connect, run_server, write_project
 
 from springtide.cli.app import main
-from springtide.cli.job_table import COLUMNS, LAST, JobFilter, JobOrder, draw_plain, fit_columns, show_plan, sort_jobs
+from springtide.cli.job_table import COLUMNS, LAST, JobFilter, JobOrder, make_table, show_plan, sort_jobs
 from springtide.client.client import Client
 from springtide.client.replies import JobInfo
 from springtide.errors import InputError
@@ -18,6 +23,14 @@ from springtide.errors import InputError
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     with run_server(tmp_path) as server, connect(server) as client:
+        monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
+        monkeypatch.setenv("SPRINGTIDE_URL", server.url)
+        yield client
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    with run_server(tmp_path, job=SLOW) as server, connect(server) as client:
         monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
         monkeypatch.setenv("SPRINGTIDE_URL", server.url)
         yield client
@@ -33,19 +46,49 @@ def run(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
+LONG = "a-name-that-somebody-thought-about-for-long"
+
+
+def show_in_terminal(monkeypatch: pytest.MonkeyPatch, width: int, *words: str) -> list[str]:
+    """What a command writes on a terminal of this width, as lines without colours."""
+    ours, terminal = pty.openpty()
+    monkeypatch.setenv("COLUMNS", str(width))
+    with os.fdopen(terminal, "w") as stdout, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stdout)
+        assert run(*words) == 0
+        shown = b""
+        while select.select([ours], [], [], 0)[0]:
+            shown += os.read(ours, 1 << 16)
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_terminal_shows_whole_names_in_lines_that_fit(
+    slow: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    jobs = [submit(slow, tmp_path, name, devices=1) for name in ("short", LONG)]
+    for job in jobs:
+        slow.wait(job, lambda found: found.state == "running")
+    for words in (["ps"], ["top", "--once"], ["nodes"], ["usage", "--by", "job"]):
+        lines = show_in_terminal(monkeypatch, width, *words)
+        assert [line for line in lines if len(line) > width] == [], words
+        assert any(LONG in line for line in lines), (words, lines)
+    assert any(LONG in line for line in show_in_terminal(monkeypatch, width, "status", LONG))
+
+
 def test_sixty_characters_hold_whole_names(client: Client, tmp_path: Path) -> None:
-    long = "a-name-that-somebody-thought-about-for-long"
-    jobs = [client.wait(submit(client, tmp_path, name, deadline="10m")) for name in ("short", long)]
-    rows = [[job] for job in jobs]
+    jobs = [client.wait(submit(client, tmp_path, name, deadline="10m")) for name in ("short", LONG)]
+    table = make_table(COLUMNS, jobs)
     for width in (60, 80, 120):
-        columns = fit_columns(COLUMNS, rows, width)
-        lines = list(draw_plain(columns, rows))
+        fitting = table.fit(width)
+        lines = list(fitting.draw())
         assert all(len(line) <= width for line in lines)
-        assert long in lines[2] and lines[0].startswith(columns[0].heading)
-    assert {"NAME", "STATE"} <= {column.heading for column in fit_columns(COLUMNS, rows, 60)}
-    assert [column.heading for column in fit_columns(COLUMNS, rows, 20)] == ["NAME"], "a name however long it is"
-    wide = draw_plain([*COLUMNS, *LAST], [[replace(jobs[0], weights_sha256="0f" * 32)]])
-    assert "0f" * 32 in list(wide)[1], "of the weights, `ps -o wide` shows the whole hash"
+        assert LONG in lines[2] and lines[0].startswith(fitting.headings[0])
+    assert {"NAME", "STATE"} <= set(table.fit(60).headings)
+    assert table.fit(20).headings == ["NAME"], "a name however long it is"
+    wide = make_table([*COLUMNS, *LAST], [replace(jobs[0], weights_sha256="0f" * 32)])
+    assert "0f" * 32 in list(wide.draw())[1], "of the weights, `ps -o wide` shows the whole hash"
 
 
 def test_jobs_are_filtered_and_sorted(client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,14 +110,6 @@ def test_jobs_are_filtered_and_sorted(client: Client, tmp_path: Path, capsys: py
 def test_labels_choose_and_a_label_without_a_value_is_refused() -> None:
     with pytest.raises(InputError, match="--label 'team' has no value; write it as NAME=VALUE"):
         JobFilter(label=["team"]).check()
-
-
-@pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    with run_server(tmp_path, job=SLOW) as server, connect(server) as client:
-        monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
-        monkeypatch.setenv("SPRINGTIDE_URL", server.url)
-        yield client
 
 
 def test_all_jobs_are_cancelled_only_when_that_is_said(

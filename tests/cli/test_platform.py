@@ -157,6 +157,19 @@ def test_users_are_added_and_removed(capsys: pytest.CaptureFixture[str]) -> None
     assert run("users", "remove", "dora") == 2
 
 
+def test_what_is_not_given_of_a_user_or_project_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    run("projects", "add", "speech", "--quota", 3600)
+    project = run_json(capsys, "projects", "add", "speech", "--most-active", 5)[1]
+    assert (project["quota_device_s"], project["most_active"]) == (3600, 5)
+    run("users", "add", "emil", "--admin", "--quota", 60)
+    user = run_json(capsys, "users", "add", "emil", "--project", "speech")[1]
+    assert (user["admin"], user["quota_device_s"], user["project"], user["token"]) == (True, 60, "speech", None)
+    user = run_json(capsys, "users", "add", "emil", "--no-admin", "--reset", "--most-active", 2)[1]
+    assert (user["admin"], user["quota_device_s"], user["project"], user["most_active"]) == (False, None, None, 2)
+    assert run_json(capsys, "projects", "add", "speech", "--reset")[1]["quota_device_s"] is None
+    assert (run("users", "remove", "emil"), run("projects", "remove", "speech")) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -1,6 +1,5 @@
 """`springtide ps` and `top`: jobs as a table, with as many columns as fit; names are never cut."""
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,29 +15,26 @@ from springtide.cli.job_views import list_notes, show_deadline, show_expected, s
 from springtide.cli.option_groups import flatten, option
 from springtide.cli.outputs import (
     OUTPUT,
-    WIDE,
     OutputOption,
-    make_cells,
+    clean,
+    find_width,
+    print_fitting,
     print_rich,
-    say,
     show_seconds,
     show_time,
     tell,
 )
+from springtide.cli.text_tables import TextTable
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
+    from rich.text import Text
 
     from springtide.client.client import Client
     from springtide.client.replies import DeviceInfo, JobInfo
 
-    JobLines = Sequence[Sequence[JobInfo]]
-
-GAP = 2
 LEGEND = "DEADLINE and EXPECTED count from now; SLACK lies between the expected end and the deadline"
-FEWER = "more columns: springtide ps -o wide"
 SWEEP_PAGE = 1000
 
 
@@ -126,8 +122,10 @@ COLUMNS = (
     JobColumn("SLACK", show_slack, 3, lambda jobs: show_slack(find_tightest(jobs))),
     JobColumn("NOTES", lambda job: ", ".join(list_notes(job)), 10, tell_size),
 )
+#: Where devices have a price.
+COST = JobColumn("USD", show_cost, 11, lambda jobs: show_usd([job.cost_usd for job in jobs]))
 LAST = (
-    JobColumn("USD", show_cost, 11, lambda jobs: show_usd([job.cost_usd for job in jobs])),
+    COST,
     JobColumn("LABELS", show_labels, 11, lambda jobs: show_labels(jobs[0])),
     JobColumn("SUBMITTED", lambda job: show_time(job.submitted_at), 12, lambda jobs: show_time(jobs[0].submitted_at)),
     JobColumn("WEIGHTS (SHA-256)", lambda job: job.weights_sha256 or "-", 13),
@@ -232,66 +230,43 @@ def print_jobs(jobs: "Sequence[JobInfo]", wide: bool, has_others: bool) -> None:
     if not jobs:
         print("no active jobs; see the ended ones with: springtide ps --all" if has_others else "no such jobs")
         return
-    width = find_width()
-    lines = group_arrays(jobs)
-    columns = [*COLUMNS, *LAST] if wide else fit_columns(COLUMNS, lines, width)
-    for text in draw_plain(columns, lines):
-        say(text)
-    if sys.stdout.isatty():
-        tell(LEGEND + (f"; {FEWER}" if len(columns) < len(COLUMNS) else ""))
+    if wide:
+        print_fitting(make_table([*COLUMNS, *LAST], jobs), LEGEND, width=sys.maxsize)
+    else:
+        print_fitting(make_table(choose_columns(jobs), jobs), LEGEND, more="springtide ps -o wide")
 
 
-def find_width() -> int:
-    """How wide a table may be."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+def choose_columns(jobs: "Iterable[JobInfo]") -> Sequence[JobColumn]:
+    """The columns of `ps`; with money where devices have a price."""
+    return COLUMNS if all(job.cost_usd is None for job in jobs) else (*COLUMNS, COST)
 
 
-def measure_column(column: JobColumn, lines: "JobLines") -> int:
-    """How wide a column is."""
-    return max(len(column.heading), *(len(column.write(line)) for line in lines))
-
-
-def fit_columns(columns: Sequence[JobColumn], lines: "JobLines", width: int) -> list[JobColumn]:
-    """The columns for which there is room, those that matter most first; a name is there however long it is."""
-    kept: set[str] = set()
-    left = width + GAP
-    for column in sorted(columns, key=lambda one: one.rank):
-        needed = measure_column(column, lines) + GAP if lines else len(column.heading) + GAP
-        if needed <= left or column.rank == 1:
-            kept.add(column.heading)
-            left -= needed
-    return [column for column in columns if column.heading in kept]
-
-
-def draw_plain(columns: Sequence[JobColumn], lines: "JobLines") -> Iterable[str]:
-    """A table as lines, no cell of which is cut or broken."""
-    widths = [measure_column(column, lines) for column in columns]
-    rows = [[column.heading for column in columns], *([column.write(line) for column in columns] for line in lines)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield (" " * GAP).join(cells).rstrip()
+def make_table(columns: Sequence[JobColumn], jobs: "Iterable[JobInfo]") -> TextTable:
+    """Jobs as lines of a table, those of an array as one."""
+    rows = [[column.write(line) for column in columns] for line in group_arrays(jobs)]
+    return TextTable([column.heading for column in columns], rows, [column.rank for column in columns])
 
 
 def watch_jobs(look: "Callable[[], list[JobInfo]]", every_s: float) -> None:
     """The table again and again, until Ctrl-C."""
     from rich.live import Live
 
-    with Live(draw_table(look(), COLUMNS), refresh_per_second=4, screen=sys.stdout.isatty()) as live:
+    def draw() -> "Text":
+        jobs = look()
+        return draw_table(jobs, choose_columns(jobs))
+
+    with Live(draw(), refresh_per_second=4, screen=sys.stdout.isatty()) as live:
         while True:
             time.sleep(every_s)
-            live.update(draw_table(look(), COLUMNS))
+            live.update(draw())
 
 
-def draw_table(jobs: "Sequence[JobInfo]", columns: Sequence[JobColumn]) -> "Table":
+def draw_table(jobs: "Sequence[JobInfo]", columns: Sequence[JobColumn]) -> "Text":
     """The columns of jobs for which there is room."""
-    from rich.table import Table
+    from rich.text import Text
 
-    lines = group_arrays(jobs)
-    fitting = fit_columns(columns, lines, find_width())
-    table = Table(*(one.heading for one in fitting), box=None, header_style="bold", pad_edge=False)
-    for line in lines:
-        table.add_row(*make_cells(column.write(line) for column in fitting))
-    return table
+    headings, *lines = make_table(columns, jobs).fit(find_width()).draw()
+    return Text("\n").join([Text(headings, style="bold"), *(Text(clean(line)) for line in lines)])
 
 
 def top(
@@ -330,6 +305,6 @@ def draw_jobs(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> "Group":
     held = sum(device.job_name is not None for device in devices)
     line = Text(f"{held} of {len(devices)} devices held: ")
     for device in devices:
-        line.append(f"[{device.job_name or ' '}]", style="green" if device.job_name else "dim")
+        line.append(f"[{device.job_name or '-'}] ", style="green" if device.job_name else "dim")
     legend = f"{LEGEND}; PLAN: the next changes of devices; PAUSE: time lost to rescales/how many"
     return Group(line, draw_table(jobs, TOP), Text(legend, style="dim"))

@@ -3,7 +3,8 @@
 import typer
 
 from springtide.cli.connections import choose_job, connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, say, show_size, show_time
+from springtide.cli.outputs import OUTPUT, OutputOption, print_fitting, say, show_size, show_time
+from springtide.cli.text_tables import TextTable
 
 
 def run(
@@ -27,8 +28,10 @@ def run(
     chosen = choose_files(found.name, files, paths) if paths else files
     if output.write({"schema": 1, "job": found.id, "files": [one.document for one in chosen]}):
         return
-    rows = ((show_size(one.size), show_time(one.modified), one.path) for one in chosen)
-    print_table(("SIZE", "MODIFIED", "PATH"), rows, f"{found.name} has left nothing yet")
-    if chosen:
-        total = show_size(sum(one.size for one in chosen))
-        say(f"{len(chosen)} files, {total}; bring them here with: springtide fetch {found.name} PATH...")
+    if not chosen:
+        print(f"{found.name} has left nothing yet")
+        return
+    rows = [(show_size(one.size), show_time(one.modified), one.path) for one in chosen]
+    print_fitting(TextTable(("SIZE", "MODIFIED", "PATH"), rows, ranks=(2, 3, 1)))
+    total = show_size(sum(one.size for one in chosen))
+    say(f"{len(chosen)} files, {total}; bring them here with: springtide fetch {found.name} PATH...")

@@ -3,7 +3,8 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table, say
+from springtide.cli.outputs import OUTPUT, OutputOption, print_fitting, say
+from springtide.cli.text_tables import TextTable
 
 app = typer.Typer(help="List devices and who holds them; drain a node.")
 
@@ -24,8 +25,9 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
         devices = client.nodes()
     if output.write({"schema": 1, "devices": [one.document for one in devices]}):
         return
-    rows = ((one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices)
-    print_table(("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB"), rows)
+    headings = ("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB")
+    rows = [(one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices]
+    print_fitting(TextTable(headings, rows, ranks=(3, 2, 1, 4, 1, 5)))
 
 
 @app.command()

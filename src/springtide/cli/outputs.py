@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.option_groups import option
+from springtide.cli.text_tables import TextTable
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -126,6 +128,23 @@ def print_table(
     for row in listed:
         table.add_row(*make_cells(row))
     print_rich(table, width)
+
+
+def print_fitting(
+    table: TextTable, legend: str = "", more: str = "in a wider window, or with -o json", width: int | None = None
+) -> None:
+    """The columns of a table for which there is room, on stdout, and in a terminal what they mean and where more is."""
+    fitting = table.fit(find_width() if width is None else width)
+    for line in fitting.draw():
+        say(line)
+    left_out = f"more columns: {more}" if len(fitting.headings) < len(table.headings) else ""
+    if sys.stdout.isatty() and (legend or left_out):
+        tell("; ".join(filter(None, (legend, left_out))))
+
+
+def find_width() -> int:
+    """How wide a table may be."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
 
 
 def make_cells(row: Iterable[str]) -> Iterator["Text"]:

@@ -3,8 +3,9 @@
 import typer
 
 from springtide.cli.connections import connect
+from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OUTPUT, OutputOption, print_table
-from springtide.cli.users import show_limit
+from springtide.cli.quota_options import HEADINGS, NAME, QuotaOptions, remove, show_limits
 
 app = typer.Typer(help="Groups of users with a quota of their own. For admins.")
 
@@ -35,35 +36,31 @@ def list_projects(output: OutputOption = OUTPUT) -> None:
         projects = client.projects()
     if output.write({"schema": 1, "projects": [one.document for one in projects]}):
         return
-    rows = (
-        (one.name, show_limit(one.quota_device_s), show_limit(one.most_active), ", ".join(one.users) or "-")
-        for one in projects
-    )
-    empty = "no projects; add one with: springtide projects add NAME"
-    print_table(("NAME", "QUOTA (DEVICE-S)", "ACTIVE JOBS", "USERS"), rows, empty)
+    rows = ((one.name, *show_limits(one), ", ".join(one.users) or "-") for one in projects)
+    print_table(("NAME", *HEADINGS, "USERS"), rows, "no projects; add one with: springtide projects add NAME")
 
 
 @app.command("add")
+@flatten
 def add_project(
-    name: str = typer.Argument(metavar="NAME", help="Lower-case letters, digits, _ and -."),
-    quota: float = typer.Option(None, metavar="DEVICE-SECONDS", help="Most device-seconds planned at a time, for all."),
-    most_active: int = typer.Option(None, min=0, help="Most active jobs of all its users."),
+    name: str = NAME,
+    limits: QuotaOptions = QuotaOptions(),  # noqa: B008
     output: OutputOption = OUTPUT,
 ) -> None:
-    """Add a project, or change its limits.
+    """Add a project, or change what is given of its limits, which all its users share.
 
     Example:
 
       springtide projects add vision --quota 360000
     """
     with connect() as client:
-        project = client.put_project(name, quota_device_s=quota, most_active=most_active)
+        project = client.put_project(name, **limits.write_document())
     if not output.write(project.document):
         print(f"project {name} is there; put users into it with: springtide users add USER --project {name}")
 
 
 @app.command("remove")
-def remove_project(name: str = typer.Argument(metavar="NAME"), output: OutputOption = OUTPUT) -> None:
+def remove_project(name: str = NAME, output: OutputOption = OUTPUT) -> None:
     """Remove a project that has no users.
 
     Example:
@@ -71,6 +68,4 @@ def remove_project(name: str = typer.Argument(metavar="NAME"), output: OutputOpt
       springtide projects remove vision
     """
     with connect() as client:
-        removed = client.drop_project(name)
-    if not output.write(removed.document):
-        print(f"removed {name}")
+        remove(client.drop_project, name, output)

@@ -5,7 +5,10 @@ from enum import StrEnum
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table
+from springtide.cli.outputs import OUTPUT, OutputOption, print_fitting
+from springtide.cli.text_tables import TextTable
+
+LEGEND = "KEPT and MISSED count promises of jobs that have ended"
 
 
 class By(StrEnum):
@@ -35,9 +38,12 @@ def run(
         lines = client.usage(str(by), since)
     if output.write({"schema": 1, "by": str(by), "usage": [one.document for one in lines]}):
         return
-    rows = (
+    if not lines:
+        print(f"nothing was used in the last {since}")
+        return
+    rows = [
         (one.name, f"{one.device_h:.2f}", "-" if one.usd is None else f"{one.usd:.2f}", str(one.kept), str(one.missed))
         for one in lines
-    )
+    ]
     headings = (str(by).upper(), "DEVICE-HOURS", "USD", "KEPT", "MISSED")
-    print_table(headings, rows, f"nothing was used in the last {since}")
+    print_fitting(TextTable(headings, rows, ranks=(1, 2, 5, 3, 4)), LEGEND)

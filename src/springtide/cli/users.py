@@ -3,7 +3,10 @@
 import typer
 
 from springtide.cli.connections import connect
-from springtide.cli.outputs import OUTPUT, OutputOption, print_table
+from springtide.cli.option_groups import flatten
+from springtide.cli.outputs import OUTPUT, OutputOption, print_fitting
+from springtide.cli.quota_options import HEADINGS, NAME, QuotaOptions, remove, show_limits
+from springtide.cli.text_tables import TextTable
 
 app = typer.Typer(help="Who may submit, and how much. For admins; without users of its own a server has its owner.")
 
@@ -34,40 +37,34 @@ def list_users(output: OutputOption = OUTPUT) -> None:
         users = client.users()
     if output.write({"schema": 1, "users": [one.document for one in users]}):
         return
-    rows = (
-        (
-            one.name,
-            "admin" if one.admin else "user",
-            show_limit(one.quota_device_s),
-            show_limit(one.most_active),
-            one.run_as or "-",
-            one.project or "-",
-        )
+    rows = [
+        (one.name, "admin" if one.admin else "user", *show_limits(one), one.run_as or "-", one.project or "-")
         for one in users
-    )
-    print_table(("NAME", "ROLE", "QUOTA (DEVICE-S)", "ACTIVE JOBS", "RUNS AS", "PROJECT"), rows)
+    ]
+    print_fitting(TextTable(("NAME", "ROLE", *HEADINGS, "RUNS AS", "PROJECT"), rows, ranks=(1, 2, 3, 4, 6, 5)))
 
 
 @app.command("add")
+@flatten
 def add_user(
-    name: str = typer.Argument(metavar="NAME", help="Lower-case letters, digits, _ and -."),
-    admin: bool = typer.Option(False, "--admin", help="May see and cancel all jobs, and change users."),
-    quota: float = typer.Option(None, metavar="DEVICE-SECONDS", help="Most device-seconds planned at a time."),
-    most_active: int = typer.Option(None, min=0, help="Most active jobs."),
+    name: str = NAME,
+    admin: bool | None = typer.Option(
+        None, "--admin/--no-admin", help="May see and cancel all jobs, and change users."
+    ),
+    limits: QuotaOptions = QuotaOptions(),  # noqa: B008
     run_as: str = typer.Option(None, help="System user that jobs run as; needs a server that is root."),
     project: str = typer.Option(None, help="The project whose quota their jobs count against as well."),
     output: OutputOption = OUTPUT,
 ) -> None:
-    """Add a user, or change one's limits. The token of a new user is shown this once.
+    """Add a user, or change what is given of one. The token of a new user is shown this once.
 
     Example:
 
       springtide users add ann --quota 36000 --most-active 4
     """
+    is_admin = bool(admin) if limits.reset else admin
     with connect() as client:
-        user = client.put_user(
-            name, admin=admin, quota_device_s=quota, most_active=most_active, run_as=run_as, project=project
-        )
+        user = client.put_user(name, **limits.write_document(admin=is_admin, run_as=run_as, project=project))
     if output.write(user.document):
         return
     if user.token:
@@ -78,7 +75,7 @@ def add_user(
 
 
 @app.command("remove")
-def remove_user(name: str = typer.Argument(metavar="NAME"), output: OutputOption = OUTPUT) -> None:
+def remove_user(name: str = NAME, output: OutputOption = OUTPUT) -> None:
     """Take a user's token away; their jobs go on.
 
     Example:
@@ -86,11 +83,4 @@ def remove_user(name: str = typer.Argument(metavar="NAME"), output: OutputOption
       springtide users remove ann
     """
     with connect() as client:
-        removed = client.drop_user(name)
-    if not output.write(removed.document):
-        print(f"removed {name}")
-
-
-def show_limit(value: float | None) -> str:
-    """A limit, or that there is none of its own."""
-    return "default" if value is None else f"{value:g}"
+        remove(client.drop_user, name, output)

@@ -93,10 +93,10 @@ class JobFile(JobFileSection):
     )
     inputs: Annotated[dict[str, Word], Field(max_length=100)] = Field(
         default={},
-        description="Data by name: an absolute path, or an http(s) address that is fetched once and kept read-only. It "
-        "is `$SPRINGTIDE_INPUTS/NAME`. A path is linked, not copied and not write-protected: your code can change what "
-        "its user may change. What it holds is fingerprinted at every start and every minute; a change while the job "
-        "lives is told.",
+        description="Data by name: an absolute path, or an http(s) address that is fetched once and kept. It is "
+        "`$SPRINGTIDE_INPUTS/NAME`, and read-only for your code: writing ends with `Read-only file system`. Where the "
+        "machine does not let us mount it so, the job's log says that. What it holds is fingerprinted at every start "
+        "and every minute; a change while the job lives is told.",
         examples=[{"digits": "/data/digits", "vocab": "https://example.org/vocab.txt"}],
     )
     outputs: Annotated[list[Word], Field(max_length=100)] = Field(

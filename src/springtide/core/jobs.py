@@ -55,7 +55,8 @@ class Job:
 
     `index` is the arrival number and breaks every tie. `requested` is the share that rigid policies give. `typed` holds
     the speeds by device type where the cluster has several; `curve` is then that of the type a rigid policy gives.
-    `weight` is the part of its user in fair sharing, beside those of other users.
+    `weight` is the part of its party in fair sharing, beside those of other parties; `project` is a group of users who
+    share as one.
     """
 
     id: JobId
@@ -71,6 +72,12 @@ class Job:
     weight: float = 1.0
     typed: TypedCurves | None = None
     purpose: Purpose = Purpose.TRAIN
+    project: str = ""
+
+    @property
+    def party(self) -> str:
+        """Whose job it is in fair sharing: a project, or a user without one."""
+        return f"project {self.project}" if self.project else self.user
 
     @property
     def best_effort(self) -> bool:

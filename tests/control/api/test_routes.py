@@ -213,7 +213,7 @@ def test_users_see_and_cancel_their_own_jobs_only(server: Server, client: Client
     assert client.cancel(own.id).state == "cancelled"
     assert client.why(own.id).sentence == f"it was cancelled by {server.owner.name}"
     with pytest.raises(InputError, match="own admin rights"):
-        client.put_user(server.owner.name, quota_device_s=1.0)
+        client.put_user(server.owner.name, admin=False)
     assert client.drop_user("bob").document == {"schema": 1, "removed": "bob"}
     with connect(server, token) as bob, pytest.raises(ServerError):
         bob.jobs()

@@ -105,6 +105,13 @@ def test_a_shipped_example_runs_with_the_workers_of_its_script(recorded: Recorde
     assert recorded.wait_for_end(job, Finished).step == 4
 
 
+def test_the_words_with_which_a_script_leaves_are_its_reason(recorded: RecordedAgent) -> None:
+    job = recorded.start(recorded.spec(recorded.new_job(), "leaving.py", elastic=False, retries=0))
+    failed = recorded.wait_for_end(job, Failed)
+    assert failed.reason == "rank 0 ended with code 1: no data in /nowhere"
+    assert "no data in /nowhere" in recorded.read_log(job)
+
+
 def test_cancelling_ends_a_job_for_good(recorded: RecordedAgent) -> None:
     job = recorded.tiny("--steps", "500", devices=BOTH)
     recorded.wait_for_step(job, 2)

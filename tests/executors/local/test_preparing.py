@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from tests.executors.local.agents import RecordedAgent
 
+from springtide.executors.local.jobs.input_watch import INPUTS_S, InputWatch
 from springtide.executors.local.processes import prepare_main
 from springtide.executors.protocol import Failed, Finished, InputsSeen, JobPreparation, JobSpec, Start, Stop, Stopped
 
@@ -119,6 +122,51 @@ def test_a_job_runs_from_where_its_setup_was_and_leaves_what_it_must(recorded: R
     job = recorded.start(make_spec(recorded, "true", outputs=("model.pt",), **fields))
     failed = recorded.wait_for_end(job, Failed)
     assert failed.code == "no_outputs" and "left no 'model.pt' in $SPRINGTIDE_OUTPUT" in failed.reason
+
+
+def test_a_job_cannot_write_to_its_inputs_while_others_can(recorded: RecordedAgent, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    command = 'cp /dev/null "$SPRINGTIDE_INPUTS/data/mine" || echo kept > "$SPRINGTIDE_OUTPUT/result.txt"'
+    job = recorded.start(make_spec(recorded, command, setup=("true",), inputs={"data": str(data)}))
+    recorded.wait_for_end(job, Finished)
+    told = recorded.read_log(job)
+    if "namespaces are refused here" in told:
+        pytest.skip(told)
+    assert "Read-only file system" in told and (recorded.folder / job / "output" / "result.txt").exists()
+    (data / "ours").write_text("we can")
+    assert [path.name for path in data.iterdir()] == ["ours"]
+
+
+def test_what_an_input_holds_is_looked_at_again_and_a_change_is_reported(
+    recorded: RecordedAgent, tmp_path: Path
+) -> None:
+    data = tmp_path / "data.txt"
+    data.write_text("one")
+    seen: list[dict[str, str]] = []
+    watch = InputWatch(make_spec(recorded, "true", inputs={"data": str(data)}), seen.append)
+
+    def look(now_s: float) -> None:
+        watch.look(now_s)
+        assert watch.preparing is not None, "a look is due"
+        while watch.preparing is not None:
+            time.sleep(0.01)
+            watch.look(now_s)
+
+    watch.begin()
+    while (done := watch.poll()) is None:
+        time.sleep(0.01)
+    watch.note(done.fingerprints, 0.0)
+    watch.look(INPUTS_S / 2)
+    assert watch.preparing is None and len(seen) == 1, "not due yet"
+    look(INPUTS_S)
+    assert len(seen) == 1, "nothing has changed"
+    data.write_text("two, and longer")
+    look(2 * INPUTS_S)
+    assert len(seen) == 2 and seen[0]["data"] != seen[1]["data"]
+    data.unlink()
+    look(3 * INPUTS_S)
+    assert seen[2] == {"data": "no_input"}
 
 
 def test_a_failing_setup_fails_the_job_with_its_log(recorded: RecordedAgent) -> None:

@@ -64,7 +64,7 @@ class DrainBody(Body):
 
 
 class UserBody(Body):
-    """A user's rights and limits."""
+    """A user's rights and limits; what is not given stays as it is."""
 
     admin: bool = False
     quota_device_s: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=False)] | None = None
@@ -74,7 +74,7 @@ class UserBody(Body):
 
 
 class ProjectBody(Body):
-    """What the users of a project may have together."""
+    """What the users of a project may have together; what is not given stays as it is."""
 
     quota_device_s: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=False)] | None = None
     most_active: Annotated[int, Field(ge=0, le=10**6)] | None = None

@@ -1,5 +1,6 @@
 """Routes of what was used, of projects, and of what was told."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, Query, Request
@@ -51,9 +52,10 @@ def add_usage_routes(app: FastAPI, api: "Api") -> None:
 
     @app.put("/api/v1/projects/{name}", tags=["users"])
     def put_project(request: Request, name: UserName, body: ProjectBody) -> Document:
-        """Add a project, or change its limits."""
+        """Add a project, or change what is given of its limits, null meaning none."""
         check_admin(request.state.user)
-        project = ProjectRecord(name, body.quota_device_s, body.most_active)
+        known = api.store.find_project(name) or ProjectRecord(name)
+        project = replace(known, **body.model_dump(exclude_unset=True))
         api.store.put_project(project)
         return {"schema": 1, **documents.write_project(project)}
 

@@ -29,15 +29,15 @@ def add_user_routes(app: FastAPI, api: "Api") -> None:
 
     @app.put("/api/v1/users/{name}", tags=["users"])
     def put_user(request: Request, name: UserName, body: UserBody) -> Document:
-        """Add a user with a new token, shown once; or change the limits of one."""
+        """Add a user with a new token, shown once; or change what is given of one, null meaning the default."""
         check_admin(request.state.user)
-        if name == request.state.user.name and not body.admin:
+        given = body.model_dump(exclude_unset=True)
+        if name == request.state.user.name and given.get("admin") is False:
             raise ConflictError(f"user {name} cannot take their own admin rights away; keep them with --admin")
         known = next((user for user in api.store.users() if user.name == name), None)
         token = make_token() if known is None else None
-        token_hash = known.token_hash if known is not None else hash_token(token or "")
-        user = UserRecord(name, token_hash, body.admin, body.quota_device_s, body.most_active, body.run_as)
-        user = replace(user, project=body.project or "")
+        before = known or UserRecord(name, hash_token(token or ""))
+        user = replace(before, **given | ({"project": body.project or ""} if "project" in given else {}))
         check_run_as(body.run_as)
         if body.project is not None and api.store.find_project(body.project) is None:
             raise MissingError(

@@ -24,7 +24,7 @@ class ServerOptions:
     price_per_device_hour: float | None = None
     #: Dollars per device-hour of single device types, where they differ.
     prices: Mapping[str, float] = field(default_factory=dict)
-    #: The parts of single users in fair sharing, by name; 1 for everybody else.
+    #: The parts of single users and projects in fair sharing, by name; 1 for everybody else.
     weights: Mapping[str, float] = field(default_factory=dict)
     archive_limit_bytes: int = 100_000_000
     most_active: int = 1000

@@ -140,7 +140,8 @@ def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
         user=record.owner,
         priority=priority,
         typed=typed,
-        weight=inventory.weights.get(record.user, 1.0),
+        weight=inventory.weights.get(record.project or record.user, 1.0),
+        project=record.project,
     )
 
 

@@ -3,6 +3,7 @@
 import difflib
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
 from springtide.core.job_files.job_sections import Checkpoint, Notice, Retry, Sweep
@@ -27,6 +28,18 @@ RULES = {
 }
 
 
+# What pydantic calls by Python's words.
+TYPE_RULES = {
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "list_type": "a list",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "too_short": "a list of one or more",
+}
+
+
 def explain_error(error: Any, model: type[BaseModel]) -> str:
     """One sentence: the key, the value, the rule, the remedy."""
     place = [str(part) for part in error["loc"] if not is_branch(part)]
@@ -44,9 +57,26 @@ def explain_error(error: Any, model: type[BaseModel]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "value_error":
         return message if not key or message.startswith(key) else f"{key}: {message}"
-    if place[:1] == ["secrets"]:
-        return f"{key}: {message[:1].lower()}{message[1:]}"  # whatever it is, its value is not repeated
-    return f"{key} is {shorten(error.get('input'))}: {message[:1].lower()}{message[1:]}"
+    # whatever a secret is, it is not repeated
+    subject = key if place[:1] == ["secrets"] else f"{key} is {shorten(error.get('input'))}"
+    lowered = f"{message[:1].lower()}{message[1:]}"
+    example = find_example(place, model)
+    if not example:
+        return f"{subject}: {lowered}"
+    rule = TYPE_RULES.get(error["type"]) or lowered.removeprefix("input should be ")
+    return f"{subject}{'' if subject == key else '; it'} must be {rule}, as in {example}"
+
+
+def find_example(place: list[str], model: type[BaseModel]) -> str:
+    """A way to write the key in which something is wrong, from the model's own examples; empty if it has none."""
+    field = model.model_fields.get("".join(place[:1]))
+    return f"{place[0]}: {show_value(field.examples[0])}" if field is not None and field.examples else ""
+
+
+def show_value(value: Any) -> str:
+    """A value as one line of YAML."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def is_branch(part: str | int) -> bool:

@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from springtide.core.job_file import JobFile, build_schema
+from springtide.core.job_files.job_explanations import show_value
 from springtide.core.job_files.job_sections import Checkpoint, Notice, Retry, Sweep
 
 SECTIONS: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
@@ -63,12 +63,6 @@ def list_keys(section: type[BaseModel]) -> Iterator[str]:
     for name, field in section.model_fields.items():
         example = show_value((field.examples or [None])[0])
         yield f"| `{name}` | {describe(field)} | `{name}: {example}` |"
-
-
-def show_value(value: Any) -> str:
-    """A value as one line of YAML."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def write_docs(folder: Path) -> None:

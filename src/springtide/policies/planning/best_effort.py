@@ -7,8 +7,9 @@ of jobs that scale perfectly the smallest takes all; between them the small get 
 differ from job to job, so a job grows one level at a time by what that adds, if it then ends earlier by more than its
 pause, and p is the mean of the jobs' own.
 
-Between users: each user's smallest job weighs the same, less what the user has used lately beyond its part. Priorities
-and long waits come before all that, for the first devices of a job. Devices that a promise needs are not its business.
+Between users: each user's smallest job weighs the same, less what the user has used lately beyond its part; the users
+of a project count as one. Priorities and long waits come before all that, for the first devices of a job. Devices that
+a promise needs are not its business.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +50,7 @@ def read_usage(memory: Mapping[str, Any], now_s: float, views: Iterable[JobView]
 
     What was held is remembered too: a job that has just ended is in no view any more.
     """
-    known, present = memory.get(USAGE), {view.job.user for view in views}
+    known, present = memory.get(USAGE), {view.job.party for view in views}
     if known is None:
         return Usage(now_s) if len(present) > 1 else None
     holding: Mapping[str, int] = known.get("holding", {})
@@ -66,7 +67,7 @@ def write_usage(usage: Usage, views: Iterable[JobView], shares: Mapping[JobId, i
     for view in views:
         share = shares.get(view.job.id, view.share)
         if share:
-            holding[view.job.user] = holding.get(view.job.user, 0) + share
+            holding[view.job.party] = holding.get(view.job.party, 0) + share
     return {"at_s": usage.at_s, "users": dict(usage.users), "holding": holding}
 
 
@@ -129,7 +130,7 @@ def weigh_jobs(now_s: float, views: Sequence[JobView], usage: Usage | None) -> l
     weights = [0.0] * len(views)
     by_user: dict[str, list[int]] = {}
     for position, view in enumerate(views):
-        by_user.setdefault(view.job.user if usage is not None else "", []).append(position)
+        by_user.setdefault(view.job.party if usage is not None else "", []).append(position)
     favours = usage.favour({user: views[jobs[0]].job.weight for user, jobs in by_user.items()}) if usage else {}
     for user, positions in by_user.items():
         largest_first = sorted(positions, key=lambda position: (-size(views[position], now_s), -position))

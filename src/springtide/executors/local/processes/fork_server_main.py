@@ -33,6 +33,7 @@ import torch.distributed
 import torch.utils.data
 
 from springtide.errors import SpringtideError
+from springtide.executors.local.processes.read_only import forbid_writing
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans, list_children
 from springtide.training import ddp_run, elastic_run, run
 from springtide.training.determinism import cuda
@@ -139,6 +140,9 @@ def run_script(request: dict[str, Any]) -> int:
     script = str(request["script"])
     os.chdir(request["folder"])
     redirect(request)
+    refused = forbid_writing(request.get("read_only", ()), request.get("own", ()))
+    if refused:
+        print(f"springtide: this job could write to its inputs: {refused}", file=sys.stderr)
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # what an import of ours has asked for is not this job's TMPDIR
@@ -149,6 +153,8 @@ def run_script(request: dict[str, Any]) -> int:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)  # as an interpreter does: sys.exit("no data in /data")
     except SpringtideError as error:
         print(f"error: {error}", file=sys.stderr)
         code = error.exit_code

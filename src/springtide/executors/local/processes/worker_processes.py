@@ -156,7 +156,15 @@ class Processes:
         if script is None:
             argv = (self.fork.key.python, *spec.argv[1:]) if is_python(spec.argv[0]) else spec.argv
             script = str(COMMAND_SCRIPT), argv
-        self.request(process, *script, Path(spec.folder), environment)
+        self.request(process, *script, Path(spec.folder), environment, self.list_protected(spec))
+
+    def list_protected(self, spec: JobSpec) -> Message:
+        """What the fork server is told of a job with inputs: what must be read-only, and what of its own must not."""
+        if spec.preparation is None or not spec.preparation.inputs:
+            return {}
+        inputs = [str(Path(spec.preparation.inputs_dir, name)) for name in spec.preparation.inputs]
+        own = [spec.folder, spec.output_dir, spec.log_dir, spec.checkpoint.dir, str(self.folder)]
+        return {"read_only": inputs, "own": [path for path in own if path]}
 
     def request(
         self,
@@ -165,6 +173,7 @@ class Processes:
         arguments: Sequence[str],
         folder: Path,
         environment: Mapping[str, str],
+        protected: Message | None = None,
     ) -> None:
         """Have a process forked, with a pipe for what it prints."""
         self.by_name[process.name] = process
@@ -179,6 +188,7 @@ class Processes:
             "environment": dict(environment),
             "stdout": str(pipe.path),
             "stderr": str(pipe.path),
+            **(protected or {}),
         }
         self.fork.request(message, lambda answer: self.handle_fork_answer(process, answer))
 
