@@ -21,11 +21,13 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
     if context.invoked_subcommand is not None:
         return
     with connect() as client:
-        devices = client.nodes()
+        devices, server = client.nodes(), client.server()
     if output.write({"schema": 1, "devices": [one.document for one in devices]}):
         return
     rows = ((one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices)
     print_table(("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB"), rows)
+    if load := server.document.get("outside_load"):
+        say(str(load))
 
 
 @app.command()
