@@ -80,7 +80,8 @@ def note_load(staging: Staging, world: PlatformWorld, event: MachineLoaded) -> b
         since_s = now_s if before is None else before.since_s
         figures = event.cores, event.outside, event.slowdown
         load = loads[event.machine] = OutsideLoad(event.machine, event.devices, *figures, since_s, now_s)
-        staging.add_event(FACT, load.sentence, machine=event.machine, slowdown=event.slowdown)
+        if before is None:  # how much it is may change every few seconds: that is told where it is asked for
+            staging.add_event(FACT, load.sentence, machine=event.machine, slowdown=event.slowdown)
     else:
         assert before is not None
         sentence = f"others have let go of the processors of {before.machine or 'this machine'}; speeds count in full"
