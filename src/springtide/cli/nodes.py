@@ -22,12 +22,14 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
     if context.invoked_subcommand is not None:
         return
     with connect() as client:
-        devices = client.nodes()
+        devices, server = client.nodes(), client.server()
     if output.write({"schema": 1, "devices": [one.document for one in devices]}):
         return
     headings = ("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB")
     rows = [(one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices]
     print_fitting(TextTable(headings, rows, ranks=(3, 2, 1, 4, 1, 5)))
+    if load := server.document.get("outside_load"):
+        say(str(load))
 
 
 @app.command()

@@ -53,6 +53,7 @@ class ServerConfig(TypedDict, total=False):
     keep_days: Annotated[float, Field(ge=1, le=36500, allow_inf_nan=False)]
     clouds: Annotated[str, Field(min_length=1, max_length=200)]
     smtp: SmtpConfig
+    outside_load: bool
     nodes: Annotated[int, Field(ge=1, le=4096)]
     storage: Annotated[str, Field(min_length=1, max_length=1000)] | None
 

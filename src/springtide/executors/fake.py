@@ -18,6 +18,7 @@ from springtide.executors.protocol import (
     Faulted,
     Finished,
     Instruction,
+    MachineLoaded,
     NodeLost,
     Probe,
     Probed,
@@ -124,6 +125,8 @@ class FakeExecutor:
         self.runs: dict[str, FakeRun] = {}
         #: Step of the last checkpoint of every job ever started.
         self.checkpoints: dict[str, int] = {}
+        #: How many times longer steps take on devices whose machine others use too.
+        self.slowdowns: dict[str, float] = {}
 
     def apply(self, instructions: Sequence[Instruction]) -> None:
         """Take instructions in order."""
@@ -186,6 +189,15 @@ class FakeExecutor:
         for name in [name for name, run in self.runs.items() if set(run.devices) & set(devices)]:
             del self.runs[name]
         self.emit(NodeLost(job="", generation=0, node=node, reason="lost by the test"))
+
+    def load_machine(self, load: MachineLoaded, slowdown: float | None = None) -> None:
+        """Let others use a machine: steps on its devices take so much longer (None: as long as the load says)."""
+        self.slowdowns |= dict.fromkeys(load.devices, load.slowdown if slowdown is None else slowdown)
+        self.emit(load)
+
+    def find_speed(self, run: FakeRun) -> float:
+        """Steps per second of a job, beside others on its machines."""
+        return run.speed / max((self.slowdowns.get(name, 1.0) for name in run.devices), default=1.0)
 
     def restart(self, run: FakeRun, at_s: float) -> None:
         """Put a job back to its last checkpoint, starting."""
@@ -269,7 +281,7 @@ class FakeClockStep:
             return min(run.ready_s, self.until_s)
         if run.starting or run.resizing:
             self.get_ready(at_s)
-        speed = run.speed
+        speed = self.executor.find_speed(run)
         end_s = at_s + (run.end - run.step) / speed if speed > 0 else self.until_s + 1
         if end_s > self.until_s:
             self.walk_to(run.step + speed * (self.until_s - at_s), self.until_s)
@@ -364,7 +376,7 @@ class FakeClockStep:
             step=int(run.step),
             total_steps=run.behaviour.total_steps,
             epoch=int(run.step) // run.behaviour.steps_per_epoch,
-            steps_per_s=run.speed,
+            steps_per_s=self.executor.find_speed(run),
             outside_s=0.0,
             share=len(run.devices),
         )

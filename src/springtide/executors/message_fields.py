@@ -37,6 +37,8 @@ StepCount: TypeAlias = Annotated[int, Field(strict=True), Ge(0), Le(MOST_STEPS)]
 WorkerCount: TypeAlias = Annotated[int, Field(strict=True), Ge(1), Le(MOST_DEVICES)]
 ExitCode: TypeAlias = Annotated[int, Field(strict=True), Ge(-MOST_INTEGER), Le(MOST_INTEGER)]
 Seconds: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False), Ge(0)]
+#: How many times longer something takes.
+Slowdown: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False), Ge(1), Le(10**6)]
 #: Not a number and infinity are values of a loss like others.
 MetricValue: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=True)]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from springtide.executors.message_fields import ExitCode, Number, Seconds, StepCount, WorkerCount
+from springtide.executors.message_fields import ExitCode, Number, Seconds, Slowdown, StepCount, WorkerCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +375,22 @@ class NodeLeaving(JobEvent):
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineLoaded(JobEvent):
+    """What others take of a machine's processors is now this much. `job` is empty."""
+
+    kind: Literal["machine_loaded"] = "machine_loaded"
+    #: The host; empty: the executor's own machine.
+    machine: str
+    #: All of its devices, on whichever nodes.
+    devices: tuple[str, ...]
+    cores: Seconds
+    #: Cores' worth of work that others ask for.
+    outside: Seconds
+    #: How many times longer work on all its devices takes than without the others.
+    slowdown: Slowdown
+
+
 Event: TypeAlias = (
     Started
     | ScriptInfo
@@ -393,6 +409,7 @@ Event: TypeAlias = (
     | NodeLost
     | NodeJoined
     | NodeLeaving
+    | MachineLoaded
 )
 
 #: After one of these a job holds no device until the next Start.

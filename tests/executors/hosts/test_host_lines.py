@@ -3,14 +3,16 @@
 import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from tests.executors.hosts.loopback_cluster import LoopbackCluster
+from tests.executors.hosts.loopback_cluster import LoopbackCluster, wait_until
 
 from springtide.executors.hosts.host_agent import choose_network
 from springtide.executors.hosts.host_messages import Rejection, prove, read_report
 from springtide.executors.hosts.lead_address import HOSTS, read_lead
 from springtide.executors.hosts.network_routes import Route, find_route_to
+from springtide.executors.protocol import MachineLoaded
 
 
 def introduce(host: str) -> bytes:
@@ -68,3 +70,15 @@ def test_what_hosts_say_can_be_kept() -> None:
         read_report({"say": "state", "start": "job", "torch_version": "2.\udcff"})
     with pytest.raises(ValueError, match="less than or equal"):
         read_report({"say": "forked", "start": "job", "process": "0", "pid": 2**63})
+
+
+def test_a_host_tells_what_others_take_of_its_processors(tmp_path: Path) -> None:
+    cluster = LoopbackCluster(tmp_path)
+    try:
+        cluster.start_host("a", "2")
+        cluster.wait_for_hosts("a")
+        wait_until(lambda: any(isinstance(one, MachineLoaded) for one in cluster.executor.events(0)), lambda: "no load")
+        load = next(event for event in cluster.executor.events(0) if isinstance(event, MachineLoaded))
+    finally:
+        cluster.close()
+    assert (load.machine, load.devices) == ("a", ("a/cpu:0", "a/cpu:1")) and load.slowdown >= 1.0

@@ -33,6 +33,7 @@ def add_platform_routes(app: FastAPI, api: "Api") -> None:
     def check_readiness() -> JSONResponse:
         """Whether the platform moves: last good step, executor, store, disk, with ages; 503 if not. Needs no token."""
         checks = api.reconciler.health.check(api.store, api.context.state_dir.root)
+        checks["load"] = api.check_load()  # a platform beside others is slower, and ready
         is_ready = all(check["ok"] for check in checks.values())
         document = {"schema": 1, "status": "ready" if is_ready else "not_ready", "checks": checks}
         return JSONResponse(document, 200 if is_ready else 503)
@@ -61,6 +62,7 @@ def add_platform_routes(app: FastAPI, api: "Api") -> None:
                 "node": label,
                 "state": states[label],
                 "type": device_type,
+                "slowdown": round(inventory.find_slowest([name]), 2),
                 "job": holders[name].id or None if name in holders else None,
                 "job_name": holders[name].name if name in holders else None,
             }
@@ -108,6 +110,7 @@ def add_platform_routes(app: FastAPI, api: "Api") -> None:
             "jobs": api.store.count_jobs(),
             "quarantined": api.store.count_quarantine(),
             "standstill": api.reconciler.health.tell() or None,
+            "outside_load": api.check_load()["sentence"] or None,
             "now": documents.show_time(api.now_s()),
         }
 

@@ -53,7 +53,7 @@ class Numbers(Collector):
         met = CounterMetricFamily("springtide_deadline_met", "Promises kept.")
         met.add_metric([], sum(record.state is JobState.SUCCEEDED and not record.missed for record in promised))
         missed = CounterMetricFamily("springtide_deadline_missed", "Promises missed, by cause.", labels=["cause"])
-        causes: dict[str, int] = {"faults": 0, "slower_than_measured": 0}
+        causes: dict[str, int] = {"faults": 0, "slower_than_measured": 0, "outside_load": 0}
         for cause in (*(outcome.missed for outcome in promised), *(record.missed for record in active)):
             if cause:
                 causes[cause] = causes.get(cause, 0) + 1
@@ -135,11 +135,16 @@ class Numbers(Collector):
         held = GaugeMetricFamily("springtide_devices_held", "Devices that jobs hold.", labels=["type"])
         ratio = GaugeMetricFamily("springtide_device_utilisation_ratio", "Held devices by devices.", labels=["type"])
         taken = self.inventory.count_types(name for record in active for name in record.devices)
+        slow = GaugeMetricFamily(
+            "springtide_outside_slowdown_ratio", "How many times longer work takes for others there.", labels=["node"]
+        )
+        for node, names in zip(self.inventory.nodes, self.inventory.names, strict=True):
+            slow.add_metric([node], self.inventory.find_slowest(names))
         for device_type, count in self.inventory.cluster.totals.items():
             total.add_metric([device_type], count)
             held.add_metric([device_type], taken.get(device_type, 0))
             ratio.add_metric([device_type], taken.get(device_type, 0) / count)
-        return [total, held, ratio]
+        return [total, held, ratio, slow]
 
 
 def write_metrics(store: Store, inventory: Inventory, now_s: float, health: Health | None = None) -> str:

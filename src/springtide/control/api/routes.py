@@ -42,6 +42,7 @@ from springtide.control.api.usage_routes import add_usage_routes
 from springtide.control.api.user_routes import add_user_routes
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
+from springtide.control.scheduling.loop import outside_load
 from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN, UnavailableError
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
 from springtide.control.scheduling.reconciler import Reconciler
@@ -141,6 +142,16 @@ class Api:
         """Whether a node takes work."""
         return nodes.describe_nodes(self.reconciler.inventory, self.store.fact(nodes.FACT))[node]
 
+    def check_load(self) -> Document:
+        """What others take of the machines, in the form of a check of readiness; they make nothing unready."""
+        inventory, fact = self.reconciler.inventory, self.store.fact(outside_load.FACT)
+        return outside_load.check_loads(outside_load.list_loads(inventory, fact), self.now_s())
+
+    def judge_promise(self, record: JobRecord) -> float | None:
+        """With what probability the promise of a job is kept, as of now."""
+        slowdown = self.reconciler.inventory.find_slowest(record.devices)
+        return judge_promise(record, self.store.speeds(record.speed_key), self.now_s(), slowdown)
+
     def reload(self, job_id: str) -> JobRecord:
         """A job as it is stored now."""
         record = self.store.job(job_id)
@@ -225,7 +236,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     def show_job(request: Request, job: JobRef) -> Document:
         """One job."""
         record = api.find_job(job, request.state.user)
-        chance = judge_promise(record, api.store.speeds(record.speed_key), api.now_s())
+        chance = api.judge_promise(record)
         return api.show_job(record) | {
             "rent": api.rents.find(record, api.now_s()),
             "promise_probability": None if chance is None else round(chance, 3),
@@ -235,7 +246,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
     def explain_job(request: Request, job: JobRef) -> Document:
         """Why a job is where it is."""
         record = api.find_job(job, request.state.user)
-        chance = judge_promise(record, api.store.speeds(record.speed_key), api.now_s())
+        chance = api.judge_promise(record)
+        load = api.check_load()["sentence"] if record.active and record.deadline_s is not None else ""
         likely = [] if chance is None else [f"its promise is kept with a probability of {tell_chance(chance)}"]
         told = explanations.explain(
             record,
@@ -255,7 +267,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             "reason": told.reason,
             "sentence": told.sentence,
             "remedy": told.remedy,
-            "facts": [*filter(None, [api.reconciler.health.tell()]), *likely, *told.facts],
+            "facts": [*filter(None, [api.reconciler.health.tell(), load]), *likely, *told.facts],
             "promise_probability": None if chance is None else round(chance, 3),
             "rent": api.rents.find(record, api.now_s()),
             "standstill": api.reconciler.health.tell() or None,

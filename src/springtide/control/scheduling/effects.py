@@ -3,12 +3,11 @@
 Everything is staged as records, events and instructions; nothing is done until the staging is committed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
 from springtide.control.scheduling import nodes, offers, sentences, transitions, waiting
-from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.offer_search import Admits
@@ -49,7 +48,7 @@ def follow_decision(
     again |= waiting.judge_arrays(staging, world, [(one, decision.answers[one]) for one in trained])
     if world.inventory.drained:
         nodes.follow_decision(staging, world, state_dir)
-    update_predictions(staging, world.inventory, views, decision)
+    update_predictions(staging, world, decision)
     return again
 
 
@@ -111,13 +110,12 @@ def find_free_s(views: Iterable[JobView], total: int, now_s: float) -> float:
     return next((stretch.start_s for stretch in left.walk() if stretch.devices > 0), inf)
 
 
-def update_predictions(
-    staging: Staging, inventory: Inventory, views: Mapping[JobId, JobView], decision: Decision
-) -> None:
+def update_predictions(staging: Staging, world: PlatformWorld, decision: Decision) -> None:
     """Write down when jobs are now expected to end: those that the decision changed, and of the others a part in turn.
 
     Only a platform of very many running jobs has others left over; each of those has its turn at a later decision.
     """
+    views = world.jobs
     changed = decision.promises.keys() | decision.allocations.keys()
     running = [view for view in views.values() if view.share and view.job.id not in changed]
     told = [views[job_id] for job_id in views.keys() & changed] + take_turn(staging, running)
@@ -125,7 +123,7 @@ def update_predictions(
         if view.status is Status.OFFERED or (not view.share and view.job.id not in decision.promises):
             continue
         record = staging.jobs[view.job.id]
-        predicted_s = predict(record, view, staging.speeds, inventory, staging.now_s)
+        predicted_s = predict(record, view, staging.speeds, world, staging.now_s)
         if predicted_s is None:
             continue
         if record.predicted_s is None or abs(predicted_s - record.predicted_s) > PREDICTION_STEP_S:

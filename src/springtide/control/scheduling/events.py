@@ -10,6 +10,7 @@ from springtide.control.clock import ClockSource
 from springtide.control.scheduling import effects, live_jobs, nodes, sentences, speeds, transitions
 from springtide.control.scheduling.context import Decide
 from springtide.control.scheduling.live_world import PlatformWorld, find_rate
+from springtide.control.scheduling.loop import outside_load
 from springtide.control.scheduling.transitions import Ending
 from springtide.control.storage.records import EventRecord, JobRecord, SpeedRecord
 from springtide.control.storage.staging import Effects, Staging
@@ -26,6 +27,7 @@ from springtide.executors.protocol import (
     Faulted,
     Finished,
     InputsSeen,
+    MachineLoaded,
     NodeJoined,
     NodeLeaving,
     NodeLost,
@@ -63,6 +65,7 @@ class EventHandler:
     state_dir: StateDir
     source: ClockSource
     decide: Decide
+    counts_load: bool = True  # whether what others take of a machine counts
     laps: dict[str, Lap] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
 
@@ -75,6 +78,8 @@ class EventHandler:
                 return nodes.leave_node(self.staging, self.world, event, self.decide)
             case NodeJoined():
                 return nodes.join_node(self.staging, self.world, event)
+            case MachineLoaded():
+                return self.machine_loaded(event)
         record = self.staging.jobs.get(event.job)
         changed = record is not None and record.active and self.handle_job(record, event)
         view = self.world.jobs.get(JobId(event.job))
@@ -83,6 +88,12 @@ class EventHandler:
         if self.world.inventory.drained:
             nodes.follow_event(self.staging, event)
         return changed
+
+    def machine_loaded(self, event: MachineLoaded) -> bool:
+        """Others take more or less of a machine: all speeds on it count accordingly."""
+        if not self.counts_load or not outside_load.note_load(self.staging, self.world, event):
+            return False
+        return any([self.refresh(job_id) for job_id in list(self.world.jobs)])
 
     def handle_job(self, record: JobRecord, event: Event) -> bool:
         """Work in one event of an active job."""
@@ -184,7 +195,8 @@ class EventHandler:
         if seconds < LEARN_AFTER_S or event.step == lap.step:
             return False
         self.laps[record.id] = Lap(event.share, event.step, event.moment_s, event.boot)
-        for speed in self.learn(record, lap, event.step - lap.step, seconds):
+        steps = event.step - lap.step
+        for speed in self.learn(record, lap, steps, self.leave_out_load(record, steps, seconds)):
             per_epoch = speed.steps_per_epoch or 0
             if per_epoch and event.step - self.begun.get(record.id, event.step) >= per_epoch:
                 speed = replace(speed, whole_epoch=True)
@@ -229,6 +241,22 @@ class EventHandler:
         if sum(mix.values()) != lap.share or not mix.keys() <= known.keys():
             return []  # a type that was never measured alone cannot be told from the others
         return list(live_jobs.learn_mix(known, record.logical_workers or lap.share, mix, steps, seconds).values())
+
+    def leave_out_load(self, record: JobRecord, steps: int, seconds: float) -> float:
+        """The seconds that a lap would have taken without others on the machine, as far as these explain it.
+
+        So a load does not outlive itself in what is known of a code's speed; and what its steps show is noted, because
+        it tells more of this job than the processors do.
+        """
+        slowdown, view = self.world.inventory.find_slowest(record.devices), self.world.jobs.get(JobId(record.id))
+        if slowdown <= 1.0 or view is None or not self.find_facts(record).measured:
+            return seconds
+        known, only = self.staging.speeds[record.speed_key], self.world.inventory.device_types[0]
+        rate, _ = live_jobs.expect(known, view, only)
+        if not rate:
+            return seconds
+        self.world.paces[record.id] = max(1.0, seconds * rate / steps)
+        return max(seconds / slowdown, min(seconds, steps / rate))
 
     def resized(self, record: JobRecord, event: Resized) -> bool:
         """It goes on with other devices."""

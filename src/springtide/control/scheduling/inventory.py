@@ -1,5 +1,6 @@
 """The devices of this platform: their names for the executor, their places for policies and placement."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,9 +8,12 @@ from functools import cached_property
 from itertools import pairwise
 
 from springtide.control.prices import UNPRICED, PriceTable
+from springtide.core.curves import Curve
 from springtide.core.devices import Cluster, Devices, NodeGroup, NodeSlice, join_slices
 from springtide.errors import ClusterError
 from springtide.executors.protocol import ExecutorNode
+
+SURE = 0.95  # the slow end of a speed's interval is had so often
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class Inventory:
     weights: Mapping[str, float] = field(default_factory=dict)
     #: The executor's names of the nodes, which are theirs for life; empty: node-0, node-1, ... by place.
     labels: tuple[str, ...] = ()
+    #: How many times longer work takes on devices whose machine others use too, by device; 1 for all others.
+    slowdowns: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -86,6 +92,42 @@ class Inventory:
         """The type of each device."""
         return {name: device_type for names, device_type in zip(self.names, self.types, strict=True) for name in names}
 
+    def find_slowest(self, names: Iterable[str]) -> float:
+        """How many times longer work takes on these devices, at the pace of the slowest that takes work."""
+        if not self.slowdowns:
+            return 1.0
+        return max((self.slowdowns.get(name, 1.0) for name in names if name in self._places), default=1.0)
+
+    def find_slowdown(self, device_type: str, share: int) -> float:
+        """How many times longer work takes on so many devices of a type, wherever they are, nineteen times in twenty.
+
+        That is how sure a plan is of its speeds. One machine of a thousand that others use does not slow a job that
+        hardly comes there; all devices of one machine are as slow as it is.
+        """
+        levels = self._slow_levels.get(device_type, ())
+        return next((slow for slow, rest in levels if rest**share >= SURE), levels[-1][0] if levels else 1.0)
+
+    @cached_property
+    def _slow_levels(self) -> dict[str, tuple[tuple[float, float], ...]]:
+        """By type: each slowdown, ascending, with the part of the devices that are no slower than that."""
+        if not self.slowdowns:
+            return {}
+        usable: dict[str, list[float]] = {}
+        for name in (name for names in self.usable for name in names):
+            usable.setdefault(self.types_by_name[name], []).append(self.slowdowns.get(name, 1.0))
+        return {device_type: _list_levels(sorted(found)) for device_type, found in usable.items()}
+
+    def slow_curve(self, device_type: str, curve: Curve) -> Curve:
+        """The speeds of a job on devices of a type, beside those who use their machines too."""
+        if not self._slow_levels:
+            return curve
+        slows = [self.find_slowdown(device_type, share) for share in curve.shares]
+        rates, low = (
+            tuple(rate / slow for rate, slow in zip(speeds, slows, strict=True)) if speeds else ()
+            for speeds in (curve.rates, curve.low)
+        )
+        return Curve(curve.shares, rates, low)
+
     def count_types(self, names: Iterable[str]) -> dict[str, int]:
         """How many of these devices there are of each type, in order of first appearance."""
         return dict(Counter(self.types_by_name[name] for name in names if name in self.types_by_name))
@@ -107,6 +149,11 @@ class Inventory:
     def find_devices(self, names: Iterable[str]) -> Devices:
         """The set of devices with these names; names that are gone are left out."""
         return join_slices([self._places[name] for name in names if name in self._places])
+
+
+def _list_levels(ascending: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """Each of the values once, with the part of them that are no larger."""
+    return tuple((one, bisect_right(ascending, one) / len(ascending)) for one in dict.fromkeys(ascending))
 
 
 def make_inventory(device_type: str, names: Iterable[str], nodes: int = 1) -> Inventory:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf, isclose
 
 from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.speeds import expect_curve, learn_point, name_key, plan_curve
 from springtide.control.storage.records import JobRecord, SpeedRecord
 from springtide.core.curves import Curve
@@ -118,7 +119,8 @@ def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
     else:
         typed, (device_type,) = None, inventory.device_types
         shares = {device_type: file.shares(workers, inventory.cluster.total) or (1,)}
-        curve = find_curves(file, shares, facts.measured, promised=True)[device_type]
+        known = find_curves(file, shares, facts.measured, promised=True)[device_type]
+        curve = inventory.slow_curve(device_type, known)
     work = float(facts.steps or GUESSED_STEPS) if file.elastic else file.duration_s or RIGID_GUESS_S
     overhead, budget_s = plan_overhead(facts.measured), find_budget_s(record, inventory, inventory.device_types[0])
     if budget_s is not None and typed is None:
@@ -161,6 +163,12 @@ def afford(curve: Curve, work: float, overhead: Overhead, budget_s: float) -> Cu
     }
     affordable = {share for share, cost in costs.items() if cost <= budget_s}
     return curve.only(affordable or {min(costs, key=lambda share: costs[share])})
+
+
+def find_slowdown(job: Job, inventory: Inventory) -> float:
+    """How many times longer a job's plans take it to run for those who use the machines too, on its fastest type."""
+    device_type = inventory.device_types[0] if job.typed is None else job.typed.fastest
+    return inventory.find_slowdown(device_type, job.curve.shares[0])
 
 
 def make_probe_job(record: JobRecord, inventory: Inventory, where: Sequence[str]) -> Job:
@@ -242,7 +250,8 @@ def type_job(record: JobRecord, facts: JobFacts, workers: int, inventory: Invent
     shares = list_shares(job, device_types, workers, inventory) or dict.fromkeys(
         device_types or inventory.device_types[:1], (1,)
     )
-    curves = find_curves(job, shares, facts.measured, promised)
+    found = find_curves(job, shares, facts.measured, promised)
+    curves = {device_type: inventory.slow_curve(device_type, curve) for device_type, curve in found.items()}
     moves = job.determinism == MIXING and job.elastic
     counted = workers < UNCOUNTED
     if not moves or not counted or len(curves) == 1:
@@ -337,14 +346,29 @@ def expect_mix(known: Speeds, typed: TypedCurves, mix: Mix) -> float:
 
 
 def predict(
-    record: JobRecord, view: JobView, speeds: Mapping[str, Speeds], inventory: Inventory, now_s: float
+    record: JobRecord, view: JobView, speeds: Mapping[str, Speeds], world: PlatformWorld, now_s: float
 ) -> float | None:
     """When a job is expected to end, at the speeds that were seen; None while nobody can say."""
     if view.job.purpose is Purpose.PROBE or record.total_steps is None:
         return None
-    held, planned = expect(speeds[record.speed_key], view, inventory.device_types[0])
-    finish_s = predict_finish(view, held, planned, now_s)
+    known = speeds[record.speed_key]
+    held, planned = expect(known, view, world.inventory.device_types[0])
+    is_measured = any(speed.points for speed in known.values())
+    slowdown = expect_slowdown(record, view, world) if is_measured else 1.0  # what plans count on is slowed already
+    finish_s = predict_finish(view, held / slowdown, {share: one / slowdown for share, one in planned.items()}, now_s)
     return None if finish_s == inf else finish_s
+
+
+def expect_slowdown(record: JobRecord, view: JobView, world: PlatformWorld) -> float:
+    """How many times longer a job takes for others on its machines: as its steps have shown, or else as they tell."""
+    inventory = world.inventory
+    if not inventory.slowdowns:
+        return 1.0
+    if record.devices:
+        slowest = inventory.find_slowest(record.devices)
+        return world.paces.get(record.id, slowest) if slowest > 1.0 else 1.0
+    device_type = (view.promise.device_type if view.promise is not None else "") or inventory.device_types[0]
+    return inventory.find_slowdown(device_type, view.job.curve.shares[0])
 
 
 def expect(known: Speeds, view: JobView, only: str) -> tuple[float, dict[int, float]]:

@@ -92,6 +92,14 @@ class PlatformWorld(LiveWorld):
         super().__init__(inventory.cluster)
         self.inventory = replace(inventory, prices=prices)
         self.prices = prices
+        #: How many times longer the last steps of jobs took than expected, on machines that others use too.
+        self.paces: dict[str, float] = {}
+
+    def slow_down(self, inventory: Inventory) -> None:
+        """Go on with the same devices, faster or slower than they were."""
+        self.inventory = replace(inventory, prices=self.prices)
+        if not inventory.slowdowns:
+            self.paces.clear()
 
     def find_price(self, devices: Iterable[str]) -> float:
         """Dollars per device-hour of these devices, on average; of those that have left, as of a type without one."""

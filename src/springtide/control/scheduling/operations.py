@@ -10,7 +10,7 @@ from math import inf
 from springtide.control.prices import PriceTable
 from springtide.control.scheduling import nodes, offers, sentences, submissions, transitions, waiting
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
-from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, look_up, make_job
+from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import LimitError, Submission
@@ -248,6 +248,8 @@ class Operations:
             sentence = f"would wait: {sentences.tell_waitlisted(answer)}"
         else:
             sentence = f"would be declined: {sentences.tell_declined(record, job, answer, now_s)}"
+        if record.deadline_s is not None:
+            sentence += sentences.tell_slowed(find_slowdown(job, self.reconciler.inventory))
         declined = answer.status is Status.DECLINED and record.deadline_s is not None
         prices, device_types = context.options.price_table, self.reconciler.inventory.device_types
         return Forecast(

@@ -24,6 +24,7 @@ from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
+from springtide.control.scheduling.loop import outside_load
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
 from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
@@ -101,9 +102,10 @@ class Reconciler:
         self.policy = find_policy(options.policy)
         self.decide: Decide = partial(decide, self.policy)
         clock = restore_clock(store, source)
-        world = PlatformWorld(nodes.restore_inventory(inventory, store.fact(nodes.FACT)), options.price_table)
+        world = PlatformWorld(restore_inventory(inventory, store, options), options.price_table)
         self.context = Context(Staging(store, clock.now_s()), world, state_dir, clock, options)
-        self.event_handler = EventHandler(self.context.staging, world, state_dir, clock.source, self.decide)
+        staging, counts_load = self.context.staging, options.outside_load
+        self.event_handler = EventHandler(staging, world, state_dir, clock.source, self.decide, counts_load)
         self.cursor = restore_cursor(store, stream)
         self.wake_at_s = self.retry_at_s = inf
         self.retry_s = RETRY_S
@@ -156,8 +158,8 @@ class Reconciler:
 
     def rebuild(self) -> None:
         """Begin again from the store, as a new server would: after a failed step, memory may not be what is stored."""
-        site = nodes.restore_inventory(self.inventory, self.store.fact(nodes.FACT))
-        world = PlatformWorld(site, self.context.options.price_table)
+        options = self.context.options
+        world = PlatformWorld(restore_inventory(self.inventory, self.store, options), options.price_table)
         staging, handler = Staging(self.store, self.now_s), self.event_handler
         self.context.staging, self.context.world = handler.staging, handler.world = staging, world
         self.cursor = restore_cursor(self.store, self.stream)
@@ -462,6 +464,13 @@ def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:
     waiting = replace(waiting, answered_s=None)  # so that the next server asks, too
     event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": sentences.POLICY_FAILED})
     return Effects(waiting, (event,) if record.reason != sentences.POLICY_FAILED else ())
+
+
+def restore_inventory(inventory: Inventory, store: Store, options: ServerOptions) -> Inventory:
+    """The devices as they were when the last server ended: without drained nodes, as slow as others made them."""
+    loads = store.fact(outside_load.FACT)
+    left = nodes.restore_inventory(inventory, store.fact(nodes.FACT))
+    return outside_load.restore_loads(left, loads, options.outside_load)
 
 
 def list_unsent(store: Store) -> list[Instruction]:

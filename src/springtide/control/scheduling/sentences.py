@@ -122,6 +122,19 @@ def tell_at_risk(predicted_s: float, deadline_s: float) -> str:
     return f"expected to end {show_span(predicted_s - deadline_s)} after its deadline, at {show_instant(predicted_s)}"
 
 
+def tell_load(machine: str, cores: float, outside: float, slowdown: float, since_s: float) -> str:
+    """What others take of a machine, and what that does."""
+    return (
+        f"others ask for {outside:.1f} of the {cores:.0f} cores of {machine or 'this machine'}, seen since "
+        f"{mark_moment(since_s)}: work on its devices counts {slowdown:.1f} times as long until that is over"
+    )
+
+
+def tell_slowed(slowdown: float) -> str:
+    """That an answer or a danger rests on speeds that others have lowered; nothing where they have not."""
+    return f"; others use the processors, so its time counts {slowdown:.1f} times as long now" if slowdown > 1.0 else ""
+
+
 def tell_stalled(step: int, stepped_s: float, patience: str | None) -> str:
     """That a running job makes no steps, and when it is started again for that."""
     limit = "30 s without processor time, or 15 min in any case" if patience is None else f"its patience of {patience}"

@@ -8,7 +8,7 @@ from math import inf
 
 from springtide.control.scheduling import offers, sentences, transitions
 from springtide.control.scheduling.effects import NO_DEVICE
-from springtide.control.scheduling.live_jobs import build_job, predict
+from springtide.control.scheduling.live_jobs import build_job, expect_slowdown, predict
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
@@ -42,7 +42,7 @@ def check_promise(staging: Staging, world: PlatformWorld, record: JobRecord) -> 
         return miss(staging, world, record)
     if view is None or not record.devices or record.condition("recovering") is not None:
         return False  # a job that waits for its plan cannot fall behind it
-    predicted_s = predict(record, view, staging.speeds, world.inventory, now_s)
+    predicted_s = predict(record, view, staging.speeds, world, now_s)
     at_risk = record.condition("at_risk")
     if predicted_s is None or (predicted_s <= record.deadline_s and at_risk is None):
         return False
@@ -50,8 +50,11 @@ def check_promise(staging: Staging, world: PlatformWorld, record: JobRecord) -> 
         event = EventRecord(now_s, "safe", "its promise is out of danger", record.id)
         staging.stage(Effects(record.without_condition("at_risk"), (event,)))
         return False
+    slowdown, cause = expect_slowdown(record, view, world), transitions.find_cause(record)
     sentence = sentences.tell_at_risk(predicted_s, record.deadline_s)
-    changed = record.with_condition("at_risk", transitions.find_cause(record), sentence, now_s)
+    if slowdown > 1.0 and not record.endangered:
+        cause, sentence = transitions.OUTSIDE_LOAD, sentence + sentences.tell_slowed(slowdown)
+    changed = record.with_condition("at_risk", cause, sentence, now_s)
     event = EventRecord(now_s, "at_risk", sentence, record.id, {"predicted_s": predicted_s})
     staging.stage(Effects(changed, (event,) if at_risk is None else ()))
     if at_risk is None:

@@ -14,6 +14,7 @@ from springtide.control.scheduling.instructions import make_cancel, make_change,
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import (
     deal_workers,
+    find_slowdown,
     fix_share,
     list_device_types,
     look_up,
@@ -33,7 +34,7 @@ from springtide.executors.protocol import Instruction, Resize, Running, Start
 
 UNMEASURED = "unknown_speed"
 QUARANTINED = "quarantined"  # why a job is held
-LOST_CAPACITY = "lost_capacity"  # why a promise is in danger
+LOST_CAPACITY, OUTSIDE_LOAD = "lost_capacity", "outside_load"  # why a promise is in danger
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def answer_job(staging: Staging, job: Job, answer: Answer, promise: Promise | No
     else:
         sentence = sentences.tell_declined(record, job, answer, now_s)
         record = replace(record, state=JobState.DECLINED, finished_s=now_s)
+    if record.deadline_s is not None:
+        sentence += sentences.tell_slowed(find_slowdown(job, inventory))
     record = replace(record, reason=reason, sentence=sentence, answered_s=now_s)
     return Effects(record, (EventRecord(now_s, str(answer.status), sentence, record.id, {"reason": reason}),))
 
@@ -294,9 +297,12 @@ def close(record: JobRecord, ending: Ending, at_s: float, now_s: float) -> Effec
 
 
 def find_cause(record: JobRecord) -> str:
-    """Why a promise was missed, in a word: lost capacity, faults, or a job slower than it was measured."""
+    """Why a promise was missed, in a word: lost capacity, outside load, faults, or a job slower than measured."""
     if record.endangered:
         return LOST_CAPACITY
+    risk = record.condition("at_risk")
+    if risk is not None and risk.reason == OUTSIDE_LOAD:
+        return OUTSIDE_LOAD
     return "faults" if record.faults else "slower_than_measured"
 
 

@@ -36,6 +36,7 @@ from springtide.executors.hosts.host_messages import (
     CodePart,
     DeviceOffer,
     EndStart,
+    HostLoaded,
     Leaving,
     OpenStart,
     PassCommand,
@@ -63,6 +64,7 @@ from springtide.executors.local.processes.cgroups import GroupLimits, open_group
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
 from springtide.executors.local.processes.worker_processes import reap
+from springtide.executors.local.processor_load import LoadMeter
 
 StartOrder = OpenStart | SpawnWorker | PassCommand | SendSignal | EndStart
 DIAL_S = 0.5
@@ -106,6 +108,7 @@ class HostAgent:
         self.forks.kept = find_key(PLAIN_JOB, sys.executable)
         self.forks.find(self.forks.kept)
         self.discovery: Discovery = discover(settings.cpu_slots)
+        self.meter = self.make_meter()
         self.starts: dict[str, GuestStart] = {}
         self.lines: BeatingLines | None = None
         self.place: LocalPlace | None = None
@@ -121,6 +124,10 @@ class HostAgent:
         self.occupied_s = 0.0
         #: Whether somebody has sent SIGTERM; acted on in the next turn.
         self.is_told_to_go = False
+
+    def make_meter(self) -> LoadMeter:
+        """What measures, anew for each lead, what others take of this host."""
+        return LoadMeter(len(self.discovery.devices), lambda: [os.getpid()])
 
     # The lead.
 
@@ -150,7 +157,8 @@ class HostAgent:
         """Serve a lead until its line ends or it is silent; then nothing of it is left here."""
         route = find_route(met.line)
         self.place = self.make_place(route)
-        lines = self.lines = BeatingLines(met.line)
+        lines, self.meter = BeatingLines(met.line), self.make_meter()
+        self.lines = lines
         lines.trust()
         if not met.sees_home and self.disk is None:
             self.disk = OwnDisk(self.settings.state_dir, self.ask_lead)
@@ -316,6 +324,9 @@ class HostAgent:
             if self.lines is not None:
                 start.tick(now_s, self.settings.times.sample_s)
         if self.lines is not None:
+            load = self.meter.look(now_s)
+            if load is not None:
+                self.lines.send(HostLoaded("loaded", load.cores, load.outside, load.slowdown))
             self.lines.flush()
 
     def end_guests(self) -> None:

@@ -24,6 +24,7 @@ from springtide.executors.hosts.host_messages import (
     Beat,
     BeatTimes,
     Challenge,
+    HostLoaded,
     Introduction,
     Leaving,
     Ready,
@@ -40,7 +41,7 @@ from springtide.executors.hosts.packed_code import PackedCode
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.places import LocalPlace, find_host
 from springtide.executors.local.paths import open_private
-from springtide.executors.protocol import Event, ExecutorNode, JobSpec, NodeJoined, NodeLeaving, NodeLost
+from springtide.executors.protocol import Event, ExecutorNode, JobSpec, MachineLoaded, NodeJoined, NodeLeaving, NodeLost
 from springtide.executors.wire import describe_problem
 
 #: Lines of those that have not yet proved themselves.
@@ -224,12 +225,22 @@ class HostHub:
             case Leaving():
                 for node in self.hosts[held.host].list_nodes():
                     self.emit(NodeLeaving(**NOBODY, node=node.name, grace_s=report.grace_s, reason=report.reason))
+            case HostLoaded():
+                self.tell_load(held.host, report)
             case WantCode():
                 held.lines.send(self.code.read(report.digest, report.offset))
             case _:
                 start = self.starts.get(report.start)
                 if start is not None:
                     start.hear(held.host, report)
+
+    def tell_load(self, host: str, load: HostLoaded) -> None:
+        """Tell what others take of a host."""
+        devices = tuple(device.name for device in self.hosts[host].devices)
+        cores, outside, slowdown = load.cores, load.outside, load.slowdown
+        self.emit(
+            MachineLoaded(**NOBODY, machine=host, devices=devices, cores=cores, outside=outside, slowdown=slowdown)
+        )
 
     def meet(self, held: HostLine, said: Introduction) -> None:
         """Judge a stranger."""

@@ -21,6 +21,7 @@ from springtide.executors.message_fields import (
     Number,
     PlainText,
     Seconds,
+    Slowdown,
     Text,
     Variables,
 )
@@ -110,6 +111,16 @@ class Leaving:
     say: Literal["leaving"]
     grace_s: Seconds
     reason: PlainText
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoaded:
+    """What others take of the host's processors, as in `MachineLoaded`."""
+
+    say: Literal["loaded"]
+    cores: Seconds
+    outside: Seconds
+    slowdown: Slowdown
 
 
 # The lead's orders; `start` names one start of one job.
@@ -296,6 +307,7 @@ ToLead: TypeAlias = (
     | Ready
     | Beat
     | Leaving
+    | HostLoaded
     | Forked
     | LineChanged
     | Said

@@ -39,7 +39,8 @@ from springtide.executors.local.processes.cgroups import open_groups
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
 from springtide.executors.local.processes.worker_processes import reap
-from springtide.executors.protocol import Event, Faulted, Instruction, Running, Warned
+from springtide.executors.local.processor_load import LoadMeter
+from springtide.executors.protocol import Event, Faulted, Instruction, MachineLoaded, Running, Warned
 
 if TYPE_CHECKING:
     from springtide.executors.hosts.host_hub import HostHub
@@ -86,6 +87,8 @@ class Agent:
         self.journal = Journal(self.state_dir / JOURNAL)
         self.recover()
         self.server = AgentServer(self.state_dir / SOCKET, self.loop, self.journal, self)
+        #: None where the devices are those of hosts, which measure for themselves.
+        self.meter = LoadMeter(len(self.context.devices), self.list_own) if self.hub is None else None
         if settings.warm:
             self.warm()
 
@@ -181,6 +184,7 @@ class Agent:
             self.tick_runner(runner, now_s)
             if runner.is_over:
                 del self.runners[job]
+        self.measure_load(now_s)
         self.check_lease(now_s)
 
     def tick_runner(self, runner: JobRunner, now_s: float) -> None:
@@ -194,6 +198,17 @@ class Agent:
                 runner.let_lie(reason)
             else:
                 runner.fail("agent_error", reason, user_fault=False)
+
+    def measure_load(self, now_s: float) -> None:
+        """Tell what others take of this machine, when that has changed."""
+        load = self.meter.look(now_s) if self.meter is not None else None
+        if load is not None:
+            devices = tuple(self.context.devices)
+            self.emit(MachineLoaded(job="", generation=0, machine="", devices=devices, **asdict(load)))
+
+    def list_own(self) -> list[int]:
+        """The processes that are the platform's, each with what it has started: this one, and the servers that ask."""
+        return [os.getpid(), *self.server.list_peers()]
 
     def check_lease(self, now_s: float) -> None:
         """Stop all work if no server has asked for too long."""

@@ -23,7 +23,7 @@ from springtide.executors.local.agent_requests import (
     read_request,
 )
 from springtide.executors.local.journal import Journal
-from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen
+from springtide.executors.local.json_lines import EventLoop, JsonLines, Message, listen, read_peer_pid
 
 if TYPE_CHECKING:
     from springtide.executors.local.agent import Agent
@@ -62,6 +62,10 @@ class AgentServer:
             lines = JsonLines(line)
             self.clients.append(lines)
             self.loop.watch(lines, lambda: self.serve(lines))
+
+    def list_peers(self) -> set[int]:
+        """The processes of the clients, as far as the system tells."""
+        return {pid for lines in self.clients if (pid := read_peer_pid(lines.line)) is not None}
 
     def serve(self, lines: JsonLines) -> None:
         """Answer a client's requests."""

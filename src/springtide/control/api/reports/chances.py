@@ -22,8 +22,13 @@ def measure_spread(speed: SpeedRecord, share: int) -> float:
     return hypot(log(curve.rates[0] / curve.low[0]), unseen) / SLOW_END
 
 
-def judge_promise(record: JobRecord, speeds: Iterable[SpeedRecord], now_s: float) -> float | None:
-    """The probability that a job ends by its promised deadline; None where nothing is promised, or nobody can say."""
+def judge_promise(
+    record: JobRecord, speeds: Iterable[SpeedRecord], now_s: float, slowdown: float = 1.0
+) -> float | None:
+    """The probability that a job ends by its promised deadline; None where nothing is promised, or nobody can say.
+
+    `slowdown` is what others on its machine make of its time: it may grow or end any moment, so it widens the spread.
+    """
     measured = [speed for speed in speeds if speed.points]
     if not record.active or not record.promised or record.missed or not measured:
         return None
@@ -34,7 +39,7 @@ def judge_promise(record: JobRecord, speeds: Iterable[SpeedRecord], now_s: float
         return 1.0
     planned = [share for _, share in record.plan.segments] if record.plan is not None else []
     share = len(record.devices) or max(planned, default=0) or 1
-    spread = max(measure_spread(speed, share) for speed in measured)
+    spread = hypot(max(measure_spread(speed, share) for speed in measured), log(slowdown) / SLOW_END)
     return NormalDist().cdf(log((record.deadline_s - now_s) / expected_s) / spread)
 
 
