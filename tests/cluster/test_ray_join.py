@@ -1,81 +1,38 @@
 """The guide's way to a cluster, command by command: a head with a token, a host that joins, one that may not."""
 
-import os
 import secrets
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.cluster.ray_clusters import needs_ray
+from tests.cluster.ray_clusters import RayHead, find_free_port, make_variables, needs_ray
+from tests.cluster.test_ray import RayHarness
+from tests.executors.conformance.trials import Behaviour, Trial
 from tests.executors.hosts.loopback_cluster import wait_until
 
+from springtide.executors.protocol import Faulted, NodeLost
 from springtide.executors.ray.host_survey import judge
+from springtide.executors.ray.ray_executor import KeeperProcess, RayExecutor
 
 pytestmark = needs_ray
-BIN = Path(sys.executable).parent
-
-
-@dataclass
-class Head:
-    """A head without work, and the variables of whoever may speak with it."""
-
-    host: str
-    port: int
-    variables: dict[str, str]
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """A command of ours that knows the token, unless `more` says otherwise."""
-        return subprocess.run(
-            [str(BIN / "springtide"), *words],
-            env={**os.environ, **self.variables, **more},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
 
 
 @pytest.fixture
-def head(tmp_path: Path) -> Iterator[Head]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    variables = {**token, "SPRINGTIDE_HOME": str(tmp_path / "home")}
-    command = [str(BIN / "ray"), "start", "--head", "--num-cpus", "0", "--port", str(port), "--block"]
-    command += ["--include-dashboard", "false", "--disable-usage-stats"]
-    process = subprocess.Popen(
-        command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
-    host = ""
-    for line in process.stdout:
-        if "Local node IP:" in line:
-            host = line.rpartition(":")[2].strip()
-        if "Ray runtime started" in line:
-            break
-    yield Head(host, port, variables)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+def head(tmp_path: Path) -> Iterator[RayHead]:
+    made = RayHead(find_free_port(), make_variables(tmp_path))
+    made.start()
+    yield made
+    made.stop()
 
 
 @pytest.mark.slow
-def test_only_a_host_with_the_token_joins(head: Head) -> None:
+def test_only_a_host_with_the_token_joins(head: RayHead) -> None:
     wrong = head.run("doctor", "--engine", "ray", "--address", head.address, RAY_AUTH_TOKEN=secrets.token_hex(32))
     assert wrong.returncode == 1 and "does not let us in" in wrong.stdout, wrong.stdout
-    host = subprocess.Popen(
-        [str(BIN / "springtide"), "join", head.address, "--devices", "1"],
-        env={**os.environ, **head.variables},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    turned_away = head.run("join", head.address, "--devices", "1", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    assert turned_away.returncode == 1, turned_away.stdout + turned_away.stderr
+    host = head.join()
     try:
         said = [""]
 
@@ -97,3 +54,41 @@ def test_what_is_wrong_with_a_host_is_said() -> None:
     assert "storage that all hosts share" in judge("blue", {**good, "witness": ""}, "w", "/home").problem
     assert "nice 15" in judge("blue", {**good, "nice": 15}, "w", "/home").remark
     assert "springtide[train,ray]" in judge("blue", {"error": "ModuleNotFoundError"}, "w", "/home").problem
+
+
+@pytest.mark.slow
+def test_a_host_joins_again_when_the_head_is_back_and_its_jobs_never_noticed(
+    head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in head.variables.items():
+        monkeypatch.setenv(name, value)
+    host = head.join()
+    executor: RayExecutor | None = None
+    try:
+        wait_until(lambda: "1 x cpu" in head.run("doctor", "--engine", "ray", "--address", head.address).stdout, str)
+        executor = RayExecutor(tmp_path / "home", head.address)
+        keeper, harness = executor.keeper, RayHarness(executor, tmp_path)
+        trial = Trial(harness, "patient")
+        trial.start(Behaviour(steps=100_000, step_s=0.05), devices=harness.devices)
+        trial.await_step(5)
+        before = keeper.connection["nodes"][0]["id"]
+        head.kill()
+        wait_until(lambda: keeper.process.poll() is not None, lambda: "the keeper outlived Ray's head")
+        head.start()
+        wait_until(lambda: has_joined_anew(keeper, before), lambda: f"{keeper.connection}, {keeper.hosts}", 240.0)
+        assert [node.name for node in executor.nodes()] == list(keeper.hosts), "it is the host that it was"
+        found = trial.find()
+        assert found is not None
+        trial.await_step(found.step + 5)
+        assert not trial.of(Faulted) and not [one for one in executor.events(0) if isinstance(one, NodeLost)]
+    finally:
+        if executor is not None:
+            executor.shutdown()
+        host.send_signal(signal.SIGTERM)
+        assert host.wait(60) == 0
+
+
+def has_joined_anew(keeper: KeeperProcess, before: str) -> bool:
+    """Whether another node than that one is there, with an agent that runs."""
+    nodes = [one["id"] for one in keeper.connection["nodes"]]
+    return before not in nodes and any(said.get("up") for said in keeper.hosts.values())

@@ -12,7 +12,12 @@ from pathlib import Path
 
 import typer
 
-from springtide.errors import InputError
+from springtide.cli.outputs import tell
+from springtide.errors import ExecutorError, InputError
+
+#: How often we look, and how long a raylet must have lived to have served: a wrong token ends one sooner.
+LOOK_S = 0.2
+SERVED_S = 20.0
 
 
 def run(
@@ -43,7 +48,8 @@ def run(
     command = [str(Path(sys.executable).with_name("ray")), "start", "--address", head, "--block"]
     command += ["--resources", json.dumps({OURS: 1}), "--disable-usage-stats"]
     command += ["--num-cpus", str(devices)] if devices is not None else []
-    raise typer.Exit(keep_raylet(command, {**os.environ, **choose_variables(token)}, notice_s))
+    keeper = RayletKeeper(head, command, {**os.environ, **choose_variables(token)})
+    raise typer.Exit(keeper.run(notice_s))
 
 
 def choose_variables(token: str | None) -> dict[str, str]:
@@ -52,18 +58,45 @@ def choose_variables(token: str | None) -> dict[str, str]:
     return {"RAY_worker_niceness": "0", **asked}
 
 
-def keep_raylet(command: list[str], environment: dict[str, str], notice_s: float) -> int:
-    """Run a raylet until it ends or we are told to go; jobs leave this machine first."""
-    told: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, lambda number, frame: told.append(number))
-    raylet = subprocess.Popen(command, env=environment, start_new_session=True)
-    while raylet.poll() is None and not told:
-        time.sleep(0.2)
-    if told:
+class RayletKeeper:
+    """Runs a raylet until told to go; one that has served and ends, as all do with Ray's head, is started again."""
+
+    def __init__(self, head: str, command: list[str], environment: dict[str, str]) -> None:
+        self.head = head
+        self.command = command
+        self.environment = environment
+        self.told: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, lambda number, frame: self.told.append(number))
+
+    def run(self, notice_s: float) -> int:
+        """Keep a raylet; jobs leave this machine before it is ended. Returns the exit code of one that cannot serve."""
+        raylet: subprocess.Popen[bytes] | None = None
+        while not self.told:
+            began_s = time.monotonic()
+            raylet = subprocess.Popen(self.command, env=self.environment, start_new_session=True)
+            while raylet.poll() is None and not self.told:
+                time.sleep(LOOK_S)
+            if raylet.returncode is not None:
+                if time.monotonic() - began_s < SERVED_S:
+                    return max(1, raylet.returncode)
+                tell(f"the raylet has ended; jobs here go on, and it is started again when {self.head} answers")
+                self.wait_for_head()
         give_notice(notice_s)
-        raylet.terminate()
-    return max(0, raylet.wait()) if not told else 0
+        if raylet is not None and raylet.poll() is None:
+            raylet.terminate()
+            raylet.wait()
+        return 0
+
+    def wait_for_head(self) -> None:
+        """Wait until the head listens, or we are told to go."""
+        from springtide.executors.ray.ray_executor import check_address
+
+        while not self.told:
+            time.sleep(LOOK_S)
+            with contextlib.suppress(ExecutorError):
+                check_address(self.head)
+                return
 
 
 def give_notice(notice_s: float) -> None:
