@@ -92,11 +92,13 @@ def find_free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def make_variables(folder: Path) -> dict[str, str]:
-    """A token, a home, and a place for the agents of hosts that no other test's `springtide join` looks at."""
-    (folder / "tmp").mkdir()
+def make_variables(home: Path, temporary: str) -> dict[str, str]:
+    """A token, a home, and a place for the agents of hosts that no other test's `springtide join` looks at.
+
+    Its path is short, as those of sockets must be.
+    """
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    return {**token, "SPRINGTIDE_HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
+    return {**token, "SPRINGTIDE_HOME": str(home), "TMPDIR": temporary, "RAY_TMPDIR": "/tmp"}
 
 
 @dataclass

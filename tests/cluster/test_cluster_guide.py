@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +69,7 @@ class Machines:
         """Type lines into a shell on a machine; the shell ends with them."""
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         place = self.folder / name
-        environ = {"PATH": path, "HOME": str(place), "TMPDIR": str(place), "LANG": "C.UTF-8", "TERM": "dumb"}
+        environ = {"PATH": path, "LANG": "C.UTF-8", "TERM": "dumb", "HOME": str(place), "TMPDIR": str(place)}
         called = ["unshare", "--uts", "sh", "-c", f'hostname {name} && exec "$@"', name]
         return subprocess.Popen(
             ["ip", "netns", "exec", self.spaces[name], *called, "bash", "--noprofile", "--norc", "-ec", text],
@@ -103,8 +104,8 @@ class Machines:
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    with Machines(tmp_path) as made:
+def machines() -> Iterator[Machines]:
+    with tempfile.TemporaryDirectory(prefix="st-") as short, Machines(Path(short)) as made:
         made.add("head", HEAD)
         made.add("h1", f"{NET}.6")
         made.add("h2", f"{NET}.7")
@@ -145,7 +146,7 @@ def test_the_guide_leads_from_a_laptop_to_a_cluster(machines: Machines, tmp_path
     wait_until(lambda: machines.ask("head", f"{home}springtide nodes")[0] == 0, lambda: "no server")
     nodes = machines.run("head", f"{home}springtide nodes")
     assert "h1" in nodes and "h2" in nodes, nodes
-    shutil.copytree(EXAMPLES / "cnn", tmp_path / "head" / "work")
+    shutil.copytree(EXAMPLES / "cnn", machines.folder / "head" / "work")
     machines.run("head", f"{home}cd work\nspringtide submit job.yaml\nspringtide logs -f digits-cnn", 400.0)
     assert "succeeded" in machines.run("head", f"{home}springtide status digits-cnn")
     proved = machines.run("head", f"{home}cd work\n{guide['5. Prove it']}", 400.0)

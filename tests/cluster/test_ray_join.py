@@ -2,6 +2,7 @@
 
 import secrets
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +21,11 @@ pytestmark = needs_ray
 
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[RayHead]:
-    made = RayHead(find_free_port(), make_variables(tmp_path))
-    made.start()
-    yield made
-    made.stop()
+    with tempfile.TemporaryDirectory(prefix="st-") as temporary:
+        made = RayHead(find_free_port(), make_variables(tmp_path / "home", temporary))
+        made.start()
+        yield made
+        made.stop()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,9 +16,9 @@ import typer
 from springtide.cli.outputs import tell
 from springtide.errors import ExecutorError, InputError
 
-#: How often we look, and how long a raylet must have lived to have served: a wrong token ends one sooner.
 LOOK_S = 0.2
-SERVED_S = 20.0
+#: What `ray start` prints when the head has taken the raylet in.
+STARTED = "Ray runtime started"
 
 
 def run(
@@ -65,20 +66,20 @@ class RayletKeeper:
         self.head = head
         self.command = command
         self.environment = environment
+        self.has_served = False
         self.told: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, lambda number, frame: self.told.append(number))
 
     def run(self, notice_s: float) -> int:
         """Keep a raylet; jobs leave this machine before it is ended. Returns the exit code of one that cannot serve."""
-        raylet: subprocess.Popen[bytes] | None = None
+        raylet: subprocess.Popen[str] | None = None
         while not self.told:
-            began_s = time.monotonic()
-            raylet = subprocess.Popen(self.command, env=self.environment, start_new_session=True)
+            raylet = self.start()
             while raylet.poll() is None and not self.told:
                 time.sleep(LOOK_S)
             if raylet.returncode is not None:
-                if time.monotonic() - began_s < SERVED_S:
+                if not self.has_served:
                     return max(1, raylet.returncode)
                 tell(f"the raylet has ended; jobs here go on, and it is started again when {self.head} answers")
                 self.wait_for_head()
@@ -87,6 +88,21 @@ class RayletKeeper:
             raylet.terminate()
             raylet.wait()
         return 0
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start a raylet, and pass on what it prints."""
+        raylet = subprocess.Popen(
+            self.command, env=self.environment, start_new_session=True, stdout=subprocess.PIPE, text=True
+        )
+        threading.Thread(target=self.listen, args=(raylet,), daemon=True).start()
+        return raylet
+
+    def listen(self, raylet: subprocess.Popen[str]) -> None:
+        """Print what a raylet does, and note that it was taken in."""
+        assert raylet.stdout is not None
+        for line in raylet.stdout:
+            self.has_served = self.has_served or STARTED in line
+            print(line, end="", flush=True)
 
     def wait_for_head(self) -> None:
         """Wait until the head listens, or we are told to go."""

@@ -186,7 +186,8 @@ def explain_connection(error: BaseException, address: str) -> str:
         return f"Ray at {address} does not let us in ({text[:200]}); set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
     return (
         f"Ray at {address} does not let us in ({text[:200]}); if the cluster has a token, set RAY_AUTH_MODE=token and "
-        "RAY_AUTH_TOKEN to it; and have a raylet of it on this machine: springtide join HEAD:PORT, or ray start"
+        "RAY_AUTH_TOKEN to it; if it is encrypted, RAY_USE_TLS and the RAY_TLS_ variables; and have a raylet of it on "
+        "this machine: springtide join HEAD:PORT, or ray start"
     )
 
 
