@@ -121,7 +121,7 @@ test-night: setup
 	$(BIN)/python -m benchmarks.chaos --faults 1000 --seed $(NIGHT)
 
 # Several hosts: agents over the loopback, a real Ray cluster of raylets on this machine with gloo between them, and an
-# S3-compatible store; as root also the guide, on machines that are network namespaces.
+# S3-compatible store.
 test-cluster: $(STORAGE)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
 	$(WITH_STORAGE) SPRINGTIDE_RAY=required $(BIN)/python -m pytest -m '$(MARK)' tests/executors/hosts tests/cluster
