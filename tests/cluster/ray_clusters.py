@@ -144,14 +144,6 @@ class RayHead:
         command = [str(BIN / "springtide"), *words]
         return subprocess.run(command, env={**self.environ, **more}, capture_output=True, text=True, timeout=120)
 
-    def kill(self) -> None:
-        """End all of it at once, as a power cut would."""
-        assert self.process is not None
-        for process in [*psutil.Process(self.process.pid).children(recursive=True), psutil.Process(self.process.pid)]:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        self.process.communicate()
-
     def stop(self) -> None:
         """End it."""
         assert self.process is not None

@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.ray_clusters import RayHead, find_free_port, make_variables, needs_ray
-from tests.cluster.test_ray import RayHarness
-from tests.executors.conformance.trials import Behaviour, Trial
 from tests.executors.hosts.loopback_cluster import wait_until
 
-from springtide.executors.protocol import Faulted, NodeLost
 from springtide.executors.ray.host_survey import judge
-from springtide.executors.ray.ray_executor import KeeperProcess, RayExecutor
 
 pytestmark = needs_ray
 
@@ -56,41 +52,3 @@ def test_what_is_wrong_with_a_host_is_said() -> None:
     assert "storage that all hosts share" in judge("blue", {**good, "witness": ""}, "w", "/home").problem
     assert "nice 15" in judge("blue", {**good, "nice": 15}, "w", "/home").remark
     assert "springtide[train,ray]" in judge("blue", {"error": "ModuleNotFoundError"}, "w", "/home").problem
-
-
-@pytest.mark.slow
-def test_a_host_joins_again_when_the_head_is_back_and_its_jobs_never_noticed(
-    head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in head.variables.items():
-        monkeypatch.setenv(name, value)
-    host = head.join()
-    executor: RayExecutor | None = None
-    try:
-        wait_until(lambda: "1 x cpu" in head.run("doctor", "--engine", "ray", "--address", head.address).stdout, str)
-        executor = RayExecutor(tmp_path / "home", head.address)
-        keeper, harness = executor.keeper, RayHarness(executor, tmp_path)
-        trial = Trial(harness, "patient")
-        trial.start(Behaviour(steps=100_000, step_s=0.05), devices=harness.devices)
-        trial.await_step(5)
-        before = keeper.connection["nodes"][0]["id"]
-        head.kill()
-        wait_until(lambda: keeper.process.poll() is not None, lambda: "the keeper outlived Ray's head")
-        head.start()
-        wait_until(lambda: has_joined_anew(keeper, before), lambda: f"{keeper.connection}, {keeper.hosts}", 240.0)
-        assert [node.name for node in executor.nodes()] == list(keeper.hosts), "it is the host that it was"
-        found = trial.find()
-        assert found is not None
-        trial.await_step(found.step + 5)
-        assert not trial.of(Faulted) and not [one for one in executor.events(0) if isinstance(one, NodeLost)]
-    finally:
-        if executor is not None:
-            executor.shutdown()
-        host.send_signal(signal.SIGTERM)
-        assert host.wait(60) == 0
-
-
-def has_joined_anew(keeper: KeeperProcess, before: str) -> bool:
-    """Whether another node than that one is there, with an agent that runs."""
-    nodes = [one["id"] for one in keeper.connection["nodes"]]
-    return before not in nodes and any(said.get("up") for said in keeper.hosts.values())
