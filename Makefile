@@ -84,10 +84,14 @@ test-postgres: setup
 MARK ?= slow or not slow
 STORAGE := build/storage
 MOTO := build/moto
-test-storage: setup
+WITH_STORAGE = PYTHONPATH=$(abspath $(STORAGE)) SPRINGTIDE_MOTO=$(abspath $(MOTO))
+$(STORAGE)/.installed: Makefile | setup
 	$(BIN)/python -m pip install --quiet --upgrade --target $(STORAGE) 's3fs==2026.6.0'
 	$(BIN)/python -m pip install --quiet --upgrade --target $(MOTO) 'moto[server]==5.2.5'
-	PYTHONPATH=$(abspath $(STORAGE)) SPRINGTIDE_MOTO=$(abspath $(MOTO)) $(BIN)/python -m pytest -m '$(MARK)' tests/objects
+	@touch $@
+
+test-storage: $(STORAGE)/.installed
+	$(WITH_STORAGE) $(BIN)/python -m pytest -m '$(MARK)' tests/objects
 
 # Jobs under two other system users, attacked. As root; otherwise it fails. Makes an interpreter that they can read.
 test-run-as: setup
@@ -116,10 +120,11 @@ test-night: setup
 	SPRINGTIDE_SEED=$(NIGHT) $(MAKE) test-adversary
 	$(BIN)/python -m benchmarks.chaos --faults 1000 --seed $(NIGHT)
 
-# Several hosts: agents over the loopback, and a real Ray cluster of raylets on this machine with gloo between them.
-test-cluster: setup
+# Several hosts: agents over the loopback, a real Ray cluster of raylets on this machine with gloo between them, and an
+# S3-compatible store.
+test-cluster: $(STORAGE)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
-	SPRINGTIDE_RAY=required $(BIN)/python -m pytest -m '$(MARK)' tests/executors/hosts tests/cluster
+	$(WITH_STORAGE) SPRINGTIDE_RAY=required $(BIN)/python -m pytest -m '$(MARK)' tests/executors/hosts tests/cluster
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

@@ -4,8 +4,12 @@ import contextlib
 import importlib.util
 import json
 import os
+import secrets
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from springtide.executors.local.jobs.environment import MARK
 from springtide.executors.local.paths import make_mark
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
+BIN = Path(sys.executable).parent
 needs_ray = pytest.mark.skipif(
     not HAS_RAY and os.environ.get("SPRINGTIDE_RAY") != "required", reason="Ray is not installed: make test-cluster"
 )
@@ -28,13 +33,17 @@ class Raylets:
     """A Ray cluster; its head has no devices."""
 
     cpus: tuple[int, ...] = (1, 1)
+    #: The words before the command that starts them, and variables beside ours.
+    enter: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] = field(init=False)
     address: str = ""
 
     def __enter__(self) -> "Raylets":
-        command = [sys.executable, "-W", "ignore", "-m", "tests.cluster.raylets", *map(str, self.cpus)]
+        command = [*self.enter, sys.executable, "-W", "ignore", "-m", "tests.cluster.raylets", *map(str, self.cpus)]
+        environ = {**os.environ, **self.variables}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self.address = self.read()["address"]
         return self
@@ -75,3 +84,69 @@ def kill_host(home: Path, host: str) -> None:
     for process in list_host_processes(home, host):
         with contextlib.suppress(psutil.Error):
             process.kill()
+
+
+def find_free_port() -> int:
+    """A port where nobody listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def make_variables(home: Path, temporary: str) -> dict[str, str]:
+    """A token, a home, and a place for the agents of hosts that no other test's `springtide join` looks at.
+
+    Its path is short, as those of sockets must be.
+    """
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return {**token, "SPRINGTIDE_HOME": str(home), "TMPDIR": temporary, "RAY_TMPDIR": "/tmp"}
+
+
+@dataclass
+class RayHead:
+    """`ray start --head` as the guide types it, and the variables of whoever may speak with it."""
+
+    port: int
+    variables: dict[str, str]
+    host: str = ""
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {**os.environ, **self.variables}
+
+    def start(self) -> None:
+        """Start it, with no work of its own."""
+        command = [str(BIN / "ray"), "start", "--head", "--num-cpus", "0", "--port", str(self.port), "--block"]
+        command += ["--include-dashboard", "false", "--disable-usage-stats"]
+        self.process = subprocess.Popen(
+            command, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if "Local node IP:" in line:
+                self.host = line.rpartition(":")[2].strip()
+            if "Ray runtime started" in line:
+                return
+        raise AssertionError("the head did not start")
+
+    def join(self) -> subprocess.Popen[bytes]:
+        """`springtide join` with one device, from this machine."""
+        command = [str(BIN / "springtide"), "join", self.address, "--devices", "1"]
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(command, env=self.environ, stdout=quiet, stderr=quiet)
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """A command of ours that knows the token, unless `more` says otherwise."""
+        command = [str(BIN / "springtide"), *words]
+        return subprocess.run(command, env={**self.environ, **more}, capture_output=True, text=True, timeout=120)
+
+    def stop(self) -> None:
+        """End it."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=60)

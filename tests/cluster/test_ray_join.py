@@ -1,81 +1,36 @@
 """The guide's way to a cluster, command by command: a head with a token, a host that joins, one that may not."""
 
-import os
 import secrets
 import signal
-import socket
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.cluster.ray_clusters import needs_ray
+from tests.cluster.ray_clusters import RayHead, find_free_port, make_variables, needs_ray
 from tests.executors.hosts.loopback_cluster import wait_until
 
 from springtide.executors.ray.host_survey import judge
 
 pytestmark = needs_ray
-BIN = Path(sys.executable).parent
-
-
-@dataclass
-class Head:
-    """A head without work, and the variables of whoever may speak with it."""
-
-    host: str
-    port: int
-    variables: dict[str, str]
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """A command of ours that knows the token, unless `more` says otherwise."""
-        return subprocess.run(
-            [str(BIN / "springtide"), *words],
-            env={**os.environ, **self.variables, **more},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
 
 
 @pytest.fixture
-def head(tmp_path: Path) -> Iterator[Head]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    variables = {**token, "SPRINGTIDE_HOME": str(tmp_path / "home")}
-    command = [str(BIN / "ray"), "start", "--head", "--num-cpus", "0", "--port", str(port), "--block"]
-    command += ["--include-dashboard", "false", "--disable-usage-stats"]
-    process = subprocess.Popen(
-        command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
-    host = ""
-    for line in process.stdout:
-        if "Local node IP:" in line:
-            host = line.rpartition(":")[2].strip()
-        if "Ray runtime started" in line:
-            break
-    yield Head(host, port, variables)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+def head(tmp_path: Path) -> Iterator[RayHead]:
+    with tempfile.TemporaryDirectory(prefix="st-") as temporary:
+        made = RayHead(find_free_port(), make_variables(tmp_path / "home", temporary))
+        made.start()
+        yield made
+        made.stop()
 
 
 @pytest.mark.slow
-def test_only_a_host_with_the_token_joins(head: Head) -> None:
+def test_only_a_host_with_the_token_joins(head: RayHead) -> None:
     wrong = head.run("doctor", "--engine", "ray", "--address", head.address, RAY_AUTH_TOKEN=secrets.token_hex(32))
     assert wrong.returncode == 1 and "does not let us in" in wrong.stdout, wrong.stdout
-    host = subprocess.Popen(
-        [str(BIN / "springtide"), "join", head.address, "--devices", "1"],
-        env={**os.environ, **head.variables},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    turned_away = head.run("join", head.address, "--devices", "1", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    assert turned_away.returncode == 1, turned_away.stdout + turned_away.stderr
+    host = head.join()
     try:
         said = [""]
 

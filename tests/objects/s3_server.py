@@ -47,8 +47,8 @@ class S3Server:
 
 
 @contextmanager
-def run_s3() -> Iterator[S3Server]:
-    """A server with one empty bucket."""
+def run_s3(is_open: bool = True) -> Iterator[S3Server]:
+    """A server with one empty bucket, which takes any key; one that is not open knows no key at all."""
     if not MOTO:
         pytest.skip("needs make test-storage (s3fs and moto)")
     with socket.socket() as probe:
@@ -56,7 +56,8 @@ def run_s3() -> Iterator[S3Server]:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": MOTO}, stdout=quiet, stderr=quiet)
+    told = {"PYTHONPATH": MOTO, **({} if is_open else {"INITIAL_NO_AUTH_ACTION_COUNT": "1"})}  # the bucket is made
+    process = subprocess.Popen(command, env={**os.environ, **told}, stdout=quiet, stderr=quiet)
     server = S3Server(process, f"http://127.0.0.1:{port}")
     try:
         wait_for(server)

@@ -25,6 +25,8 @@ from springtide.executors.protocol import (
     Stop,
     Stopped,
 )
+from springtide.objects.folder_copies import read_list
+from springtide.objects.object_store import ObjectStore
 
 pytestmark = [
     pytest.mark.slow,
@@ -100,7 +102,9 @@ def find_files(folder: Path, text: str) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
-def test_a_job_goes_on_from_the_store_after_a_host_was_killed_with_the_same_bits(cluster: ApartCluster) -> None:
+def test_a_job_goes_on_from_the_store_after_a_host_was_killed_with_the_same_bits(
+    cluster: ApartCluster, s3: S3Server
+) -> None:
     harness = RemoteHarness(cluster)
     trial = Trial(harness, "job")
     trial.start(LONG, devices=trial.both)
@@ -120,6 +124,8 @@ def test_a_job_goes_on_from_the_store_after_a_host_was_killed_with_the_same_bits
     assert numbers == set(range(LONG.steps)), "what it recorded is with the lead"
     assert not list((cluster.folder / "job" / "checkpoints").rglob("*.safetensors")), "here are receipts only"
     assert not find_files(cluster.state_of("h1"), SECRET), "a secret lies on a host's disk"
+    copied = read_list(ObjectStore(f"s3://{BUCKET}/apart/job/output", s3.environ))
+    assert {"report.txt", "last.txt"} <= copied.keys(), "what it wrote after its last step is in the store"
 
 
 def test_a_job_that_needs_the_home_is_refused_by_a_host_that_does_not_see_it(cluster: ApartCluster) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.objects.s3_server import BUCKET, S3Server
+from tests.objects.s3_server import BUCKET, S3Server, run_s3
 
 from springtide.errors import InputError
 from springtide.objects.object_store import ObjectStore
@@ -64,6 +64,13 @@ def test_a_wrong_bucket_or_address_is_told(s3: S3Server) -> None:
     nowhere = {**s3.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
     with pytest.raises(InputError, match=r"Could not connect .*; check the URL, the bucket, and the credentials"):
         ObjectStore(f"s3://{BUCKET}/x", nowhere).check()
+
+
+def test_credentials_that_the_store_does_not_know_are_told_and_not_repeated() -> None:
+    with run_s3(is_open=False) as server:
+        with pytest.raises(InputError, match=r"cannot create .*check the URL, the bucket, and the credentials") as told:
+            ObjectStore(f"s3://{BUCKET}/jobs", server.environ).check()
+        assert server.environ["AWS_SECRET_ACCESS_KEY"] not in str(told.value)
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:

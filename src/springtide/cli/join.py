@@ -7,12 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import typer
 
-from springtide.errors import InputError
+from springtide.cli.outputs import tell
+from springtide.errors import ExecutorError, InputError
+
+LOOK_S = 0.2
+#: What `ray start` prints when the head has taken the raylet in.
+STARTED = "Ray runtime started"
 
 
 def run(
@@ -43,7 +49,8 @@ def run(
     command = [str(Path(sys.executable).with_name("ray")), "start", "--address", head, "--block"]
     command += ["--resources", json.dumps({OURS: 1}), "--disable-usage-stats"]
     command += ["--num-cpus", str(devices)] if devices is not None else []
-    raise typer.Exit(keep_raylet(command, {**os.environ, **choose_variables(token)}, notice_s))
+    keeper = RayletKeeper(head, command, {**os.environ, **choose_variables(token)})
+    raise typer.Exit(keeper.run(notice_s))
 
 
 def choose_variables(token: str | None) -> dict[str, str]:
@@ -52,18 +59,60 @@ def choose_variables(token: str | None) -> dict[str, str]:
     return {"RAY_worker_niceness": "0", **asked}
 
 
-def keep_raylet(command: list[str], environment: dict[str, str], notice_s: float) -> int:
-    """Run a raylet until it ends or we are told to go; jobs leave this machine first."""
-    told: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, lambda number, frame: told.append(number))
-    raylet = subprocess.Popen(command, env=environment, start_new_session=True)
-    while raylet.poll() is None and not told:
-        time.sleep(0.2)
-    if told:
+class RayletKeeper:
+    """Runs a raylet until told to go; one that has served and ends, as all do with Ray's head, is started again."""
+
+    def __init__(self, head: str, command: list[str], environment: dict[str, str]) -> None:
+        self.head = head
+        self.command = command
+        self.environment = environment
+        self.has_served = False
+        self.told: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, lambda number, frame: self.told.append(number))
+
+    def run(self, notice_s: float) -> int:
+        """Keep a raylet; jobs leave this machine before it is ended. Returns the exit code of one that cannot serve."""
+        raylet: subprocess.Popen[str] | None = None
+        while not self.told:
+            raylet = self.start()
+            while raylet.poll() is None and not self.told:
+                time.sleep(LOOK_S)
+            if raylet.returncode is not None:
+                if not self.has_served:
+                    return max(1, raylet.returncode)
+                tell(f"the raylet has ended; jobs here go on, and it is started again when {self.head} answers")
+                self.wait_for_head()
         give_notice(notice_s)
-        raylet.terminate()
-    return max(0, raylet.wait()) if not told else 0
+        if raylet is not None and raylet.poll() is None:
+            raylet.terminate()
+            raylet.wait()
+        return 0
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start a raylet, and pass on what it prints."""
+        raylet = subprocess.Popen(
+            self.command, env=self.environment, start_new_session=True, stdout=subprocess.PIPE, text=True
+        )
+        threading.Thread(target=self.listen, args=(raylet,), daemon=True).start()
+        return raylet
+
+    def listen(self, raylet: subprocess.Popen[str]) -> None:
+        """Print what a raylet does, and note that it was taken in."""
+        assert raylet.stdout is not None
+        for line in raylet.stdout:
+            self.has_served = self.has_served or STARTED in line
+            print(line, end="", flush=True)
+
+    def wait_for_head(self) -> None:
+        """Wait until the head listens, or we are told to go."""
+        from springtide.executors.ray.ray_executor import check_address
+
+        while not self.told:
+            time.sleep(LOOK_S)
+            with contextlib.suppress(ExecutorError):
+                check_address(self.head)
+                return
 
 
 def give_notice(notice_s: float) -> None:

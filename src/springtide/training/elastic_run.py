@@ -33,6 +33,7 @@ from springtide.training.state.common_parts import check_parts_alike, check_part
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
 from springtide.training.state.loop_variables import find_lost
+from springtide.training.state.output_copy import open_copy
 from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.state.turn_memory import TurnMemory
 from springtide.training.tracking.tracking import MetricTracking
@@ -90,6 +91,7 @@ class ElasticRun(Run):
         self.trace = DigestTrace(settings.trace_dir, self.name) if settings.trace_dir else None
         self.chain = chaining.open_chain(settings)
         self.tracking = MetricTracking(settings, self.output_dir)
+        self.output_copy = open_copy(settings, self.busy)
         #: How the model is sharded, if it is.
         self.sharding: ModelSharding | None = None
 
@@ -479,12 +481,8 @@ class ElasticRun(Run):
         self.agreement.restore_sigterm()
         with self.busy("sending to trackers"):
             self.tracking.finish()
-        if self.is_main and self.settings.output_url is not None and self.settings.output is not None:
-            from springtide.objects.object_store import ObjectStore  # not before a job asks for it
-            from springtide.training.state.outputs import send_outputs
-
-            with self.busy("copying the output"):
-                send_outputs(self.settings.output, ObjectStore(self.settings.output_url))
+        if self.is_main and self.output_copy is not None:
+            self.output_copy.send()
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
 
 

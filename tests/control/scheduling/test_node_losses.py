@@ -72,6 +72,7 @@ def test_the_newest_promise_that_cannot_be_kept_is_named(hand_server: HandClockS
     risk = hand_server.job(second).condition("at_risk")
     assert hand_server.job(first).condition("at_risk") is None
     assert risk is not None and risk.reason == "lost_capacity" and "node-1 is gone" in risk.sentence
+    assert "it has room again when that node is back, or another one joins" in risk.sentence
     hand_server.pass_s(900)
     assert (hand_server.job(first).state, hand_server.job(first).missed) == (JobState.SUCCEEDED, "")
     assert (hand_server.job(second).state, hand_server.job(second).missed) == (JobState.SUCCEEDED, "lost_capacity")
@@ -135,6 +136,21 @@ def test_a_node_that_comes_back_takes_work_again_by_itself(hand_server: HandCloc
     hand_server.pass_s(30)
     assert node_states(hand_server) == {"node-0": "ready", "node-1": "ready"}
     assert len(hand_server.job(job).devices) == 4
+
+
+def test_a_node_that_joins_again_with_fewer_devices_keeps_no_job_on_those_that_are_gone(
+    hand_server: HandClockServer,
+) -> None:
+    lose(hand_server)
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    assert hand_server.job(job).devices == ("cpu:0", "cpu:1")
+    hand_server.executor.emit(NodeLost(job="", generation=0, node="node-0", reason="it leaves to come again"))
+    join(hand_server, "node-0", ("cpu:0",))
+    hand_server.pass_s(20)
+    record = hand_server.job(job)
+    assert (record.devices, record.state) == (("cpu:0",), JobState.RUNNING)
+    assert hand_server.reconciler.inventory.names_of("node-0") == ("cpu:0",)
 
 
 def test_a_node_that_an_admin_drained_stays_drained_when_it_comes_back(hand_server: HandClockServer) -> None:

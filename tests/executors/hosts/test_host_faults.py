@@ -15,8 +15,10 @@ from tests.executors.conformance.trials import Behaviour, Trial
 from tests.executors.hosts.loopback_cluster import HostsHarness, LoopbackCluster, wait_until
 from tests.executors.hosts.test_host_life import Wire, list_told
 
+from springtide.executors.hosts.device_watch import DeviceWatch
 from springtide.executors.hosts.lead_address import HOSTS, read_lead
-from springtide.executors.protocol import Failed, Faulted, Finished, JobSpec, NodeLost
+from springtide.executors.local.discovery import Device, Discovery
+from springtide.executors.protocol import Failed, Faulted, Finished, JobSpec, NodeLeaving, NodeLost
 
 pytestmark = pytest.mark.slow
 SHORT = Behaviour(steps=60, step_s=0.02)
@@ -144,3 +146,43 @@ class LargeHarness(HostsHarness):
 
     def make_spec(self, job: str, behaviour: Behaviour) -> JobSpec:
         return replace(super().make_spec(job, behaviour), folder=str(self.cluster.folder / "large"))
+
+
+SMI = """#!/bin/sh
+case "$1" in --query-gpu*) cat {rows};; esac
+"""
+GPU = "{index}, GPU-{index}, NVIDIA A100, 40960, [N/A]\n"
+
+
+def test_a_gpu_that_disappears_is_offered_no_more_and_its_host_stays(
+    cluster: LoopbackCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, tool = cluster.folder / "rows", cluster.folder / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(SMI.format(rows=rows))
+    tool.chmod(0o755)
+    rows.write_text(GPU.format(index=0) + GPU.format(index=1))
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    cluster.start_host("h1", "1", "--look-s", "0.2")
+    cluster.wait_for_hosts("h1")
+
+    def offered() -> tuple[str, ...]:
+        return tuple(name for node in cluster.executor.nodes() if node.is_there for name in node.devices)
+
+    assert offered() == ("h1/gpu:0", "h1/gpu:1")
+    rows.write_text(GPU.format(index=0))
+    wait_until(lambda: offered() == ("h1/gpu:0",), lambda: f"{offered()}, {cluster.log_of('h1')}")
+    (told,) = list_told(cluster, NodeLeaving)
+    assert isinstance(told, NodeLeaving)
+    assert "nvidia-smi does not list gpu:1 any more; it joins again with 1 devices" in told.reason
+    rows.write_text(GPU.format(index=0) + GPU.format(index=1))
+    wait_until(lambda: len(offered()) == 2, lambda: f"{offered()}, {cluster.log_of('h1')}")
+
+
+def test_a_gpu_is_believed_to_be_gone_when_two_looks_agree() -> None:
+    one, two = (Device(f"gpu:{index}", "a100", f"GPU-{index}") for index in (0, 1))
+    watch = DeviceWatch(Discovery((one, two)), lambda: Discovery(()), every_s=3600.0)
+    for seen, change in (((one,), None), ((one, two), None), ((one,), None), ((one,), (one,)), ((one,), None)):
+        watch.judge(seen)
+        assert watch.take_change() == change
+    watch.close()

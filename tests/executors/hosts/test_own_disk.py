@@ -1,5 +1,6 @@
 """A host's own disk: code by its digest, receipts passed on, and who is given the credentials of a store."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,19 @@ import pytest
 
 from springtide.errors import ExecutorError
 from springtide.executors.hosts.checkpoint_receipts import ReceiptWatch, keep_receipt
-from springtide.executors.hosts.host_messages import OpenStart, SpawnWorker, WantCode
-from springtide.executors.hosts.own_disk import OwnDisk, find_obstacle, find_variables
+from springtide.executors.hosts.host_messages import OpenStart, SpawnWorker, WantCode, write
+from springtide.executors.hosts.own_disk import (
+    FOLDERS,
+    OwnDisk,
+    drop_folders,
+    drop_paths,
+    find_obstacle,
+    find_variables,
+)
 from springtide.executors.hosts.packed_code import PART_BYTES, PackedCode
-from springtide.executors.local.jobs.environment import read_private
+from springtide.executors.local.jobs.environment import make_settings, read_private
 from springtide.executors.protocol import CheckpointPolicy, JobPreparation, JobSpec
+from springtide.training.settings import write_settings
 
 SPEC = JobSpec(
     ("python", "train.py"), "", CheckpointPolicy("/there/checkpoints", url="s3://b/job"), "/there/o", "/there/l"
@@ -68,6 +77,21 @@ def test_paths_are_the_hosts_and_variables_follow(tmp_path: Path) -> None:
     assert all(path.startswith(str(tmp_path)) for path in paths) and placed.checkpoint.url == SPEC.checkpoint.url
     assert find_variables(placed)["SPRINGTIDE_CHECKPOINT_DIR"] == placed.checkpoint.dir
     assert find_variables(placed)["SPRINGTIDE_OUTPUT"] == placed.output_dir
+
+
+def test_a_host_that_does_not_see_the_home_is_told_no_path_of_it(tmp_path: Path) -> None:
+    secret = replace(SPEC, folder="/there/code", home_dir="/there", secrets_file="/there/secrets.json")
+    spec = replace(secret, preparation=JobPreparation("/there/code", "/there/in", "/there/cache", ("make",)))
+    attempt = make_settings(spec)
+    variables = {**write_settings(attempt), "SPRINGTIDE_INPUTS": "/there/in", "SPRINGTIDE_STORE": "10.0.0.5:1"}
+    assert sum(value.startswith("/there") for value in variables.values()) == 4, "all that name folders"
+    opened = OpenStart("open", "one", "job", drop_paths(spec), {}, "a" * 64)
+    spawned = SpawnWorker("spawn", "one", "p0", "cpu:0", drop_folders(variables), ())
+    assert "/there" not in json.dumps([write(opened), write(spawned)])
+    assert drop_folders(variables)["SPRINGTIDE_STORE"] == "10.0.0.5:1"
+    assert drop_paths(spec).checkpoint.url == spec.checkpoint.url
+    placed = OwnDisk(tmp_path, lambda want: None).place(opened)
+    assert set(find_variables(placed.spec)) <= set(FOLDERS)
 
 
 def test_a_job_that_needs_the_home_says_so() -> None:

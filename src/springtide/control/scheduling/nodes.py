@@ -125,14 +125,23 @@ def drain(
     sentence = f"node {node} takes no new work; {len(leaving)} jobs leave within {show_span(grace_s)}"
     staging.add_event("draining", sentence)
     put(staging, Drain(node, now_s, now_s + grace_s, leaving, by_hand=by_hand))
-    leave_out(staging, world, node, f"node {node} is drained", decide)
+    remedy = f"springtide nodes undrain {node} would give it room again"
+    leave_out(staging, world, node, CapacityLoss(f"node {node} is drained", remedy), decide)
 
 
-def leave_out(staging: Staging, world: PlatformWorld, node: str, why: str, decide: Decide) -> None:
+@dataclass(frozen=True, slots=True)
+class CapacityLoss:
+    """Why there are fewer devices, and what would bring them back."""
+
+    why: str
+    remedy: str
+
+
+def leave_out(staging: Staging, world: PlatformWorld, node: str, loss: CapacityLoss, decide: Decide) -> None:
     """Go on without a node: reservations are given back, promises planned for the devices that are left."""
-    offers.release(staging, world, why)
+    offers.release(staging, world, loss.why)
     world.change_inventory(replace(world.inventory, drained=world.inventory.drained | {node}), staging.now_s)
-    review_promises(staging, world, why, decide)
+    review_promises(staging, world, loss, decide)
 
 
 def undrain(staging: Staging, world: PlatformWorld, node: str) -> None:
@@ -171,7 +180,8 @@ def lose_node(staging: Staging, world: PlatformWorld, event: NodeLost, decide: D
     for record in staging.list_active():
         if gone & set(record.devices):
             stop_after_node_loss(staging, world, record, node)
-    leave_out(staging, world, node, f"node {node} is gone", decide)
+    remedy = "it has room again when that node is back, or another one joins"
+    leave_out(staging, world, node, CapacityLoss(f"node {node} is gone", remedy), decide)
     return True
 
 
@@ -205,6 +215,8 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined) -> bool
     if is_known and drained == inventory.drained:
         return False
     staging.add_event("node_joined", found, node=node.name)
+    if not is_known and node.name in inventory.nodes:
+        stop_on_gone_devices(staging, world, node)
     grown = inventory if is_known else inventory.with_node(node)
     world.change_inventory(replace(grown, drained=drained), staging.now_s)
     for job_id in list(world.jobs):
@@ -212,6 +224,14 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined) -> bool
         if record is not None and record.state is not JobState.PROBING:
             world.revise(build_job(record, staging.speeds, world.inventory), staging.now_s)
     return True
+
+
+def stop_on_gone_devices(staging: Staging, world: PlatformWorld, node: ExecutorNode) -> None:
+    """Stop the jobs that hold devices which a node no longer has."""
+    gone = {*world.inventory.names_of(node.name)} - {*node.devices}
+    for record in staging.list_active():
+        if gone & set(record.devices):
+            stop_after_node_loss(staging, world, record, node.name)
 
 
 def stop_after_node_loss(staging: Staging, world: PlatformWorld, record: JobRecord, node: str) -> None:
@@ -239,7 +259,7 @@ def guess_left(record: JobRecord, view: JobView, now_s: float) -> float:
     return min(view.job.work, left + repeated)
 
 
-def review_promises(staging: Staging, world: PlatformWorld, why: str, decide: Decide) -> None:
+def review_promises(staging: Staging, world: PlatformWorld, loss: CapacityLoss, decide: Decide) -> None:
     """Plan all promises for the devices that are left, the oldest first; those that find no room are in danger."""
     kept = keep_promises(world, decide, staging.now_s)
     for job_id, view in list(world.jobs.items()):
@@ -248,7 +268,8 @@ def review_promises(staging: Staging, world: PlatformWorld, why: str, decide: De
         if job_id in kept:
             world.set_promise(job_id, kept[job_id])
         else:
-            endanger(staging, world, staging.jobs[job_id], f"{why}, and what is left cannot keep it")
+            why = f"{loss.why}, and what is left cannot keep it; {loss.remedy}"
+            endanger(staging, world, staging.jobs[job_id], why)
 
 
 def keep_promises(world: LiveWorld, decide: Decide, now_s: float) -> dict[JobId, Promise]:

@@ -1,19 +1,21 @@
 """What a job leaves, as one tree of paths: `output/...`, `checkpoints/step-.../...`, `logs/...`.
 
 A job's processes own their folders, so no link is followed, whatever is no plain file is left out, and so is what has
-a name that no text can hold. A rank's log is one file here, however many it lies in.
+a name that no text can hold. A rank's log is one file here, however many it lies in. What hosts have left in object
+storage and not on this disk is in the tree too, under the same paths.
 """
 
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from springtide.control.storage import job_logs
-from springtide.control.storage.private_paths import open_folder
-from springtide.control.storage.saved_checkpoints import list_checkpoints
+from springtide.control.storage.places import stored_outputs
+from springtide.control.storage.private_paths import open_folder, open_plain
+from springtide.control.storage.saved_checkpoints import SavedCheckpoint, list_checkpoints, open_file
 from springtide.control.storage.state_dir import StateDir
 from springtide.executors.log_files import NOTES, name_log
 
@@ -41,17 +43,58 @@ class KeptFiles:
     more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A file to read, and its version."""
+
+    file: BinaryIO
+    version: str
+
+
 def list_kept(state_dir: StateDir, job_id: str, with_checkpoints: bool) -> KeptFiles:
     """All that a job has left, as far as the limit goes."""
     found = [*list_logs(state_dir, job_id)]
     if with_checkpoints:
         found += list_saved(state_dir, job_id)
-    outputs = walk(state_dir, state_dir.output(job_id), OUTPUT, 0)
-    for file in outputs:
+    for file in list_outputs(state_dir, job_id):
         if len(found) == MOST_FILES:
             return KeptFiles(tuple(sorted(found, key=lambda one: one.path)), more=True)
         found.append(file)
     return KeptFiles(tuple(sorted(found, key=lambda one: one.path)), more=False)
+
+
+def list_outputs(state_dir: StateDir, job_id: str) -> Iterator[KeptFile]:
+    """The output that is on this disk, and what is in object storage beside it."""
+    here = set()
+    for file in walk(state_dir, state_dir.output(job_id), OUTPUT, 0):
+        here.add(file.path)
+        yield file
+    for name, copied in stored_outputs.list_copied(state_dir, job_id).items():
+        path = f"{OUTPUT}/{name}"
+        if path not in here and is_text(name):
+            yield KeptFile(path, copied.bytes, copied.modified_s, copied.sha256, copied.sha256)
+
+
+def open_kept(state_dir: StateDir, job_id: str, path: PurePosixPath) -> OpenedFile:
+    """A file of the tree that is no log, to read; OSError where there is none."""
+    try:
+        file = open_plain(state_dir.root, state_dir.job_folder(job_id).joinpath(*path.parts))
+        return OpenedFile(file, find_version(os.fstat(file.fileno())))
+    except OSError:
+        if state_dir.storage is None or path.parts[0] == LOGS:
+            raise
+    if path.parts[0] == OUTPUT:
+        return OpenedFile(*stored_outputs.open_copied(state_dir, job_id, str(path.relative_to(OUTPUT))))
+    for checkpoint in list_checkpoints(state_dir, job_id):
+        for one in checkpoint.files:
+            if str(path) == f"{CHECKPOINTS}/{name_folder(checkpoint)}/{one.name}":
+                return OpenedFile(open_file(state_dir, job_id, checkpoint.step, one.name), one.sha256)
+    raise FileNotFoundError(str(path))
+
+
+def name_folder(checkpoint: SavedCheckpoint) -> str:
+    """The folder of a checkpoint in the tree."""
+    return f"step-{checkpoint.step:09d}"
 
 
 def walk(state_dir: StateDir, folder: Path, path: str, depth: int) -> Iterator[KeptFile]:
@@ -82,24 +125,23 @@ def describe(path: str, facts: os.stat_result, sha256: str | None = None) -> Kep
     return KeptFile(path, facts.st_size, facts.st_mtime, find_version(facts), sha256)
 
 
-def stat_open(file: BinaryIO) -> os.stat_result:
-    """The facts of an open file."""
-    return os.fstat(file.fileno())
-
-
 def find_version(facts: os.stat_result) -> str:
     """What changes when a file does."""
     return f"{facts.st_ino:x}-{facts.st_mtime_ns:x}-{facts.st_size:x}"
 
 
 def list_saved(state_dir: StateDir, job_id: str) -> Iterator[KeptFile]:
-    """The files of whole checkpoints, with the hashes that their manifests tell."""
+    """The files of whole checkpoints, with the hashes that their manifests tell; in object storage, what these name."""
     for checkpoint in list_checkpoints(state_dir, job_id):
-        name = f"step-{checkpoint.step:09d}"
-        hashes = {one.name: one.sha256 for one in checkpoint.files}
-        for file in walk(state_dir, state_dir.checkpoints(job_id) / name, f"{CHECKPOINTS}/{name}", MOST_DEPTH):
-            sha256 = hashes.get(PurePosixPath(file.path).name)
-            yield KeptFile(file.path, file.size, file.modified_s, file.version, sha256)
+        folder, name = state_dir.checkpoints(job_id), name_folder(checkpoint)
+        there = {one.name: one for one in checkpoint.files}
+        modified_s = 0.0
+        for file in walk(state_dir, folder / name, f"{CHECKPOINTS}/{name}", MOST_DEPTH):
+            saved = there.pop(PurePosixPath(file.path).name, None)
+            modified_s = max(modified_s, file.modified_s)
+            yield replace(file, sha256=None if saved is None else saved.sha256)
+        for one in there.values() if state_dir.storage is not None else ():
+            yield KeptFile(f"{CHECKPOINTS}/{name}/{one.name}", one.size, modified_s, one.sha256, one.sha256)
 
 
 def list_logs(state_dir: StateDir, job_id: str) -> Iterator[KeptFile]:

@@ -9,9 +9,10 @@ import hmac
 import json
 import secrets
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
-from springtide.control.storage.private_paths import open_plain
+from springtide.control.storage.job_files import OUTPUT, open_kept
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir, write_private
 from springtide.core.durations import show_instant
@@ -50,7 +51,7 @@ def make_receipt(state_dir: StateDir, record: JobRecord) -> dict[str, Any]:
 def read_lines(state_dir: StateDir, record: JobRecord) -> list[dict[str, Any]]:
     """The chain that the job's processes wrote, which must be one."""
     try:
-        with open_plain(state_dir.root, state_dir.output(record.id) / CHAIN) as file:
+        with open_kept(state_dir, record.id, PurePosixPath(OUTPUT, CHAIN)).file as file:
             lines = [json.loads(line) for line in file.read(MOST_BYTES).splitlines()]
         check_chain(lines)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

@@ -29,7 +29,7 @@ from springtide.executors.hosts.host_messages import (
     SpawnWorker,
     StartState,
 )
-from springtide.executors.hosts.own_disk import find_obstacle
+from springtide.executors.hosts.own_disk import drop_folders, drop_paths, find_obstacle
 from springtide.executors.local.jobs.environment import read_private
 from springtide.executors.local.jobs.hangs import ProcessSample
 from springtide.executors.local.jobs.places import ProcessHandlers, find_host
@@ -131,7 +131,8 @@ class GuestProcesses:
             return
         self.parts[host] = HostPart()
         code = "" if sees_home else self.hub.code.pack(self.spec.folder)
-        self.hub.send(host, OpenStart("open", self.name, self.job, self.spec, self.private, code))
+        spec = self.spec if sees_home else drop_paths(self.spec)
+        self.hub.send(host, OpenStart("open", self.name, self.job, spec, self.private, code))
 
     def add(self, name: str, device: str, host: str) -> None:
         """Know of a process that is asked for; one on a host that has just been lost has ended."""
@@ -150,7 +151,8 @@ class GuestProcesses:
         self.add(name, device, host)
         shown = tuple(other.removeprefix(f"{host}/") for other in visible)
         local = device.removeprefix(f"{host}/")
-        self.hub.send(host, SpawnWorker("spawn", self.name, name, local, dict(variables), shown))
+        told = dict(variables) if self.hub.sees_home(host) else drop_folders(variables)
+        self.hub.send(host, SpawnWorker("spawn", self.name, name, local, told, shown))
 
     def hear(self, host: str, report: GuestReport) -> None:
         """Act on what a host tells of its part."""

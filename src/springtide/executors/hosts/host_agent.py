@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -28,6 +28,7 @@ from pydantic import TypeAdapter
 
 from springtide.errors import ExecutorError
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
+from springtide.executors.hosts.device_watch import LOOK_S, DeviceWatch, describe_change, find_gpus
 from springtide.executors.hosts.guest_starts import GuestStart, open_start
 from springtide.executors.hosts.host_messages import (
     Beat,
@@ -89,6 +90,8 @@ class HostSettings:
     lease_s: float = 600.0
     #: How long the guests have to leave when this host is told to go (SIGTERM).
     notice_s: float = 30.0
+    #: How often it looks whether its GPUs are there.
+    look_s: float = LOOK_S
 
 
 class HostAgent:
@@ -109,6 +112,9 @@ class HostAgent:
         self.forks.find(self.forks.kept)
         self.discovery: Discovery = discover(settings.cpu_slots)
         self.meter = self.make_meter()
+        self.watch = DeviceWatch(self.discovery, lambda: discover(settings.cpu_slots), settings.look_s)
+        #: The devices with which it joins again, if it leaves because they are others.
+        self.renewal: Discovery | None = None
         self.starts: dict[str, GuestStart] = {}
         self.lines: BeatingLines | None = None
         self.place: LocalPlace | None = None
@@ -147,6 +153,12 @@ class HostAgent:
                 self.turn(DIAL_S)
                 continue
             self.serve_lead(line)
+            self.renew()
+
+    def renew(self) -> None:
+        """Stay after all, with other devices, if that was why we left."""
+        if self.renewal is not None:
+            self.discovery, self.renewal, self.leaving = self.renewal, None, ""
 
     def find_lease_s(self) -> float:
         """How long to look for a lead: not for long where the home is no cluster's any more."""
@@ -311,6 +323,7 @@ class HostAgent:
         self.loop.turn(wait_s)
         if self.is_told_to_go:
             self.leave("it was told to go", self.settings.notice_s)
+        self.check_devices()
         now_s = time.monotonic()
         if now_s - self.inspected_s >= INSPECT_S:
             self.inspected_s = now_s
@@ -328,6 +341,17 @@ class HostAgent:
             if load is not None:
                 self.lines.send(HostLoaded("loaded", load.cores, load.outside, load.slowdown))
             self.lines.flush()
+
+    def check_devices(self) -> None:
+        """Have the guests leave where a GPU is gone or back, and then join with those that are there."""
+        found = None if self.leaving else self.watch.take_change()
+        if found is None:
+            return
+        if self.lines is None:  # nobody has been told of them
+            self.discovery = Discovery(found)
+        else:
+            self.renewal = Discovery(found)
+            self.leave(describe_change(find_gpus(self.discovery), found), self.settings.notice_s)
 
     def end_guests(self) -> None:
         """End all guests, and wait until they are gone: whoever dials next has none."""
@@ -351,6 +375,7 @@ class HostAgent:
         """End everything that was started."""
         self.end_guests()
         self.beats.close()
+        self.watch.close()
         self.forks.close()
         reap(self.mark)
         if self.groups is not None:
@@ -425,6 +450,7 @@ def main() -> None:
     parser.add_argument("--state-dir", type=Path)
     parser.add_argument("--detach", action="store_true", help="print the id of the process that serves, and return")
     parser.add_argument("--notice-s", type=float, default=30.0)
+    parser.add_argument("--look-s", type=float, default=LOOK_S, help="how often the GPUs are looked for")
     parser.add_argument("--times", type=TypeAdapter(BeatTimes).validate_json, default=BeatTimes(), help="as JSON")
     given = parser.parse_args()
     home = given.home.resolve()
@@ -434,7 +460,8 @@ def main() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     if given.detach:
         detach()
-    sys.exit(run(HostSettings(home, given.name, given.cpu_slots, state_dir, given.times, notice_s=given.notice_s)))
+    settings = HostSettings(home, given.name, given.cpu_slots, state_dir, given.times)
+    sys.exit(run(replace(settings, notice_s=given.notice_s, look_s=given.look_s)))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """A host that does not see the lead's home: code asked for by digest, and the folders of jobs on its own disk.
 
-What a job leaves is in object storage; here is only what its processes need while they run. All of it is removed when
-the next agent of this host starts.
+It is told the job's id, the digest of its code and the URL of its storage, and no path of the lead's. What a job leaves
+is in object storage; here is only what its processes need while they run. All of it is removed when the next agent of
+this host starts.
 """
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from springtide.executors.local.jobs import environment
 from springtide.executors.protocol import JobSpec
 from springtide.training.settings import Settings, write_settings
 
+#: Variables that name folders.
+FOLDERS = ("SPRINGTIDE_CHECKPOINT_DIR", "SPRINGTIDE_OUTPUT", "SPRINGTIDE_CHAIN", "SPRINGTIDE_INPUTS")
 LaterOrder = SpawnWorker | PassCommand | SendSignal | EndStart
 
 
@@ -110,6 +113,25 @@ class OwnDisk:
         )
         environment.make_folders(spec)
         return replace(order, spec=spec)
+
+
+def drop_paths(spec: JobSpec) -> JobSpec:
+    """A spec without the paths of the lead's disk, for a host that puts its own in their place."""
+    return replace(
+        spec,
+        folder="",
+        checkpoint=replace(spec.checkpoint, dir=""),
+        output_dir="",
+        log_dir="",
+        home_dir=None,
+        secrets_file=None,
+        preparation=None,
+    )
+
+
+def drop_folders(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables without those that name folders of the lead's disk."""
+    return {name: value for name, value in variables.items() if name not in FOLDERS}
 
 
 def find_variables(spec: JobSpec) -> dict[str, str]:

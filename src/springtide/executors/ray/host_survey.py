@@ -56,7 +56,8 @@ def judge(name: str, said: Mapping[str, Any], content: str, home: str) -> Survey
     elif not said["torch"]:
         problem = "it has no torch: install springtide[train] there"
     elif said["witness"] != content:
-        problem = f"it does not see {home} as this machine does: put the home on storage that all hosts share"
+        remedy = "put the home on storage that all hosts share, or serve with --storage URL"
+        problem = f"it does not see {home} as this machine does: {remedy}"
     else:
         problem = ""
     nice = int(said["nice"])

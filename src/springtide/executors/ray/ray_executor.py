@@ -28,6 +28,8 @@ JOIN_S = 120.0
 END_S = 20.0
 #: How long after the keeper has ended, or Ray was not there, the next one is started.
 REVIVE_S = 5.0
+#: How long the keeper, which says something every few seconds, may be silent.
+SILENT_S = 30.0
 LOG = "ray.log"
 
 
@@ -47,7 +49,7 @@ def check_address(address: str) -> None:
 
 
 class KeeperProcess:
-    """The keeper, and what it has said last; one that ends, as with Ray's head, is started again until it is closed."""
+    """The keeper, and what it has said last; one that ends or hangs, as with Ray's head, is followed by another."""
 
     def __init__(self, address: str, home: Path, devices: str | None, more: Sequence[str] = ()) -> None:
         if importlib.util.find_spec("ray") is None:
@@ -68,7 +70,12 @@ class KeeperProcess:
         check_address(self.address)
         with open(self.log, "ab", opener=open_private) as log:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                bufsize=0,  # whether a line has come is asked of the pipe
             )
         return self.read_line()
 
@@ -86,7 +93,10 @@ class KeeperProcess:
         try:
             said: dict[str, Any] = json.loads(line)
         except ValueError:
-            said = {"error": f"Ray at {self.address} gave no answer within {CONNECT_S:g} s; is it there? (ray status)"}
+            told = f"Ray at {self.address} gave no answer within {CONNECT_S:g} s; is it there? (ray status)"
+            said = {
+                "error": f"{told} If the cluster is encrypted, set RAY_USE_TLS and the RAY_TLS_ variables to its own"
+            }
         if "error" in said:
             self.process.kill()
             self.process.communicate()
@@ -100,19 +110,28 @@ class KeeperProcess:
         self.thread.start()
 
     def listen(self) -> None:
-        """Keep what it says last, and have another in its place when it has ended."""
+        """Keep what it says last, and have another in its place when it has ended or says nothing any more."""
         while not self.closing.is_set():
-            for line in self.streams[1]:
-                with contextlib.suppress(ValueError, KeyError):
-                    self.hosts = json.loads(line)["hosts"]
+            self.hear()
             self.revive()
+
+    def hear(self) -> None:
+        """Keep what it says until it ends; one that is silent hangs in Ray, as under another head, and is ended."""
+        output = self.streams[1]
+        while select.select([output], [], [], SILENT_S)[0]:
+            line = output.readline()
+            if not line:
+                return
+            with contextlib.suppress(ValueError, KeyError):
+                self.hosts = json.loads(line)["hosts"]
+        self.process.kill()
 
     def revive(self) -> None:
         """Start another one when Ray is there again."""
         while not self.closing.wait(REVIVE_S):
             self.let_go()
             with contextlib.suppress(ExecutorError):
-                self.start()
+                self.connection = self.start()
                 self.write("go")
                 return
 
@@ -125,7 +144,7 @@ class KeeperProcess:
 
     def write(self, word: str) -> None:
         """Tell it something, if it is there."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # the line is broken, or was closed by us
             self.streams[0].write(f"{word}\n".encode())
             self.streams[0].flush()
 

@@ -1,8 +1,9 @@
 """The one process of ours that speaks with Ray: it keeps an actor, and by it the agent of a host, on every node.
 
 `python -m springtide.executors.ray.ray_keeper --address ADDRESS --home DIR` prints one JSON line when it is connected
-(or why it is not), reads `go` from its standard input, and then prints what it knows of each host, when that changes.
-It ends with its standard input; the hosts stay. A process of its own, because Ray may hang or end whoever uses it.
+(or why it is not), reads `go` from its standard input, and then prints what it knows of each host, when that changes
+and every few seconds. It ends with its standard input; the hosts stay. A process of its own, because Ray may hang or
+end whoever uses it.
 """
 
 import argparse
@@ -32,6 +33,8 @@ LOOK_S = 1.0
 ANSWER_S = 30.0
 #: How often the agent of a host is looked at.
 CHECK_S = 5.0
+#: How often something is printed at least.
+TELL_S = 5.0
 
 
 @dataclass
@@ -56,7 +59,7 @@ class RayKeeper:
         #: Whether hosts are told by Ray where the lead is, because they may not see the home.
         self.sends_address = sends_address
         self.hosts: dict[str, KeptHost] = {}
-        self.printed = ""
+        self.printed, self.printed_s = "", 0.0
 
     def look(self) -> None:
         """Have an actor on every node that can work for us, and hear what each says."""
@@ -119,11 +122,11 @@ class RayKeeper:
                 host.actor.give_notice.remote()
 
     def tell(self) -> None:
-        """Print what is known, if it has changed."""
+        """Print what is known, if it has changed, and now and then: silence means that Ray does not answer."""
         known = {host.name: {"address": host.node.address, **host.said} for host in self.hosts.values()}
         text = json.dumps({"hosts": known})
-        if text != self.printed:
-            self.printed = text
+        if text != self.printed or time.monotonic() - self.printed_s >= TELL_S:
+            self.printed, self.printed_s = text, time.monotonic()
             print(text, flush=True)
 
     def kill(self, name: str) -> None:
@@ -183,7 +186,8 @@ def explain_connection(error: BaseException, address: str) -> str:
         return f"Ray at {address} does not let us in ({text[:200]}); set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
     return (
         f"Ray at {address} does not let us in ({text[:200]}); if the cluster has a token, set RAY_AUTH_MODE=token and "
-        "RAY_AUTH_TOKEN to it; and have a raylet of it on this machine: springtide join HEAD:PORT, or ray start"
+        "RAY_AUTH_TOKEN to it; if it is encrypted, RAY_USE_TLS and the RAY_TLS_ variables; and have a raylet of it on "
+        "this machine: springtide join HEAD:PORT, or ray start"
     )
 
 

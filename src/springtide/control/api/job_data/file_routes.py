@@ -14,7 +14,6 @@ from springtide.control.api.requests import JobRef
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage import job_files, job_logs
 from springtide.control.storage.job_files import KeptFile
-from springtide.control.storage.private_paths import open_plain
 from springtide.control.storage.records import JobRecord
 from springtide.executors.log_files import LOG_NAME
 
@@ -77,18 +76,18 @@ def send_kept(api: "Api", record: JobRecord, path: PurePosixPath, request: Reque
         chunks = stream_log(api, record.id, rank, begin + part.start, begin + part.stop)
         return send_range(chunks, part, size, wanted is not None)
     try:
-        file = open_plain(state_dir.root, state_dir.job_folder(record.id).joinpath(*path.parts))
+        opened = job_files.open_kept(state_dir, record.id, path)
     except OSError:
         raise MissingError(
             f"{record.name} has no file {str(path)!r} (any more); list them with: springtide ls {record.name}"
         ) from None
     if path.parts[0] != job_files.LOGS:
         try:
-            check_version(request, path, job_files.find_version(job_files.stat_open(file)))
+            check_version(request, path, opened.version)
         except ConflictError:
-            file.close()
+            opened.file.close()
             raise
-    return send_file(file, wanted)
+    return send_file(opened.file, wanted)
 
 
 def check_version(request: Request, path: PurePosixPath, version: str) -> None:

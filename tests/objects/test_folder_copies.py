@@ -1,0 +1,69 @@
+"""A folder in object storage: whole with its list, sent again only where it has changed, and never believed blindly."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from tests.objects.s3_server import BUCKET, S3Server
+
+from springtide.objects import folder_copies
+from springtide.objects.folder_copies import LIST, copy_folder, find_hash, read_list
+from springtide.objects.object_store import ObjectStore
+
+
+@pytest.fixture
+def store(s3: S3Server) -> ObjectStore:
+    return ObjectStore(f"s3://{BUCKET}/copies/{secrets.token_hex(4)}", s3.environ)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.txt").write_text("a")
+    (tmp_path / "b.txt").write_text("b")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    return tmp_path
+
+
+def test_only_what_has_changed_is_sent_again(store: ObjectStore, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_folder(folder, store)
+    assert set(read_list(store)) == {"deep/a.txt", "b.txt"}, "links are not followed"
+    (folder / "b.txt").write_text("c")
+    sent, write = [], store.write
+
+    def note(name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        sent.append(name)
+        return write(name, chunks)
+
+    monkeypatch.setattr(store, "write", note)
+    copy_folder(folder, store)
+    assert sent == ["files/b.txt", LIST]
+    assert read_list(store)["b.txt"].sha256 == find_hash(folder / "b.txt") and store.read("files/b.txt") == b"c"
+
+
+def test_it_is_a_program_that_fails_with_a_sentence(
+    s3: S3Server, store: ObjectStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = {**os.environ, **s3.environ}
+    command = [sys.executable, "-m", "springtide.objects.folder_copies", str(folder)]
+    subprocess.run([*command, store.url], env=environ, check=True, timeout=60)
+    assert set(read_list(store)) == {"deep/a.txt", "b.txt"}
+    monkeypatch.setattr(folder_copies, "PAUSES_S", ())
+    monkeypatch.setattr(sys, "argv", ["folder_copies", str(folder), "s3://nobody/x"])
+    for name, value in s3.environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        folder_copies.main()
+    assert ended.value.code == 1
+
+
+@pytest.mark.parametrize("name", ["../other", "a/../../b", "/etc/passwd", ""])
+def test_a_list_that_names_what_is_outside_is_none(store: ObjectStore, name: str) -> None:
+    entry = {"bytes": 1, "sha256": "0" * 64, "modified_s": 0.0}
+    store.write(LIST, [json.dumps({"files": {name: entry}}).encode()])
+    assert read_list(store) == {}
