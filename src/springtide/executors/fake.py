@@ -5,7 +5,7 @@ acknowledged, probes, restarts from the last checkpoint) and is deterministic: t
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from springtide.executors.delivery import EventFields, Freshness, Outbox, SeenGenerations, refuse
@@ -197,7 +197,11 @@ class FakeExecutor:
 
     def find_speed(self, run: FakeRun) -> float:
         """Steps per second of a job, beside others on its machines."""
-        return run.speed / max((self.slowdowns.get(name, 1.0) for name in run.devices), default=1.0)
+        return run.speed / self.find_slowdown(run.devices)
+
+    def find_slowdown(self, devices: Iterable[str]) -> float:
+        """How much longer steps on these devices take."""
+        return max((self.slowdowns.get(name, 1.0) for name in devices), default=1.0)
 
     def restart(self, run: FakeRun, at_s: float) -> None:
         """Put a job back to its last checkpoint, starting."""
@@ -346,7 +350,9 @@ class FakeClockStep:
         behaviour = self.run.behaviour
         steps = self.run.end // len(order.devices)
         points = tuple(
-            SpeedPoint(share, steps, behaviour.speed(order.devices[:share]))
+            SpeedPoint(
+                share, steps, behaviour.speed(given := order.devices[:share]) / self.executor.find_slowdown(given)
+            )
             for share in range(1, min(2, len(order.devices)) + 1)
         )
         pause_s = behaviour.pause_s if len(points) > 1 else None

@@ -19,6 +19,8 @@ from springtide.objects.object_store import ObjectStore
 LIST = "manifest.json"
 FILES = "files"
 CHUNK_BYTES = 4 << 20
+#: More than these a list cannot mean: sizes that JSON can hold, and times that have a date.
+MOST_BYTES, LAST_S = 2**53, 2.5e11
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -107,7 +109,10 @@ def read_entry(name: str, entry: Mapping[str, Any]) -> CopiedFile:
     """A line of a list; ValueError where its name would lead elsewhere."""
     if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
         raise ValueError(f"{name!r} is no file of a copy")
-    return CopiedFile(int(entry["bytes"]), str(entry["sha256"]), float(entry["modified_s"]))
+    size, modified_s = int(entry["bytes"]), float(entry["modified_s"])
+    if not 0 <= size <= MOST_BYTES or not 0 <= modified_s <= LAST_S:
+        raise ValueError(f"{name!r} has {size} bytes of {modified_s}")
+    return CopiedFile(size, str(entry["sha256"])[:64], modified_s)
 
 
 def main() -> None:

@@ -186,3 +186,17 @@ def test_a_gpu_is_believed_to_be_gone_when_two_looks_agree() -> None:
         watch.judge(seen)
         assert watch.take_change() == change
     watch.close()
+
+
+def test_a_driver_that_gives_no_answer_has_lost_no_gpu() -> None:
+    one, looks = Device("gpu:0", "a100", "GPU-0"), iter(range(100))
+
+    def look() -> Discovery:
+        if next(looks) % 2:
+            raise OSError("too many open files")
+        return Discovery((), problem="nvidia-smi ended with code 18: driver/library version mismatch")
+
+    watch = DeviceWatch(Discovery((one,)), look, every_s=0.001)
+    wait_until(lambda: next(looks) > 20, lambda: "the watch has ended")
+    assert watch.take_change() is None and watch.thread.is_alive()
+    watch.close()

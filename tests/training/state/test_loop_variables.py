@@ -67,12 +67,14 @@ class Trainer:
     """A script's own class, with a counter."""
 
     def __init__(self) -> None:
-        self.seen, self.loss, self.rate = 0, 0.0, 0.1
+        self.seen, self.loss, self.rate, self.began_s = 0, 0.0, 0.1, 0.0
 
     def train(self, loader: Walk) -> None:
         for step in loader:
             self.loss = self.rate * step
             self.seen += 1
+            assert self.began_s >= 0
+            self.began_s = time.time()
             assert self.loss >= 0
 
 

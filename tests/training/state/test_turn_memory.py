@@ -88,7 +88,35 @@ def test_tensors_that_the_next_turn_reads_are_refused(script: Callable[[Walk], N
         script(Walk())
 
 
-@pytest.mark.parametrize("script", [sum_up, keep_numbers, set_anew])
+def mix_up(walk: Walk) -> None:
+    mixing, teacher = len("yes") > 1, torch.nn.Identity()
+    for x in walk:
+        if mixing:
+            other, part = x.flip(0), torch.rand(4)
+        out = x * 2
+        if teacher is not None:
+            target = teacher(x)
+        if mixing:
+            out = out * part + other * (1 - part)
+        if teacher is not None:
+            out.sub(target).sum()
+
+
+def unroll(walk: Walk) -> None:
+    for x in walk:
+        for place in range(3):
+            if place == 0:
+                hidden = torch.zeros(4)
+            hidden = hidden * 0.5 + x
+
+
+def collect(walk: Walk) -> None:
+    found: list[torch.Tensor] = []
+    for x in walk:
+        found = found + [x]  # noqa: RUF005 - as scripts have it
+
+
+@pytest.mark.parametrize("script", [sum_up, keep_numbers, set_anew, mix_up, unroll, collect])
 def test_sums_numbers_and_what_is_set_anew_are_not(script: Callable[[Walk], None]) -> None:
     script(Walk())
 
@@ -118,6 +146,53 @@ class Averaging(nn.Module):
         return x - mean
 
 
+class Remembering(nn.Module):
+    """Has a hidden state that is None at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.hidden is None:
+            self.hidden = torch.zeros(4)
+        self.hidden = torch.tanh(x + self.hidden)
+        return self.hidden
+
+
+class CountingInTraining(nn.Module):
+    """Counts its calls while it is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.calls = self.calls + 1
+        return x
+
+
+class Masking(nn.Module):
+    """Makes its mask anew where it does not fit, sums up what it sets anew, and copies what others have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask: torch.Tensor | None = torch.zeros(2)
+        self.auxiliary = 0.0
+        self.weight = torch.zeros(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.mask is None or self.mask is not x:
+            self.mask = x.clone()
+        self.auxiliary = 0.0
+        for _ in range(3):
+            self.auxiliary += float(torch.rand(()))
+        other = nn.Linear(4, 4)
+        self.weight = other.weight
+        return x + self.mask
+
+
 class Caching(nn.Module):
     """Has a cache that grows, and leaves its output for others to read."""
 
@@ -133,7 +208,10 @@ class Caching(nn.Module):
         return self.output
 
 
-@pytest.mark.parametrize(("module", "attribute"), [(Counting(), "calls"), (Averaging(), "mean")])
+@pytest.mark.parametrize(
+    ("module", "attribute"),
+    [(Counting(), "calls"), (CountingInTraining(), "calls"), (Averaging(), "mean"), (Remembering(), "hidden")],
+)
 def test_modules_that_remember_are_refused(module: nn.Module, attribute: str) -> None:
     outer = nn.Sequential(nn.Identity(), module)
     with pytest.raises(
@@ -144,7 +222,7 @@ def test_modules_that_remember_are_refused(module: nn.Module, attribute: str) ->
 
 
 def test_caches_outputs_and_buffers_are_not() -> None:
-    model = nn.Sequential(Caching(), nn.BatchNorm1d(4))
+    model = nn.Sequential(Caching(), Masking(), nn.BatchNorm1d(4))
     for x in Walk(model):
         model(x.expand(4, 4))
-    assert model[1].num_batches_tracked == FIRST + 1
+    assert model[2].num_batches_tracked == FIRST + 1

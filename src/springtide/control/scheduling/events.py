@@ -91,9 +91,8 @@ class EventHandler:
 
     def machine_loaded(self, event: MachineLoaded) -> bool:
         """Others take more or less of a machine: all speeds on it count accordingly."""
-        if not self.counts_load or not outside_load.note_load(self.staging, self.world, event):
-            return False
-        return any([self.refresh(job_id) for job_id in list(self.world.jobs)])
+        changed = outside_load.note_load(self.staging, self.world, event, self.counts_load)
+        return changed and any([self.refresh(job_id) for job_id in list(self.world.jobs)])
 
     def handle_job(self, record: JobRecord, event: Event) -> bool:
         """Work in one event of an active job."""
@@ -320,7 +319,8 @@ class EventHandler:
                 transitions.end_job(self.staging, self.world, record.id, NO_STEPS)
             return True
         speed = speeds.learn_costs(self.find_held(record), event.startup_s, event.pause_s)
-        points = {point.share: (point.steps, point.steps_per_s) for point in event.points}
+        slowdown = self.world.inventory.find_slowest(record.devices)  # which plans count once more
+        points = {point.share: (point.steps, point.steps_per_s * slowdown) for point in event.points}
         self.staging.put_speed(replace(speed, points={**speed.points, **points}))
         device_type = f" {speed.device_type}" if self.world.inventory.is_mixed else ""
         measured = ", ".join(f"{point.steps_per_s:.2f} steps/s on {point.share}{device_type}" for point in event.points)

@@ -4,7 +4,9 @@ One that fell off the bus, or came back after a reset, is believed when two look
 change, and are not looked at.
 """
 
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from springtide.executors.local.discovery import Device, Discovery
@@ -20,7 +22,7 @@ class DeviceWatch:
         self.look = look
         self.every_s = every_s
         self.suspected: tuple[Device, ...] | None = None
-        self.change: tuple[Device, ...] | None = None
+        self.changes: deque[tuple[Device, ...]] = deque(maxlen=1)
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, name="devices", daemon=True)
         if self.known:
@@ -29,18 +31,24 @@ class DeviceWatch:
     def run(self) -> None:
         """Look until told to end."""
         while not self.ended.wait(self.every_s):
-            self.judge(find_gpus(self.look()))
+            try:
+                found = self.look()
+            except Exception as error:
+                print(f"springtide: the devices could not be looked at: {error!r}", file=sys.stderr)
+                continue
+            if not found.problem:  # a driver that gives no answer has lost no GPU: jobs run on
+                self.judge(find_gpus(found))
 
     def judge(self, seen: tuple[Device, ...]) -> None:
         """Compare what is seen with what is known, and with what was seen at the last look."""
         if seen != self.known and seen == self.suspected:
-            self.known, self.change = seen, seen
+            self.known = seen
+            self.changes.append(seen)
         self.suspected = seen
 
     def take_change(self) -> tuple[Device, ...] | None:
         """The GPUs that are left, once, if they are others than before."""
-        change, self.change = self.change, None
-        return change
+        return self.changes.popleft() if self.changes else None
 
     def close(self) -> None:
         """Look no more; a look that hangs is not waited for."""

@@ -52,12 +52,18 @@ class Device:
         return bool(self.pids)
 
 
+#: What nvidia-smi says, with an error code, where every GPU is gone.
+NO_GPUS = "No devices were found"
+
+
 @dataclass(frozen=True, slots=True)
 class Discovery:
     """The devices found, and what a user should know about the search."""
 
     devices: tuple[Device, ...]
     notes: tuple[str, ...] = field(default=())
+    #: Why the GPUs could not be listed, if so: those that are not in `devices` may well be there.
+    problem: str = ""
 
 
 def ask_nvidia_smi(arguments: Sequence[str]) -> tuple[str, str]:
@@ -80,7 +86,8 @@ def discover(cpu_slots: str | None = None, ask: Ask = ask_nvidia_smi) -> Discove
     gpus = parse_gpus(query, ask(LIST)[0], ask(APPS)[0]) if query.strip() else ()
     notes = [problem] if problem else []
     notes += [f"{gpu.name} is in use by process {', '.join(map(str, gpu.pids))}" for gpu in gpus if gpu.is_busy]
-    return Discovery(gpus or make_cpu_slots(cpu_slots or str(count_cores())), tuple(notes))
+    unknown = "" if NO_GPUS in problem else problem
+    return Discovery(gpus or make_cpu_slots(cpu_slots or str(count_cores())), tuple(notes), unknown)
 
 
 def count_cores() -> int:

@@ -20,6 +20,8 @@ WINDOW_S = 5.0
 WINDOWS = 6
 #: Between counts of the threads that want to run.
 COUNT_S = 0.25
+#: What others must use, in cores, for the crowd to be theirs too.
+LEAST_USE = 0.5
 #: Slowdowns this close are the same; smaller changes are not told.
 SAME = 0.05
 
@@ -71,12 +73,14 @@ def find_demand(before: ProcessorReading, after: ProcessorReading, wanting: floa
     """The cores that others ask for; `wanting` is the mean number of threads that run or wait for a processor.
 
     Where more want to run than there are processors, all get the same part of what they want, so others want as much
-    more than they get as all do.
+    more than they get as all do. Too little use is not made larger by that: the kernel always has something to do, and
+    the crowd may be ours.
     """
     seconds = after.at_s - before.at_s
     everywhere = (after.busy.everywhere_s - before.busy.everywhere_s) / seconds
     used = (after.busy.here_s - before.busy.here_s) / seconds - after.use_since(before)
-    crowding = wanting / everywhere if everywhere > 0 and wanting > after.busy.processors else 1.0
+    is_crowded = everywhere > 0 and wanting > after.busy.processors and used >= LEAST_USE
+    crowding = wanting / everywhere if is_crowded else 1.0
     return max(0.0, used) * max(1.0, crowding)
 
 

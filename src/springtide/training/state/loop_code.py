@@ -1,20 +1,22 @@
 """Which variables a loop of a script carries, found in its bytecode: those it may read before it writes them.
 
-An attribute of a variable (`self.seen`) is one like any other.
+And which of its own attributes a function goes on from. An attribute of a variable (`self.seen`) is a variable like any
+other. A warning needs only that a value may come from before; a refusal needs that no path sets it anew.
 """
 
 import dis
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType
 
 #: An instruction that reads or writes variables; some do both, or two at a time.
 ACCESS = re.compile(r"(LOAD|STORE|DELETE)_(?:FAST|NAME|GLOBAL|DEREF)(?!_AND_CLEAR)")
 ALWAYS_JUMPING = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE")
-ENDING = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
+RETURNING = ("RETURN_VALUE", "RETURN_CONST")
+ENDING = (*RETURNING, "RAISE_VARARGS", "RERAISE")
 #: What a clock is asked by: a time differs in a resumed process, and is not lost.
 CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "now", "utcnow", "today", "default_timer"}
 CLOCKS |= {f"{name}_ns" for name in CLOCKS}
@@ -23,8 +25,8 @@ CALL_LENGTH = 6
 
 
 @dataclass(frozen=True, slots=True)
-class LoopCode:
-    """The instructions of a function, the one that is at work, and the outermost loop around it."""
+class CodePart:
+    """The instructions of a function, the one that is at work, and the part that is looked at: a loop, or all."""
 
     code: tuple[dis.Instruction, ...]
     #: What each does with variables: LOAD, STORE or DELETE, and a name.
@@ -59,6 +61,23 @@ class LoopCode:
 
     def reads_first(self, name: str, start: int) -> bool:
         """Whether a variable may be read, from an instruction on, before it is written."""
+        return any(("LOAD", name) in self.accesses[place] for place in self.reach(start, name))
+
+    def goes_on_from(self, name: str, start: int) -> bool:
+        """Whether a variable is read, from an instruction on, and on no path written before that."""
+        firsts = [self.find_access(place, name) for place in self.reach(start, name)]
+        return "LOAD" in firsts and "STORE" not in firsts
+
+    def may_leave(self, name: str, start: int) -> bool:
+        """Whether a function may return without having written a variable."""
+        return any(self.code[place].opname in RETURNING for place in self.reach(start, name, past="LOAD"))
+
+    def find_access(self, index: int, name: str) -> str | None:
+        """What an instruction does with a variable, first of all."""
+        return next((kind for kind, other in self.accesses[index] if other == name), None)
+
+    def reach(self, start: int, name: str, past: str | None = None) -> Iterator[int]:
+        """The instructions that may come from one on, up to those that access a variable; past those of a kind."""
         seen: set[tuple[int, bool]] = set()
         open_ = [(start, start - 1)]
         while open_:
@@ -66,12 +85,9 @@ class LoopCode:
             if (index, came_from < index) in seen:
                 continue
             seen.add((index, came_from < index))
-            kind = next((kind for kind, other in self.accesses[index] if other == name), None)
-            if kind == "LOAD":
-                return True
-            if kind is None:
+            yield index
+            if self.find_access(index, name) in (None, past):
                 open_ += [(place, index) for place in self.follow(index, came_from)]
-        return False
 
     def list_written(self) -> set[str]:
         """The variables that the loop writes, but for those that a clock is read into."""
@@ -84,17 +100,27 @@ class LoopCode:
                 times |= names
         return written - times
 
+    def list_accesses_of(self, name: str, kind: str) -> list[int]:
+        """Where a variable is read, or written."""
+        return [index for index in range(self.first, self.last + 1) if (kind, name) in self.accesses[index]]
+
     def is_sum(self, name: str) -> bool:
         """Whether a variable is only added to (`total += ...`), so that nothing else in the loop depends on it."""
-        inside = range(self.first, self.last + 1)
-        kinds = [(kind, index) for index in inside for kind, other in self.accesses[index] if other == name]
-        stores = [self.code[index - 1] for kind, index in kinds if kind == "STORE"]
-        loads = sum(kind == "LOAD" for kind, _ in kinds)
-        return loads == len(stores) and all(one.opname == "BINARY_OP" and one.argrepr.endswith("=") for one in stores)
+        stores = self.list_accesses_of(name, "STORE")
+        return len(self.list_accesses_of(name, "LOAD")) == len(stores) and all(map(self.is_computed, stores))
+
+    def is_computed(self, index: int) -> bool:
+        """Whether what is stored here is a sum, a product or the like."""
+        return self.code[self.find_end(index) - 1].opname == "BINARY_OP"
+
+    def find_end(self, index: int) -> int:
+        """Where the value that is stored here is whole: before an attribute is set, its owner is put on top of it."""
+        return index - 1 if self.code[index].opname == "STORE_ATTR" else index
 
     def is_time(self, index: int) -> bool:
         """Whether what is stored here is what a clock was just asked for."""
-        before = self.code[max(0, index - CALL_LENGTH) : index]
+        end = self.find_end(index)
+        before = self.code[max(0, end - CALL_LENGTH) : end]
         if not before or not before[-1].opname.startswith("CALL"):
             return False
         asked = [one.argval for one in before if one.opname.startswith(("LOAD_", "PUSH_", "STORE_"))]
@@ -116,25 +142,46 @@ def find_passed_on(code: CodeType, place: int) -> frozenset[str]:
     loop = find_loop(code, place, innermost=True)
     if loop is None or loop.code[loop.here].opname != "FOR_ITER":
         return frozenset()
-    passed_on = {name for name in loop.list_written() if loop.reads_first(name, loop.start)}
+    passed_on = {name for name in loop.list_written() if loop.goes_on_from(name, loop.start)}
     return frozenset(name for name in passed_on if not loop.is_sum(name))
 
 
-def find_loop(code: CodeType, place: int, innermost: bool = False) -> LoopCode | None:
-    """The outermost or the innermost loop around a place; a jump back ends one."""
+@lru_cache(maxsize=4096)
+def find_remembered(code: CodeType) -> frozenset[str]:
+    """The attributes of its first argument that a function goes on from, and sets: always, or by adding to them."""
+    owner = f"{code.co_varnames[0]}." if code.co_argcount else None
+    whole = read_code(code)
+    found = {name for name in whole.list_written() if owner is not None and name.startswith(owner)}
+    return frozenset(
+        name.partition(".")[2]
+        for name in found
+        if whole.goes_on_from(name, 0)
+        and (not whole.may_leave(name, 0) or any(map(whole.is_computed, whole.list_accesses_of(name, "STORE"))))
+    )
+
+
+def read_code(code: CodeType) -> CodePart:
+    """All of a function."""
     all_ = tuple(one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
     offsets = [one.offset for one in all_]
     # A jump goes to what extends the argument of an instruction, if there is such: to the next that is one.
     places = {one.offset: bisect_left(offsets, one.offset) for one in dis.get_instructions(code)}
-    jumps = [(places[one.argval], index) for index, one in enumerate(all_) if is_jump_back(one)]
-    here = bisect_right(offsets, place) - 1  # within a call the place is behind its instruction
+    return CodePart(all_, tuple(list_accesses(all_)), places, 0, 0, len(all_) - 1)
+
+
+def find_loop(code: CodeType, place: int, innermost: bool = False) -> CodePart | None:
+    """The outermost or the innermost loop around a place; a jump back ends one."""
+    whole = read_code(code)
+    jumps = [(whole.places[one.argval], index) for index, one in enumerate(whole.code) if is_jump_back(one)]
+    # Within a call the place is behind its instruction.
+    here = bisect_right([one.offset for one in whole.code], place) - 1
     around = [(first, last) for first, last in jumps if first <= here <= last]
     if not around:
         return None
     if innermost:
         around = [(first, last) for first, last in around if first == max(first for first, _ in around)]
     first, last = min(first for first, _ in around), max(last for _, last in around)
-    return LoopCode(all_, tuple(list_accesses(all_)), places, here, first, last)
+    return replace(whole, here=here, first=first, last=last)
 
 
 def list_accesses(code: tuple[dis.Instruction, ...]) -> Iterator[tuple[tuple[str, str], ...]]:

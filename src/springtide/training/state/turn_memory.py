@@ -6,33 +6,35 @@ for in a process's first turns: variables of `for ... in step:` by its bytecode,
 of them. Numbers in variables are left alone; they are nearly always printed, and nothing else.
 """
 
-import dis
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from springtide.errors import JobError
-from springtide.training.state.loop_code import find_passed_on
-from springtide.training.state.loop_variables import find_value, list_frames
+from springtide.training.state.loop_code import find_passed_on, find_remembered
+from springtide.training.state.loop_variables import find_value, is_installed, list_frames
 
-#: Turns of a process that are looked at. What is set anew now and then, as a cache that grows, is not set in all.
-FIRST = 3
+#: Turns of a process that are looked at, and how many of them must have begun with a value: a hidden state is often
+#: None at first. What is set anew now and then, as a cache that grows, does not change in all of these.
+FIRST = 5
+SEEN = 3
 #: Attributes of modules, by the name of the module and theirs.
 Attributes = dict[tuple[str, str], Any]
 
 
 class TurnMemory:
-    """What the models' attributes were before a turn, and in how many turns each became another."""
+    """What the models' attributes were before a turn, in how many turns each was there, and became another."""
 
     def __init__(self) -> None:
         self.turns = 0
         self.before: Attributes = {}
+        self.seen: Counter[tuple[str, str]] = Counter()
         self.changes: Counter[tuple[str, str]] = Counter()
 
     def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
@@ -47,9 +49,10 @@ class TurnMemory:
         self.turns += 1
         refuse_variables()
         after = dict(list_remembered(models))
+        self.seen.update(self.before.keys())
         self.changes.update(key for key, value in self.before.items() if key in after and differ(value, after[key]))
         if self.turns == FIRST:
-            refuse_attributes([key for key, count in self.changes.items() if count == FIRST])
+            refuse_attributes([key for key, count in self.changes.items() if count == self.seen[key] >= SEEN])
             self.before = {}
 
 
@@ -93,9 +96,9 @@ def holds_tensor(value: Any) -> bool:
 
 
 def list_remembered(models: Sequence[torch.nn.Module]) -> Iterator[tuple[tuple[str, str], Any]]:
-    """The attributes of modules that their own code both reads and sets, and that are numbers or hold tensors."""
+    """The attributes of modules that their own code goes on from, and that are numbers or hold tensors."""
     for name, module in chain.from_iterable(model.named_modules() for model in models):
-        for attribute in find_reset(type(module)):  # type: ignore[arg-type]  # every class of modules has a hash
+        for attribute in find_own(type(module)):  # type: ignore[arg-type]  # every class of modules has a hash
             value = module.__dict__.get(attribute)
             if type(value) in (int, float) or holds_tensor(value):
                 yield (f"{name or type(module).__name__}", attribute), value
@@ -109,20 +112,12 @@ def differ(before: Any, after: Any) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def find_reset(kind: Any) -> frozenset[str]:
-    """The names of attributes that a function of a class of modules reads before it sets them."""
-    own = [one for one in kind.__mro__ if issubclass(one, torch.nn.Module) and one is not torch.nn.Module]
-    functions = [value for one in own for value in vars(one).values() if isinstance(value, FunctionType)]
-    return frozenset(
-        chain.from_iterable(find_reset_in(one.__code__) for one in functions if one.__name__ != "__init__")
-    )
+def find_own(kind: Any) -> frozenset[str]:
+    """The attributes that functions of a class of modules go on from and set, where these are of the script's own.
 
-
-def find_reset_in(code: CodeType) -> Iterator[str]:
-    """The same of one function, by the order of its lines."""
-    read: set[str] = set()
-    for one in dis.get_instructions(code):
-        if one.opname == "LOAD_ATTR":
-            read.add(one.argval)
-        elif one.opname == "STORE_ATTR" and one.argval in read:
-            yield one.argval
+    Installed packages are left alone: what they count (a metric its updates, a cache its length) is theirs to know.
+    """
+    classes = [one for one in kind.__mro__ if issubclass(one, torch.nn.Module) and one is not torch.nn.Module]
+    functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
+    own = [one.__code__ for one in functions if not is_installed(one.__code__.co_filename)]
+    return frozenset(chain.from_iterable(map(find_remembered, own)))

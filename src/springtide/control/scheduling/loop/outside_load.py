@@ -67,10 +67,11 @@ def restore_loads(inventory: Inventory, fact: Any, counts: bool) -> Inventory:
     return slow_inventory(inventory, read_loads(fact).values() if counts else ())
 
 
-def note_load(staging: Staging, world: PlatformWorld, event: MachineLoaded) -> bool:
+def note_load(staging: Staging, world: PlatformWorld, event: MachineLoaded, counts: bool = True) -> bool:
     """Take over what others take of a machine; returns whether speeds count otherwise than before.
 
-    A slowdown that is within what any measured speed is trusted to is none.
+    A slowdown that is within what any measured speed is trusted to is none. Where load does not count it is kept all
+    the same, or a server for which it counts again would find one that is over.
     """
     loads, now_s = read_loads(staging.read_fact(FACT)), staging.now_s
     before, is_loaded = loads.pop(event.machine, None), event.slowdown > MEASURED_MARGIN
@@ -80,12 +81,13 @@ def note_load(staging: Staging, world: PlatformWorld, event: MachineLoaded) -> b
         since_s = now_s if before is None else before.since_s
         figures = event.cores, event.outside, event.slowdown
         load = loads[event.machine] = OutsideLoad(event.machine, event.devices, *figures, since_s, now_s)
-        if before is None:  # how much it is may change every few seconds: that is told where it is asked for
+        if before is None and counts:  # how much it is may change every few seconds: that is told where it is asked for
             staging.add_event(FACT, load.sentence, machine=event.machine, slowdown=event.slowdown)
-    else:
+    elif counts:
         assert before is not None
         sentence = f"others have let go of the processors of {before.machine or 'this machine'}; speeds count in full"
         staging.add_event("outside_load_over", sentence, machine=event.machine)
     staging.put_fact(FACT, {machine: asdict(one) for machine, one in loads.items()})
-    world.slow_down(slow_inventory(world.inventory, loads.values()))
-    return True
+    if counts:
+        world.slow_down(slow_inventory(world.inventory, loads.values()))
+    return counts

@@ -35,14 +35,41 @@ def forbid_writing(folders: Sequence[str], own: Sequence[str]) -> str:
     if sys.platform != "linux":
         return f"{sys.platform} has no mounts of a process's own" if folders else ""
     kept = [folder for folder in folders if not holds(folder, own)]
+    refused = try_in_child(kept) or mount_all(kept)
+    if refused:
+        return refused
+    return "; ".join(f"{one} holds folders of the job's own" for one in folders if one not in kept)
+
+
+def mount_all(folders: Sequence[str]) -> str:
+    """Make folders read-only in namespaces of our own; why that cannot be, or nothing."""
     try:
-        if kept:
+        if folders:
             enter_namespace()
-        for folder in kept:
+        for folder in folders:
             mount_read_only(os.fsencode(folder))
     except OSError as error:
         return str(error)
-    return "; ".join(f"{one} holds folders of the job's own" for one in folders if one not in kept)
+    return ""
+
+
+def try_in_child(folders: Sequence[str]) -> str:
+    """What comes of it in a process that ends at once: one that is refused half-way cannot go back.
+
+    Some systems let anybody make a user namespace and then refuse to say who one is in it.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writing, mount_all(folders).encode(errors="replace"))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as said:
+        refused = said.read().decode(errors="replace")
+    os.waitpid(pid, 0)
+    return refused
 
 
 def holds(folder: str, own: Sequence[str]) -> bool:
