@@ -25,7 +25,7 @@ CALL_LENGTH = 6
 
 
 @dataclass(frozen=True, slots=True)
-class CodePart:
+class CodeSpan:
     """The instructions of a function, the one that is at work, and the part that is looked at: a loop, or all."""
 
     code: tuple[dis.Instruction, ...]
@@ -160,16 +160,16 @@ def find_remembered(code: CodeType) -> frozenset[str]:
     )
 
 
-def read_code(code: CodeType) -> CodePart:
+def read_code(code: CodeType) -> CodeSpan:
     """All of a function."""
     all_ = tuple(one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
     offsets = [one.offset for one in all_]
     # A jump goes to what extends the argument of an instruction, if there is such: to the next that is one.
     places = {one.offset: bisect_left(offsets, one.offset) for one in dis.get_instructions(code)}
-    return CodePart(all_, tuple(list_accesses(all_)), places, 0, 0, len(all_) - 1)
+    return CodeSpan(all_, tuple(list_accesses(all_)), places, 0, 0, len(all_) - 1)
 
 
-def find_loop(code: CodeType, place: int, innermost: bool = False) -> CodePart | None:
+def find_loop(code: CodeType, place: int, innermost: bool = False) -> CodeSpan | None:
     """The outermost or the innermost loop around a place; a jump back ends one."""
     whole = read_code(code)
     jumps = [(whole.places[one.argval], index) for index, one in enumerate(whole.code) if is_jump_back(one)]
