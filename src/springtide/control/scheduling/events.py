@@ -319,8 +319,9 @@ class EventHandler:
                 transitions.end_job(self.staging, self.world, record.id, NO_STEPS)
             return True
         speed = speeds.learn_costs(self.find_held(record), event.startup_s, event.pause_s)
-        slowdown = self.world.inventory.find_slowest(record.devices)  # which plans count once more
-        points = {point.share: (point.steps, point.steps_per_s * slowdown) for point in event.points}
+        # As they were seen, also beside others on the machine: a script that waits for its data was slowed less than
+        # the processors say, and a speed that is believed too high is promised.
+        points = {point.share: (point.steps, point.steps_per_s) for point in event.points}
         self.staging.put_speed(replace(speed, points={**speed.points, **points}))
         device_type = f" {speed.device_type}" if self.world.inventory.is_mixed else ""
         measured = ", ".join(f"{point.steps_per_s:.2f} steps/s on {point.share}{device_type}" for point in event.points)
