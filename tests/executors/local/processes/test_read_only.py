@@ -34,12 +34,17 @@ def needs(*command: str) -> None:
         pytest.skip(f"this system refuses: {' '.join(command)}")
 
 
+def needs_namespaces() -> None:
+    """Skip where this user may have no mounts of its own."""
+    needs("unshare", "--mount" if os.geteuid() == 0 else "--map-root-user", "--mount")
+
+
 @pytest.mark.parametrize("before", [(), NO_MOUNTS], ids=["as-we-are", "in-a-user-namespace"])
 def test_inputs_can_be_read_and_not_written_by_the_job_alone(tmp_path: Path, before: tuple[str, ...]) -> None:
     if os.geteuid() == 0:
         needs(*before, *("unshare", "--map-root-user" if before else "--mount", "--mount"))
     else:
-        needs("unshare", "--map-root-user", "--mount")
+        needs_namespaces()
         before = ()
     for name in ("data/below", "home/output"):
         (tmp_path / name).mkdir(parents=True)
@@ -62,3 +67,17 @@ def test_nothing_is_done_where_nothing_is_asked_for(monkeypatch: pytest.MonkeyPa
     assert forbid_writing([], []) == ""
     monkeypatch.setattr(sys, "platform", "darwin")
     assert forbid_writing(["/data"], []) == "darwin has no mounts of a process's own"
+
+
+def test_what_is_refused_half_way_leaves_the_process_where_it_was(tmp_path: Path) -> None:
+    needs_namespaces()
+    code = (
+        "import os, sys; from springtide.executors.local.processes.read_only import forbid_writing\n"
+        "before = os.readlink('/proc/self/ns/mnt'), os.readlink('/proc/self/ns/user'), os.getuid()\n"
+        "print(forbid_writing([sys.argv[1]], []))\n"
+        "assert (os.readlink('/proc/self/ns/mnt'), os.readlink('/proc/self/ns/user'), os.getuid()) == before\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "gone")], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "inputs cannot be mounted read-only: No such file or directory\n"), (
+        done
+    )

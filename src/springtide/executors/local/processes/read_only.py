@@ -35,7 +35,7 @@ def forbid_writing(folders: Sequence[str], own: Sequence[str]) -> str:
     if sys.platform != "linux":
         return f"{sys.platform} has no mounts of a process's own" if folders else ""
     kept = [folder for folder in folders if not holds(folder, own)]
-    refused = try_in_child(kept) or mount_all(kept)
+    refused = (try_in_child(kept) or mount_all(kept)) if kept else ""
     if refused:
         return refused
     return "; ".join(f"{one} holds folders of the job's own" for one in folders if one not in kept)
@@ -44,8 +44,7 @@ def forbid_writing(folders: Sequence[str], own: Sequence[str]) -> str:
 def mount_all(folders: Sequence[str]) -> str:
     """Make folders read-only in namespaces of our own; why that cannot be, or nothing."""
     try:
-        if folders:
-            enter_namespace()
+        enter_namespace()
         for folder in folders:
             mount_read_only(os.fsencode(folder))
     except OSError as error:
