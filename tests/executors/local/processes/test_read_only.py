@@ -78,6 +78,5 @@ def test_what_is_refused_half_way_leaves_the_process_where_it_was(tmp_path: Path
         "assert (os.readlink('/proc/self/ns/mnt'), os.readlink('/proc/self/ns/user'), os.getuid()) == before\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "gone")], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "inputs cannot be mounted read-only: No such file or directory\n"), (
-        done
-    )
+    assert done.returncode == 0, done.stderr
+    assert "inputs cannot be mounted read-only: No such file or directory" in done.stdout
