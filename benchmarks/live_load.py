@@ -68,9 +68,17 @@ def measure(folder: Path, submissions: int, finished: int) -> dict[str, float]:
     home = StateDir(folder / "home").make()
     home.config.write_text(json.dumps(OPTIONS))
     fill(home, finished)
+    try:
+        return measure_server(home, folder / "work", submissions)
+    finally:
+        end_server(home)
+
+
+def measure_server(home: StateDir, work: Path, submissions: int) -> dict[str, float]:
+    """What a server does before it is killed and started again, and a flood of submissions after that."""
     url = start_background(home, SERVE)
     with Client(url, home=home.root) as client:
-        body = prepare(client, folder / "work")
+        body = prepare(client, work)
         figures = {"ps_ms": time_ms(client.jobs), "ps_all_ms": time_ms(lambda: client.jobs(all=True))}
         figures |= answer(client, url, home, body)
         figures["memory_mb"] = read_memory_mb(home)
@@ -81,9 +89,6 @@ def measure(folder: Path, submissions: int, finished: int) -> dict[str, float]:
             client.cancel(job.id)
         figures |= flood(url, home, body, submissions)
         figures["memory_after_flood_mb"] = read_memory_mb(home)
-        server = read_pid(home)
-        client.stop()
-    wait_end(server)
     return figures
 
 
@@ -160,6 +165,14 @@ def restart(home: StateDir) -> tuple[str, float]:
     with Client(url, home=home.root) as client:
         assert len(client.jobs(limit=1000)) >= ACTIVE // 2, "the jobs are here again"
     return url, time.monotonic() - started_s
+
+
+def end_server(home: StateDir) -> None:
+    """End the server if there is one, whatever was measured."""
+    if home.address.exists():
+        server = read_pid(home)
+        os.kill(server, signal.SIGTERM)
+        wait_end(server)
 
 
 def read_pid(home: StateDir) -> int:

@@ -21,6 +21,9 @@ Made = Callable[[], Loop]
 #: Functions by the class that has them and their name.
 Methods = tuple[tuple[type, str], ...]
 HIGHEST_PRIORITY = -20
+#: Steps before those that count: DDP rebuilds its buckets in the second, an elastic run looks at all it has in the first
+#: five (`turn_memory`, `loader_iterators`), and what both cost comes once in a run.
+WARM = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class Trial:
     """How a gang is measured: steps after some to warm up, on some cores if not on all, and functions within them."""
 
     steps: int
-    warm: int = 3
+    warm: int = WARM
     cores: frozenset[int] | None = None
     within: Methods = ()
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -85,6 +86,21 @@ def play_storm(folder: Path) -> HandClockServer:
     cluster.wait(HOUR_S / 6)
     cluster.submit("bert-later", "bert", deadline="6h", user="ann")
     cluster.wait(60)
+    return scene
+
+
+def play_crowd(folder: Path, jobs: int = 1000) -> HandClockServer:
+    """A thousand jobs of twenty users on two hundred devices, drawn from a seed: most wait, some have ended."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ServerOptions(rate_per_s=1e5, burst=100_000, most_active=10_000)
+    scene = HandClockServer(folder, devices=200, nodes=25, scripts=SCRIPTS, options=options)
+    cluster, draw = _Afternoon(scene), random.Random(0)
+    for number in range(jobs):
+        script = draw.choice(sorted(SCRIPTS))
+        deadline = {"deadline": f"{draw.randint(2, 72)}h"} if draw.random() < 0.5 else {}
+        cluster.submit(f"{script}-{number:03}", script, user=f"user-{draw.randint(1, 20):02}", **deadline)
+        if number % 100 == 99:
+            scene.pass_s(HOUR_S / 4, 60.0)
     return scene
 
 

@@ -1,7 +1,7 @@
 """Pictures of every page in both themes, for `make screenshots`.
 
 The scenes are played on clocks moved by hand, so the pictures change only when the pages do. After the pages of an
-afternoon: on a phone, on paper, an empty board, and a storm with a promise at risk. Some only:
+afternoon: on a phone, on paper, a storm with a promise at risk, a thousand jobs, and an empty board. Some only:
 `python -m tests.dashboard.screenshots FOLDER NAME...`
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tests.control.hand_clock import HandClockServer
 from tests.dashboard.browsers import open_browser
-from tests.dashboard.scenes import Shown, play, play_storm, show, write_curves, write_receipt
+from tests.dashboard.scenes import Shown, play, play_crowd, play_storm, show, write_curves, write_receipt
 
 from springtide.dashboard.studies.study_runner import WALL_S
 
@@ -118,6 +118,9 @@ def main() -> None:
                 print(path, flush=True)
         if not chosen or "storm" in chosen:
             for path in take_board(play_storm(scratch / "later"), folder, scratch, "storm"):
+                print(path, flush=True)
+        if not chosen or "crowd" in chosen:
+            for path in take_board(play_crowd(scratch / "crowd"), folder, scratch, "crowd"):
                 print(path, flush=True)
         if not chosen or "empty" in chosen:
             (scratch / "empty").mkdir()

@@ -112,7 +112,7 @@ AUTOGRAD = (
         SGD,
         end="if epoch == 0:\n    prune.l1_unstructured(model[0], 'weight', 0.5)",
         # A resumed process would have the layers of before, without a mask.
-        refused="parameter 0.weight_orig was none in run.prepare",
+        refused="parameter 0.weight_orig (torch.float32 (16, 6)) did not exist in run.prepare",
     ),
     make(
         "two forwards, one without gradients",

@@ -39,3 +39,13 @@ def test_one_within_a_step_one_that_stands_and_the_runs_own_are_not(loader: Data
         next(own)
         assert sum(len(values) for (values,) in loader) == 40
     assert watch.seen == []
+
+
+def test_the_iterator_that_persistent_workers_share_between_walks_is_not() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(40)), batch_size=4, num_workers=1, persistent_workers=True)
+    watch = IteratorWatch()
+    for longer in range(1, LOOKS + 1):
+        watch.look(None)
+        for place, _ in enumerate(loader):
+            if place == longer:
+                break

@@ -78,10 +78,19 @@ def check_parts_kept(run: "ElasticRun") -> None:
     titles = [""] if len(run.models) == 1 else [f"{number}." for number in range(len(run.models))]
     for title, model in zip(titles, run.models, strict=True):
         for name, parameter in model.named_parameters():
-            there, here = run.part_facts.get(f"weight {title}{name}", "none"), describe_value(parameter)
-            if id(parameter) not in given or here != there:
-                raise JobError(
-                    f"parameter {title}{name} was {there} in run.prepare and is {here} now, or another tensor; replace "
-                    "layers, convert a model and load weights with assign=True before run.prepare, which tells every "
-                    "logical worker what there is to train"
-                )
+            there, here = run.part_facts.get(f"weight {title}{name}"), describe_value(parameter)
+            if there is not None and there == here and id(parameter) in given:
+                continue
+            raise JobError(
+                f"parameter {title}{name} {tell_change(there, here)}; replace or prune layers, convert a model and load "
+                "weights with assign=True before run.prepare, which tells every logical worker what there is to train"
+            )
+
+
+def tell_change(there: str | None, here: str) -> str:
+    """How a parameter of now differs from that of `prepare`."""
+    if there is None:
+        return f"({here}) did not exist in run.prepare"
+    if there != here:
+        return f"was {there} in run.prepare and is {here} now"
+    return "is another tensor than in run.prepare"

@@ -18,24 +18,25 @@ LOOKS = 4
 
 
 class IteratorWatch:
-    """What iterators there were when the last step began, and how far each was."""
+    """What iterators there were when the last step began, and how far each was in which walk over its samples."""
 
     def __init__(self) -> None:
         self.looks = 0
-        self.seen: list[tuple[weakref.ref[Any], int]] = []
+        self.seen: list[tuple[weakref.ref[Any], Any, int]] = []
 
     def look(self, own: Any) -> None:
         """At the beginning of a step: refuse an iterator that has gone on since the last, but for the run's own."""
         if self.looks == LOOKS:
             return
         self.looks += 1
-        for reference, place in self.seen:
+        for reference, walk, place in self.seen:
             one = reference()
-            if one is not None and one is not own and one._num_yielded > place:
+            # With persistent workers a loader has one iterator, which every walk over it begins anew.
+            if one is not None and one is not own and one._sampler_iter is walk and one._num_yielded > place:
                 refuse(one)
         if self.looks < LOOKS:
             found = [one for one in gc.get_objects() if issubclass(type(one), _BaseDataLoaderIter)]
-            self.seen = [(weakref.ref(one), one._num_yielded) for one in found]
+            self.seen = [(weakref.ref(one), one._sampler_iter, one._num_yielded) for one in found]
         else:
             self.seen = []
 
