@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.control.http_servers import connect, run_server, write_project
 from tests.dashboard.browsers import CHROMIUM, open_browser
 
+from springtide.control.api.guard import hash_token
 from springtide.control.server import Server
+from springtide.control.storage.records import UserRecord
 from springtide.core.job_states import JobState
 from springtide.dashboard.pages import add_pages
 from springtide.executors.fake import FakeJob, RealTimeFake
@@ -70,6 +73,9 @@ def test_a_day_at_the_board(folder: Path) -> None:
             slider.press("PageUp")
         expect(answer).to_contain_text("Promised")
         expect(page.locator("#deadline")).not_to_have_value("20s")
+        page.get_by_label("Budget, dragged").press("PageUp")
+        expect(answer).to_contain_text(re.compile("budget", re.IGNORECASE))
+        page.locator("#budget").fill("")
         page.locator("#deadline").fill("24m")
         page.locator("#steps").fill("30000")  # on two devices from now on: on one, or after the first, it would be late
         page.locator("#job-file").fill("run: python train.py\nname: second")
@@ -95,6 +101,34 @@ def test_a_day_at_the_board(folder: Path) -> None:
         expect(page.locator(".pill").first).to_have_text(re.compile("admitted|running"))
         client.cancel(first)
         client.cancel(late)
+
+
+def test_what_others_wrote_cannot_act_and_their_jobs_are_not_seen(folder: Path) -> None:
+    nasty = "<img src=x onerror=document.title='broken-in'>"
+    with serve_pages(folder / "others") as server, open_page(folder / "owner", server) as page:
+        server.store.put_user(UserRecord("bo", hash_token("token-of-bo")))
+        with connect(server, "token-of-bo") as bo:
+            held = bo.submit(
+                write_project(folder / "held", name="held", devices=4, deadline="10h", env={"NOTE": nasty})
+            )
+        with connect(server) as client:
+            waits = client.submit(
+                write_project(folder / "waits", name="waits", devices=4, run=f"python train.py '{nasty}'")
+            )
+        page.goto(f"{server.url}/jobs/{waits.id}")
+        expect(page.locator("#job .why")).to_contain_text("every device serves a promise or an earlier job now")
+        for place in (f"/jobs/{held.id}", f"/ask?job={held.id}", f"/?find={quote(nasty)}"):
+            page.goto(server.url + place)
+            assert page.locator("img[src=x]").count() == 0
+            expect(page).not_to_have_title("broken-in")
+        page.get_by_role("button", name="sign out").click()
+        page.get_by_label("Your token").fill("token-of-bo")
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(f"{server.url}/")
+        expect(page.locator(f"#row-{held.id}")).to_be_visible()
+        expect(page.locator(f"#row-{waits.id}")).to_have_count(0)
+        page.goto(f"{server.url}/jobs/{waits.id}")
+        expect(page.locator("main")).to_contain_text("there is no job")
 
 
 def test_a_server_that_is_stopped_is_told_and_found_again(folder: Path) -> None:

@@ -189,19 +189,23 @@
     for (const [, count, unit] of text.matchAll(/([\d.]+)\s*([dhms])/g)) seconds += Number(count) * Object.fromEntries(units)[unit];
     return seconds;
   }
+  const kinds = {
+    span: { read: readSpan, show: showSpan },
+    count: { read: Number, show: (value) => String(Math.round(value)) },
+    money: { read: parseFloat, show: (value) => Number(value.toPrecision(2)) + " USD" },
+  };
   function setUpSliders() {
     for (const slider of document.querySelectorAll("input[type=range][data-for]")) {
       const field = $(slider.dataset.for), [low, high] = [Number(slider.dataset.low), Number(slider.dataset.high)];
       slider.hidden = false;
       const toPlace = (value) => Math.round(1000 * Math.log(Math.max(low, Math.min(high, value)) / low) / Math.log(high / low));
       const toValue = (place) => low * (high / low) ** (place / 1000);
-      const spans = slider.dataset.kind === "span";
-      const set = () => { const value = spans ? readSpan(field.value) : Number(field.value); if (value) slider.value = toPlace(value); slider.classList.toggle("unset", !value); };
+      const kind = kinds[slider.dataset.kind];
+      const set = () => { const value = kind.read(field.value); if (value) slider.value = toPlace(value); slider.classList.toggle("unset", !value); };
       set();
       field.addEventListener("input", set);
       slider.addEventListener("input", () => {
-        const value = toValue(Number(slider.value));
-        field.value = spans ? showSpan(value) : String(Math.round(value));
+        field.value = kind.show(toValue(Number(slider.value)));
         slider.setAttribute("aria-valuetext", field.value);
         field.dispatchEvent(new Event("input", { bubbles: true }));
       });
