@@ -21,8 +21,8 @@ Made = Callable[[], Loop]
 #: Functions by the class that has them and their name.
 Methods = tuple[tuple[type, str], ...]
 HIGHEST_PRIORITY = -20
-#: Steps before those that count: DDP rebuilds its buckets in the second, an elastic run looks at all it has in the first
-#: five (`turn_memory`, `loader_iterators`), and what both cost comes once in a run.
+#: Steps before those that count: DDP rebuilds its buckets in the second, an elastic run looks at all it has in the
+#: first five (`turn_memory`, `loader_iterators`), and what both cost comes once in a run.
 WARM = 8
 
 

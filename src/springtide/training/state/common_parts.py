@@ -82,8 +82,9 @@ def check_parts_kept(run: "ElasticRun") -> None:
             if there is not None and there == here and id(parameter) in given:
                 continue
             raise JobError(
-                f"parameter {title}{name} {tell_change(there, here)}; replace or prune layers, convert a model and load "
-                "weights with assign=True before run.prepare, which tells every logical worker what there is to train"
+                f"parameter {title}{name} {tell_change(there, here)}; replace or prune layers, convert a model and "
+                "load weights with assign=True before run.prepare, which tells every logical worker what there is to "
+                "train"
             )
 
 
