@@ -19,8 +19,6 @@ LONG_FILES = (
     "tests/control/test_live.py",
     "tests/examples/test_equality.py",
     "tests/training/probes/test_script_probes.py",
-    "tests/cli/test_cost_guide.py",
-    "tests/examples/test_guide.py",
     "tests/dashboard/test_accessible.py",
     "tests/control/test_live_types.py",
     "tests/training/determinism/test_operators.py",

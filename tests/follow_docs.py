@@ -6,16 +6,18 @@ Every line with a `$` of a `console` block is run by one shell per page, and mus
 says otherwise, and is not shown to readers: `<!-- file: NAME -->` saves the block, `<!-- python -->` runs it,
 `<!-- ends with N -->` expects that exit code of its last line, `<!-- not followed: WHY -->` passes over what needs
 other hardware, another machine or a person, and `<!-- needs: MODULE -->` a page whose extra is not installed.
-Two pages are followed at a time, each with a server of its own. Ends with 1 if a line fails, and says which; what was
-not followed is listed with the reason.
+Two pages are followed at a time, each with a server of its own and within a limit of time. Ends with 1 if a line
+fails, and says which; what was not followed is listed with the reason.
 """
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +30,7 @@ PAGES = (Path("README.md"), *sorted(Path("docs/guides").glob("*.md")), Path("doc
 BLOCK = re.compile(r"(?:<!-- (?P<marker>[^>]*?) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 AT_ONCE = 2
+LIMIT_S = 900.0  # for a page; one that hangs is ended, and a busy machine judges nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,14 @@ class PageReport:
     page: Path
     lines: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    took_s: float = 0.0
     passed_over: list[str] = field(default_factory=list)
 
     def show(self) -> str:
         """All lines of the page."""
-        return "\n".join([str(self.page), *self.lines, *(f"  not followed: {one}" for one in self.passed_over)])
+        return "\n".join(
+            [f"{self.page} ({self.took_s:.0f} s)", *self.lines, *(f"  not followed: {one}" for one in self.passed_over)]
+        )
 
 
 def read_blocks(page: str, report: PageReport) -> Iterator[DocBlock]:
@@ -84,19 +90,30 @@ class DocShell:
         self.folder.mkdir()
         home.mkdir()
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-        environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb"}
+        self.environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb"}
         self.process = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             cwd=self.folder,
-            env=environment,
+            env=self.environment,
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
+        self.is_late = False
+        self.timer = threading.Timer(LIMIT_S, self.give_up)
+        self.timer.start()
+
+    def give_up(self) -> None:
+        """End a page that takes too long, with what it has started in this shell."""
+        self.is_late = True
+        os.killpg(self.process.pid, signal.SIGKILL)
 
     def run(self, line: str) -> tuple[int, str]:
-        """Type a line; its exit code and what it said."""
+        """Type a line; its exit code and what it said, -1 where the page takes too long."""
+        if self.is_late:
+            return -1, ""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(f"{line}\n__code=$?; echo; echo __ended $__code; echo __at $PWD\n")
         self.process.stdin.flush()
@@ -110,16 +127,17 @@ class DocShell:
         return -1, "".join(said)
 
     def close(self) -> None:
-        """End what the page has started, and the shell."""
-        self.run("springtide stop")
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
+        """End the shell, and the server that the page has started."""
+        self.timer.cancel()
+        self.process.communicate(timeout=60)
+        stop = ["springtide", "stop"]
+        subprocess.run(stop, cwd=self.folder, env=self.environment, capture_output=True, timeout=60, check=False)
 
 
 def follow(page: Path) -> PageReport:
     """Follow a page."""
     report = PageReport(page)
+    begin_s = time.monotonic()
     text = (ROOT / page).read_text(encoding="utf-8")
     needed = NEEDS.search(text)
     if needed is not None and find_spec(needed[1]) is None:
@@ -136,6 +154,9 @@ def follow(page: Path) -> PageReport:
     finally:
         shell.close()
         shutil.rmtree(folder, ignore_errors=True)
+    report.took_s = time.monotonic() - begin_s
+    if shell.is_late:
+        report.failed.append(f"{page}: it took longer than {LIMIT_S:g} s")
     return report
 
 
@@ -163,10 +184,12 @@ def main() -> int:
     """Follow pages; the exit code."""
     os.chdir(ROOT)
     failed: list[str] = []
+    begin_s = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as workers:
         for report in workers.map(follow, [Path(word) for word in sys.argv[1:]] or PAGES):
             print(report.show(), flush=True)
             failed += report.failed
+    print(f"{time.monotonic() - begin_s:.0f} s in all, {AT_ONCE} pages at a time")
     print("\n".join(["FAILED:", *failed]) if failed else "every line was followed")
     return 1 if failed else 0
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from springtide import __version__
 from springtide.cli import join, serve
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -106,6 +107,13 @@ def test_every_command_has_options_that_exist() -> None:
         app = make_app(verb.run)
         known = set(re.findall(r"--[a-z-]+", runner.invoke(app, ["--help"], env={"COLUMNS": "200"}).output))
         assert {word for word in command[2:] if word.startswith("--")} <= known, command
+
+
+def test_rented_machines_install_the_wheel_that_is_sent_to_them() -> None:
+    task = yaml.safe_load((DEPLOY / "skypilot" / "springtide.yaml").read_text())
+    wheel = f"springtide-{__version__}-py3-none-any.whl"
+    (place,) = (there for there, here in task["file_mounts"].items() if here == f"dist/{wheel}")
+    assert place.endswith(wheel) and f"pip install '{place}[ray,train]'" in task["setup"]
 
 
 def make_app(function: Any) -> Any:

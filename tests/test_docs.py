@@ -98,3 +98,10 @@ def test_the_simulation_of_the_python_page_runs(capsys: pytest.CaptureFixture[st
     text = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
     exec(re.findall(r"```python\n(.*?)```", text, re.S)[-1], {})
     assert "springtide" in capsys.readouterr().out
+
+
+def test_the_guide_to_elastic_training_changes_six_lines_and_the_logging() -> None:
+    page = (ROOT / "docs" / "guides" / "elastic-in-a-few-lines.md").read_text(encoding="utf-8")
+    scripts = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    plain, elastic = ([line.strip() for line in text.splitlines()] for text in scripts)
+    assert len([line for line in elastic if line and line not in plain]) == 7

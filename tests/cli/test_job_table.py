@@ -70,7 +70,7 @@ def test_a_terminal_shows_whole_names_in_lines_that_fit(
     jobs = [submit(slow, tmp_path, name, devices=1) for name in ("short", LONG)]
     for job in jobs:
         slow.wait(job, lambda found: found.state == "running")
-    for words in (["ps"], ["top", "--once"], ["nodes"], ["usage", "--by", "job"]):
+    for words in (["ps"], ["top", "--once"], ["nodes"], ["usage", "--by", "job"], ["events"]):
         lines = show_in_terminal(monkeypatch, width, *words)
         assert [line for line in lines if len(line) > width] == [], words
         assert any(LONG in line for line in lines), (words, lines)

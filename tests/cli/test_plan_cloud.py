@@ -10,6 +10,7 @@ import yaml
 from tests.throughput.made_up_points import make_points
 
 import springtide.examples
+from springtide import __version__
 from springtide.cli.app import main
 from springtide.throughput.probing import Profile, ProfiledScript
 from springtide.throughput.tables.points import write_points
@@ -169,6 +170,21 @@ def test_the_chosen_plan_becomes_a_skypilot_task(points: Path, tmp_path: Path) -
     assert run("plan", *BASE, *words) == 0
     task = yaml.safe_load((tmp_path / "sky.yaml").read_text(encoding="utf-8"))
     assert {"name", "num_nodes", "resources", "setup", "run"} <= set(task)
+
+
+@pytest.mark.parametrize("export", ["skypilot", "probe"])
+def test_a_task_installs_the_wheel_that_is_sent_with_it(
+    export: str, points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = tmp_path / f"springtide-{__version__}-py3-none-any.whl"
+    words = ("--points", points, "--deadline", "6h", "--type", "T4", "--export", export, "--export-file", "sky.yaml")
+    assert run("plan", *BASE, *words, "--wheel", wheel) == 2
+    assert "is no wheel that is here; make one with: make wheel" in capsys.readouterr().err
+    wheel.touch()
+    assert run("plan", *BASE, *words, "--wheel", wheel) == 0
+    (task,) = yaml.safe_load_all((tmp_path / "sky.yaml").read_text(encoding="utf-8"))
+    (place,) = (there for there, here in task["file_mounts"].items() if here == str(wheel))
+    assert task["setup"] == f"pip install '{place}[train]'"
 
 
 def test_a_probe_tells_its_price_first(points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

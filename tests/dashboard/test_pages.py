@@ -226,6 +226,8 @@ def test_a_result_has_a_receipt_to_save_or_the_reason_why_not(browser: httpx.Cli
     changed = {**receipt, "final": {"step": 9}}
     assert browser.post(line, json={"receipt": changed, **found}).status_code == 409
     assert browser.post(line, json={"receipt": receipt, **found, "digests": 0}).status_code == 422
+    for free in ("", "cpu; sealed by\nthe server", "<b>cpu", "\u202egpu", "c" * 201):
+        assert browser.post(line, json={"receipt": receipt, **found, "on": free}).status_code == 422
     text = browser.get(f"/jobs/{job}").text
     assert "its receipt holds: trained again on 2 processes, cpu, 3 digests from step 1 to 7 are the same" in text
     assert text.count('<span class="pill safe">verified</span>') == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.objects.s3_server import BUCKET, S3Server
 
+from springtide.errors import InputError
 from springtide.objects import folder_copies
 from springtide.objects.folder_copies import LIST, copy_folder, find_hash, read_list
 from springtide.objects.object_store import ObjectStore
@@ -67,3 +68,11 @@ def test_a_list_that_names_what_is_outside_is_none(store: ObjectStore, name: str
     entry = {"bytes": 1, "sha256": "0" * 64, "modified_s": 0.0}
     store.write(LIST, [json.dumps({"files": {name: entry}}).encode()])
     assert read_list(store) == {}
+
+
+def test_a_folder_whose_list_could_not_be_read_is_refused(
+    store: ObjectStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_copies, "SMALL_BYTES", 100)
+    with pytest.raises(InputError, match=r"has 2 files, whose list would take \d+ bytes; .*: write fewer files"):
+        copy_folder(folder, store)

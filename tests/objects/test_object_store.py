@@ -7,6 +7,7 @@ import pytest
 from tests.objects.s3_server import BUCKET, S3Server, run_s3
 
 from springtide.errors import InputError
+from springtide.objects import object_store
 from springtide.objects.object_store import ObjectStore
 
 
@@ -31,6 +32,14 @@ def test_what_is_written_is_read_listed_and_removed(store: ObjectStore, tmp_path
         assert file.read() == b"23"
     store.remove("a")
     assert store.list() == ["ab"]
+
+
+def test_of_an_object_that_is_too_large_only_the_beginning_is_read(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "SMALL_BYTES", 10)
+    store.write("large", [b"x" * 1000])
+    assert store.read("large") == b"x" * 10
 
 
 def test_a_name_is_created_once(store: ObjectStore) -> None:

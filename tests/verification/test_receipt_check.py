@@ -12,7 +12,7 @@ from springtide.core.receipt_format import digest_receipt
 from springtide.errors import InputError
 from springtide.training.settings import Settings
 from springtide.training.state.state_chain import read_chain
-from springtide.verification.receipt_check import choose_segment
+from springtide.verification.receipt_check import choose_segment, name_place
 from springtide.verification.scripted_jobs import Host, ScriptedJob, follow
 
 
@@ -97,3 +97,9 @@ def test_what_cannot_be_trained_again_is_refused(
         choose_segment(receipt, 9, None, None)
     with pytest.raises(InputError, match="no checkpoint of a step up to 1"):
         choose_segment(receipt, 1, None, trained.parent / f"{trained.name}-saved")
+
+
+def test_what_it_was_trained_on_is_told_in_words_that_a_server_takes() -> None:
+    assert name_place("1", "cpu") == "1 process, cpu"
+    assert name_place("3+1", "NVIDIA\u00ae A100;\n<b>80GB") == "3+1 processes, NVIDIA A100 b 80GB"
+    assert len(name_place("2", "x" * 999)) == 200

@@ -1,7 +1,7 @@
 """`springtide status`, `why` and `events`: the verbs that show one job and change nothing."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,11 +12,12 @@ from springtide.cli.outputs import (
     OutputOption,
     count_devices,
     list_rent,
-    print_table,
+    print_told,
     say,
     show_seconds,
     show_time,
 )
+from springtide.cli.text_tables import TextTable
 
 if TYPE_CHECKING:
     from springtide.client.replies import EventInfo, JobInfo, WhyInfo
@@ -157,14 +158,23 @@ def events(
         if output.write({"schema": 1, "events": [one.document for one in events]}):
             return
         names = {found.id: found.name for found in client.jobs(all=True, limit=MOST_NAMES)}
-        rows = ((show_time(one.at), find_name(one, names), one.kind, one.sentence) for one in events)
-        print_table(("AT", "JOB", "EVENT", "WHAT HAPPENED"), rows, "nothing has happened yet")
+        show_events(events, names)
         last = events[-1].seq if events else 0
         while follow:
             time.sleep(FOLLOW_S)
             for one in client.events(job, last):
                 say(f"{show_time(one.at)} {find_name(one, names)} {one.kind}: {one.sentence}")
                 last = one.seq
+
+
+def show_events(events: Sequence["EventInfo"], names: Mapping[str, str]) -> None:
+    """What has happened, a row for each."""
+    if not events:
+        say("nothing has happened yet")
+        return
+    rows = [(show_time(one.at), find_name(one, names), one.kind) for one in events]
+    table = TextTable(("AT", "JOB", "EVENT"), rows, ranks=(2, 1, 3))
+    print_told(table, ["WHAT HAPPENED", *(one.sentence for one in events)])
 
 
 def find_name(event: "EventInfo", names: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.option_groups import option
-from springtide.cli.text_tables import TextTable
+from springtide.cli.text_tables import TextTable, draw_told
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -140,6 +140,13 @@ def print_fitting(
     left_out = f"more columns: {more}" if len(fitting.headings) < len(table.headings) else ""
     if sys.stdout.isatty() and (legend or left_out):
         tell("; ".join(filter(None, (legend, left_out))))
+
+
+def print_told(table: TextTable, sentences: Sequence[str]) -> None:
+    """A table with a sentence for each line of it on stdout, the headings' first; broken into lines in a terminal."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in draw_told(table.fit(width), sentences, width):
+        say(line)
 
 
 def find_width() -> int:

@@ -1,5 +1,6 @@
 """Tables that fit a width: columns that matter least are left out, and what stays is never cut or broken."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,6 +8,9 @@ from functools import cached_property
 GAP = 2
 #: The rank of a column that is there however wide it is.
 ALWAYS = 1
+#: Less room than this beside a row is none for a sentence.
+LEAST_TEXT = 32
+INDENT = 2
 
 
 @dataclass(frozen=True)
@@ -43,3 +47,21 @@ class TextTable:
         for row in (self.headings, *self.rows):
             cells = (cell.ljust(width) for cell, width in zip(row, self.widths, strict=True))
             yield (" " * GAP).join(cells).rstrip()
+
+
+def draw_told(table: TextTable, sentences: Sequence[str], width: int) -> Iterator[str]:
+    """The rows of a table that fits a width, its headings first, each with a sentence beside it or in lines below it.
+
+    Words are not broken: they decide whether there is room beside the rows.
+    """
+    beside = sum(table.widths) + GAP * len(table.widths)
+    longest = max(len(word) for sentence in sentences for word in sentence.split())
+    is_beside = width - beside >= max(LEAST_TEXT, longest)
+    indent = beside if is_beside else INDENT
+    for cells, sentence in zip(table.draw(), sentences, strict=True):
+        lines = textwrap.wrap(sentence, width - indent, break_long_words=False, break_on_hyphens=False)
+        if is_beside and lines:
+            yield cells.ljust(indent) + lines.pop(0)
+        else:
+            yield cells
+        yield from (" " * indent + line for line in lines)

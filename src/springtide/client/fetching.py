@@ -2,8 +2,9 @@
 
 import hashlib
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import quote
@@ -15,6 +16,8 @@ from springtide.errors import InputError, ServerError
 WEIGHTS = "model.safetensors"
 MANIFEST = "manifest.json"
 TRIES = 3
+CHUNK_BYTES = 1 << 20
+MOST_PIECES = 16  # that wait to be hashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,42 @@ def choose_checkpoint(name: str, found: list[CheckpointInfo], step: int | None) 
     raise InputError(f"{name} has no checkpoint of step {step}; there are: {steps}")
 
 
+class ArrivalHash:
+    """The SHA-256 of a file that arrives, found meanwhile by another thread: it takes about as long as the transfer."""
+
+    def __init__(self, partial: Path) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # 10 ms that other commands need not wait
+
+        self.sign = hashlib.sha256()
+        self.thread = ThreadPoolExecutor(1)
+        self.open = deque([self.thread.submit(self.read, partial, measure(partial))])
+
+    def read(self, partial: Path, size: int) -> None:
+        """Take in what has come earlier."""
+        if size:
+            with partial.open("rb") as file:
+                while piece := file.read(min(CHUNK_BYTES, size - file.tell())):
+                    self.sign.update(piece)
+
+    def add(self, piece: bytes) -> None:
+        """Take in a piece; waits where too many lie in memory already."""
+        self.open.append(self.thread.submit(self.sign.update, piece))
+        while len(self.open) > MOST_PIECES:
+            self.open.popleft().result()
+
+    def find(self) -> str:
+        """The hash of all that has come."""
+        while self.open:
+            self.open.popleft().result()
+        return self.sign.hexdigest()
+
+    def __enter__(self) -> "ArrivalHash":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.thread.shutdown(cancel_futures=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """Brings files here over one line to a server; `on_bytes` hears of every piece."""
@@ -52,16 +91,15 @@ class Transfer:
     http: HttpLine
     find_error: Callable[[HttpResponse], Exception]
     on_bytes: Callable[[int], None]
+    #: Hears of every piece too, and what is in it.
+    on_piece: Callable[[bytes], None] = lambda piece: None
 
     def fetch(self, path: str, target: Path, sha256: str) -> None:
         """Bring one file here, whole and with the hash that was told, or not at all."""
         if target.is_file() and hash_file(target) == sha256:
             return
         partial = target.with_name(f"{target.name}.part")
-        self.insist(path, partial, target.name)
-        if hash_file(partial) != sha256:
-            partial.unlink()
-            raise ServerError(f"{target.name} did not arrive with the hash {sha256}; it was thrown away: try again")
+        self.fetch_rest(path, partial, target.name, sha256)
         partial.replace(target)
 
     def fetch_version(self, path: str, target: Path, told: KeptFileInfo) -> None:
@@ -70,14 +108,23 @@ class Transfer:
         if target.is_file() and (target.stat().st_size, target.stat().st_mtime) == (told.size, modified_s):
             return
         partial = target.with_name(f"{target.name}.{told.version}.part")
-        self.insist(path, partial, target.name, {"If-Match": f'"{told.version}"'})
-        if told.sha256 is not None and hash_file(partial) != told.sha256:
-            partial.unlink()
-            raise ServerError(
-                f"{target.name} did not arrive with the hash {told.sha256}; it was thrown away: try again"
-            )
+        self.fetch_rest(path, partial, target.name, told.sha256, {"If-Match": f'"{told.version}"'})
         partial.replace(target)
         os.utime(target, (modified_s, modified_s))
+
+    def fetch_rest(
+        self, path: str, partial: Path, name: str, sha256: str | None, headers: dict[str, str] | None = None
+    ) -> None:
+        """Bring what is missing of a file here; one that does not have the hash that was told is thrown away."""
+        if sha256 is None:
+            self.insist(path, partial, name, headers)
+            return
+        with ArrivalHash(partial) as sign:
+            replace(self, on_piece=sign.add).insist(path, partial, name, headers)
+            found = sign.find()
+        if found != sha256:
+            partial.unlink()
+            raise ServerError(f"{name} did not arrive with the hash {sha256}; it was thrown away: try again")
 
     def insist(self, path: str, partial: Path, name: str, headers: dict[str, str] | None = None) -> None:
         """Bring what is missing of a file here, in several attempts if the line breaks."""
@@ -93,14 +140,15 @@ class Transfer:
 
     def append_rest(self, path: str, partial: Path, headers: dict[str, str] | None = None) -> None:
         """Bring what is missing of a file here."""
-        have = partial.stat().st_size if partial.exists() else 0
-        with self.http.stream("GET", path, headers={"Range": f"bytes={have}-", **(headers or {})}) as response:
+        wanted = {"Range": f"bytes={measure(partial)}-", **(headers or {})}
+        with self.http.stream("GET", path, headers=wanted) as response:
             if response.status_code >= 400:
                 raise self.find_error(response)
             with partial.open("ab") as file:
-                for chunk in response.iter_raw():
-                    file.write(chunk)
-                    self.on_bytes(len(chunk))
+                for piece in response.iter_raw():
+                    file.write(piece)
+                    self.on_piece(piece)
+                    self.on_bytes(len(piece))
 
 
 def fetch_checkpoint(transfer: Transfer, job: str, path: str, told: CheckpointInfo, out: Path, whole: bool) -> Fetched:
@@ -173,6 +221,11 @@ def check_parts(path: str) -> list[str]:
     if any(part in ("", ".", "..") or os.sep in part or "\0" in part for part in parts):
         raise ServerError(f"the server names a file {path!r}, which would lie outside the folder; it was not fetched")
     return parts
+
+
+def measure(path: Path) -> int:
+    """How much of a file is here."""
+    return path.stat().st_size if path.exists() else 0
 
 
 def hash_file(path: Path) -> str:

@@ -6,6 +6,7 @@ or put in unnoticed. Pure; what is in a line says `training.state.state_chain`, 
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from springtide.errors import InputError
 SCHEMA = 1
 #: Fields of a receipt that its digest is not over.
 OUTSIDE = ("digest", "seal")
+MOST_ON = 200
+#: What may stand in `Verification.on`, which others read in a sentence: counts of processes and names of devices.
+ON = re.compile(r"[A-Za-z0-9 ,.+()/_-]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide.errors import InputError
-from springtide.objects.object_store import ObjectStore
+from springtide.objects.object_store import SMALL_BYTES, ObjectStore
 
 LIST = "manifest.json"
 FILES = "files"
@@ -67,8 +67,19 @@ def copy_once(folder: Path, store: ObjectStore) -> None:
     """Copy the files that are not there as they are here, then their list: with it the copy is whole."""
     there = read_list(store)
     listed = {name: copy_file(path, store, name, there.get(name)) for name, path in find_files(folder).items()}
+    store.write(LIST, [write_list(folder, listed)])
+
+
+def write_list(folder: Path, listed: Mapping[str, CopiedFile]) -> bytes:
+    """The list of a copy, which must be read at once; InputError for a folder of more files than that allows."""
     told = {name: asdict(one) for name, one in listed.items()}
-    store.write(LIST, [json.dumps({"schema": 1, "files": told}, indent=1).encode()])
+    text = json.dumps({"schema": 1, "files": told}).encode()
+    if len(text) > SMALL_BYTES:
+        raise InputError(
+            f"{folder} has {len(told)} files, whose list would take {len(text)} bytes; at most {SMALL_BYTES} can be "
+            "read: write fewer files, or pack them into one"
+        )
+    return text
 
 
 def copy_file(path: Path, store: ObjectStore, name: str, there: CopiedFile | None) -> CopiedFile:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from springtide.core.receipt_format import Verification, check_chain, list_links
+from springtide.core.receipt_format import MOST_ON, ON, Verification, check_chain, list_links
 from springtide.errors import InputError
 from springtide.training.group.rosters import parse_size
 from springtide.training.settings import NO_TRACKERS, Settings
@@ -111,8 +111,14 @@ def check_receipt(receipt: Mapping[str, Any], segment: StepRange, size: str, tel
         min(differing, default=None),
         compare_facts(facts, lines[0]["facts"]),
         compare_facts(receipt["chain"][0]["environment"], lines[0]["environment"]),
-        f"{size} process{'' if size == '1' else 'es'}, {lines[0]['environment']['device']}",
+        name_place(size, lines[0]["environment"]["device"]),
     )
+
+
+def name_place(size: str, device: str) -> str:
+    """What something was trained on, as far as it may be told to a server."""
+    told = f"{size} process{'' if size == '1' else 'es'}, {device}"
+    return " ".join(" ".join(ON.findall(told)).split())[:MOST_ON]
 
 
 def run_segment(

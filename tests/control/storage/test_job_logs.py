@@ -119,3 +119,18 @@ def test_metrics_are_paged_and_say_that_they_were_cut(home: StateDir, monkeypatc
     third = job_logs.read_metrics(home, "a", 0, second.next_offset)
     assert [entry["step"] for entry in third.entries] == list(range(21, 26)) and not third.more
     assert [entry["step"] for entry in job_logs.read_metrics(home, "a", 0, tail=3).entries][-1] == 25
+
+
+def test_files_that_a_job_has_written_over_are_read_up_to_a_limit(
+    home: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_logs, "MOST_TIMES_BYTES", 160)
+    monkeypatch.setattr(job_logs, "MOST_LINE_BYTES", 1000)
+    write_lines(home, 350)
+    with job_logs.open_log(home, "a", 0) as log:
+        assert {len(piece.stamps) for piece in log.pieces} == {160}
+    note = b'{"kind": "start", "attempt": 1, "at_s": 0, "step": 0, "devices": [], "reason": "%s"}\n'
+    (home.logs("a") / "attempts.jsonl").write_bytes(note % (b"x" * 5000) + note % b"")
+    assert [one.reason for one in job_logs.read_notes(home, "a")] == [""]
+    (home.logs("a") / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2, "loss": "' + b"x" * 5000 + b'"}\n')
+    assert [entry["step"] for entry in job_logs.read_metrics(home, "a", 0).entries] == [1]

@@ -12,6 +12,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from springtide.control.api.guard import write_error
+from springtide.control.api.job_data.kernel_copies import offer_kernel_copies
 
 HEAD_S = 10.0  # from the first moment of a line, or the first byte of a later request, to the end of its head
 WRITE_S = 30.0  # that a client may let its answer lie
@@ -35,6 +36,7 @@ class BoundedLine(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.app = offer_kernel_copies(self.app, self, WRITE_S)
         self.silent_since_s = self.loop.time()
         self.head_timer: asyncio.TimerHandle | None = None
         self.write_timer: asyncio.TimerHandle | None = None

@@ -54,20 +54,22 @@ def add_usage_routes(app: FastAPI, api: "Api") -> None:
     def put_project(request: Request, name: UserName, body: ProjectBody) -> Document:
         """Add a project, or change what is given of its limits, null meaning none."""
         check_admin(request.state.user)
-        known = api.store.find_project(name) or ProjectRecord(name)
-        project = replace(known, **body.model_dump(exclude_unset=True))
-        api.store.put_project(project)
+        with api.store.accounts:
+            known = api.store.find_project(name) or ProjectRecord(name)
+            project = replace(known, **body.model_dump(exclude_unset=True))
+            api.store.put_project(project)
         return {"schema": 1, **documents.write_project(project)}
 
     @app.delete("/api/v1/projects/{name}", tags=["users"])
     def drop_project(request: Request, name: UserName) -> Document:
         """Remove a project that has no users."""
         check_admin(request.state.user)
-        members = [user.name for user in api.store.users() if user.project == name]
-        if members:
-            raise ConflictError(f"project {name} has users: {', '.join(members[:5])}; move them first")
-        if not api.store.drop_project(name):
-            raise MissingError(f"there is no project {name!r}")
+        with api.store.accounts:  # nobody comes into it meanwhile
+            members = [user.name for user in api.store.users() if user.project == name]
+            if members:
+                raise ConflictError(f"project {name} has users: {', '.join(members[:5])}; move them first")
+            if not api.store.drop_project(name):
+                raise MissingError(f"there is no project {name!r}")
         return {"schema": 1, "removed": name}
 
     @app.get("/api/v1/jobs/{job}/notices", tags=["jobs"])

@@ -34,18 +34,19 @@ def add_user_routes(app: FastAPI, api: "Api") -> None:
         given = body.model_dump(exclude_unset=True)
         if name == request.state.user.name and given.get("admin") is False:
             raise ConflictError(f"user {name} cannot take their own admin rights away; keep them with --admin")
-        known = next((user for user in api.store.users() if user.name == name), None)
-        token = make_token() if known is None else None
-        before = known or UserRecord(name, hash_token(token or ""))
-        user = replace(before, **given | ({"project": body.project or ""} if "project" in given else {}))
+        given |= {"project": body.project or ""} if "project" in given else {}
         check_run_as(body.run_as)
-        if body.project is not None and api.store.find_project(body.project) is None:
-            raise MissingError(
-                f"there is no project {body.project!r}; add it with: springtide projects add {body.project}"
-            )
         if body.run_as is not None:
             api.context.state_dir.let_through()
-        user = api.store.put_user(user)
+        with api.store.accounts:  # what another admin changes meanwhile would be taken back
+            if body.project is not None and api.store.find_project(body.project) is None:
+                raise MissingError(
+                    f"there is no project {body.project!r}; add it with: springtide projects add {body.project}"
+                )
+            known = api.store.find_user(name)
+            token = make_token() if known is None else None
+            before = known or UserRecord(name, hash_token(token or ""))
+            user = api.store.put_user(replace(before, **given))
         return {"schema": 1, **documents.write_user(user), "token": token}
 
     @app.delete("/api/v1/users/{name}", tags=["users"])

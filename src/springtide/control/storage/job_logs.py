@@ -29,6 +29,8 @@ from springtide.executors.log_files import (
 PAGE_BYTES = 256 * 1024
 MOST_METRICS = 10_000
 MOST_NOTES = 10_000
+#: What is read at once of files that a job's processes may have written over.
+MOST_TIMES_BYTES, MOST_LINE_BYTES = 32 << 20, 4 << 20
 TRIES = 5  # to open the files of a log between two rotations
 
 
@@ -140,7 +142,7 @@ def read_times(state_dir: StateDir, job_id: str, name: str) -> bytes:
     """The times of a log file; none where it is of an earlier version."""
     try:
         with open_plain(state_dir.root, state_dir.logs(job_id) / name_times(name)) as file:
-            data = file.read()
+            data = file.read(MOST_TIMES_BYTES)
     except FileNotFoundError:
         return b""
     return data[: len(data) - len(data) % STAMP.size]
@@ -183,11 +185,17 @@ def find_line(data: bytes, lines: int) -> int:
     return position + 1
 
 
+def read_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; one that is too long comes in pieces."""
+    while line := file.readline(MOST_LINE_BYTES):
+        yield line
+
+
 def read_notes(state_dir: StateDir, job_id: str) -> list[AttemptNote]:
     """What happened to a job's processes, oldest first."""
     try:
         with open_plain(state_dir.root, state_dir.logs(job_id) / NOTES) as lines:
-            return [note for line in islice(lines, MOST_NOTES) if (note := read_note(line)) is not None]
+            return [note for line in islice(read_lines(lines), MOST_NOTES) if (note := read_note(line)) is not None]
     except OSError:
         return []
 
@@ -210,7 +218,7 @@ def read_metrics(
             size = os.fstat(file.fileno()).st_size
             log = RankLog((LogPiece(0, size, file, b""),))
             file.seek(min(offset, size) if tail is None else find_tail(log, tail))
-            return pick_entries(file, after_step, file.tell())
+            return pick_entries(read_lines(file), after_step, file.tell())
     except OSError:
         return MetricsPage([])
 

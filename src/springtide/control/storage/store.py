@@ -5,6 +5,7 @@ done; any number of readers. Knows nothing of policies or executors.
 """
 
 import secrets
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -101,6 +102,8 @@ class Store:
         self.listeners: list[Callable[[Mapping[str, JobRecord]], None]] = []
         #: How often jobs were forgotten, of which the listeners do not hear.
         self.prunes = 0
+        #: Held by whoever changes users or projects, from what they read to what they write.
+        self.accounts = threading.RLock()
         self._users: list[UserRecord] | None = None
         self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
         migrate(self.engine, self.path)
@@ -336,11 +339,12 @@ class Store:
 
     def users(self) -> list[UserRecord]:
         """Everyone who has a token; kept in memory, because every request asks and only this process changes them."""
-        if self._users is None:
-            with self.engine.connect() as connection:
+        users = self._users
+        if users is None:
+            with self.accounts, self.engine.connect() as connection:  # else what is read could be old when it is kept
                 rows = connection.execute(select(USERS).order_by(USERS.c.name))
-                self._users = [UserRecord(**row._mapping) for row in rows]
-        return self._users
+                users = self._users = [UserRecord(**row._mapping) for row in rows]
+        return users
 
     def find_user(self, name: str) -> UserRecord | None:
         """The user of a name; None if there is none, or none any more."""
@@ -361,22 +365,25 @@ class Store:
 
     def put_user(self, user: UserRecord) -> UserRecord:
         """Add a user under an id that nobody had, or change one; returns the user with the id."""
-        known = self.find_user(user.name)
-        user = replace(user, id=f"@{secrets.token_hex(8)}" if known is None else known.id)
-        with self.begin() as connection:
-            upsert(connection, USERS, "name", [asdict(user)])
-        self._users = None
+        with self.accounts:
+            known = self.find_user(user.name)
+            user = replace(user, id=f"@{secrets.token_hex(8)}" if known is None else known.id)
+            with self.begin() as connection:
+                upsert(connection, USERS, "name", [asdict(user)])
+            others = (one for one in self.users() if one.name != user.name)
+            self._users = sorted([*others, user], key=lambda one: one.name)
         return user
 
     def drop_user(self, name: str) -> bool:
         """Remove a user; returns whether there was one. As whom their jobs run stays known: they may go on."""
-        user = self.find_user(name)
-        if user is None:
-            return False
-        with self.begin() as connection:
-            connection.execute(USERS.delete().where(USERS.c.name == name))
-            upsert(connection, FORMER_USERS, "id", [{"id": user.id, "name": name, "run_as": user.run_as}])
-        self._users = None
+        with self.accounts:
+            user = self.find_user(name)
+            if user is None:
+                return False
+            with self.begin() as connection:
+                connection.execute(USERS.delete().where(USERS.c.name == name))
+                upsert(connection, FORMER_USERS, "id", [{"id": user.id, "name": name, "run_as": user.run_as}])
+            self._users = [one for one in self.users() if one.name != name]
         return True
 
     def remember_owner(self, owner: str, name: str, run_as: str | None) -> None:

@@ -1,15 +1,19 @@
 """Parts of files over HTTP: what a Range header asks for, and the answer to it."""
 
+import io
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from fastapi.responses import StreamingResponse
 
+from springtide.control.api.guard import Receive, Scope, Send
+from springtide.control.api.job_data.kernel_copies import ZERO_COPY
 from springtide.control.storage.saved_checkpoints import measure
 from springtide.errors import InputError
 
 CHUNK_BYTES = 1 << 20
+KIND = "application/octet-stream"
 RANGE = re.compile(r"bytes=(\d{1,16})-(\d{0,16})")
 
 
@@ -25,14 +29,39 @@ def find_range(wanted: str | None, size: int, begin: int = 0) -> range:
 
 
 def send_range(chunks: Iterator[bytes], part: range, size: int, is_part: bool) -> StreamingResponse:
-    """A response with the part of a file of a size that was asked for, or with all of it."""
+    """A response with the part of a text of a size that was asked for, or with all of it."""
+    return StreamingResponse(chunks, 206 if is_part else 200, write_headers(part, size, is_part), media_type=KIND)
+
+
+def write_headers(part: range, size: int, is_part: bool) -> dict[str, str]:
+    """What is said of a part of a file before it."""
     headers = {"Content-Length": str(len(part)), "Accept-Ranges": "bytes"}
     if is_part and part:
         headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{size}"
-    return StreamingResponse(chunks, 206 if is_part else 200, headers, media_type="application/octet-stream")
+    return headers
 
 
-def send_file(file: BinaryIO, wanted: str | None) -> StreamingResponse:
+class FilePartResponse(StreamingResponse):
+    """A response with a part of an open file: copied by the kernel where that can be, else piece by piece."""
+
+    def __init__(self, file: BinaryIO, part: range, size: int, is_part: bool) -> None:
+        status, headers = 206 if is_part else 200, write_headers(part, size, is_part)
+        super().__init__(read_chunks(file, part), status, headers, media_type=KIND)
+        self.file = file
+        self.part = part
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; an object of a store is no file that the kernel knows."""
+        if ZERO_COPY not in scope.get("extensions", {}) or not isinstance(self.file, io.BufferedReader):
+            await super().__call__(scope, receive, send)
+            return
+        with self.file:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            place = {"file": self.file.fileno(), "offset": self.part.start, "count": len(self.part)}
+            await send({"type": ZERO_COPY, **place})
+
+
+def send_file(file: BinaryIO, wanted: str | None) -> FilePartResponse:
     """A response with an open file, or with the part of it that a Range header asks for."""
     size = measure(file)
     try:
@@ -40,7 +69,7 @@ def send_file(file: BinaryIO, wanted: str | None) -> StreamingResponse:
     except InputError:
         file.close()
         raise
-    return send_range(read_chunks(file, part), part, size, wanted is not None)
+    return FilePartResponse(file, part, size, wanted is not None)
 
 
 def read_chunks(file: BinaryIO, part: range) -> Iterator[bytes]:

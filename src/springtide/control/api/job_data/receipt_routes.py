@@ -8,7 +8,7 @@ from pydantic import Field
 from springtide.control.api.requests import MOST_NUMBER, Body, JobRef
 from springtide.control.scheduling.operations import ConflictError
 from springtide.control.storage import receipts
-from springtide.core.receipt_format import Verification
+from springtide.core.receipt_format import MOST_ON, ON, Verification
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api
@@ -31,7 +31,7 @@ class VerificationBody(ReceiptBody):
     first_step: Step
     last_step: Step
     first_difference: Step | None = None
-    on: Annotated[str, Field(min_length=1, max_length=200)]
+    on: Annotated[str, Field(max_length=MOST_ON, pattern=f"^{ON.pattern}$")]
 
     def read(self) -> Verification:
         """It, as a value."""

@@ -18,6 +18,7 @@ from springtide.executors.local.safe_files import make_given
 from springtide.executors.protocol import JobSpec
 
 MOST_OUTPUT = 1 << 20  # of what setup commands print, the end is kept
+MOST_REPORT = 1 << 20  # of what the preparation says: it runs what a job's user has written
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Preparing:
         self.printed.seek(max(0, size - MOST_OUTPUT))
         printed = self.printed.read()
         try:
-            told = json.loads(self.said.read())
+            told = json.loads(self.said.read(MOST_REPORT))
         except ValueError:
             last = printed.decode(errors="replace").strip().rpartition("\n")[2]
             told = {"code": "setup_failed", "reason": f"the preparation ended with code {code}: {last or 'no word'}"}
