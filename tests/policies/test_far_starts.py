@@ -1,6 +1,7 @@
 """Promises whose starts lie further ahead than a check follows them are kept all the same."""
 
 from collections.abc import Iterable
+from heapq import nsmallest
 
 import pytest
 from benchmarks.scale import draw
@@ -12,12 +13,11 @@ from springtide.simulator.front import simulate
 @pytest.mark.parametrize("seed", range(2))
 def test_promises_are_kept_beyond_what_a_check_follows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     left_out = 0
-    shortest = feasibility.nsmallest
 
     def watched(count: int, growths_s: list[float]) -> Iterable[float]:
         nonlocal left_out
         left_out = max(left_out, len(growths_s) - count)
-        return shortest(count, growths_s)
+        return nsmallest(count, growths_s)
 
     monkeypatch.setattr(feasibility, "FOLLOWED", 4)
     monkeypatch.setattr(feasibility, "nsmallest", watched)

@@ -3,7 +3,7 @@
 Plans count devices; a start may find enough of them free, but in pieces. Then others must move, and each promised
 plan holds a reserve for one move only. `check_plans` runs the plans through the same placement code and says whether
 they get by with that. It does not look for better plans, and no further than the next `FOLLOWED` starts and growths:
-what lies beyond them is followed by a later check, long before it happens.
+what lies beyond them is followed by later checks, once it is among the next.
 """
 
 from collections import defaultdict
@@ -86,8 +86,8 @@ def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Map
         return Feasibility(False, harmful[0], now_s)
     if last_s <= now_s:
         return _OK
-    # From here on the future: every planned start and growth is placed in turn by the code that will place it then, so
-    # what passes today happens tomorrow. After the last growth devices only come free, and nothing can fail any more.
+    # From here on the future: the planned starts and growths are placed in turn by the code that will place them then,
+    # so what passes today happens tomorrow. After the last of all devices only come free, and nothing can fail any more.
     reserves = _Reserves(now_s, snapshot, decision, plans)
     for job_id in placement.moved:
         reserves.spend(job_id, working.shares[job_id])
