@@ -87,7 +87,7 @@ def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Map
     if last_s <= now_s:
         return _OK
     # From here on the future: the planned starts and growths are placed in turn by the code that will place them then,
-    # so what passes today happens tomorrow. After the last of all devices only come free, and nothing can fail any more.
+    # so what passes today happens tomorrow. After the last of all, devices only come free, and nothing fails.
     reserves = _Reserves(now_s, snapshot, decision, plans)
     for job_id in placement.moved:
         reserves.spend(job_id, working.shares[job_id])
