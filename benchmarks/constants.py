@@ -62,6 +62,7 @@ class Constant:
 
 CONSTANTS = (
     Constant("PATIENCE", "springtide.policies.springtide", "pauses that growth must save beyond its own"),
+    Constant("FOLLOWED", "springtide.placement.feasibility", "starts to come that are checked on devices", whole=True),
     Constant("THRIFT", f"{PLANNING}.open_answers", "cost of a plan on what is left, in what the job needs alone"),
     Constant("ORDERS", f"{PLANNING}.open_answers", "orders in which all are planned again for a newcomer", whole=True),
     Constant("MAX_SEGMENTS", f"{PLANNING}.columns", "changes of share in one plan (compiled in)", varies=False),

@@ -2,27 +2,36 @@
 
     python -m benchmarks.deadlines --data DIR [--only cluster01] [--sweep]
     python -m benchmarks.deadlines --data DIR --all [--only rubick] [--policies springtide,edf] [--record FILE]
+                                                    [--processes 2] [--limit 300]
 
 `--sweep` replays every trace on a quarter and an eighth of its published cluster too, where admission matters. `--all`
 is one table over all workloads and policies: deadlines met (broken promises after a slash), and mean hours to
-completion where there are no deadlines. It takes long; runs in --record are not made again.
+completion where there are no deadlines. Each run has --limit seconds of CPU, so that the table ends; one that takes
+more is told as such. Progress goes to stderr; runs in --record are not made again.
 """
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
+from time import process_time
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data, shrink
 from benchmarks.trap_workloads import FAMILIES
+from springtide.core.decisions import JobView
 from springtide.core.devices import parse_cluster
+from springtide.core.jobs import Job
 from springtide.policies import POLICIES as EVERY_POLICY
 from springtide.simulator.batches import mute_solvers
+from springtide.simulator.engine import Observer
 from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
 
@@ -73,12 +82,16 @@ def main() -> None:
     parser.add_argument("--policies", default="", help=f"default: {','.join(POLICIES)}; with --all every policy")
     parser.add_argument("--all", action="store_true", help="one table over all workloads and policies")
     parser.add_argument("--record", type=Path, help="with --all: where finished runs are kept (JSON lines)")
+    parser.add_argument("--processes", type=int, default=2, help="with --all: runs at a time")
+    parser.add_argument("--limit", type=float, default=300.0, help="with --all: seconds of CPU that a run may take")
     parser.add_argument("--sweep", action="store_true", help="also a quarter and an eighth of the published sizes")
     args = parser.parse_args()
     data = require_data(args.data)
     policies = args.policies.split(",") if args.policies else list(EVERY_POLICY if args.all else POLICIES)
     if args.all:
-        print_all(Console(width=max(150, 60 + 10 * len(policies))), data, args.only, policies, args.record)
+        record = CellRecord(args.record)
+        setting = TableSetting(data, args.limit, args.processes)
+        print_all(Console(width=max(150, 60 + 10 * len(policies))), setting, args.only, policies, record)
         return
     console = Console(width=150)
     rows = [row for row in ROWS if args.only in f"{row.trace} {row.cluster}"]
@@ -178,41 +191,101 @@ def list_workloads(data: Path) -> list[tuple[str, str]]:
     return [*published, *further, *traps]
 
 
-def print_all(console: Console, data: Path, only: str, policies: Sequence[str], record: Path | None) -> None:
-    """The table of all workloads and policies, each row printed as soon as it is measured."""
+@dataclass(frozen=True, slots=True)
+class TableSetting:
+    """Where the data is, how long a run may take, and how many go on at a time."""
+
+    data: Path
+    limit_s: float
+    processes: int
+
+
+class OutOfTimeError(Exception):
+    """A run has used up its seconds of CPU."""
+
+
+@dataclass(slots=True)
+class CpuLimit(Observer):
+    """Ends a run that has used up its seconds of CPU; looks whenever a job is submitted or gets devices."""
+
+    limit_s: float
+    started_s: float = field(default_factory=process_time)
+
+    def arrived(self, job: Job, now_s: float) -> None:
+        """Look at the time."""
+        self._look()
+
+    def reallocated(self, before: JobView, after: JobView, now_s: float) -> None:
+        """Look at the time."""
+        self._look()
+
+    def _look(self) -> None:
+        if process_time() - self.started_s > self.limit_s:
+            raise OutOfTimeError
+
+
+class CellRecord:
+    """Cells of finished runs by 'workload cluster policy', kept in a file if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        entries = [json.loads(line) for line in lines if line.endswith("}")]
+        self.cells: dict[str, str] = {entry["key"]: entry["cell"] for entry in entries}
+
+    def add(self, key: str, cell: str) -> None:
+        """Keep one more."""
+        self.cells[key] = cell
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"key": key, "cell": cell}) + "\n")
+
+
+def print_all(console: Console, setting: TableSetting, only: str, policies: Sequence[str], record: CellRecord) -> None:
+    """The table of all workloads and policies, each row printed as soon as it and those above it are measured."""
+    rows = [row for row in list_workloads(setting.data) if only in " ".join(row)]
+    runs = [(*row, policy) for row in rows for policy in policies if " ".join((*row, policy)) not in record.cells]
     layout = "{:44} {:>10}" + " {:>9}" * len(policies)
     console.print(layout.format("workload", "cluster", *[name[-9:] for name in policies]), style="bold")
-    for workload, cluster in list_workloads(data):
-        if only in f"{workload} {cluster}":
-            cells = [measure(data, workload, cluster, policy, record) for policy in policies]
-            console.print(layout.format(workload, cluster, *cells), highlight=False)
+    with ProcessPoolExecutor(setting.processes, mp_context=get_context("spawn")) as pool:
+        futures = {run: pool.submit(measure, setting, *run) for run in runs}
+        try:
+            for row in rows:
+                for policy in policies:
+                    if (*row, policy) in futures:
+                        keep(record, (*row, policy), futures)
+                cells = [record.cells[" ".join((*row, policy))] for policy in policies]
+                console.print(layout.format(*row, *cells), highlight=False)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def measure(data: Path, workload: str, cluster: str, policy: str, record: Path | None) -> str:
-    """The cell of one run, from the record if it is there."""
-    key = f"{workload} {cluster} {policy}"
-    lines = record.read_text().splitlines() if record is not None and record.exists() else []
-    kept = {entry["key"]: entry["cell"] for entry in (json.loads(line) for line in lines if line.endswith("}"))}
-    if key in kept:
-        return str(kept[key])
-    cell = show_cell(run_workload(data, workload, cluster, policy))
-    if record is not None:
-        with record.open("a") as file:
-            file.write(json.dumps({"key": key, "cell": cell}) + "\n")
-    return cell
+def keep(record: CellRecord, run: tuple[str, str, str], futures: dict[tuple[str, str, str], Future[str]]) -> None:
+    """Wait for a run, keep its cell, and say how far the table is."""
+    record.add(" ".join(run), futures[run].result())
+    done = sum(future.done() for future in futures.values())
+    print(f"{done} of {len(futures)} runs, {' '.join(run)}: {record.cells[' '.join(run)]}", file=sys.stderr, flush=True)
 
 
-def run_workload(data: Path, workload: str, cluster: str, policy: str) -> SimulationReport:
+def measure(setting: TableSetting, workload: str, cluster: str, policy: str) -> str:
+    """The cell of one run."""
+    try:
+        with mute_solvers():
+            return show_cell(run_workload(setting, workload, cluster, policy))
+    except OutOfTimeError:
+        return f"> {setting.limit_s:g} s"
+
+
+def run_workload(setting: TableSetting, workload: str, cluster: str, policy: str) -> SimulationReport:
     """One run of a published trace, of a file under traces/, of a trap, or of a drawn workload."""
+    machines, watchers = parse_cluster(cluster), (CpuLimit(setting.limit_s),)
     if workload in {trace for trace, _ in PUBLISHED_SIZES}:
-        return run_one(data, workload, cluster, policy)
+        return simulate(load_trace(setting.data, workload, machines), policy, machines, watchers)
     if workload.startswith(TRAP):
         name = workload.removeprefix(TRAP)
-        with mute_solvers():
-            return simulate(FAMILIES[name].make(name, seed=0), policy, cluster)
-    source = workload if "=" in workload else data / "traces" / f"{workload}.csv"
-    with mute_solvers():
-        return simulate(source, policy, cluster, profiles=data / "profiles")
+        return simulate(FAMILIES[name].make(name, seed=0), policy, machines, watchers)
+    source = workload if "=" in workload else setting.data / "traces" / f"{workload}.csv"
+    return simulate(source, policy, machines, watchers, profiles=setting.data / "profiles")
 
 
 def show_cell(report: SimulationReport) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.placement.small_clusters import SmallCluster, build_cluster, build_job, check_books, reserve_for
@@ -11,7 +12,7 @@ from springtide.core.decisions import Decision, Plan, Promise, Segment
 from springtide.core.devices import NodeSlice
 from springtide.core.jobs import FREE, JobId, Overhead
 from springtide.placement.buddy import arrange
-from springtide.placement.feasibility import Certificate, Feasibility, check_plans
+from springtide.placement.feasibility import FOLLOWED, Certificate, Feasibility, check_plans
 
 PAUSE_S = 10.0
 
@@ -184,6 +185,41 @@ def test_nothing_is_certified_where_nothing_starts_or_fails() -> None:
     plans = {first: plan_of((0.0, 1)), second: plan_of((0.0, 1))}
     assert check_on(small, plans).certificate is None
     assert check_on(small, plans | {new: plan_of((50.0, 2))}).certificate is None
+
+
+# --- only so far ----------------------------------------------------------------------------------------------------
+
+
+def queue_up(small: SmallCluster, plans: dict[JobId, Plan], starts: int) -> None:
+    """So many pairs, one after the other from 10 s on, each on the node that the two small jobs leave."""
+    for number in range(starts):
+        plans[small.arrive(100 + number)] = plan_of((10.0 + number, 2), finish_s=10.9 + number)
+
+
+@pytest.mark.parametrize(("before", "ok"), [(FOLLOWED - 1, False), (FOLLOWED, True)])
+def test_a_check_follows_so_many_starts_and_no_more(before: int, ok: bool) -> None:
+    small = SmallCluster(build_cluster("3x2:a100"), now_s=-100.0)
+    jobs = small.hold(0, (0, 0b01), work=1090.0), small.hold(1, (1, 0b01), work=1090.0)
+    small.now_s = 0.0
+    plans = {job: plan_of((0.0, 1)) for job in jobs}
+    queue_up(small, plans, before)
+    # both nodes of the small jobs are half free: a third pair beside one that stays needs a move that nobody reserved
+    last_s = 10.0 + before
+    plans[small.arrive(1000)] = plan_of((last_s, 2), finish_s=last_s + 50.0)
+    plans[small.arrive(1001)] = plan_of((last_s, 2), finish_s=last_s + 50.0)
+    assert check_on(small, plans).ok == ok
+
+
+def test_a_certificate_covers_no_check_that_would_go_further() -> None:
+    small = SmallCluster(build_cluster("3x2:a100"), now_s=0.0)
+    plans: dict[JobId, Plan] = {}
+    queue_up(small, plans, FOLLOWED + 1)
+    certificate = certify(small, plans)
+    assert certificate.until_s == 10.0 + FOLLOWED - 1
+    assert covers(certificate, small, plans, {})
+    small.now_s = 10.0
+    first = next(iter(plans))
+    assert not covers(certificate, small, plans, {first: 2})  # what begins now makes room for one more to be followed
 
 
 # --- plans that passed can be followed --------------------------------------------------------------------------

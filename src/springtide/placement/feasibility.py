@@ -2,12 +2,14 @@
 
 Plans count devices; a start may find enough of them free, but in pieces. Then others must move, and each promised
 plan holds a reserve for one move only. `check_plans` runs the plans through the same placement code and says whether
-they get by with that. It does not look for better plans.
+they get by with that. It does not look for better plans, and no further than the next `FOLLOWED` starts and growths:
+what lies beyond them is followed by later checks, once it is among the next.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from math import inf
 
 from springtide.core.decisions import Decision, JobView, Plan, Snapshot
@@ -18,21 +20,28 @@ from springtide.placement.migration import IMPOSSIBLE, MoveCost
 from springtide.placement.move_costs import Move, MoveCourse, chart, promise_for
 from springtide.placement.working_copy import WorkingCopy
 
+FOLLOWED = 32  # starts and growths to come that a check goes through
 Step = tuple[float, Mapping[JobId, Devices]]  # an instant, and the devices of each job for which it changes them
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A check that passed: the plans, and what each instant in turn gives to whom, all of them at first."""
+    """A check that passed: the plans, and what each instant in turn gives to whom, all of them at first.
+
+    It followed the plans `until_s`; another check of the same plans is covered only if it would go no further.
+    """
 
     plans: Mapping[JobId, Plan]
     steps: tuple[Step, ...]
+    until_s: float
 
     def covers(
         self, now_s: float, snapshot: Snapshot, allocations: Mapping[JobId, Devices], plans: Mapping[JobId, Plan]
     ) -> bool:
         """Whether these plans are still those, and every job is as far and where it was: the rest would go alike."""
         if len(plans) != len(self.plans) or any(self.plans.get(job_id) is not plan for job_id, plan in plans.items()):
+            return False
+        if find_horizon_s(now_s, plans) > self.until_s:
             return False
         held: dict[JobId, tuple[float, Devices]] = {}
         for at_s, changed in self.steps:
@@ -67,7 +76,7 @@ def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Map
     A job is moved only as long as the pauses of its moves fit the reserve of its plan; a job without a plan makes way
     at no cost. O(jobs) if nothing starts or grows, now or later.
     """
-    last_s = max(map(_last_growth_s, plans.values()), default=-inf)
+    last_s = find_horizon_s(now_s, plans)
     if last_s <= now_s and not decision.shares:
         return _OK
     working = WorkingCopy(snapshot)
@@ -77,15 +86,15 @@ def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Map
         return Feasibility(False, harmful[0], now_s)
     if last_s <= now_s:
         return _OK
-    # From here on the future: every planned start and growth is placed in turn by the code that will place it then, so
-    # what passes today happens tomorrow. After the last growth devices only come free, and nothing can fail any more.
+    # From here on the future: the planned starts and growths are placed in turn by the code that will place them then,
+    # so what passes today happens tomorrow. After the last of all, devices only come free, and nothing fails.
     reserves = _Reserves(now_s, snapshot, decision, plans)
     for job_id in placement.moved:
         reserves.spend(job_id, working.shares[job_id])
     steps: list[Step] = [(now_s, {job_id: working.held[job_id] for job_id in plans})]
     broken = _replay(working, _list_changes(working, now_s, last_s, snapshot, plans), reserves, steps)
     # the pause of a job that is moved now is apart from its plan today and part of it later: its price would differ
-    certificate = None if plans.keys() & placement.moved else Certificate(plans, tuple(steps))
+    certificate = None if plans.keys() & placement.moved else Certificate(plans, tuple(steps), last_s)
     return broken or Feasibility(True, certificate=certificate)
 
 
@@ -161,14 +170,18 @@ class _Reserves:
         return course
 
 
-def _last_growth_s(plan: Plan) -> float:
-    """The last instant at which a plan asks for more devices than before."""
-    last_s, share = -inf, 0
-    for segment in plan.segments:
-        if segment.share > share:
-            last_s = segment.start_s
-        share = segment.share
-    return last_s
+def find_horizon_s(now_s: float, plans: Mapping[JobId, Plan]) -> float:
+    """The instant of the last start or growth that a check follows; minus infinity where none is to come."""
+    growths_s: list[float] = []
+    for plan in plans.values():
+        share = 0
+        for segment in plan.segments:
+            if segment.start_s > now_s and segment.share > share:
+                growths_s.append(segment.start_s)
+            share = segment.share
+    if len(growths_s) > FOLLOWED:
+        growths_s = nsmallest(FOLLOWED, growths_s)
+    return max(growths_s, default=-inf)
 
 
 def _list_changes(

@@ -11,6 +11,7 @@ Promises are never revoked, and no job is rescaled for a gain below its cost.
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from springtide.policies.planning import filling
 from springtide.policies.planning.admission import OPEN, Caution, Draft, decide_firmly
 from springtide.policies.planning.best_effort import USAGE, read_usage
 from springtide.policies.planning.forecast import HISTORY, Arrivals, Demand, alone_cost, remember, survey
-from springtide.policies.planning.open_answers import last_chance_s, plan_candidates, starts_now
+from springtide.policies.planning.open_answers import Outlook, plan_candidates, read_outlooks
 from springtide.policies.planning.plan_table import PlanTable, is_at_rest
 from springtide.policies.pools.joining import decide_pools
 from springtide.policies.pools.partition import is_mixed
@@ -49,6 +50,7 @@ class Candidate(NamedTuple):
     arrival: int
     view: JobView
     last_s: float  # when it must be answered
+    outlook: Outlook
 
 
 def springtide(now_s: float, snapshot: Snapshot) -> Decision:
@@ -108,12 +110,11 @@ def list_arrivals(table: PlanTable, views: Iterable[JobView]) -> list[tuple[floa
 def rank_candidates(table: PlanTable, views: Sequence[JobView]) -> list[Candidate]:
     """The candidates by what they still cost, cheapest first."""
     rows = np.array([table.rows[view.job.id] for view in views], np.int64)
-    costs = filling.least_costs(table.columns, rows, table.now_s).tolist()
     ranked = []
-    for view, cost in zip(views, costs, strict=True):
+    for view, outlook in zip(views, read_outlooks(table, rows), strict=True):
         last_s = view.answer_by_s if view.answer_by_s < inf else view.job.deadline_s - view.job.alone_s(table.devices)
-        ranked.append(Candidate(cost, view.job.index, view, last_s))
-    ranked.sort(key=lambda candidate: candidate[:2])
+        ranked.append(Candidate(outlook.cost, view.job.index, view, last_s, outlook))
+    ranked.sort(key=itemgetter(0, 1))
     return ranked
 
 
@@ -136,13 +137,12 @@ def answer_candidates(
 
 def find_reason_to_wait(table: PlanTable, candidate: Candidate, demand: Demand) -> Answer | None:
     """Why a job that has a plan is better not promised yet; None if it is promised."""
-    row = table.rows[candidate.view.job.id]
     asked = candidate.view.job.deadline_s, candidate.cost
     if candidate.last_s <= table.now_s:
         return HELD if demand.advises_declining(*asked) else None
-    if demand.is_calm(*asked) or last_chance_s(table, row) <= table.now_s:
+    if demand.is_calm(*asked) or candidate.outlook.last_chance_s <= table.now_s:
         return None
-    starts = starts_now(table, row)
+    starts = candidate.outlook.starts
     if not starts and candidate.view.status is Status.WAITLISTED:
         return EARLY  # it has been told why it waits
     if demand.advises_waiting(*asked):

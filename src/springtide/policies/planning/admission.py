@@ -98,9 +98,9 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
 
     Invariant: a Decision leaves promised plans that are a certificate. They fit the devices together (every plan in the
     table was taken out of `capacity`), each ends by its deadline with the pauses of today's moves in it
-    (`_settle_moves`), and every start and growth to come can be placed with moves that reserves pay for
-    (`_is_certified`). Plans of best-effort jobs and of those that wait for an answer certify nothing: they are dropped
-    again, and found anew each time.
+    (`_settle_moves`), and the next starts and growths can be placed with moves that reserves pay for
+    (`_is_certified`; those after them are looked at once they are among the next). Plans of best-effort jobs and of
+    those that wait for an answer certify nothing: they are dropped again, and found anew each time.
     """
     promised = _list_promised(table, draft)
     growing = active_rows(table)

@@ -33,6 +33,7 @@ from springtide.policies.planning.plan_reading import next_end as next_end
 from springtide.policies.planning.plan_reading import resume as resume
 from springtide.policies.planning.plan_reading import share_now as share_now
 from springtide.policies.planning.plan_reading import shortly_before_end as shortly_before_end
+from springtide.policies.planning.plan_reading import write_outlooks as write_outlooks
 
 GUARD_S = 5e-7
 HOPE_S = 1.0  # a level that misses a deadline by this much at its best is not tried

@@ -7,6 +7,7 @@ rule), but never a promised job.
 
 from collections.abc import Iterable
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -115,14 +116,19 @@ def select(table: PlanTable, capacity: filling.Capacity, order: Ints, fixed: Int
     return filling.select(capacity, table.columns, order, np.isin(order, fixed).astype(np.int64), table.now_s)
 
 
-def starts_now(table: PlanTable, row: int) -> bool:
-    """Whether a plan holds devices from now on."""
-    return bool(filling.share_now(table.columns, row, table.now_s) > 0)
+class Outlook(NamedTuple):
+    """What is to be known of a job that waits, with the plan it has."""
+
+    cost: float  # device-seconds alone, at the smallest level that is in time
+    starts: bool  # whether its plan holds devices from now on
+    last_chance_s: float  # when it is promised its finish at the latest if it runs without: shortly before its end
 
 
-def last_chance_s(table: PlanTable, row: int) -> float:
-    """When a job that runs without a promise is promised its finish at the latest: shortly before its planned end."""
-    return float(filling.shortly_before_end(table.columns, row, LAST_S))
+def read_outlooks(table: PlanTable, rows: Ints) -> list[Outlook]:
+    """The outlook of each of these rows."""
+    costs, shares, chances_s = np.empty(len(rows)), np.empty(len(rows), np.int64), np.empty(len(rows))
+    filling.write_outlooks(table.columns, rows, table.now_s, LAST_S, costs, shares, chances_s)
+    return list(map(Outlook, costs.tolist(), (shares > 0).tolist(), chances_s.tolist()))
 
 
 def next_change_s(table: PlanTable, names: Iterable[JobId]) -> float:

@@ -90,6 +90,17 @@ def shortly_before_end(columns: JobColumns, row: int, least_s: float) -> float:
 
 
 @kernel
+def write_outlooks(
+    columns: JobColumns, rows: Ints, now_s: float, least_s: float, costs: Floats, shares: Ints, chances: Floats
+) -> None:
+    """For each of these jobs `least_cost`, `share_now` and `shortly_before_end`, into the last three."""
+    for i in range(len(rows)):
+        costs[i] = least_cost(columns, rows[i], now_s)
+        shares[i] = share_now(columns, rows[i], now_s)
+        chances[i] = shortly_before_end(columns, rows[i], least_s)
+
+
+@kernel
 def next_end(columns: JobColumns, rows: Ints, now_s: float, least_s: float) -> float:
     """The next instant after now that is shortly before the end of one that runs now, but not before halfway to it."""
     soonest = inf

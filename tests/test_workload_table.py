@@ -1,0 +1,29 @@
+"""The table of all workloads ends: runs have a limit, and finished ones are not made again."""
+
+from io import StringIO
+from pathlib import Path
+
+from benchmarks.deadlines import CellRecord, TableSetting, measure, print_all
+from rich.console import Console
+
+WORKLOAD, CLUSTER = "trap razor_thin", "4x8:a100"
+
+
+def test_a_run_that_takes_too_long_is_told_as_such(tmp_path: Path) -> None:
+    assert measure(TableSetting(tmp_path, 0.0, 1), WORKLOAD, CLUSTER, "fifo") == "> 0 s"
+    assert 0.0 < float(measure(TableSetting(tmp_path, 60.0, 1), WORKLOAD, CLUSTER, "fifo")) < 1.0
+
+
+def test_runs_are_kept_and_not_made_again(tmp_path: Path) -> None:
+    record, setting = tmp_path / "runs.jsonl", TableSetting(tmp_path, 60.0, 1)
+    CellRecord(record).add(f"{WORKLOAD} {CLUSTER} edf", "kept")
+    tables = []
+    for _ in range(2):
+        out = StringIO()
+        print_all(Console(file=out, width=150), setting, "razor_thin", ["edf", "fifo"], CellRecord(record))
+        tables.append(out.getvalue().splitlines())
+    head, row = tables[0]
+    assert head.split() == ["workload", "cluster", "edf", "fifo"]
+    assert row.split()[-2] == "kept"
+    assert tables[1] == tables[0]
+    assert len(record.read_text().splitlines()) == 2
