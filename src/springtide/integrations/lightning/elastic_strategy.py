@@ -207,6 +207,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         if trainer.limit_train_batches != 1.0 or trainer.overfit_batches:
             raise JobError("limit_train_batches and overfit_batches in an elastic run: cut the dataset instead")
         updates = -(-len(data) // accumulate)
+        steps = count_steps(trainer, updates)
         schedulers = [config.scheduler for config in self.lr_scheduler_configs]
         turns = make_turns(run.logical_workers * updates)
         *_, self.steps = run.prepare(self.lightning_module, *self.optimizers, *schedulers, turns, **self.options)
@@ -216,7 +217,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.feeds = LocalFeeds(run, data)
         run.keep(lightning=LoopMemory(trainer))
         self.done_batches = run.position.step_in_epoch * accumulate
-        self.epochs = run.steps(count_steps(trainer, updates))
+        self.epochs = run.steps(steps)
 
     # An update.
 
