@@ -19,7 +19,6 @@ from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, make_turns
 from springtide.training.ddp_run import ReferenceRun
 from springtide.training.workers import randomness
-from springtide.training.workers.loaders import number_steps
 
 
 def make_fabric_strategy(**options: Any) -> Any:
@@ -43,10 +42,6 @@ class FabricSteps:
 
     def __iter__(self) -> Iterator[Any]:
         yield from self.strategy.walk_steps(self.loader)
-
-    def enumerate(self, start: int = 0) -> Iterator[tuple[int, Any]]:
-        """The steps with their places in the epoch, which are right in a process that joins or resumes within it."""
-        return number_steps(self, start)
 
 
 class OneBatch:

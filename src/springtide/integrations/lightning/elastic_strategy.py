@@ -311,8 +311,6 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def train_manually(self, rest: list[Any], named: dict[str, Any]) -> Any:
         """Call `training_step` for each logical worker here; take each optimizer's step once all have come to it."""
         calls: dict[int, TurnThread] = {}
-        progress = self.lightning_module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        before = progress.state_dict()
         while not all(one.has_ended for one in calls.values()) or not calls:
             cleared = self.walk_segment(calls, rest, named)
             asked = {None if one.has_ended else id(one.asked[0]) for one in calls.values()}
@@ -323,12 +321,13 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
                     parameter.grad = None
                 break
             self.step_optimizer(calls)
-        count_once(progress, before, len(calls))
         return next(iter(calls.values())).result
 
     def walk_segment(self, calls: dict[int, TurnThread], rest: list[Any], named: dict[str, Any]) -> list[Any]:
         """Let every worker's call run to its next step or its end; the parameters whose gradients it has cleared."""
         module, cleared = self.lightning_module, []
+        progress = module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        before = after = progress.state_dict()
         had = [parameter for parameter in module.parameters() if parameter.grad is not None]
         for _ in self.step:
             worker = self.step.worker.rank
@@ -339,7 +338,10 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
             self.thread = calls[worker]
             self.thread.go_on()
             self.thread = None
+            after = progress.state_dict()
+            progress.load_state_dict(before)  # a turn leaves alone what all have in common
             cleared = [parameter for parameter in had if parameter.grad is None]
+        progress.load_state_dict(after)  # what each call has counted, counted once
         return cleared
 
     def call_manually(self, batch: Any, rest: list[Any], named: dict[str, Any]) -> Any:
@@ -387,16 +389,6 @@ def count_steps(trainer: Any, updates: int) -> int:
     if not limits:
         raise JobError("Trainer(max_epochs=-1) in an elastic run: its work must be known; give max_epochs or max_steps")
     return int(min(limits))
-
-
-def count_once(progress: Any, before: dict[str, Any], workers: int) -> None:
-    """Let each step that all local workers have asked for count once."""
-    after = progress.state_dict()
-    counted = {
-        kind: {name: before[kind][name] + (value - before[kind][name]) // workers for name, value in counts.items()}
-        for kind, counts in after.items()
-    }
-    progress.load_state_dict(counted)
 
 
 def undo_sampler(loader: Any) -> Any:
