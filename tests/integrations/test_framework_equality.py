@@ -31,6 +31,7 @@ CASES = {
     "dpo": (TRL, {"kind": "DPO", "lora": False, "eval_strategy": "steps", "eval_steps": 3}),
     "reward": (TRL, {"kind": "Reward", "lora": False}),
     "accelerate": (ACCELERATE, {"accumulate": 2}),
+    "lightning plain": (LIGHTNING, {}),
     "lightning automatic": (LIGHTNING, {"accumulate": 2, "best": True}),
     "lightning manual": (LIGHTNING, {"manual": True}),
     "fabric": (FABRIC, {}),

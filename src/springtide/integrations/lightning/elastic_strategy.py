@@ -22,6 +22,7 @@ from springtide.errors import JobError
 from springtide.integrations.frameworks import find_run
 from springtide.integrations.lightning.loop_memory import LoopMemory
 from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
+from springtide.integrations.lightning.turn_counts import TurnCounts
 from springtide.integrations.lightning.turn_threads import TurnThread
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, make_turns
@@ -296,6 +297,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         """Call Lightning's closure for each batch of the update, of each logical worker here."""
         optimizer.zero_grad()
         result = None
+        counts = TurnCounts(self.lightning_module.trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress)
         for _ in self.step:
             worker = self.step.worker.rank
             for number in range(self.update_size):
@@ -304,6 +306,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
                 with self.run.no_sync() if number < self.update_size - 1 else contextlib.nullcontext():
                     result = closure()
                 self.current = None
+            counts.put_back()
+        counts.count()
         return result
 
     # Manual optimization.
@@ -326,8 +330,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def walk_segment(self, calls: dict[int, TurnThread], rest: list[Any], named: dict[str, Any]) -> list[Any]:
         """Let every worker's call run to its next step or its end; the parameters whose gradients it has cleared."""
         module, cleared = self.lightning_module, []
-        progress = module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        before = after = progress.state_dict()
+        counts = TurnCounts(module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress)
         had = [parameter for parameter in module.parameters() if parameter.grad is not None]
         for _ in self.step:
             worker = self.step.worker.rank
@@ -338,10 +341,9 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
             self.thread = calls[worker]
             self.thread.go_on()
             self.thread = None
-            after = progress.state_dict()
-            progress.load_state_dict(before)  # a turn leaves alone what all have in common
+            counts.put_back()
             cleared = [parameter for parameter in had if parameter.grad is None]
-        progress.load_state_dict(after)  # what each call has counted, counted once
+        counts.count()
         return cleared
 
     def call_manually(self, batch: Any, rest: list[Any], named: dict[str, Any]) -> Any:
