@@ -14,9 +14,9 @@ from springtide.verification.verify import VerifiedScript, verify
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BY_STEPS = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
-HF, SFT, ACCELERATE = "hf_workload.py", "sft_workload.py", "accelerate_workload.py"
+HF, TRL, ACCELERATE = "hf_workload.py", "trl_workload.py", "accelerate_workload.py"
 LIGHTNING, FABRIC = "lightning_workload.py", "fabric_workload.py"
-NEEDS = {HF: "transformers", SFT: "trl", ACCELERATE: "accelerate", LIGHTNING: "lightning", FABRIC: "lightning"}
+NEEDS = {HF: "transformers", TRL: "trl", ACCELERATE: "accelerate", LIGHTNING: "lightning", FABRIC: "lightning"}
 CASES = {
     "hf plain": (HF, {}),
     "hf accumulation": (HF, {"gradient_accumulation_steps": 2, "warmup_steps": 2, "collate": True}),
@@ -26,8 +26,12 @@ CASES = {
     "hf tokens": (HF, {"gradient_accumulation_steps": 4, "max_steps": 5, "include_num_input_tokens_seen": "all"}),
     "hf grouped": (HF, {"train_sampling_strategy": "group_by_length", "gradient_checkpointing": True}),
     "hf pool": (HF, {"dataloader_num_workers": 1, "average_tokens_across_devices": False}),
-    "sft lora": (SFT, {}),
+    "sft lora": (TRL, {}),
+    "dpo lora": (TRL, {"kind": "DPO", "gradient_accumulation_steps": 2}),
+    "dpo": (TRL, {"kind": "DPO", "lora": False, "eval_strategy": "steps", "eval_steps": 3}),
+    "reward": (TRL, {"kind": "Reward", "lora": False}),
     "accelerate": (ACCELERATE, {"accumulate": 2}),
+    "lightning plain": (LIGHTNING, {}),
     "lightning automatic": (LIGHTNING, {"accumulate": 2, "best": True}),
     "lightning manual": (LIGHTNING, {"manual": True}),
     "fabric": (FABRIC, {}),
@@ -56,10 +60,7 @@ def make_stock(script: Path, place: Path) -> Path:
     text = script.read_text()
     for ours, theirs in [
         (r"^import springtide\n", ""),
-        (
-            r"^from springtide.integrations.hf import ElasticTrainer$",
-            "from transformers import Trainer as ElasticTrainer",
-        ),
+        (r"^from springtide.integrations.hf import (Elastic(\w*Trainer))$", r"from transformers import \2 as \1"),
         (r"^springtide.init\(.*\)\n", ""),
     ]:
         text, count = re.subn(ours, theirs, text, flags=re.M)
@@ -95,11 +96,11 @@ def test_three_changed_lines_keep_the_weights_and_the_curve_of_torchrun(tmp_path
     assert {file.name for file in stock.iterdir()} == {file.name for file in ours.iterdir()}
 
 
-@pytest.mark.parametrize("variant", ["best", "own", "plateau"])
+@pytest.mark.parametrize("variant", ["best", "own", "plateau", "seq2seq"])
 def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path, variant: str) -> None:
     """Weights, predictions after training and the whole history of logs, on one process and on two."""
     pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
-    script = SCRIPTS / "hf_variants_workload.py"
+    script = SCRIPTS / ("seq2seq_workload.py" if variant == "seq2seq" else "hf_variants_workload.py")
     ranks = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
     commands = {
         "stock": [*ranks, str(make_stock(script, tmp_path))],
@@ -107,9 +108,10 @@ def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path
         "two": [*ranks, str(script)],
     }
     results = {}
+    importing = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[2])}
     for name, command in commands.items():
         (tmp_path / name).mkdir()
-        done = subprocess.run([*command, variant], cwd=tmp_path / name, capture_output=True, text=True)
+        done = subprocess.run([*command, variant], cwd=tmp_path / name, capture_output=True, text=True, env=importing)
         assert done.returncode == 0, done.stderr[-2000:]
         (results[name],) = re.findall(r"^RESULT (.*)$", done.stdout, re.M)
     assert results["one"] == results["stock"]
@@ -135,3 +137,12 @@ def test_a_checkpoint_of_ours_is_resumed_by_the_stock_trainer(tmp_path: Path) ->
     assert (tmp_path / "stock" / "model.safetensors").read_bytes() == (
         tmp_path / "ours" / "model.safetensors"
     ).read_bytes()
+
+
+def test_a_loss_of_all_ranks_is_refused(tmp_path: Path) -> None:
+    """Where each worker takes its turn no place has a value of all: it trained without a word."""
+    pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+    command = [sys.executable, str(SCRIPTS / HF), json.dumps({"gather": True})]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert re.search(r"accelerator\.gather in a turn \(__main__\)", done.stderr), done.stderr[-2000:]

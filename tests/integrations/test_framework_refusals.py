@@ -1,5 +1,9 @@
 """What an adapter cannot keep is refused by name, before anything is trained."""
 
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +33,15 @@ def args(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("batch_eval_metrics", True),
         ("fp16", True),
         ("train_sampling_strategy", "batch_rebalance"),
+        ("sync_ref_model", True),
+        ("precompute_ref_log_probs", True),
     ],
 )
 def test_arguments_are_refused_by_name(args: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
     from springtide.integrations.hf.trainer_checks import check_arguments
 
     check_arguments(args)
-    monkeypatch.setattr(args, name, value)
+    monkeypatch.setattr(args, name, value, raising=False)  # some are of TRL's own arguments
     with pytest.raises(JobError, match=name):
         check_arguments(args)
 
@@ -56,6 +62,31 @@ def test_a_callback_that_steps_the_optimizer_is_refused() -> None:
     check_callbacks([Innocent()])
     with pytest.raises(JobError, match="callback Stepper steps the optimizer"):
         check_callbacks([Stepper()])
+
+
+def test_trainers_of_trl_that_need_all_ranks_at_once_are_refused() -> None:
+    trl = pytest.importorskip("trl", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+    from springtide.integrations import hf
+    from springtide.integrations.hf.trainer_checks import check_callbacks, check_kind
+
+    for kind in (hf.ElasticSeq2SeqTrainer, hf.ElasticSFTTrainer, hf.ElasticDPOTrainer, hf.ElasticRewardTrainer):
+        check_kind(kind)
+    for name in ("KTOTrainer", "GRPOTrainer", "RLOOTrainer", "DistillationTrainer"):
+        kind = type("Mine", (hf.ElasticTrainer, getattr(trl, name)), {})
+        with pytest.raises(JobError, match=rf"{name} of TRL in an elastic Trainer: .* SFTTrainer, DPOTrainer"):
+            check_kind(kind)
+    with pytest.raises(JobError, match=r"callback BEMACallback .* weights of its own"):
+        check_callbacks([trl.BEMACallback()])
+
+
+def test_a_model_is_not_chosen_by_what_one_process_has_seen() -> None:
+    from springtide.integrations.hf.trainer_checks import check_best_metric
+
+    for best in (None, "loss", "accuracy"):
+        check_best_metric(best, {"eval_mean_token_accuracy", "epoch"})
+    for best in ("mean_token_accuracy", "eval_mean_token_accuracy"):
+        with pytest.raises(JobError, match=f"metric_for_best_model='{best}' .* Use 'eval_loss'"):
+            check_best_metric(best, {"eval_mean_token_accuracy", "epoch"})
 
 
 def test_a_version_that_was_never_tried_is_refused() -> None:
@@ -140,3 +171,31 @@ def test_a_trainer_needs_a_run_first(args: Any) -> None:
 
     with pytest.raises(JobError, match=r"ElasticTrainer was made before the run; call springtide\.init"):
         ElasticTrainer(args=args)
+
+
+@pytest.mark.slow
+def test_nothing_is_trained_before_bad_input_is_refused(tmp_path: Path) -> None:
+    """Scripts as users write them, up to `train()`: each is refused in a sentence, and no weight has moved."""
+    pytest.importorskip(
+        "lightning", reason="springtide[lightning] is not installed; `make test-frameworks` installs it"
+    )
+    script = Path(__file__).parent / "scripts" / "bad_input_workload.py"
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (line,) = re.findall(r"^SAID (.*)$", done.stdout, re.M)
+    result = json.loads(line)
+    expected = {
+        "hf fsdp": "TrainingArguments(fsdp=True) in an elastic Trainer",
+        "hf auto_find_batch_size": "TrainingArguments(auto_find_batch_size=True) in an elastic Trainer",
+        "hf callback": "callback Stepper steps the optimizer",
+        "hf stream": "(Stream) are an IterableDataset without a length",
+        "hf checkpoint": "runs of several world sizes have written there",
+        "accelerate fsdp": "ElasticAccelerator(fsdp_plugin=...): it shards or reduces by itself",
+        "accelerate stream": "(Stream) are an IterableDataset without a length",
+        "lightning stream": "(Stream) are an IterableDataset without a length",
+        "lightning no end": "Trainer(max_epochs=-1) in an elastic run",
+        "lightning cut": "limit_train_batches and overfit_batches in an elastic run",
+    }
+    assert result["said"].keys() == expected.keys()
+    assert [name for name, words in expected.items() if words not in result["said"][name]] == []
+    assert result["untouched"]

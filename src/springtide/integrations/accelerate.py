@@ -24,6 +24,7 @@ from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, make_turns
 from springtide.training.ddp_run import ReferenceRun
 from springtide.training.workers import randomness
+from springtide.training.workers.loaders import number_steps
 from springtide.training.workers.steps import Step
 
 #: Versions whose insides the adapter was written against and tested with.
@@ -38,10 +39,10 @@ check_versions(TRIED)
 class AccumulatedStep:
     """One update: `for batch in step` gives the accumulated batches of each logical worker here in its turn."""
 
-    def __init__(self, walk: Callable[[], Iterator[Any]], number: int) -> None:
+    def __init__(self, walk: Callable[[], Iterator[Any]], index: int, number: int) -> None:
         self.walk = walk
-        #: Its place in the run, from 0.
-        self.number = number
+        #: Its places in the epoch and in the run, from 0.
+        self.index, self.number = index, number
 
     def __iter__(self) -> Iterator[Any]:
         return self.walk()
@@ -69,6 +70,10 @@ class UpdateLoader:
 
     def __iter__(self) -> Iterator[AccumulatedStep]:
         return self.accelerator.walk_updates(self)
+
+    def enumerate(self, start: int = 0) -> Iterator[tuple[int, AccumulatedStep]]:
+        """The updates with their places in the epoch, which are right in a process that joins or resumes within it."""
+        return number_steps(self, start)
 
 
 class ElasticAccelerator(Accelerator):
@@ -159,7 +164,8 @@ class ElasticAccelerator(Accelerator):
             self.show_place()
             position = self.run.position
             self.feeds.follow(position.epoch, position.step_in_epoch * self.gradient_accumulation_steps)
-            yield AccumulatedStep(partial(self.walk_turns, step, loader.count(step.index)), step.number)
+            turns = partial(self.walk_turns, step, loader.count(step.index))
+            yield AccumulatedStep(turns, step.index, step.number)
 
     def walk_turns(self, step: Step, count: int) -> Iterator[Any]:
         """The batches of each logical worker here, in its turn."""
@@ -177,7 +183,7 @@ class ElasticAccelerator(Accelerator):
         for index in range(len(loader)):
             if self.stock.is_last(self.stock.taken):
                 return
-            yield AccumulatedStep(partial(islice, batches, loader.count(index)), self.stock.taken)
+            yield AccumulatedStep(partial(islice, batches, loader.count(index)), index, self.stock.taken)
             self.stock.taken += 1
             self.end_stock_step()
 

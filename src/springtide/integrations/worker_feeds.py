@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from springtide.errors import JobError
 from springtide.training.workers import randomness
 from springtide.training.workers.contexts import LogicalWorker
+from springtide.training.workers.loader_iterators import IteratorWatch
 from springtide.training.workers.sampling import SampleKey, SeededCollate, seeded
 
 if TYPE_CHECKING:
@@ -86,10 +87,11 @@ def refuse_stream(dataset: Any) -> NoReturn:
 class WorkerFeed:
     """One logical worker's batches in one epoch. Its methods are called in the worker's random context."""
 
-    def __init__(self, data: WorkerData, worker: LogicalWorker, epoch: int) -> None:
+    def __init__(self, data: WorkerData, worker: LogicalWorker, epoch: int, watch: IteratorWatch) -> None:
         self.data = data
         self.worker = worker
         self.epoch = epoch
+        self.watch = watch
         self.batches: list[list[Any]] = []
         #: The next batch to read.
         self.place = 0
@@ -149,7 +151,9 @@ class WorkerFeed:
         self.place += 1
         if not self.data.num_workers:
             return self.data.read(self.batches[self.place - 1])
-        self.pool = self.pool or self.data.open_pool(self.epoch, self.batches[self.place - 1 :])
+        if self.pool is None:
+            self.pool = self.data.open_pool(self.epoch, self.batches[self.place - 1 :])
+            self.watch.of_workers.add(self.pool)
         return next(self.pool)
 
     def read_ahead(self) -> None:
@@ -179,7 +183,10 @@ class LocalFeeds:
         self.epoch, self.generation = epoch, self.run.generation
         contexts = self.run.turns.contexts
         start = None if self.data.generator is None else self.data.generator.get_state()
-        self.feeds = {worker: WorkerFeed(self.data, contexts.workers[worker], epoch) for worker in self.run.local}
+        self.feeds = {
+            worker: WorkerFeed(self.data, contexts.workers[worker], epoch, self.run.iterators)
+            for worker in self.run.local
+        }
         for worker, feed in self.feeds.items():
             contexts.enter(worker)
             if start is not None:

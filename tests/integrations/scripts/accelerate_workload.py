@@ -23,7 +23,8 @@ loader = DataLoader(data, batch_size=4, shuffle=True)
 held = DataLoader(data, batch_size=4)
 model, optimizer, loader, held, scheduler = accelerator.prepare(model, optimizer, loader, held, scheduler)
 for epoch in accelerator.epochs(3):
-    for step in loader:
+    for place, step in loader.enumerate():
+        assert place == step.index == step.number - epoch * len(loader)
         for inputs, targets in step:
             with accelerator.accumulate(model):
                 accelerator.backward(cross_entropy(model(inputs), targets))

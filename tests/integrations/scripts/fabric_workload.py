@@ -19,8 +19,9 @@ model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.D
 data = TensorDataset(torch.randn(90, 16), torch.randint(0, 4, (90,)))
 model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
 loader = fabric.setup_dataloaders(DataLoader(data, batch_size=4, shuffle=True))
-for _ in fabric.strategy.walk_epochs(2):
+for epoch in fabric.strategy.walk_epochs(2):
     for step in loader:
+        assert step.index == step.number - epoch * len(loader)
         for inputs, targets in step:
             fabric.backward(cross_entropy(model(inputs), targets))
         fabric.clip_gradients(model, optimizer, max_norm=1.0)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
@@ -11,7 +12,7 @@ from springtide.integrations.hf import ElasticTrainer
 
 asked = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 resume, save = asked.pop("resume", None), asked.pop("save", None)
-hides = asked.pop("collate", False)
+hides, gathers = asked.pop("collate", False), asked.pop("gather", False)
 springtide.init(logical_workers=4)
 torch.manual_seed(1)
 sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "vocab_size": 64, "n_positions": 32}
@@ -35,6 +36,13 @@ def collate(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     return {**batch, "input_ids": batch["input_ids"].masked_fill(hidden, 0)}
 
 
+class GatheringTrainer(ElasticTrainer):
+    """A Trainer whose loss is the mean over all ranks."""
+
+    def compute_loss(self, *given: Any, **named: Any) -> Any:
+        return self.accelerator.gather(super().compute_loss(*given, **named)).mean()
+
+
 data = [make_sample(number) for number in range(asked.pop("samples", 90))]
 options = {
     "output_dir": "out",
@@ -47,7 +55,7 @@ options = {
     "save_strategy": "no",
     "disable_tqdm": True,
 }
-trainer = ElasticTrainer(
+trainer = (GatheringTrainer if gathers else ElasticTrainer)(
     model=model,
     args=TrainingArguments(**options | asked),
     train_dataset=data,

@@ -1,5 +1,6 @@
 """Iterators over other loaders: those that go on from step to step are refused, those of one step are not."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,11 +42,24 @@ def test_one_within_a_step_one_that_stands_and_the_runs_own_are_not(loader: Data
     assert watch.seen == []
 
 
-def test_the_iterator_that_persistent_workers_share_between_walks_is_not() -> None:
-    loader = DataLoader(TensorDataset(torch.arange(40)), batch_size=4, num_workers=1, persistent_workers=True)
+def test_persistent_workers_begin_anew_and_go_on(loader: DataLoader[Any]) -> None:
+    """A short look at the held-out data and then a long one, by the one iterator that such a loader has."""
     watch = IteratorWatch()
-    for longer in range(1, LOOKS + 1):
+    kept: DataLoader[Any] = DataLoader(loader.dataset, batch_size=4, num_workers=1, persistent_workers=True)
+    for length in (1, 2, 3):
         watch.look(None)
-        for place, _ in enumerate(loader):
-            if place == longer:
-                break
+        assert len(list(itertools.islice(kept, length))) == length
+    watch.look(None)
+    again, more = IteratorWatch(), iter(kept)
+    again.look(None)
+    next(more)
+    with pytest.raises(JobError, match="carries an iterator"):
+        again.look(None)
+
+
+def test_what_reads_for_logical_workers_is_not(loader: DataLoader[Any]) -> None:
+    watch, pool = IteratorWatch(), iter(loader)
+    watch.of_workers.add(pool)
+    for _ in range(LOOKS):
+        watch.look(None)
+        next(pool)

@@ -1,6 +1,7 @@
 """Hugging Face's Trainer, elastic: `from springtide.integrations.hf import ElasticTrainer`.
 
-`ElasticTrainer` is a mixin too: `class MyTrainer(ElasticTrainer, SFTTrainer)`. `ElasticSFTTrainer` is that one.
+`ElasticTrainer` is a mixin too: `class MyTrainer(ElasticTrainer, AnyTrainer)`. `ElasticSeq2SeqTrainer` is one of these,
+and so are `ElasticSFTTrainer`, `ElasticDPOTrainer` and `ElasticRewardTrainer` of TRL, which need TRL.
 """
 
 from typing import Any
@@ -10,18 +11,20 @@ from springtide.integrations.frameworks import check_versions
 #: Versions whose insides the adapter was written against and tested with.
 TRIED = {"transformers": ("5.22.2",), "accelerate": ("1.15.0",)}
 TRIED_TRL = {"trl": ("1.16.0",)}
+OF_TRL = ("ElasticDPOTrainer", "ElasticRewardTrainer", "ElasticSFTTrainer")
 
 check_versions(TRIED)
 
-from springtide.integrations.hf.elastic_trainer import ElasticTrainer  # noqa: E402 - only a version that was tried
+# Only a version that was tried has what this derives from.
+from springtide.integrations.hf.elastic_trainer import ElasticSeq2SeqTrainer, ElasticTrainer  # noqa: E402
 
-__all__ = ["ElasticSFTTrainer", "ElasticTrainer"]
+__all__ = ["ElasticDPOTrainer", "ElasticRewardTrainer", "ElasticSFTTrainer", "ElasticSeq2SeqTrainer", "ElasticTrainer"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "ElasticSFTTrainer":
+    if name not in OF_TRL:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_versions(TRIED_TRL)
-    from springtide.integrations.hf.elastic_sft import ElasticSFTTrainer
+    from springtide.integrations.hf import elastic_trl
 
-    return ElasticSFTTrainer
+    return getattr(elastic_trl, name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
 from transformers import trainer as trainer_module
 from transformers.trainer_callback import ProgressCallback
 
@@ -99,12 +99,15 @@ class ElasticTrainer(Trainer):
         self.update: Update | None = None
         self.round_items: list[int | None] | None = None
         self.stepped = 0
+        trainer_checks.check_kind(type(self))
         trainer_checks.check_arguments(args)
         if self.stock is None:
             self.show_place(args)
         super().__init__(*given, **named)
         trainer_checks.check_plugins(self.accelerator)
         trainer_checks.check_callbacks(self.callback_handler.callbacks)
+        if self.is_elastic:
+            trainer_checks.watch_gathers(self.accelerator, run)
 
     @property
     def is_elastic(self) -> bool:
@@ -306,8 +309,10 @@ class ElasticTrainer(Trainer):
         super().store_flos()
 
     def log(self, logs: dict[str, float], *given: Any, **named: Any) -> None:
+        known = set(logs)
         super().log(logs, *given, **named)
         if self.is_elastic and self.run.prepared:
+            trainer_checks.check_best_metric(self.args.metric_for_best_model, logs.keys() - known)
             history = self.state.log_history  # times differ between processes, what is kept of them must not
             history[-1] = self.run.exchange([history[-1]])[0][0]
             numbers = {name: float(value) for name, value in history[-1].items() if isinstance(value, int | float)}
@@ -383,6 +388,10 @@ class ElasticTrainer(Trainer):
         """In a reference run: write the digests of the step that has ended."""
         assert self.stock is not None
         self.stock.note(self.state.global_step, [self.model], [self.optimizer.optimizer])
+
+
+class ElasticSeq2SeqTrainer(ElasticTrainer, Seq2SeqTrainer):
+    """A Seq2SeqTrainer whose ranks are logical workers."""
 
 
 def find_ddp_options(handler: Any) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 import ast
 import inspect
 import re
+import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,29 @@ ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
     "fp16": ((False,), "its loss scaling was not compared with a stock run; use bf16"),
     "use_liger_kernel": ((False,), "its kernels were not compared with a stock run"),
     "torch_empty_cache_steps": ((None,), "it empties a cache in the middle of a turn"),
+    "sync_ref_model": ((None, False), "a process that joins would have the reference model as it was at first"),
+    "precompute_ref_log_probs": ((None, False), "they are gathered from all ranks at once"),
 }
 ACCELERATOR = {"dispatch_batches": (None, False), "use_seedable_sampler": (True,), "even_batches": (True,)}
+#: Trainers of TRL that were compared with stock runs: their losses are made of a rank's own batch.
+OF_TRL = tuple(f"trl.trainer.{name}_trainer" for name in ("base", "sft", "dpo", "reward"))
+#: Callbacks of TRL that have weights of their own, which a process that joins has not.
+WITH_WEIGHTS = ("SyncRefModelCallback", "BEMACallback")
+#: What an Accelerator gathers with, and who calls it for logs alone.
+GATHERS = ("gather", "gather_for_metrics", "reduce")
+LOGGING = (*OF_TRL, "transformers.", "accelerate.")
 RNG_FILE = re.compile(r"rng_state_(\d+)\.pth")
+
+
+def check_kind(kind: type) -> None:
+    """Refuse trainers of TRL that need values of all ranks at once."""
+    for one in kind.__mro__:
+        if one.__module__.startswith("trl.") and one.__module__ not in OF_TRL:
+            raise JobError(
+                f"{one.__name__} of TRL in an elastic Trainer: it puts values of all ranks into a loss or into samples "
+                "that it generates, or was not compared with a stock run; logical workers take turns, so no place has "
+                "a value of each. SFTTrainer, DPOTrainer and RewardTrainer work"
+            )
 
 
 def check_arguments(args: Any) -> None:
@@ -64,12 +86,35 @@ def check_accelerator(config: Any) -> None:
         )
 
 
+def watch_gathers(accelerator: Any, run: Any) -> None:
+    """Refuse, from now on, that a turn gathers values of all ranks for more than a log."""
+    for name in GATHERS:
+        setattr(accelerator, name, partial(gather_in_place, getattr(accelerator, name), run))
+
+
+def gather_in_place(gather: Callable[..., Any], run: Any, *given: Any, **named: Any) -> Any:
+    """What an Accelerator gathers; in a turn only for those who log it."""
+    caller = str(sys._getframe(1).f_globals.get("__name__", ""))
+    if run.turns.worker is not None and not caller.startswith(LOGGING):
+        raise JobError(
+            f"accelerator.{gather.__name__} in a turn ({caller}): logical workers take turns, so no place has a value "
+            "of each, and a loss of them would have other bits than on as many ranks. Make the loss of a worker's own "
+            "batch; to log a value, let compute_metrics have it"
+        )
+    return gather(*given, **named)
+
+
 def check_callbacks(callbacks: Iterable[Any]) -> None:
     """Refuse a callback that steps the optimizer: that is done once per global step, by the Trainer."""
     for callback in callbacks:
         kind = type(callback)
         if kind.__module__.startswith("transformers."):
             continue
+        if kind.__module__.startswith("trl.") and kind.__name__ in WITH_WEIGHTS:
+            raise JobError(
+                f"callback {kind.__name__} in an elastic Trainer: it has weights of its own, which a process that "
+                "joins or resumes has not; leave it out"
+            )
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
         except (OSError, TypeError, SyntaxError):  # no source to read: the run refuses a step out of its place
@@ -86,6 +131,16 @@ def is_optimizer_step(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "step":
         return False
     return re.search(r"(^|[._'\"\[])(optimizer|optim)\b", ast.unparse(node.func.value)) is not None
+
+
+def check_best_metric(best: str | None, of_process: Collection[str]) -> None:
+    """Refuse to choose a model by what a trainer adds to its logs from the batches of this process only."""
+    name = best if best is None or best.startswith("eval_") else f"eval_{best}"
+    if name in of_process:
+        raise JobError(
+            f"metric_for_best_model={best!r} in an elastic Trainer: TRL computes it of one process's batches, so it "
+            "would depend on the number of processes. Use 'eval_loss', or compute it in compute_metrics"
+        )
 
 
 def check_checkpoint(folder: Path, logical_workers: int) -> None:

@@ -47,9 +47,10 @@ class FabricSteps:
 class OneBatch:
     """A stock rank's step: its one batch."""
 
-    def __init__(self, batch: Any, number: int) -> None:
+    def __init__(self, batch: Any, index: int, number: int) -> None:
         self.batch = batch
-        self.number = number
+        #: Its places in the epoch and in the run, from 0.
+        self.index, self.number = index, number
 
     def __iter__(self) -> Iterator[Any]:
         yield self.batch
@@ -62,7 +63,7 @@ class WorkerBatches:
         self.step = step
         self.feeds = feeds
         self.device = device
-        self.number = step.number
+        self.index, self.number = step.index, step.number
 
     def __iter__(self) -> Iterator[Any]:
         from lightning.fabric.utilities import move_data_to_device
@@ -93,10 +94,10 @@ class StockFabric(RankMixin, DDPStrategy):
 
     def walk_steps(self, loader: Any) -> Iterator[OneBatch]:
         """A rank's batches, one a step."""
-        for batch in loader:
+        for index, batch in enumerate(loader):
             if self.stock.is_last(self.stock.taken):
                 return
-            yield OneBatch(batch, self.stock.taken)
+            yield OneBatch(batch, index, self.stock.taken)
             self.stock.taken += 1
             self.stock.note(self.stock.taken, *self.parts)
 

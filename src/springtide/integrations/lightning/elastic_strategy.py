@@ -22,6 +22,7 @@ from springtide.errors import JobError
 from springtide.integrations.frameworks import find_run
 from springtide.integrations.lightning.loop_memory import LoopMemory
 from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
+from springtide.integrations.lightning.turn_counts import TurnCounts
 from springtide.integrations.lightning.turn_threads import TurnThread
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, make_turns
@@ -207,6 +208,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         if trainer.limit_train_batches != 1.0 or trainer.overfit_batches:
             raise JobError("limit_train_batches and overfit_batches in an elastic run: cut the dataset instead")
         updates = -(-len(data) // accumulate)
+        steps = count_steps(trainer, updates)
         schedulers = [config.scheduler for config in self.lr_scheduler_configs]
         turns = make_turns(run.logical_workers * updates)
         *_, self.steps = run.prepare(self.lightning_module, *self.optimizers, *schedulers, turns, **self.options)
@@ -216,7 +218,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.feeds = LocalFeeds(run, data)
         run.keep(lightning=LoopMemory(trainer))
         self.done_batches = run.position.step_in_epoch * accumulate
-        self.epochs = run.steps(count_steps(trainer, updates))
+        self.epochs = run.steps(steps)
 
     # An update.
 
@@ -295,6 +297,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         """Call Lightning's closure for each batch of the update, of each logical worker here."""
         optimizer.zero_grad()
         result = None
+        counts = TurnCounts(self.lightning_module.trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress)
         for _ in self.step:
             worker = self.step.worker.rank
             for number in range(self.update_size):
@@ -303,6 +306,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
                 with self.run.no_sync() if number < self.update_size - 1 else contextlib.nullcontext():
                     result = closure()
                 self.current = None
+            counts.put_back()
+        counts.count()
         return result
 
     # Manual optimization.
@@ -310,8 +315,6 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def train_manually(self, rest: list[Any], named: dict[str, Any]) -> Any:
         """Call `training_step` for each logical worker here; take each optimizer's step once all have come to it."""
         calls: dict[int, TurnThread] = {}
-        progress = self.lightning_module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        before = progress.state_dict()
         while not all(one.has_ended for one in calls.values()) or not calls:
             cleared = self.walk_segment(calls, rest, named)
             asked = {None if one.has_ended else id(one.asked[0]) for one in calls.values()}
@@ -322,12 +325,12 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
                     parameter.grad = None
                 break
             self.step_optimizer(calls)
-        count_once(progress, before, len(calls))
         return next(iter(calls.values())).result
 
     def walk_segment(self, calls: dict[int, TurnThread], rest: list[Any], named: dict[str, Any]) -> list[Any]:
         """Let every worker's call run to its next step or its end; the parameters whose gradients it has cleared."""
         module, cleared = self.lightning_module, []
+        counts = TurnCounts(module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress)
         had = [parameter for parameter in module.parameters() if parameter.grad is not None]
         for _ in self.step:
             worker = self.step.worker.rank
@@ -338,7 +341,9 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
             self.thread = calls[worker]
             self.thread.go_on()
             self.thread = None
+            counts.put_back()
             cleared = [parameter for parameter in had if parameter.grad is None]
+        counts.count()
         return cleared
 
     def call_manually(self, batch: Any, rest: list[Any], named: dict[str, Any]) -> Any:
@@ -386,16 +391,6 @@ def count_steps(trainer: Any, updates: int) -> int:
     if not limits:
         raise JobError("Trainer(max_epochs=-1) in an elastic run: its work must be known; give max_epochs or max_steps")
     return int(min(limits))
-
-
-def count_once(progress: Any, before: dict[str, Any], workers: int) -> None:
-    """Let each step that all local workers have asked for count once."""
-    after = progress.state_dict()
-    counted = {
-        kind: {name: before[kind][name] + (value - before[kind][name]) // workers for name, value in counts.items()}
-        for kind, counts in after.items()
-    }
-    progress.load_state_dict(counted)
 
 
 def undo_sampler(loader: Any) -> Any:

@@ -17,26 +17,40 @@ from springtide.errors import JobError
 LOOKS = 4
 
 
+class SeenIterator:
+    """An iterator over a DataLoader as it was when a step began: how far, and in which walk of the loader."""
+
+    def __init__(self, iterator: _BaseDataLoaderIter) -> None:
+        self.reference = weakref.ref(iterator)
+        self.place = iterator._num_yielded
+        self.walk = iterator._sampler_iter
+
+    def find_carried(self) -> _BaseDataLoaderIter | None:
+        """The iterator, if the same walk has gone on since: one with persistent workers begins anew, as another."""
+        one = self.reference()
+        return one if one is not None and one._sampler_iter is self.walk and one._num_yielded > self.place else None
+
+
 class IteratorWatch:
     """What iterators there were when the last step began, and how far each was in which walk over its samples."""
 
     def __init__(self) -> None:
         self.looks = 0
-        self.seen: list[tuple[weakref.ref[Any], Any, int]] = []
+        self.seen: list[SeenIterator] = []
+        #: Those of adapters that read the data of logical workers; their places move with the workers.
+        self.of_workers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def look(self, own: Any) -> None:
         """At the beginning of a step: refuse an iterator that has gone on since the last, but for the run's own."""
         if self.looks == LOOKS:
             return
         self.looks += 1
-        for reference, walk, place in self.seen:
-            one = reference()
-            # With persistent workers a loader has one iterator, which every walk over it begins anew.
-            if one is not None and one is not own and one._sampler_iter is walk and one._num_yielded > place:
+        for one in (seen.find_carried() for seen in self.seen):
+            if one is not None and one is not own and one not in self.of_workers:
                 refuse(one)
         if self.looks < LOOKS:
             found = [one for one in gc.get_objects() if issubclass(type(one), _BaseDataLoaderIter)]
-            self.seen = [(weakref.ref(one), one._sampler_iter, one._num_yielded) for one in found]
+            self.seen = [SeenIterator(one) for one in found]
         else:
             self.seen = []
 

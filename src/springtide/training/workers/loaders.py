@@ -7,7 +7,7 @@ Between global steps the runtime gets its say (agreement, rescale, checkpoint). 
 import weakref
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, default_collate
@@ -38,7 +38,16 @@ def refuse_place(name: str, *_words: Any, **_options: Any) -> None:
     )
 
 
-def number_steps(steps: Iterable[Step], start: int) -> Iterator[tuple[int, Step]]:
+class PlacedStep(Protocol):
+    """A step that knows its place in the epoch."""
+
+    index: int
+
+
+Placed = TypeVar("Placed", bound=PlacedStep)
+
+
+def number_steps(steps: Iterable[Placed], start: int) -> Iterator[tuple[int, Placed]]:
     """Steps with their places in the epoch."""
     for step in steps:
         yield start + step.index, step

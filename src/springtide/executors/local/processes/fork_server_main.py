@@ -3,16 +3,16 @@
 It calls its agent on a Unix socket and answers JSON lines: a request names script, arguments, environment, folder and
 output files; the answers are the child's pid, and later its exit, after which nothing of the child is left: a child's
 own processes end with it, even daemons. Run as a program (`SOCKET`), it serves all jobs of an interpreter. Run
-as a script by such a server (`SOCKET FOLDER MODULE ...`), it has imported what a job's script imports and serves that
-one job. It never touches CUDA, runs no operator and starts no thread, so that a child is as good as a fresh process;
-if an import does, it refuses to serve. Linux and macOS.
+as a script by such a server (`SOCKET FOLDER MODULE[:NAME,...] ...`), it has imported what a job's script imports and
+serves that one job. It never touches CUDA, runs no operator and starts no thread, so that a child is as good as a fresh
+process; if an import does, it refuses to serve, unless the library that has started it takes care of forks. Linux and
+macOS.
 """
 
 import atexit
 import contextlib
 import ctypes
 import gc
-import importlib
 import json
 import os
 import runpy
@@ -44,6 +44,8 @@ PRELOADED = (torch._dynamo, torch.distributed, torch.utils.data, elastic_run, dd
 UNFIT = 70
 #: How long a server that ends waits for what it has killed.
 END_S = 2.0
+#: Threads that their library starts again in a child: jemalloc's, which pyarrow has.
+RENEWED = ("jemalloc_bg_thd",)
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 
@@ -191,18 +193,31 @@ def import_ahead(modules: Iterable[str]) -> bool:
     What cannot be imported, the script will meet itself.
     """
     before = count_threads()
-    for name in modules:
+    for one in modules:
+        module, _, names = one.partition(":")
         try:
-            importlib.import_module(name)
+            __import__(module, fromlist=names.split(",") if names else ())
         except Exception as error:
-            print(f"springtide: {name} was not imported ahead: {error!r}", file=sys.stderr)
+            print(f"springtide: {one} was not imported ahead: {error!r}", file=sys.stderr)
+    if count_threads() > before:
+        fork_once()
     return count_threads() <= before and not cuda.is_awake()
 
 
+def fork_once() -> None:
+    """Fork for nothing: a library that knows of forks, as OpenBLAS does, ends its threads before and has them later."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
 def count_threads() -> int:
-    """The threads of this process, those of libraries included where the system lists them."""
+    """The threads of this process, those of libraries included where the system lists them, that a fork would lose."""
     tasks = Path("/proc/self/task")
-    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
+    if not tasks.exists():
+        return threading.active_count()
+    return len([one for one in tasks.glob("*/comm") if one.read_text().strip() not in RENEWED])
 
 
 def name_process(label: str) -> None:
