@@ -322,6 +322,8 @@ class ElasticTrainer(Trainer):
         if not self.is_elastic:
             return super().evaluation_loop(dataloader, *given, **named)
         shards = EvalShards(self.run, dataloader, self.count_round)
+        if self.gather_function is self.accelerator.gather:  # Seq2SeqTrainer's: what fills the last round counts too
+            shards.rest = 0
         self.gather_function = lambda results: results
         try:
             with gather_results(shards):
