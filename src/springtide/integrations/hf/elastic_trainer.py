@@ -86,6 +86,9 @@ class ResumedEpoch:
 class ElasticTrainer(Trainer):
     """A `transformers.Trainer` on any number of processes; a mixin for classes derived from it."""
 
+    #: The Trainer's: how results of an evaluation meet.
+    gather_function: Any
+
     def __init__(self, *given: Any, **named: Any) -> None:
         run = find_run(type(self).__name__)
         args = named.get("args", given[1] if len(given) > 1 else None) or TrainingArguments()
