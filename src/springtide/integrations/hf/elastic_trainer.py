@@ -86,6 +86,9 @@ class ResumedEpoch:
 class ElasticTrainer(Trainer):
     """A `transformers.Trainer` on any number of processes; a mixin for classes derived from it."""
 
+    #: The Trainer's: how results of an evaluation meet.
+    gather_function: Any
+
     def __init__(self, *given: Any, **named: Any) -> None:
         run = find_run(type(self).__name__)
         args = named.get("args", given[1] if len(given) > 1 else None) or TrainingArguments()
@@ -322,6 +325,8 @@ class ElasticTrainer(Trainer):
         if not self.is_elastic:
             return super().evaluation_loop(dataloader, *given, **named)
         shards = EvalShards(self.run, dataloader, self.count_round)
+        if self.gather_function is self.accelerator.gather:  # Seq2SeqTrainer's: what fills the last round counts too
+            shards.rest = 0
         self.gather_function = lambda results: results
         try:
             with gather_results(shards):

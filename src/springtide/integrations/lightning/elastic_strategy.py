@@ -205,7 +205,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def prepare_run(self, trainer: Any, data: SampledData) -> None:
         """Hand the parts to the run, and take over where it stands."""
         run, accumulate = self.run, trainer.accumulate_grad_batches
-        if trainer.limit_train_batches != 1.0 or trainer.overfit_batches:
+        limit = trainer.limit_train_batches  # 1.0 is all of them, 1 is one
+        if not isinstance(limit, float) or limit != 1.0 or trainer.overfit_batches:
             raise JobError("limit_train_batches and overfit_batches in an elastic run: cut the dataset instead")
         updates = -(-len(data) // accumulate)
         steps = count_steps(trainer, updates)
