@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.control.http_servers import SLOW, connect, run_server, write_project
@@ -105,6 +106,23 @@ def test_jobs_are_filtered_and_sorted(client: Client, tmp_path: Path, capsys: py
     assert "is no state of a job; there are: probing" in capsys.readouterr().err
     assert run("ps", "-a", "-o", "wide") == 0
     assert "WEIGHTS (SHA-256)" in capsys.readouterr().out
+
+
+def test_jobs_are_watched_until_interrupted(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.wait(submit(client, tmp_path, "first"))
+    looks: list[float] = []
+
+    def go_on(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+        client.wait(submit(client, tmp_path, "second"))
+
+    monkeypatch.setattr("springtide.cli.job_table.time", SimpleNamespace(sleep=go_on))
+    assert run("ps", "--all", "--watch", "0.5") == 130
+    assert looks == [0.5, 0.5] and "second" in capsys.readouterr().out
 
 
 def test_labels_choose_and_a_label_without_a_value_is_refused() -> None:

@@ -4,6 +4,7 @@ The network is the CNN example: BatchNorm, dropout and augmentation, four logica
 cannot fail proves nothing.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -53,6 +54,7 @@ def train(traces: Path, patch: Patch, **options: Any) -> Records:
     child = os.fork()
     if child == 0:
         code = 1
+        gc.freeze()  # what was alive before is not looked through at each step for what is alive
         try:
             run_patched(traces, patch, options)
             code = 0

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import gc
 import hashlib
 import importlib
 import json
@@ -322,10 +323,17 @@ def judge_refusal(probe: LoopProbe, said: list[str]) -> dict[str, str]:
     return {"verdict": "refused", "sentence": told[0].partition(": ")[2]}
 
 
+def forget_imported() -> None:
+    """Have what was imported looked through no more for what is alive: by hundreds of processes, it is half of all."""
+    gc.collect()
+    gc.freeze()
+
+
 def judge_all(probes: Sequence[LoopProbe]) -> None:
     """Judge probes one after the other, and print what came of each."""
     stock = StockRuns()
     importlib.import_module("springtide.training.elastic_run")  # once, for all processes of ours
+    forget_imported()
     for one in probes:
         print(json.dumps(judge(one, stock)), flush=True)
 
@@ -333,6 +341,7 @@ def judge_all(probes: Sequence[LoopProbe]) -> None:
 def main(which: str, names: list[str]) -> int:
     """Judge probes, several at once; the code that the first judge to fail ended with."""
     torch.set_num_threads(1)
+    forget_imported()
     known = (*PROBES, *SCRIPTS, *UPDATES, *SURROUNDED)
     wanted = [one for one in known if (which == "all" or one.short) and (not names or one.name in names)]
     judges = []
