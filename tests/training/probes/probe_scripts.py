@@ -146,6 +146,7 @@ STEPS = (
         "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.w = nn.Parameter(torch.randn(6, 3, dtype=torch.complex64))\n        self.b = nn.Parameter(torch.zeros(3))\n    def forward(self, x): return (x.to(torch.complex64) @ self.w).abs() + self.b",
         "model = Net()",
         SGD,
+        short=True,
     ),
     make(
         "hidden state in worker.state",

@@ -37,7 +37,7 @@ def fetch(items):
 COUNTS = "counts from 0 in a process that joins or resumes"
 
 WALKS = (
-    make("a progress bar around the loader", BAR, MLP, SGD, loop="for step in Bar(loader):"),
+    make("a progress bar around the loader", BAR, MLP, SGD, loop="for step in Bar(loader):", short=True),
     make("steps passed on by a function", PASS_ON, MLP, SGD, loop="for step in pass_on(pass_on(loader)):"),
     make("map over the loader", loop="for step in map(lambda one: one, loader):"),
     make(
@@ -68,7 +68,13 @@ WALKS = (
         alone="the stock script is that of *dropout and momentum*",
     ),
     make(
-        "enumerate around a progress bar", BAR, MLP, SGD, loop="for i, step in enumerate(Bar(loader)):", refused=COUNTS
+        "enumerate around a progress bar",
+        BAR,
+        MLP,
+        SGD,
+        loop="for i, step in enumerate(Bar(loader)):",
+        refused=COUNTS,
+        short=True,
     ),
     make(
         "a progress bar around enumerate", BAR, MLP, SGD, loop="for i, step in Bar(enumerate(loader)):", refused=COUNTS

@@ -141,6 +141,7 @@ AUTOGRAD = (
         "gradients replaced after backward",
         turn=TURN + "\nfor p in model.parameters(): p.grad = p.grad.clamp(-0.01, 0.01)",
         refused="was changed or cleared inside",
+        short=True,
     ),
     make(
         "backward(create_graph=True)",
