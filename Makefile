@@ -114,9 +114,11 @@ test-adversary: setup
 	SPRINGTIDE_LEAST_CASES=50000 $(BIN)/python -m pytest -m 'adversary or not (slow or gpu)' -n 2 --dist loadfile \
 		--session-timeout 900 $(ADVERSARY) $(ATTACKS)
 
-# The same with the seed of the night, which every line of its report names, and a thousand faults under it.
+# All one-feature scripts; the attacks with the seed of the night, which every line of their report names; and a thousand
+# faults under it.
 NIGHT := $(shell date +%Y%m%d)
 test-night: setup
+	$(MAKE) test-probes
 	SPRINGTIDE_SEED=$(NIGHT) $(MAKE) test-adversary
 	$(BIN)/python -m benchmarks.chaos --faults 1000 --seed $(NIGHT)
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -224,6 +225,17 @@ class CpuLimit(Observer):
             raise OutOfTimeError
 
 
+Run = tuple[str, str, str]  # a workload, a cluster and a policy
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the table says of a run, and whether that had ended: one without an end is made again another time."""
+
+    text: str
+    has_ended: bool = True
+
+
 class CellRecord:
     """Cells of finished runs by 'workload cluster policy', kept in a file if there is one."""
 
@@ -231,14 +243,13 @@ class CellRecord:
         self.path = path
         lines = path.read_text().splitlines() if path is not None and path.exists() else []
         entries = [json.loads(line) for line in lines if line.endswith("}")]
-        self.cells: dict[str, str] = {entry["key"]: entry["cell"] for entry in entries}
+        self.cells: dict[str, Cell] = {entry["key"]: Cell(entry["cell"]) for entry in entries}
 
-    def add(self, key: str, cell: str) -> None:
+    def add(self, key: str, cell: Cell) -> None:
         """Keep one more."""
-        self.cells[key] = cell
-        if self.path is not None:
+        if self.path is not None and cell.has_ended:
             with self.path.open("a") as file:
-                file.write(json.dumps({"key": key, "cell": cell}) + "\n")
+                file.write(json.dumps({"key": key, "cell": cell.text}) + "\n")
 
 
 def print_all(console: Console, setting: TableSetting, only: str, policies: Sequence[str], record: CellRecord) -> None:
@@ -249,31 +260,33 @@ def print_all(console: Console, setting: TableSetting, only: str, policies: Sequ
     console.print(layout.format("workload", "cluster", *[name[-9:] for name in policies]), style="bold")
     with ProcessPoolExecutor(setting.processes, mp_context=get_context("spawn")) as pool:
         futures = {run: pool.submit(measure, setting, *run) for run in runs}
+        for run, future in futures.items():
+            future.add_done_callback(partial(keep, record, run, futures))  # not at its row's turn, which may be far
         try:
             for row in rows:
-                for policy in policies:
-                    if (*row, policy) in futures:
-                        keep(record, (*row, policy), futures)
-                cells = [record.cells[" ".join((*row, policy))] for policy in policies]
-                console.print(layout.format(*row, *cells), highlight=False)
+                told = [(*row, policy) for policy in policies]
+                cells = [futures[run].result() if run in futures else record.cells[" ".join(run)] for run in told]
+                console.print(layout.format(*row, *[cell.text for cell in cells]), highlight=False)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def keep(record: CellRecord, run: tuple[str, str, str], futures: dict[tuple[str, str, str], Future[str]]) -> None:
-    """Wait for a run, keep its cell, and say how far the table is."""
-    record.add(" ".join(run), futures[run].result())
+def keep(record: CellRecord, run: Run, futures: dict[Run, Future[Cell]], ended: Future[Cell]) -> None:
+    """Keep the cell of a run that has ended, and say how far the table is."""
+    if ended.cancelled() or ended.exception() is not None:
+        return
+    record.add(" ".join(run), ended.result())
     done = sum(future.done() for future in futures.values())
-    print(f"{done} of {len(futures)} runs, {' '.join(run)}: {record.cells[' '.join(run)]}", file=sys.stderr, flush=True)
+    print(f"{done} of {len(futures)} runs, {' '.join(run)}: {ended.result().text}", file=sys.stderr, flush=True)
 
 
-def measure(setting: TableSetting, workload: str, cluster: str, policy: str) -> str:
+def measure(setting: TableSetting, workload: str, cluster: str, policy: str) -> Cell:
     """The cell of one run."""
     try:
         with mute_solvers():
-            return show_cell(run_workload(setting, workload, cluster, policy))
+            return Cell(show_cell(run_workload(setting, workload, cluster, policy)))
     except OutOfTimeError:
-        return f"> {setting.limit_s:g} s"
+        return Cell(f"> {setting.limit_s:g} s", has_ended=False)
 
 
 def run_workload(setting: TableSetting, workload: str, cluster: str, policy: str) -> SimulationReport:

@@ -10,6 +10,7 @@ Two pages are followed at a time, each with a server of its own and within a lim
 fails, and says which; what was not followed is listed with the reason.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -115,8 +116,11 @@ class DocShell:
         if self.is_late:
             return -1, ""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(f"{line}\n__code=$?; echo; echo __ended $__code; echo __at $PWD\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(f"{line}\n__code=$?; echo; echo __ended $__code; echo __at $PWD\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:  # the shell was ended, or has ended itself
+            return -1, ""
         said: list[str] = []
         for told in self.process.stdout:
             if told.startswith("__ended "):
@@ -129,9 +133,14 @@ class DocShell:
     def close(self) -> None:
         """End the shell, and the server that the page has started."""
         self.timer.cancel()
-        self.process.communicate(timeout=60)
-        stop = ["springtide", "stop"]
-        subprocess.run(stop, cwd=self.folder, env=self.environment, capture_output=True, timeout=60, check=False)
+        try:
+            with contextlib.suppress(
+                subprocess.TimeoutExpired, BrokenPipeError
+            ):  # a program behind it holds its output
+                self.process.communicate(timeout=60)
+        finally:
+            stop = ["springtide", "stop"]
+            subprocess.run(stop, cwd=self.folder, env=self.environment, capture_output=True, timeout=60, check=False)
 
 
 def follow(page: Path) -> PageReport:
@@ -145,6 +154,8 @@ def follow(page: Path) -> PageReport:
         return report
     blocks = list(read_blocks(text, report))
     if not blocks:
+        if not report.passed_over:
+            report.failed.append(f"{page}: there is nothing to follow")
         return report
     folder = Path(tempfile.mkdtemp(prefix="springtide-docs-"))
     shell = DocShell(folder)

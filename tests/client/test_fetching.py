@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.cli.app import main
 from springtide.client.client import Client
-from springtide.client.fetching import WEIGHTS, check_parts
+from springtide.client.fetching import WEIGHTS, Transfer, check_parts, hold
 from springtide.client.replies import JobInfo
 from springtide.control.server import Server
 from springtide.errors import InputError, ServerError
@@ -86,6 +87,34 @@ def test_what_arrives_damaged_is_thrown_away(client: Client, job: JobInfo, tmp_p
     with pytest.raises(ServerError, match="did not arrive with the hash"):
         client.fetch(job, tmp_path / "out")
     assert list(folder.iterdir()) == []
+
+
+def test_two_commands_do_not_write_to_one_file(client: Client, job: JobInfo, tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "step-000000007"
+    folder.mkdir(parents=True)
+    with hold(folder / f"{WEIGHTS}.part"), pytest.raises(InputError, match="another command is fetching"):
+        client.fetch(job, tmp_path / "out")
+    assert not list(folder.iterdir())
+    client.fetch(job, tmp_path / "out")
+    assert [file.name for file in folder.iterdir()] == [WEIGHTS]
+
+
+def test_what_is_here_must_be_what_came(
+    client: Client, job: JobInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who knows of no lock writes to the same file: what came has the hash, what is here has not."""
+    partial = tmp_path / "out" / "step-000000007" / f"{WEIGHTS}.part"
+
+    def write_beside(transfer: Transfer, *given: Any) -> None:
+        append_rest(transfer, *given)
+        with partial.open("ab") as file:
+            file.write(b"more")
+
+    append_rest = Transfer.append_rest
+    monkeypatch.setattr(Transfer, "append_rest", write_beside)
+    with pytest.raises(ServerError, match="thrown away"):
+        client.fetch(job, tmp_path / "out")
+    assert not partial.exists()
 
 
 def test_a_part_of_a_file_is_answered_as_http_says(client: Client, job: JobInfo) -> None:

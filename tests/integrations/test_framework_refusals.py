@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import springtide
 from springtide.errors import JobError
+from springtide.training.run import forget_run
 
 pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -77,6 +79,29 @@ def test_trainers_of_trl_that_need_all_ranks_at_once_are_refused() -> None:
             check_kind(kind)
     with pytest.raises(JobError, match=r"callback BEMACallback .* weights of its own"):
         check_callbacks([trl.BEMACallback()])
+
+    class Mine(trl.BEMACallback):  # type: ignore[misc,name-defined]
+        """One that is derived from it."""
+
+    with pytest.raises(JobError, match=r"callback Mine .* weights of its own"):
+        check_callbacks([Mine()])
+
+
+def test_what_is_gathered_before_training_is_gathered() -> None:
+    """An evaluation before the first step has no turn yet, and none of a run's turns."""
+    import torch
+    from accelerate import Accelerator
+
+    from springtide.integrations.hf.trainer_checks import watch_gathers
+
+    accelerator = Accelerator(cpu=True)
+    run = springtide.init(logical_workers=2)
+    try:
+        watch_gathers(accelerator, run)
+        assert accelerator.gather_for_metrics(torch.ones(2)).tolist() == [1.0, 1.0]
+        assert accelerator.reduce(torch.ones(2)).tolist() == [1.0, 1.0]
+    finally:
+        forget_run()
 
 
 def test_a_model_is_not_chosen_by_what_one_process_has_seen() -> None:

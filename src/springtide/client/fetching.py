@@ -1,17 +1,23 @@
 """Files of a job brought here: over HTTP, from where an earlier attempt broke off, checked against their hashes."""
 
+import fcntl
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from springtide.client.http_line import HttpLine, HttpResponse, TransportError
 from springtide.client.replies import CheckpointInfo, KeptFileInfo
 from springtide.errors import InputError, ServerError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 WEIGHTS = "model.safetensors"
 MANIFEST = "manifest.json"
@@ -49,24 +55,26 @@ def choose_checkpoint(name: str, found: list[CheckpointInfo], step: int | None) 
 
 
 class ArrivalHash:
-    """The SHA-256 of a file that arrives, found meanwhile by another thread: it takes about as long as the transfer."""
+    """The SHA-256 of a file that arrives, found meanwhile by another thread: it takes about as long as the transfer.
+
+    What has come earlier is read before the rest is asked for: a server does not wait for a client that takes nothing.
+    """
 
     def __init__(self, partial: Path) -> None:
         from concurrent.futures import ThreadPoolExecutor  # 10 ms that other commands need not wait
 
         self.sign = hashlib.sha256()
+        self.size = 0
+        with partial.open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                self.sign.update(piece)
+                self.size += len(piece)
         self.thread = ThreadPoolExecutor(1)
-        self.open = deque([self.thread.submit(self.read, partial, measure(partial))])
-
-    def read(self, partial: Path, size: int) -> None:
-        """Take in what has come earlier."""
-        if size:
-            with partial.open("rb") as file:
-                while piece := file.read(min(CHUNK_BYTES, size - file.tell())):
-                    self.sign.update(piece)
+        self.open: deque[Future[None]] = deque()
 
     def add(self, piece: bytes) -> None:
         """Take in a piece; waits where too many lie in memory already."""
+        self.size += len(piece)
         self.open.append(self.thread.submit(self.sign.update, piece))
         while len(self.open) > MOST_PIECES:
             self.open.popleft().result()
@@ -98,19 +106,19 @@ class Transfer:
         """Bring one file here, whole and with the hash that was told, or not at all."""
         if target.is_file() and hash_file(target) == sha256:
             return
-        partial = target.with_name(f"{target.name}.part")
-        self.fetch_rest(path, partial, target.name, sha256)
-        partial.replace(target)
+        with hold(target.with_name(f"{target.name}.part")) as partial:
+            self.fetch_rest(path, partial, target.name, sha256)
+            partial.replace(target)
 
     def fetch_version(self, path: str, target: Path, told: KeptFileInfo) -> None:
         """Bring one file here as it was when it was listed; what is here already stays."""
         modified_s = told.modified.timestamp()
         if target.is_file() and (target.stat().st_size, target.stat().st_mtime) == (told.size, modified_s):
             return
-        partial = target.with_name(f"{target.name}.{told.version}.part")
-        self.fetch_rest(path, partial, target.name, told.sha256, {"If-Match": f'"{told.version}"'})
-        partial.replace(target)
-        os.utime(target, (modified_s, modified_s))
+        with hold(target.with_name(f"{target.name}.{told.version}.part")) as partial:
+            self.fetch_rest(path, partial, target.name, told.sha256, {"If-Match": f'"{told.version}"'})
+            partial.replace(target)
+            os.utime(target, (modified_s, modified_s))
 
     def fetch_rest(
         self, path: str, partial: Path, name: str, sha256: str | None, headers: dict[str, str] | None = None
@@ -122,7 +130,7 @@ class Transfer:
         with ArrivalHash(partial) as sign:
             replace(self, on_piece=sign.add).insist(path, partial, name, headers)
             found = sign.find()
-        if found != sha256:
+        if found != sha256 or measure(partial) != sign.size:  # or what is here is not what came
             partial.unlink()
             raise ServerError(f"{name} did not arrive with the hash {sha256}; it was thrown away: try again")
 
@@ -221,6 +229,24 @@ def check_parts(path: str) -> list[str]:
     if any(part in ("", ".", "..") or os.sep in part or "\0" in part for part in parts):
         raise ServerError(f"the server names a file {path!r}, which would lie outside the folder; it was not fetched")
     return parts
+
+
+@contextmanager
+def hold(partial: Path) -> Iterator[Path]:
+    """Keep other commands from writing to the beginning of a file, which is here from now on."""
+    with partial.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another command is fetching {partial.name.removesuffix('.part')} to {partial.parent}; wait for it, "
+                "or give --out another folder"
+            ) from None
+        try:
+            yield partial
+        finally:
+            if measure(partial) == 0:  # nothing has come, or it has another name by now
+                partial.unlink(missing_ok=True)
 
 
 def measure(path: Path) -> int:

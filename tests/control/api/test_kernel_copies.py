@@ -1,5 +1,6 @@
 """Files that the kernel copies to clients: whole, on lines that stay good, and never waited for without end."""
 
+import errno
 import http.client
 import os
 import socket
@@ -7,17 +8,29 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
 from springtide.control.api import http_lines
-from springtide.control.api.job_data import byte_ranges
+from springtide.control.api.job_data import byte_ranges, kernel_copies
 from springtide.control.server import Server
 from springtide.errors import ServerError
 
 SIZE = 30_000_000
+
+
+@pytest.fixture(autouse=True)
+def only_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent piece by piece."""
+
+    def refuse(file: BinaryIO, part: range) -> Iterator[bytes]:
+        raise AssertionError("the kernel was to copy this")
+        yield b""
+
+    monkeypatch.setattr(byte_ranges, "read_chunks", refuse)
 
 
 @pytest.fixture
@@ -67,6 +80,16 @@ def test_a_large_file_comes_whole_and_its_line_serves_again(server: Server, clie
     part = client.send("GET", path, headers={"Range": f"bytes=5-{SIZE // 2}"})
     assert (part.status_code, part.content) == (206, wanted[5 : SIZE // 2 + 1])
     assert client.send("GET", path, headers={"Range": f"bytes={SIZE}-"}).content == b""
+
+
+def test_where_the_kernel_cannot_copy_it_is_done_by_hand(
+    server: Server, client: Client, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: int) -> int:
+        raise OSError(errno.EINVAL, "not from such a file")
+
+    monkeypatch.setattr(kernel_copies.os, "sendfile", refuse)
+    assert client.send("GET", path).content == find_source(server, path).read_bytes()
 
 
 def test_a_file_that_has_become_shorter_ends_the_answer_early(

@@ -9,8 +9,9 @@ import pytest
 from tests.control.http_servers import connect, run_server
 
 from springtide.client.client import Client
+from springtide.control.api import user_routes
 from springtide.control.server import Server
-from springtide.errors import InputError
+from springtide.errors import InputError, SpringtideError
 
 MEANWHILE_S = 0.5
 
@@ -50,6 +51,30 @@ def test_two_admins_change_one_user_and_both_changes_stay(
     other.join()
     (ann,) = (user for user in client.users() if user.name == "ann")
     assert (ann.document["quota_device_s"], ann.document["most_active"]) == (100.0, 3)
+
+
+def test_two_admins_who_take_each_others_rights_leave_one(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = {name: client.put_user(name, admin=True).token for name in ("ann", "bob")}
+    both = threading.Barrier(2, timeout=60)
+    monkeypatch.setattr(user_routes, "check_run_as", lambda name: both.wait())  # both were admins when they asked
+    refused: list[Exception] = []
+
+    def take(asker: str, other: str) -> None:
+        try:
+            with connect(server, tokens[asker]) as own:
+                own.put_user(other, admin=False)
+        except SpringtideError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=take, args=names) for names in (("ann", "bob"), ("bob", "ann"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1 and "admin" in str(refused[0])
+    assert [user.document["admin"] for user in client.users() if user.name in tokens].count(True) == 1
 
 
 def test_a_user_that_two_admins_add_has_one_token(

@@ -132,5 +132,10 @@ def test_files_that_a_job_has_written_over_are_read_up_to_a_limit(
     note = b'{"kind": "start", "attempt": 1, "at_s": 0, "step": 0, "devices": [], "reason": "%s"}\n'
     (home.logs("a") / "attempts.jsonl").write_bytes(note % (b"x" * 5000) + note % b"")
     assert [one.reason for one in job_logs.read_notes(home, "a")] == [""]
-    (home.logs("a") / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2, "loss": "' + b"x" * 5000 + b'"}\n')
-    assert [entry["step"] for entry in job_logs.read_metrics(home, "a", 0).entries] == [1]
+    long = b'{"step": 2, "loss": "' + b"x" * 5000 + b'"}\n'
+    (home.logs("a") / "metrics.jsonl").write_bytes(b'{"step": 1}\n' + long + b'{"step": 3}\n{"step": 4')
+    page = job_logs.read_metrics(home, "a", 0)
+    assert [entry["step"] for entry in page.entries] == [1, 3] and not page.more
+    monkeypatch.setattr(job_logs, "MOST_READ_BYTES", 2000)
+    first = job_logs.read_metrics(home, "a", 0)
+    assert [entry["step"] for entry in first.entries] == [1] and first.more

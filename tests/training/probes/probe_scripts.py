@@ -379,6 +379,7 @@ DATA = (
         "a weighted sampler",
         shuffled="loader = DataLoader(data, batch_size=BATCH, sampler=torch.utils.data.WeightedRandomSampler(torch.arange(70.0), 64))",
         alone="torch has no way to split one over ranks",
+        short=True,
     ),
     make(
         "a random collate function",

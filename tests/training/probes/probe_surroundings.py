@@ -325,6 +325,7 @@ SURROUNDINGS = (
         MLP,
         SGD,
         turn="loss = F.cross_entropy(net(x.double()), y)\nloss.backward()",
+        short=True,
     ),
     make(
         "inference mode between steps",

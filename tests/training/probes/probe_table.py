@@ -144,14 +144,14 @@ PROBES = [
     ),
     make("noise on gradients", MLP, SGD, after="for p in model.parameters():\n    p.grad.mul_(0.5)\n" + STEP),
     make("weights clamped", after=STEP + "\nfor p in model.parameters():\n    p.data.clamp_(-0.2, 0.2)"),
-    make("weights decayed by hand", after=STEP + "\nfor p in model.parameters():\n    p.data.mul_(0.99)", short=True),
+    make("weights decayed by hand", after=STEP + "\nfor p in model.parameters():\n    p.data.mul_(0.99)"),
     make("cleared at the top of the turn", turn="optimizer.zero_grad()\n" + TURN, after="optimizer.step()"),
     make(
         "cleared between forward and backward",
         turn=f"{LOSS}\noptimizer.zero_grad()\nloss.backward()",
         after="optimizer.step()",
     ),
-    make("never cleared", after="optimizer.step()", short=True),
+    make("never cleared", after="optimizer.step()"),
     make("zeroed in place", after="optimizer.step()\noptimizer.zero_grad(set_to_none=False)"),
     make("cleared by the model", after="optimizer.step()\nmodel.zero_grad()"),
     make(
@@ -169,13 +169,7 @@ PROBES = [
         refused="was changed or cleared inside",
     ),
     make("two forwards, one backward", turn="loss = F.cross_entropy(net(x) + net(-x), y)\nloss.backward()"),
-    make(
-        "two forwards with BatchNorm",
-        CNN,
-        SGD,
-        turn="loss = F.cross_entropy(net(x) + net(-x), y)\nloss.backward()",
-        short=True,
-    ),
+    make("two forwards with BatchNorm", CNN, SGD, turn="loss = F.cross_entropy(net(x) + net(-x), y)\nloss.backward()"),
     make("no_sync", turn="with hold():\n    (0.5 * net(x)).square().mean().backward()\n" + TURN, short=True),
     make(
         "a gradient penalty",
@@ -205,7 +199,6 @@ PROBES = [
         "model = Net()",
         SGD,
         turn="loss = F.cross_entropy(net(x).z, y)\nloss.backward()",
-        short=True,
     ),
     make(
         "a loss from a stashed tensor",
@@ -291,7 +284,6 @@ PROBES = [
         SGD,
         "import io",
         after=STEP + "\ntorch.save(model.state_dict(), io.BytesIO())",
-        short=True,
     ),
     make(
         "a copy of the model in the loop",

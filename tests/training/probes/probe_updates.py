@@ -92,6 +92,7 @@ AUTOGRAD = (
         "class Net(nn.Module):\n    def __init__(self, inner):\n        super().__init__()\n        self.inner = inner\n    def forward(self, x): return checkpoint(self.inner, x, use_reentrant=False)",
         "model = Net(model)",
         SGD,
+        short=True,
     ),
     make(
         "an orthogonal parametrization",
@@ -231,6 +232,7 @@ UPDATING = (
         SCALED.format(power=14),
         turn=SCALED_TURN,
         after="scaler.unscale_(optimizer)\nnn.utils.clip_grad_norm_(model.parameters(), 0.1)\n" + SCALED_STEP,
+        short=True,
     ),
     make(
         "a scaler that skips steps",

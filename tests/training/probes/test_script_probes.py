@@ -27,6 +27,10 @@ def check(verdicts: dict[str, str], fewest: int) -> None:
     assert {name: verdict for name, verdict in verdicts.items() if verdict not in VERDICTS} == {}
 
 
+def test_the_short_set_has_one_of_each_kind() -> None:
+    assert [group for group, probes in GROUPS.items() if not any(probe.short for probe in probes)] == []
+
+
 def test_the_short_set_is_equal_or_refused() -> None:
     check(run_probes("short"), 20)
 

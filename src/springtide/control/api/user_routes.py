@@ -11,11 +11,17 @@ from springtide.control.api.guard import check_run_as, hash_token, make_token
 from springtide.control.api.requests import UserBody, UserName
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.storage.records import UserRecord
+from springtide.control.storage.store import Store
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api
 
 Document = dict[str, Any]
+
+
+def check_still_admin(store: Store, asker: UserRecord) -> None:
+    """Refuse one who was an admin when they asked: two who take each other's rights at once would leave nobody."""
+    check_admin(store.find_owner(asker.id) or replace(asker, admin=False))
 
 
 def add_user_routes(app: FastAPI, api: "Api") -> None:
@@ -39,6 +45,7 @@ def add_user_routes(app: FastAPI, api: "Api") -> None:
         if body.run_as is not None:
             api.context.state_dir.let_through()
         with api.store.accounts:  # what another admin changes meanwhile would be taken back
+            check_still_admin(api.store, request.state.user)
             if body.project is not None and api.store.find_project(body.project) is None:
                 raise MissingError(
                     f"there is no project {body.project!r}; add it with: springtide projects add {body.project}"
@@ -55,6 +62,8 @@ def add_user_routes(app: FastAPI, api: "Api") -> None:
         check_admin(request.state.user)
         if name == request.state.user.name:
             raise ConflictError(f"user {name} cannot remove themselves; ask another admin")
-        if not api.store.drop_user(name):
-            raise MissingError(f"there is no user {name!r}")
+        with api.store.accounts:
+            check_still_admin(api.store, request.state.user)
+            if not api.store.drop_user(name):
+                raise MissingError(f"there is no user {name!r}")
         return {"schema": 1, "removed": name}

@@ -31,6 +31,7 @@ MOST_METRICS = 10_000
 MOST_NOTES = 10_000
 #: What is read at once of files that a job's processes may have written over.
 MOST_TIMES_BYTES, MOST_LINE_BYTES = 32 << 20, 4 << 20
+MOST_READ_BYTES = 64 << 20  # of a file that a job may have written over, at a time
 TRIES = 5  # to open the files of a log between two rotations
 
 
@@ -187,7 +188,8 @@ def find_line(data: bytes, lines: int) -> int:
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file; one that is too long comes in pieces."""
-    while line := file.readline(MOST_LINE_BYTES):
+    end = file.tell() + MOST_READ_BYTES
+    while file.tell() < end and (line := file.readline(MOST_LINE_BYTES)):
         yield line
 
 
@@ -226,19 +228,20 @@ def read_metrics(
 def pick_entries(lines: Iterable[bytes], after_step: int, offset: int) -> MetricsPage:
     """The entries after a step, in the order of steps, which is nearly that of lines (`MetricSeries`).
 
-    Lines that are none are passed over, and one that is not yet whole is left.
+    Lines that are none are passed over, so are pieces of one that is too long, and one that is not yet whole is left.
     """
     found: list[dict[str, Any]] = []
+    begin = offset
     for line in lines:
         if len(found) == MOST_METRICS:
             return MetricsPage(sorted(found, key=take_step), offset, more=True)
-        if not line.endswith(b"\n"):
+        if not line.endswith(b"\n") and len(line) < MOST_LINE_BYTES:
             break
         offset += len(line)
         entry = read_entry(line)
         if entry is not None and entry["step"] > after_step:
             found.append(entry)
-    return MetricsPage(sorted(found, key=take_step), offset)
+    return MetricsPage(sorted(found, key=take_step), offset, more=offset - begin >= MOST_READ_BYTES)
 
 
 def take_step(entry: dict[str, Any]) -> int:

@@ -32,7 +32,7 @@ ACCELERATOR = {"dispatch_batches": (None, False), "use_seedable_sampler": (True,
 #: Trainers of TRL that were compared with stock runs: their losses are made of a rank's own batch.
 OF_TRL = tuple(f"trl.trainer.{name}_trainer" for name in ("base", "sft", "dpo", "reward"))
 #: Callbacks of TRL that have weights of their own, which a process that joins has not.
-WITH_WEIGHTS = ("SyncRefModelCallback", "BEMACallback")
+WITH_WEIGHTS = frozenset({"SyncRefModelCallback", "BEMACallback", "PEFTAdapterEMACallback"})
 #: What an Accelerator gathers with, and who calls it for logs alone.
 GATHERS = ("gather", "gather_for_metrics", "reduce")
 LOGGING = (*OF_TRL, "transformers.", "accelerate.")
@@ -95,7 +95,7 @@ def watch_gathers(accelerator: Any, run: Any) -> None:
 def gather_in_place(gather: Callable[..., Any], run: Any, *given: Any, **named: Any) -> Any:
     """What an Accelerator gathers; in a turn only for those who log it."""
     caller = str(sys._getframe(1).f_globals.get("__name__", ""))
-    if run.turns.worker is not None and not caller.startswith(LOGGING):
+    if run.prepared and run.turns.worker is not None and not caller.startswith(LOGGING):
         raise JobError(
             f"accelerator.{gather.__name__} in a turn ({caller}): logical workers take turns, so no place has a value "
             "of each, and a loss of them would have other bits than on as many ranks. Make the loss of a worker's own "
@@ -110,7 +110,7 @@ def check_callbacks(callbacks: Iterable[Any]) -> None:
         kind = type(callback)
         if kind.__module__.startswith("transformers."):
             continue
-        if kind.__module__.startswith("trl.") and kind.__name__ in WITH_WEIGHTS:
+        if any(one.__module__.startswith("trl.") and one.__name__ in WITH_WEIGHTS for one in kind.__mro__):
             raise JobError(
                 f"callback {kind.__name__} in an elastic Trainer: it has weights of its own, which a process that "
                 "joins or resumes has not; leave it out"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from springtide.errors import TrainingError
+from springtide.errors import InputError, TrainingError
 from springtide.training.settings import Settings
 
 DOING = "copying the output"
@@ -38,7 +38,7 @@ class OutputCopy:
         with self.busy(DOING):
             try:
                 copy_folder(self.folder, ObjectStore(self.url))
-            except OSError as error:
+            except (OSError, InputError) as error:
                 raise TrainingError(f"the output could not be copied: {error}; it is in {self.folder}") from error
 
     def send_rest(self) -> None:

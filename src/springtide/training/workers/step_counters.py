@@ -41,8 +41,8 @@ class CounterWatch:
         if counter is not None:
             raise JobError(
                 f"{type(counter).__name__} around the loader counts from 0 in a process that joins or resumes in the "
-                "middle of an epoch; write `for i, step in loader.enumerate():`, or `for step in loader:` and use "
-                "step.index (in the epoch) or step.number (in the run)"
+                "middle of an epoch; write `for step in loader:` and use step.index (in the epoch) or step.number (in "
+                "the run), or `for i, step in loader.enumerate():` where the loader has that"
             )
 
 

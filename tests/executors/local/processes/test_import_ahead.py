@@ -8,7 +8,7 @@ TRY = """
 import sys
 from springtide.executors.local.processes.fork_server_main import import_ahead
 sys.path.insert(0, sys.argv[1])
-assert import_ahead(["scipy.linalg:solve", "sklearn.linear_model", "lazy:part", "nowhere"])
+assert import_ahead(["scipy.linalg:solve", "sklearn.linear_model", "lazy:part,other", "nowhere"])
 assert "lazy_part" in sys.modules
 assert not import_ahead(["starting"])
 """
@@ -16,7 +16,10 @@ assert not import_ahead(["starting"])
 
 def test_a_pool_of_a_library_that_knows_of_forks_is_no_hindrance(tmp_path: Path) -> None:
     """scipy brings an OpenBLAS of its own, with threads of its own: no script with it was ever imported ahead."""
-    (tmp_path / "lazy.py").write_text("def __getattr__(name):\n    import lazy_part\n    return lazy_part\n")
+    (tmp_path / "lazy.py").write_text(
+        "def __getattr__(name):\n    if name != 'part':\n        raise AttributeError(name)\n"
+        "    import lazy_part\n    return lazy_part\n"
+    )
     (tmp_path / "lazy_part.py").touch()
     (tmp_path / "starting.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"

@@ -5,6 +5,8 @@ never waits for the client. That does the event loop, which therefore holds no t
 """
 
 import asyncio
+import errno
+import logging
 import os
 from typing import cast
 
@@ -17,6 +19,10 @@ from springtide.control.api.guard import App, Message, Receive, Scope, Send
 ZERO_COPY = "http.response.zerocopysend"
 #: What a thread copies before others have their turn.
 TURN_BYTES = 16 << 20
+#: What a kernel says that does not copy from such a file by itself, and how much is then copied at a time.
+UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+PIECE_BYTES = 1 << 20
+logger = logging.getLogger("springtide.server")
 
 
 class Span:
@@ -62,7 +68,9 @@ async def send_file(cycle: RequestResponseCycle, transport: asyncio.Transport, m
             offset, count = offset + sent, count - sent
             if count:
                 await wait_for_room(line, wait_s)
-    except (OSError, EOFError):
+    except (OSError, EOFError) as error:
+        if not isinstance(error, ConnectionError | TimeoutError):  # those are the client's
+            logger.warning("a file could not be sent whole: %s", error)
         cycle.disconnected = True
         transport.abort()
     finally:
@@ -74,13 +82,23 @@ def copy_some(line: int, file: int, offset: int, count: int) -> int:
     sent = 0
     while sent < min(count, TURN_BYTES):
         try:
-            copied = os.sendfile(line, file, offset + sent, min(count - sent, TURN_BYTES))
+            copied = copy_once(line, file, offset + sent, min(count - sent, TURN_BYTES))
         except BlockingIOError:
             break
         if not copied:
             raise EOFError(f"the file ends {count - sent} bytes early")
         sent += copied
     return sent
+
+
+def copy_once(line: int, file: int, offset: int, count: int) -> int:
+    """Have the kernel copy once, or by hand where it cannot; how much it was."""
+    try:
+        return os.sendfile(line, file, offset, count)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+    return os.write(line, os.pread(file, min(count, PIECE_BYTES), offset))
 
 
 async def wait_for_room(line: int, wait_s: float) -> None:

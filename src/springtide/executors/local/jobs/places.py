@@ -143,7 +143,8 @@ class LocalPlace:
         """The fork server for a job's processes."""
         key = find_key(spec, self.python)
         script = environment.find_script(spec)
-        if script is None:
+        # Ranks of a gang import for themselves: packages ask at their import which rank they are in (Lightning does).
+        if script is None or not spec.elastic:
             return self.forks.find(key)
         own = {**environment.choose_own(spec), **private}
         log = Path(spec.log_dir) / "imports.log"

@@ -44,8 +44,10 @@ PRELOADED = (torch._dynamo, torch.distributed, torch.utils.data, elastic_run, dd
 UNFIT = 70
 #: How long a server that ends waits for what it has killed.
 END_S = 2.0
-#: Threads that their library starts again in a child: jemalloc's, which pyarrow has.
-RENEWED = ("jemalloc_bg_thd",)
+#: How long a fork that is only tried may take.
+TRIED_S = 5.0
+#: Threads that a child does without: jemalloc's, which pyarrow has, only gives memory back to the system.
+DISPENSABLE = ("jemalloc_bg_thd",)
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 
@@ -195,21 +197,34 @@ def import_ahead(modules: Iterable[str]) -> bool:
     before = count_threads()
     for one in modules:
         module, _, names = one.partition(":")
+        wanted = names.split(",") if names else []
         try:
-            __import__(module, fromlist=names.split(",") if names else ())
+            found = __import__(module, fromlist=wanted)  # which brings modules of a package
+            for name in wanted:
+                getattr(found, name, None)  # and this what is behind a name
         except Exception as error:
             print(f"springtide: {one} was not imported ahead: {error!r}", file=sys.stderr)
-    if count_threads() > before:
-        fork_once()
+    if count_threads() > before and not can_fork():
+        return False
     return count_threads() <= before and not cuda.is_awake()
 
 
-def fork_once() -> None:
-    """Fork for nothing: a library that knows of forks, as OpenBLAS does, ends its threads before and has them later."""
+def can_fork() -> bool:
+    """Fork for nothing: a library that knows of forks, as OpenBLAS does, ends its threads before and has them later.
+
+    One that knows of them, and waits in the child for what has gone, makes it hang; such a server forks for nobody.
+    """
     pid = os.fork()
     if pid == 0:
         os._exit(0)
-    os.waitpid(pid, 0)
+    until_s = time.monotonic() + TRIED_S
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until_s:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return False
+        time.sleep(0.001)
+    return True
 
 
 def count_threads() -> int:
@@ -217,7 +232,11 @@ def count_threads() -> int:
     tasks = Path("/proc/self/task")
     if not tasks.exists():
         return threading.active_count()
-    return len([one for one in tasks.glob("*/comm") if one.read_text().strip() not in RENEWED])
+    names = []
+    for one in tasks.glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has ended by now
+            names.append(one.read_text().strip())
+    return len([name for name in names if name not in DISPENSABLE])
 
 
 def name_process(label: str) -> None:
