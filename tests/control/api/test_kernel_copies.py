@@ -15,7 +15,7 @@ from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client.client import Client
 from springtide.control.api import http_lines
-from springtide.control.api.job_data import byte_ranges, kernel_copies
+from springtide.control.api.job_data import byte_ranges
 from springtide.control.server import Server
 from springtide.errors import ServerError
 
@@ -88,7 +88,7 @@ def test_where_the_kernel_cannot_copy_it_is_done_by_hand(
     def refuse(*given: int) -> int:
         raise OSError(errno.EINVAL, "not from such a file")
 
-    monkeypatch.setattr(kernel_copies.os, "sendfile", refuse)
+    monkeypatch.setattr(os, "sendfile", refuse)
     assert client.send("GET", path).content == find_source(server, path).read_bytes()
 
 
