@@ -28,6 +28,14 @@ def count_steps(loader: Walk) -> None:
         seen += 2
 
 
+def time_through_another_name(loader: Walk) -> None:
+    before = time.time()
+    for _ in loader:
+        now = time.time()
+        assert now - before < 1e9
+        before = now
+
+
 def keep_the_best(loader: Walk) -> None:
     best = None
     for step in loader:
@@ -133,7 +141,9 @@ def test_what_comes_from_an_earlier_step_is_carried(script: Callable[[Walk], Non
     assert walk.found == carried
 
 
-@pytest.mark.parametrize("script", [write_before_reading, time_steps, keep_objects, read_only])
+@pytest.mark.parametrize(
+    "script", [write_before_reading, time_steps, time_through_another_name, keep_objects, read_only]
+)
 def test_what_every_step_makes_anew_is_not(script: Callable[[Walk], None]) -> None:
     walk = Walk()
     script(walk)

@@ -8,6 +8,7 @@ times of day are left out.
 
 import sys
 import sysconfig
+import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -20,6 +21,7 @@ OURS = ("springtide.", "runpy", "torch.")
 #: Values by the text that Python writes for them, by the variable.
 Carried = dict[str, str]
 LONGEST = 80
+YEAR_S = 365 * 86_400.0
 #: No value, which is not None.
 MISSING = object()
 
@@ -53,7 +55,9 @@ def find_lost(before: Mapping[str, str]) -> list[str]:
 
 
 def write_plain(value: object) -> str:
-    """A number, a short text or None in Python's words; nothing for all else."""
+    """A number, a short text or None in Python's words; nothing for all else, and for a time of this year."""
+    if type(value) is float and abs(value - time.time()) < YEAR_S:
+        return ""
     text = repr(value) if value is None or type(value) in (bool, int, float, str) else ""
     return text if len(text) <= LONGEST else ""
 
