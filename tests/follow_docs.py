@@ -154,8 +154,8 @@ def follow(page: Path) -> PageReport:
         return report
     blocks = list(read_blocks(text, report))
     if not blocks:
-        if not report.passed_over:
-            report.failed.append(f"{page}: there is nothing to follow")
+        if not report.passed_over and BLOCK.search(text):
+            report.failed.append(f"{page}: it has blocks, none of which is followed or marked as not followed")
         return report
     folder = Path(tempfile.mkdtemp(prefix="springtide-docs-"))
     shell = DocShell(folder)
