@@ -35,6 +35,7 @@ OPTIONS = {"rate_per_s": 100_000.0, "burst": 1_000_000, "most_active": 1_000_000
 SERVE = ("--engine", "fake", "--devices", "2", "--port", "0")
 ACTIVE = 100
 ANSWERS = 300
+HUNG_UP = "hung up"
 FLOOD_S = 4.9  # the last submission is sent then
 BOUNDS = {
     "answer_p99_ms": 50.0,
@@ -224,7 +225,10 @@ async def send_all(sender: Sender, submissions: int) -> Flooded:
         writer.write(request)
         await writer.drain()
         sent.append(time.monotonic() - started_s)
-        header = await reader.readuntil(b"\r\n\r\n")
+        try:
+            header = await reader.readuntil(b"\r\n\r\n")
+        except (ConnectionResetError, asyncio.IncompleteReadError):  # more lines than the server has
+            return HUNG_UP
         size = int(header.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         document = json.loads(await reader.readexactly(size))
         free.append((reader, writer))
