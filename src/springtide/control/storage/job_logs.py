@@ -29,9 +29,8 @@ from springtide.executors.log_files import (
 PAGE_BYTES = 256 * 1024
 MOST_METRICS = 10_000
 MOST_NOTES = 10_000
-#: What is read at once of files that a job's processes may have written over.
-MOST_TIMES_BYTES, MOST_LINE_BYTES = 32 << 20, 4 << 20
-MOST_READ_BYTES = 64 << 20  # of a file that a job may have written over, at a time
+#: What is read at once of files that a job's processes may have written over: times, a line, and lines of one request.
+MOST_TIMES_BYTES, MOST_LINE_BYTES, MOST_READ_BYTES = 32 << 20, 4 << 20, 64 << 20
 TRIES = 5  # to open the files of a log between two rotations
 
 

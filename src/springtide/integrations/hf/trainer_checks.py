@@ -30,19 +30,19 @@ ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 ACCELERATOR = {"dispatch_batches": (None, False), "use_seedable_sampler": (True,), "even_batches": (True,)}
 #: Trainers of TRL that were compared with stock runs: their losses are made of a rank's own batch.
-OF_TRL = tuple(f"trl.trainer.{name}_trainer" for name in ("base", "sft", "dpo", "reward"))
+COMPARED = tuple(f"trl.trainer.{name}_trainer" for name in ("base", "sft", "dpo", "reward"))
 #: Callbacks of TRL that have weights of their own, which a process that joins has not.
 WITH_WEIGHTS = frozenset({"SyncRefModelCallback", "BEMACallback", "PEFTAdapterEMACallback"})
 #: What an Accelerator gathers with, and who calls it for logs alone.
 GATHERS = ("gather", "gather_for_metrics", "reduce")
-LOGGING = (*OF_TRL, "transformers.", "accelerate.")
+LOGGING = (*COMPARED, "transformers.", "accelerate.")
 RNG_FILE = re.compile(r"rng_state_(\d+)\.pth")
 
 
 def check_kind(kind: type) -> None:
     """Refuse trainers of TRL that need values of all ranks at once."""
     for one in kind.__mro__:
-        if one.__module__.startswith("trl.") and one.__module__ not in OF_TRL:
+        if one.__module__.startswith("trl.") and one.__module__ not in COMPARED:
             raise JobError(
                 f"{one.__name__} of TRL in an elastic Trainer: it puts values of all ranks into a loss or into samples "
                 "that it generates, or was not compared with a stock run; logical workers take turns, so no place has "
