@@ -7,7 +7,7 @@ a larger part of a shared core than one, and the ratio would measure the neighbo
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from time import monotonic
 
 import torch
 import torch._dynamo  # the first optimizer imports it; forked ranks must not pay for it
-from experiments.gangs import WARM, Cost, Made, Trial, time_gang, time_interleaved
+from experiments.gangs import WARM, Cost, Made, Trial, time_gang, time_in_turns, time_interleaved
 from experiments.loops import Workload, load_workload, step_accumulating, step_ddp, step_elastic
 from experiments.switches import GUARDS, measure_switches
 from rich.console import Console
@@ -25,6 +25,8 @@ from rich.table import Table
 WORKERS = 4
 #: Blocks of steps over which the guards' share is taken.
 GUARDED_BLOCKS = 12
+#: Rounds of gangs that are measured from their first step on, each made anew.
+COLD_ROUNDS = 3
 # What is compared, seconds per step of ours and of what is beside it, round by round, and the bar.
 Row = tuple[str, list[float], list[float], str]
 
@@ -36,7 +38,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="batch per logical worker instead of the example's")
     parser.add_argument("--blocks", type=int, default=9)
     parser.add_argument("--steps", type=int, default=10, help="global steps per block")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of forked processes")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds in which gangs of processes take a block each")
     args = parser.parse_args()
     torch.set_num_threads(1)
     began_s, busy_s, own_s = monotonic(), read_busy(), sum(os.times()[:4])
@@ -86,20 +88,15 @@ def measure_gangs(workload: Workload, steps: int, rounds: int) -> Iterator[Row]:
     four: list[Made] = [partial(step_elastic, workload, WORKERS)] * WORKERS
     unguarded: list[Made] = [partial(step_elastic, workload, WORKERS, guarded=False)] * WORKERS
     stock: list[Made] = [partial(step_ddp, workload)] * WORKERS
-    kinds: dict[str, Callable[[], Cost]] = {
-        "one": partial(time_gang, one, Trial(steps)),
-        "four": partial(time_gang, four, Trial(steps)),
-        "four unguarded": partial(time_gang, unguarded, Trial(steps)),
-        "stock": partial(time_gang, stock, Trial(steps)),
-        "four cold": partial(time_gang, four, Trial(WARM, warm=0)),
-        "stock cold": partial(time_gang, stock, Trial(WARM, warm=0)),
-        "one pinned": partial(time_gang, one, Trial(steps, cores=frozenset({0}))),
-        "stock pinned": partial(time_gang, stock, Trial(steps, cores=frozenset({0}))),
-    }
-    costs: dict[str, list[Cost]] = {name: [] for name in kinds}
-    for _ in range(rounds):
-        for name, measure_once in kinds.items():
-            costs[name].append(measure_once())
+    cold = {"four cold": four, "stock cold": stock}
+    costs: dict[str, list[Cost]] = {name: [] for name in cold}
+    for _ in range(COLD_ROUNDS):
+        for name, makers in cold.items():
+            costs[name].append(time_gang(makers, Trial(WARM, warm=0)))
+    pinned = Trial(steps, cores=frozenset({0}))
+    costs |= time_in_turns({"one pinned": (one, pinned), "stock pinned": (stock, pinned)}, rounds)
+    free = {"one": one, "four": four, "four unguarded": unguarded, "stock": stock}
+    costs |= time_in_turns({name: (makers, Trial(steps)) for name, makers in free.items()}, rounds)
     cpu = {name: [cost.cpu_s for cost in values] for name, values in costs.items()}
     wall = {name: [cost.wall_s for cost in values] for name, values in costs.items()}
     yield "one process / DDP on 4, CPU", cpu["one"], cpu["stock"], "<= 0.9"

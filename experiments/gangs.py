@@ -10,7 +10,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch.distributed as dist
@@ -90,43 +90,89 @@ class Trial:
     within: Methods = ()
 
 
+class Gang:
+    """Processes forked from here, one per loop, that meet as torchrun's ranks would and step when they are told to."""
+
+    def __init__(self, makers: Sequence[Made], trial: Trial) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.ranks: list[tuple[int, socket.socket]] = []
+        for rank, make in enumerate(makers):
+            here, there = socket.socketpair()
+            child = os.fork()
+            if child == 0:
+                self.listener.close()
+                set_ranks(rank, len(makers), self.port)
+                become_rank(make, trial, there)
+            there.close()
+            self.ranks.append((child, here))
+
+    def open(self) -> None:
+        """Let the ranks meet, when all gangs are forked.
+
+        A child forked while the store's thread held a lock of the C library would wait for it for ever.
+        """
+        descriptor = self.listener.detach()
+        self.store = dist.TCPStore(
+            "127.0.0.1", self.port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
+        )
+
+    def measure(self) -> Cost:
+        """Let all take their steps; what a step has cost."""
+        for _, line in self.ranks:
+            line.send(b"\n")
+        rows = [read_row(line) for _, line in self.ranks]
+        cpu_s, within_s = (sum(row[key] for row in rows) for key in ("cpu_s", "within_s"))
+        return Cost(cpu_s, max(row["wall_s"] for row in rows), within_s)
+
+    def close(self) -> None:
+        """End all, at once: a rank that left before the others would break the connections they still read."""
+        for _, line in self.ranks:
+            line.shutdown(socket.SHUT_WR)
+        for child, line in self.ranks:
+            os.waitpid(child, 0)
+            line.close()
+
+
 def time_gang(makers: Sequence[Made], trial: Trial) -> Cost:
-    """Cost per step of processes forked from here, one per loop, that meet as torchrun's ranks would."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    held, release = os.pipe()
-    ranks = []
-    for rank, make in enumerate(makers):
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            listener.close()
-            os.close(release)
-            set_ranks(rank, len(makers), port)
-            become_rank(make, trial, writing, held)
-        os.close(writing)
-        ranks.append((child, reading))
-    # Only now: a child forked while the store's thread held a lock of the C library would wait for it for ever.
-    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-    rows = [read_row(reading) for _, reading in ranks]
-    for pipe in (held, release):
-        os.close(pipe)
-    for child, _ in ranks:
-        os.waitpid(child, 0)
-    del store
-    cpu_s, within_s = (sum(row[key] for row in rows) for key in ("cpu_s", "within_s"))
-    return Cost(cpu_s, max(row["wall_s"] for row in rows), within_s)
+    """Cost per step of a gang made for this."""
+    with contextlib.closing(Gang(makers, trial)) as gang:
+        gang.open()
+        return gang.measure()
 
 
-def become_rank(make: Made, trial: Trial, writing: int, held: int) -> None:
-    """In the child: measure, report, and leave only when all have reported, for peers still read our connections."""
+def time_in_turns(kinds: Mapping[str, tuple[Sequence[Made], Trial]], rounds: int) -> dict[str, list[Cost]]:
+    """Costs of gangs that live at once and step one after the other, round by round.
+
+    The speed of a shared machine changes within seconds; what is compared must lie closer together than that.
+    """
+    with contextlib.ExitStack() as living:
+        gangs = {name: Gang(*kind) for name, kind in kinds.items()}
+        for gang in gangs.values():
+            living.callback(gang.close)
+        for gang in gangs.values():
+            gang.open()
+        costs: dict[str, list[Cost]] = {name: [] for name in kinds}
+        for gang in gangs.values():
+            gang.measure()  # warms up, one gang at a time
+        for _ in range(rounds):
+            for name, gang in gangs.items():
+                costs[name].append(gang.measure())
+    return costs
+
+
+def become_rank(make: Made, trial: Trial, line: socket.socket) -> None:
+    """In the child: take steps and report whenever told to, until the line ends."""
     code = 1
     try:
         if trial.cores is not None:
             take_cores(trial.cores)
-        os.write(writing, json.dumps(time_rank(make(), trial)).encode())
-        os.close(writing)
-        os.read(held, 1)
+        loop = make()
+        waits = line.makefile("rb")
+        warm = trial.warm
+        while waits.readline():
+            line.sendall(json.dumps(time_rank(loop, replace(trial, warm=warm))).encode() + b"\n")
+            warm = 0
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -161,10 +207,9 @@ def time_rank(loop: Loop, trial: Trial) -> dict[str, float]:
     return {name: each / trial.steps for name, each in seconds.items()}
 
 
-def read_row(pipe: int) -> dict[str, float]:
+def read_row(line: socket.socket) -> dict[str, float]:
     """What a rank reports."""
-    with os.fdopen(pipe) as file:
-        text = file.read()
+    text = line.makefile("rb").readline()
     if not text:
         raise SystemExit("a measured process failed; its error is above")
     return {key: float(value) for key, value in json.loads(text).items()}

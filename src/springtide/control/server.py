@@ -191,7 +191,7 @@ class Server:
 
 def configure(app: Any, options: ServerOptions) -> uvicorn.Config:
     """How HTTP is spoken: on so many lines, none of which is waited for at the end for long."""
-    lines = bound_lines(options.most_connections)
+    lines = bound_lines(options.most_connections, count_waiting(options))
     return uvicorn.Config(
         app,
         http=lines,
@@ -204,17 +204,26 @@ def configure(app: Any, options: ServerOptions) -> uvicorn.Config:
 
 
 def make_descriptors(options: ServerOptions) -> None:
-    """See that this process may open as many files as it has lines, and then some."""
+    """See that this process may open as many files as it has lines, and then some; if it can, for lines that wait."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = options.most_connections + OTHER_FILES
+    wanted = 2 * options.most_connections + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        if most < wanted:
+        if most < options.most_connections + OTHER_FILES:
             raise InputError(
                 f"most_connections is {options.most_connections}, but this process may open only {hard} files; "
                 f"set it to at most {hard - OTHER_FILES} in server.yaml, or raise the limit (ulimit -n)"
             )
+
+
+def count_waiting(options: ServerOptions) -> int:
+    """How many lines may wait until another is done: as many as are read, if there are files for them."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = (
+        options.most_connections if soft == resource.RLIM_INFINITY else soft - OTHER_FILES - options.most_connections
+    )
+    return max(0, min(spare, options.most_connections))
 
 
 def bind(listening: Listening) -> socket.socket:

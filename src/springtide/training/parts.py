@@ -7,7 +7,7 @@ in, and what cannot be taken in without a doubt is refused before the first step
 import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import torch
@@ -138,10 +138,10 @@ def check_optimizer(number: int, optimizer: torch.optim.Optimizer, models: Seque
 
 def find_alive(is_wanted: Callable[[type], bool]) -> list[Any]:
     """Every living object of the types that are wanted."""
-    # Types first: there are thousands of them and hundreds of thousands of objects.
+    # There are thousands of types and, with a framework, a million objects: over these go only loops without bytecode.
     objects = gc.get_objects()
-    wanted = {kind for kind in {type(one) for one in objects} if is_wanted(kind)}
-    return [one for one in objects if type(one) in wanted]
+    wanted = set(filter(is_wanted, set(map(type, objects))))
+    return list(compress(objects, map(wanted.__contains__, map(type, objects))))
 
 
 def is_schedule(kind: type) -> bool:
@@ -180,7 +180,7 @@ def find_strays(
                 f"{type(before).__name__} and {type(after).__name__} both schedule an optimizer of the run and were "
                 "not given to run.prepare; give them, so that a resume knows which is which"
             )
-    return Strays(loose, find_stray_scalers(scalers))
+    return Strays(loose, find_stray_scalers(scalers, [one for one in alive if isinstance(one, torch.amp.GradScaler)]))
 
 
 def find_inner(schedulers: Iterable[Any]) -> list[Any]:
@@ -189,10 +189,9 @@ def find_inner(schedulers: Iterable[Any]) -> list[Any]:
     return [*inner, *find_inner(inner)] if inner else []
 
 
-def find_stray_scalers(scalers: Sequence[Any]) -> list[torch.amp.GradScaler]:
+def find_stray_scalers(scalers: Sequence[Any], alive: Iterable[torch.amp.GradScaler]) -> list[torch.amp.GradScaler]:
     """A gradient scaler in use that was not given; with several there would be no telling which is which."""
     known = {id(scaler) for scaler in scalers}
-    alive = find_alive(lambda kind: issubclass(kind, torch.amp.GradScaler))
     loose = [one for one in alive if id(one) not in known and one.is_enabled()]
     if len(loose) > 1:
         raise JobError(

@@ -99,7 +99,7 @@ def test_what_torch_compile_returns_is_heard_once(is_given: bool) -> None:
     model = Once()
     outer: Any = torch.compile(model, backend="eager")
     heard = Heard(outer if is_given else model)
-    heard.listener.find_compiled()
+    heard.listener.find_compiled([outer])
     outer(torch.ones(1, 2))
     assert (heard.before, heard.after) == (1, 1)
     model(torch.ones(1, 2))

@@ -1,7 +1,8 @@
 """The lines of HTTP clients, bounded: in number, and in how long one may take to ask, and to take its answer.
 
 Lines on which nobody asks make way for new ones, the oldest first: whoever opens a thousand and says nothing crowds
-out themselves. How long a body may take is the guard's business, because it knows how long it may be.
+out themselves. Where all are in use, or too new to have asked, others wait unread until one is done. How long a body
+may take is the guard's business, because it knows how long it may be.
 """
 
 import asyncio
@@ -14,9 +15,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from springtide.control.api.guard import write_error
 from springtide.control.api.job_data.kernel_copies import offer_kernel_copies
 
-HEAD_S = 10.0  # from the first moment of a line, or the first byte of a later request, to the end of its head
+HEAD_S = 10.0  # from the first moment a line is read, or the first byte of a later request, to the end of its head
+WAIT_S = 10.0  # that a line may wait until it is read
+FRESH_S = 1.0  # that a line may be silent and not make way for another: what it asks may be on its way
+LINGER_S = 1.0  # that is read on after a refusal: hanging up on bytes that nobody read would take the reply back
+LOOK_S = 0.1  # between two looks for lines that have become old
 WRITE_S = 30.0  # that a client may let its answer lie
-USUAL_CONNECTIONS = 512
 TOO_SLOW = f"the head of the request did not come within {HEAD_S:g} s"
 TOO_MANY = "every line to this server is in use; try again in a moment"
 NO_HTTP = "that is no HTTP request"
@@ -29,10 +33,73 @@ def make_reply(status: int, phrase: str, reason: str, sentence: str) -> bytes:
     return f"{head}Connection: close\r\n\r\n".encode() + body
 
 
-class BoundedLine(H11Protocol):
-    """One line, of at most `most` that there are at a time."""
+class Seats:
+    """Which lines are read: at most so many, while at most so many others wait for it in the order they came."""
 
-    most = USUAL_CONNECTIONS
+    def __init__(self, most: int, waiting: int) -> None:
+        self.most = most
+        self.most_waiting = waiting
+        self.seated: set[BoundedLine] = set()
+        self.waiting: dict[BoundedLine, asyncio.TimerHandle] = {}
+        self.looking: asyncio.TimerHandle | None = None
+
+    def take(self, line: "BoundedLine") -> None:
+        """Seat a new line, or let it wait; with too many that wait the one that has been silent for longest goes."""
+        line.transport.pause_reading()
+        self.waiting[line] = line.loop.call_later(WAIT_S, self.turn_away, line)
+        self.fill(line.loop)
+        if len(self.waiting) > self.most_waiting and not self.free_one([*self.seated, *self.waiting], 0.0):
+            self.turn_away(line)
+        self.fill(line.loop)
+
+    def leave(self, line: "BoundedLine") -> None:
+        """A line is gone."""
+        self.remove(line)
+        self.fill(line.loop)
+
+    def remove(self, line: "BoundedLine") -> None:
+        """Count a line no longer."""
+        self.seated.discard(line)
+        timer = self.waiting.pop(line, None)
+        if timer is not None:
+            timer.cancel()
+
+    def fill(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Seat those that wait, as far as there is room."""
+        while self.waiting and (len(self.seated) < self.most or self.free_one(list(self.seated), FRESH_S)):
+            line = next(iter(self.waiting))
+            self.remove(line)
+            self.seated.add(line)
+            line.begin()
+        if self.waiting and self.looking is None:
+            self.looking = loop.call_later(LOOK_S, self.look, loop)
+
+    def look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See whether a line has become old enough to make way."""
+        self.looking = None
+        self.fill(loop)
+
+    def free_one(self, lines: "list[BoundedLine]", silent_s: float) -> bool:
+        """Hang up on the line that has been silent for longest, if it has been for so long."""
+        silent = [line for line in lines if line.is_silent]
+        oldest = min(silent, key=lambda line: line.silent_since_s, default=None)
+        if oldest is None or oldest.loop.time() - oldest.silent_since_s < silent_s:
+            return False
+        oldest.transport.abort()
+        oldest.connections.discard(oldest)
+        self.remove(oldest)
+        return True
+
+    def turn_away(self, line: "BoundedLine") -> None:
+        """Tell a line that all others are in use."""
+        self.remove(line)
+        line.refuse(make_reply(503, "Service Unavailable", "busy", TOO_MANY))
+
+
+class BoundedLine(H11Protocol):
+    """One line, of at most as many as there are seats."""
+
+    seats: Seats
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -40,6 +107,7 @@ class BoundedLine(H11Protocol):
         self.silent_since_s = self.loop.time()
         self.head_timer: asyncio.TimerHandle | None = None
         self.write_timer: asyncio.TimerHandle | None = None
+        self.is_refused = False
 
     @property
     def is_silent(self) -> bool:
@@ -47,36 +115,36 @@ class BoundedLine(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a new line, if there is one too many in the place of another."""
+        """Take a new line; it is read when there is a seat for it."""
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            self.make_room()
-        self.time_head()
+        self.seats.take(self)
 
-    def make_room(self) -> None:
-        """Give up the line that has been silent for longest; if all others are in use, this one."""
-        others = [one for one in self.connections if isinstance(one, BoundedLine) and one.is_silent and one is not self]
-        if others:
-            oldest = min(others, key=lambda one: one.silent_since_s)
-            oldest.transport.abort()
-            self.connections.discard(oldest)  # which is told of it only later, when more new lines were counted
-        else:
-            self.refuse(make_reply(503, "Service Unavailable", "busy", TOO_MANY))
+    def begin(self) -> None:
+        """Read what is asked on it."""
+        self.silent_since_s = self.loop.time()
+        self.transport.resume_reading()
+        self.time_head()
 
     def refuse(self, reply: bytes) -> None:
-        """Answer without having been asked, and hang up."""
-        if not self.transport.is_closing():
-            self.transport.write(reply)
-            self.transport.close()
+        """Answer without having been asked, and hang up when that can have been read."""
+        if self.is_refused or self.transport.is_closing():
+            return
+        self.is_refused = True
+        self.stop_head()
+        self.transport.write(reply)
+        self.transport.write_eof()
+        self.transport.resume_reading()
+        self.loop.call_later(LINGER_S, self.transport.close)
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes, and see whether a whole request has come."""
-        super().data_received(data)
-        self.time_head()
+        """Take in bytes, and see whether a whole request has come; nothing counts after a refusal."""
+        if not self.is_refused:
+            super().data_received(data)
+            self.time_head()
 
     def time_head(self) -> None:
         """Let the clock run while a request is not all there, and stop it when it is."""
-        if self.conn.their_state is not h11.IDLE and not self.is_silent:
+        if self.is_refused or (self.conn.their_state is not h11.IDLE and not self.is_silent):
             self.stop_head()
         elif self.head_timer is None:
             self.head_timer = self.loop.call_later(HEAD_S, self.give_up)
@@ -110,6 +178,7 @@ class BoundedLine(H11Protocol):
         self.stop_head()
         self.stop_write()
         super().connection_lost(exc)
+        self.seats.leave(self)
 
     def stop_head(self) -> None:
         """Stop waiting for the head of a request."""
@@ -124,6 +193,6 @@ class BoundedLine(H11Protocol):
             self.write_timer = None
 
 
-def bound_lines(most: int) -> type[BoundedLine]:
-    """The lines of a server that has at most so many."""
-    return type("BoundedLine", (BoundedLine,), {"most": most})
+def bound_lines(most: int, waiting: int) -> type[BoundedLine]:
+    """The lines of a server that reads at most so many, and lets at most so many others wait."""
+    return type("BoundedLine", (BoundedLine,), {"seats": Seats(most, waiting)})

@@ -346,10 +346,13 @@ class ShardedGradients:
 
     # The end of all turns.
 
-    def end_walk(self) -> None:
-        """Take part in the turns of others, and hand the sums to the parameters."""
+    def send_rest(self) -> None:
+        """Take part in the turns of others."""
         for round_ in range(len(self.local), max(self.place.roster.counts)):
             self.attend(round_)
+
+    def end_walk(self) -> None:
+        """Hand the sums to the parameters."""
         if not self.ready_order:
             return
         for group in self.groups:

@@ -4,6 +4,7 @@ Process 0 writes and reads for all; the others only share their contexts. How a 
 what is in it in `run_state`.
 """
 
+import functools
 import hashlib
 import os
 import sys
@@ -203,11 +204,14 @@ def fingerprint_code() -> str:
         return "interactive"
     home = Path(main).resolve().parent
     files = {Path(main).resolve()}
+    resolve_folder = functools.cache(os.path.realpath)  # thousands of modules lie in a few hundred folders
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and os.path.isabs(file) and not name.startswith("springtide."):
-            path = Path(file).resolve()
-            files |= {path} if is_beside(path, home) else set()
+            folder, last = os.path.split(file)
+            if os.path.islink(file) or f"{resolve_folder(folder)}/".startswith(f"{home}/"):
+                path = Path(resolve_folder(folder), last).resolve()
+                files |= {path} if is_beside(path, home) else set()
     sign = hashlib.sha256()
     for path in sorted(files):
         sign.update(f"{path.relative_to(home)}\0".encode() + path.read_bytes() + b"\0")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from springtide.errors import JobError
-from springtide.training.group.groups import Group
+from springtide.training.group.groups import Group, PendingWork
 
 ALIGNMENT = 16
 
@@ -51,6 +51,7 @@ class Buffers:
         self.kept: dict[int, torch.Tensor] = {}
         self.forwards = 0
         self.syncing = True
+        self.sharing: PendingWork | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -136,12 +137,18 @@ class Buffers:
         if worker == 0:
             self.take(self.coming)
 
-    def end_walk(self, workers: Sequence[int], group: Group | None) -> None:
+    def share(self, group: Group | None) -> None:
+        """Start sending rank 0's buffers to every process."""
+        if group is not None and not self.is_empty:
+            self.sharing = group.broadcast(self.coming.flat, 0)
+
+    def end_walk(self, workers: Sequence[int]) -> None:
         """Give the model rank 0's buffers on every process."""
         if self.is_empty:
             return
-        if group is not None:
-            group.broadcast(self.coming.flat, 0).wait()
+        if self.sharing is not None:
+            self.sharing.wait()
+            self.sharing = None
         if list(workers) != [0]:
             self.put(self.coming)
 

@@ -5,14 +5,13 @@ Hooks would be saved with the model and need us to be loaded, and would split th
 than under DDP, with other bits. While a model is called, Dynamo is told of DDP's buckets, as DDP tells it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from springtide.training.parts import find_alive
 from springtide.training.reduction.buckets import BUCKET_BYTES
 
 #: Where torch keeps what `model.compile()` makes of a call.
@@ -86,9 +85,9 @@ class ModelListener:
             call = self.model.__dict__.get(PLACE) or self.model._call_impl
             self.model.__dict__[PLACE] = ListenedCall(call, self.calls)
 
-    def find_compiled(self) -> None:
-        """Listen to what torch.compile(model) has returned."""
-        for module in find_alive(is_compiled):
+    def find_compiled(self, compiled: Iterable[Any]) -> None:
+        """Listen to what torch.compile(model) has returned, if it is among these."""
+        for module in compiled:
             if module._orig_mod is self.model:
                 self.put_hooks(module)
 

@@ -5,13 +5,13 @@ or resumes begins it anew, so which batch a logical worker gets would depend on 
 that is begun and left within a step, as an evaluation is, carries nothing.
 """
 
-import gc
 import weakref
 from typing import Any
 
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from springtide.errors import JobError
+from springtide.training.parts import find_alive
 
 #: In how many steps of a process they are looked for: a look goes over all objects, for some milliseconds.
 LOOKS = 4
@@ -49,7 +49,7 @@ class IteratorWatch:
             if one is not None and one is not own and one not in self.of_workers:
                 refuse(one)
         if self.looks < LOOKS:
-            found = [one for one in gc.get_objects() if issubclass(type(one), _BaseDataLoaderIter)]
+            found = find_alive(lambda kind: issubclass(kind, _BaseDataLoaderIter))
             self.seen = [SeenIterator(one) for one in found]
         else:
             self.seen = []

@@ -397,6 +397,13 @@ class ModelGradients:
 
     # The end of all turns.
 
+    def send_rest(self) -> None:
+        """Start what is left of the first round's exchange, after which the group is free for others."""
+        if self.counts.get(self.local[0], 0):
+            if not self.overlapping:
+                self.launch(self.rounds[0])
+            self.rounds[0].reduction.launch_rest()
+
     def end_walk(self) -> None:
         """Reduce every round, and hand the last sums to the parameters."""
         count = self.counts.get(self.local[0], 0)
@@ -405,9 +412,8 @@ class ModelGradients:
             current = self.rounds[number]
             if number:
                 self.add_sums(current, sums)
-            if number or not self.overlapping:
                 self.launch(current)
-            current.reduction.launch_rest()
+                current.reduction.launch_rest()
             unused = self.count_unused(current) if self.find_unused else None
             current.reduction.finish()
             sums = self.find_sums(current, sums, unused)
