@@ -11,7 +11,8 @@ from tests.dashboard.scenes import Shown, play, show
 from springtide.dashboard.studies import study_runner
 from springtide.dashboard.studies.cloud_view import LogScale, build_rental
 from springtide.dashboard.studies.rental_study import RentalBody, run_rental, write_packaged
-from springtide.dashboard.studies.simulation_study import SimulationBody, run_simulation
+from springtide.dashboard.studies.simulation_runs import run_simulation
+from springtide.dashboard.studies.simulation_study import SimulationBody
 from springtide.dashboard.studies.study_runner import StudyRunner
 from springtide.errors import InputError, StateError
 

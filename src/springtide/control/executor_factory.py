@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory, name_inventory
 from springtide.control.storage.state_dir import StateDir
 from springtide.errors import InputError
-from springtide.executors.fake import RealTimeFake
 from springtide.executors.hosts.lead_address import HOSTS
 from springtide.executors.local.discovery import Device, make_cpu_slots, parse_slots
 from springtide.executors.protocol import Executor
@@ -34,6 +33,8 @@ def open_executor(
     The devices of each type are cut into so many nodes; those of a cluster are the executor's own, found at an address.
     """
     if name == "fake":
+        from springtide.executors.fake import RealTimeFake
+
         slots = [
             Device(f"{device_type}:{k}", device_type)
             for k, device_type in enumerate(parse_slots(devices or "2", "fake"))

@@ -1,13 +1,10 @@
 import subprocess
 import sys
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.control.hand_clock import HandClockServer
 
 from springtide.control.scheduling import speeds
-from springtide.control.scheduling.speeds import load_soon
 from springtide.control.storage.records import SpeedRecord
 from springtide.core.job_file import check_job
 
@@ -74,25 +71,13 @@ def test_costs_keep_the_longest_seen_and_forget_it_slowly() -> None:
     assert (speed.startup_s, speed.pause_s) == (3.0, 0.75)
 
 
-LOAD = """
+FIT = """
 import sys
-from springtide.control.scheduling.speeds import load_soon
-assert not any(name.startswith("scipy") for name in sys.modules), "a server without jobs does without"
-load_soon().join()
-assert "scipy.optimize" in sys.modules
-assert load_soon() is load_soon()
+from springtide.control.scheduling.speeds import SpeedRecord, learn_point, plan_curve
+assert plan_curve(learn_point(SpeedRecord("k"), 1, 100, 10.0), (1, 2, 4)).rates[2] > 0
+assert not any(name.startswith("scipy") for name in sys.modules)
 """
 
 
-def test_what_fits_need_is_loaded_by_a_thread_of_its_own() -> None:
-    subprocess.run([sys.executable, "-c", LOAD], check=True)
-
-
-def test_it_is_loaded_when_the_first_job_starts(tmp_path: Path) -> None:
-    hand_server = HandClockServer(tmp_path)
-    load_soon.cache_clear()
-    hand_server.reconciler.step()
-    assert load_soon.cache_info().currsize == 0
-    hand_server.submit()
-    hand_server.pass_s(1)
-    assert load_soon.cache_info().currsize == 1
+def test_a_fit_does_without_what_takes_a_second_to_import() -> None:
+    subprocess.run([sys.executable, "-c", FIT], check=True)

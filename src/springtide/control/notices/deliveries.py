@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import httpx
-
 from springtide.control.notices import mail_main
 from springtide.control.storage.records import NoticeRecord
 from springtide.core.durations import show_instant
@@ -48,8 +46,13 @@ async def deliver(notice: NoticeRecord, mail: MailServer | None, run_as: str | N
             return await run_command(way.words, body, run_as)
     except TimeoutError:
         return f"no answer within {DELIVERY_S:g} s"
-    except (OSError, KeyError, ValueError, httpx.HTTPError) as error:
-        return f"{type(error).__name__}: {error}"[:MOST_SAID]
+    except (OSError, KeyError, ValueError) as error:
+        return tell_error(error)
+
+
+def tell_error(error: Exception) -> str:
+    """What went wrong, in short."""
+    return f"{type(error).__name__}: {error}"[:MOST_SAID]
 
 
 def write_message(body: Mapping[str, Any], now_s: float) -> dict[str, Any]:
@@ -60,9 +63,16 @@ def write_message(body: Mapping[str, Any], now_s: float) -> dict[str, Any]:
 
 async def post(address: str, body: Mapping[str, Any]) -> str:
     """Post JSON; nothing of the reply is read but its code."""
-    async with httpx.AsyncClient(timeout=DELIVERY_S, follow_redirects=False, trust_env=False) as client:  # noqa: SIM117
-        async with client.stream("POST", address, json=body) as reply:
+    import httpx  # not at start-up: most servers post nothing
+
+    try:
+        async with (
+            httpx.AsyncClient(timeout=DELIVERY_S, follow_redirects=False, trust_env=False) as client,
+            client.stream("POST", address, json=body) as reply,
+        ):
             return "" if reply.is_success else f"the webhook answered {reply.status_code}"
+    except httpx.HTTPError as error:
+        return tell_error(error)
 
 
 async def send_mail(address: str, body: Mapping[str, Any], mail: MailServer | None) -> str:

@@ -30,7 +30,6 @@ from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
 from springtide.control.scheduling.loop.sending import InstructionSender
 from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
-from springtide.control.scheduling.speeds import load_soon
 from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage.database.databases import is_unavailable
 from springtide.control.storage.records import EventRecord, JobRecord
@@ -438,8 +437,6 @@ class Reconciler:
 
     def act(self) -> None:
         """Send what was decided, and let the executor forget what is stored."""
-        if self.sender.unsent:
-            load_soon()  # what starts now will be measured
         try:
             self.send()
             self.sender.acknowledge(self.cursor)

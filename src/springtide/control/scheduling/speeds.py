@@ -9,22 +9,22 @@ quarter more time until one whole epoch has been seen.
 import hashlib
 import json
 from dataclasses import replace
-from functools import cache, lru_cache
-from importlib import import_module, metadata
+from functools import lru_cache
+from importlib import metadata
 from math import ceil, log
-from threading import Thread
 
 from springtide.control.storage.records import SpeedRecord
 from springtide.core.curves import Curve
 from springtide.core.job_file import JobFile
-from springtide.throughput.tables.points import Layout, Point, make_layout
+from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
+from springtide.throughput.model.priors import DEFAULT_PRIOR
+from springtide.throughput.tables.points import Layout, Point, make_columns, make_layout, make_sample
 
 UNSEEN_EPOCH_MARGIN = 1.25
 # Repeats of one configuration differ by 3-5 %; a point of many steps is trusted this far.
 MEASURED_MARGIN = 1.10
 WELL_MEASURED_STEPS = 20
 RATE_GRID = 1.02
-FORMS_MODULE = "springtide.throughput.model.forms"
 MOST_WEIGHT_STEPS = 500  # an old point counts like so many steps at most, so that it follows change
 
 
@@ -90,24 +90,11 @@ def _round_rate(rate: float) -> float:
     return float(RATE_GRID ** round(log(rate, RATE_GRID)))
 
 
-@cache
-def load_soon() -> Thread:
-    """Import what fits need in a thread of its own, once: it takes a second, in which who decides would stand still."""
-    thread = Thread(target=import_module, args=(FORMS_MODULE,), name="fits")
-    thread.start()
-    return thread
-
-
 @lru_cache(maxsize=4096)
 def _fit_shares(
     points: tuple[tuple[int, float], ...], workers: int, shares: tuple[int, ...]
 ) -> dict[int, tuple[float, float]]:
     """Seconds per step at each share, and the slow end of their interval. Takes 15-90 ms."""
-    # scipy takes 44 MB: a server that has nothing to fit does without
-    from springtide.throughput.model.forms import DEFAULT_FORM, FORMS
-    from springtide.throughput.model.priors import DEFAULT_PRIOR
-    from springtide.throughput.tables.points import make_columns, make_sample
-
     measured = [Point(_lay_out(share, workers), 1.0 / rate) for share, rate in points]
     fit = FORMS[DEFAULT_FORM](make_sample(measured), DEFAULT_PRIOR)
     estimate = fit(make_columns([_lay_out(share, workers) for share in shares]))

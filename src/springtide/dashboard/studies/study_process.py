@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 from springtide.dashboard.studies.rental_study import RentalBody, run_rental
-from springtide.dashboard.studies.simulation_study import SimulationBody, draw_simulation, run_simulation
+from springtide.dashboard.studies.simulation_runs import draw_simulation, run_simulation
+from springtide.dashboard.studies.simulation_study import SimulationBody
 from springtide.errors import SpringtideError
 
 CPU_S = 90

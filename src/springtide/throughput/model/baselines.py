@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares, nnls
 
 from springtide.throughput.tables.points import Array, Columns, Sample
 
@@ -20,6 +19,8 @@ def fit_pollux(sample: Sample) -> LogPredictor:
     T_sync = 0 for one device, a_r + b_r (K - 2) in one node, a_n + b_n (K - 2) across nodes;
     T = (T_grad^y + T_sync^y)^(1/y) with 1 <= y <= 10, fitted on log error.
     """
+    from scipy.optimize import least_squares  # not at start-up: the import takes a while
+
     scale = float(np.exp(sample.log_step.mean()))
     batch = float(sample.at.batch.mean())
 
@@ -46,6 +47,8 @@ def fit_pollux(sample: Sample) -> LogPredictor:
 
 def fit_ernest(sample: Sample) -> LogPredictor:
     """Ernest (NSDI 2016): non-negative weights on 1, work per device, log devices and devices, on relative error."""
+
+    from scipy.optimize import nnls  # not at start-up: the import takes a while
 
     def features(at: Columns) -> Array:
         return np.column_stack([np.ones(len(at)), at.batch, np.log(at.devices), at.devices])

@@ -12,8 +12,8 @@ ones, since no form is exact there. Their constants were calibrated on the froze
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
 
+from springtide.throughput.model.least_squares import find_minimum
 from springtide.throughput.model.physical import (
     PARAMETERS,
     Reference,
@@ -98,14 +98,8 @@ class _Problem:
         return [np.concatenate([start, corrections]) for start in named]
 
     def solve(self, start: Array) -> tuple[Array, float]:
-        result = least_squares(
-            self.residuals,
-            start,
-            jac=self.jacobian,
-            max_nfev=MOST_EVALUATIONS,
-            x_scale=np.concatenate([np.minimum(self.spread, 1.0), np.full(len(self.reference.knots), 0.1)]),
-        )
-        return np.asarray(result.x), float(result.cost)
+        scale = np.concatenate([np.minimum(self.spread, 1.0), np.full(len(self.reference.knots), 0.1)])
+        return find_minimum(self.residuals, self.jacobian, start, scale, MOST_EVALUATIONS)
 
     def residuals(self, parameters: Array) -> Array:
         values: Array = self._all_residuals(parameters[None, :])[0]

@@ -5,11 +5,11 @@ What is the same in SQLite and PostgreSQL is written once, in SQLAlchemy Core; w
 
 import errno
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from sqlalchemy import Engine, Executable, Table, create_engine, event
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityError, ProgrammingError
 
@@ -79,6 +79,7 @@ def upsert(connection: Connection, table: Table, key: str, rows: list[dict[str, 
 @cache
 def make_upsert(dialect: str, table: Table, key: str) -> Executable:
     """The statement that inserts rows or replaces them; building it takes a millisecond, so it is built once."""
-    statement = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(table)
+    statement = import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
     changed = {column.name: statement.excluded[column.name] for column in table.c if column.name not in (key, "seq")}
-    return statement.on_conflict_do_update(index_elements=[key], set_=changed)
+    upsert: Executable = statement.on_conflict_do_update(index_elements=[key], set_=changed)
+    return upsert
