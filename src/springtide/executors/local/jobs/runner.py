@@ -23,7 +23,7 @@ from springtide.executors.local.jobs.job_reports import JobReports
 from springtide.executors.local.jobs.left_outputs import find_missing
 from springtide.executors.local.jobs.places import ProcessHandlers
 from springtide.executors.local.jobs.progress import AttemptProgress
-from springtide.executors.local.jobs.worker_logs import JobLogs, read_tail
+from springtide.executors.local.jobs.worker_logs import JobLogs
 from springtide.executors.local.jobs.worker_messages import MetricsMessage, read_message
 from springtide.executors.local.journal import AssignedJob
 from springtide.executors.local.json_lines import Message
@@ -294,7 +294,7 @@ class JobRunner:
             self.fault("unsaved", f"the result could not be saved: {self.progress.result_failure}")
             return
         rank = self.attempt.rank_of(self.attempt.processes.by_name[cause.process])
-        printed = make_plain(" | ".join(read_tail(self.logs.path_of(rank)))) or "it said nothing"
+        printed = make_plain(self.logs.sum_up(rank)) or "it said nothing"
         reason = f"rank {rank} {describe_code(cause.code)}: {printed}"
         if self.is_guess:
             self.expected = None

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from springtide.executors.local.jobs import last_words
 from springtide.executors.local.safe_files import hold, open_to_append, open_to_read
 from springtide.executors.log_files import (
     FILE_BYTES,
@@ -193,6 +194,10 @@ class JobLogs:
     def path_of(self, rank: int) -> Path:
         """The newest log file of a rank."""
         return self.folder / name_log(rank)
+
+    def sum_up(self, rank: int) -> str:
+        """What a rank said last, in a line."""
+        return last_words.sum_up(read_tail(self.path_of(rank), last_words.REACH))
 
     def write(self, rank: int, data: bytes, at_s: float) -> None:
         """Append to a rank's log."""

@@ -1,0 +1,27 @@
+"""What a script that has failed said last, in a line: of a traceback the error and where the script raised it. Pure."""
+
+import re
+from collections.abc import Sequence
+
+#: Lines to look at: tracebacks are long.
+REACH = 60
+MOST_LINES = 5
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_MARKER = re.compile(r"[\^~ ]+")
+#: Frames that are not the user's.
+_OTHERS = ("<frozen", "/site-packages/", "/springtide/", "/dist-packages/")
+
+
+def sum_up(lines: Sequence[str]) -> str:
+    """The last words among the last lines of a log, which have no spaces around them; empty where there are none."""
+    begin = next((n for n in reversed(range(len(lines))) if lines[n].startswith("Traceback (most recent call")), None)
+    if begin is None:
+        return " | ".join(lines[-MOST_LINES:])
+    frames = [(n, found) for n in range(begin, len(lines)) if (found := _FRAME.match(lines[n]))]
+    if not frames:
+        return " | ".join(lines[begin:][-MOST_LINES:])
+    rest = [line for line in lines[frames[-1][0] + 1 :] if not _MARKER.fullmatch(line)]
+    error = rest[1:] or rest  # the line of code comes first, where its file can be read
+    own = [found for _, found in frames if not any(part in found["file"] for part in _OTHERS)]
+    where = f" ({own[-1]['file']}, line {own[-1]['line']})" if own else ""
+    return " | ".join(error[:MOST_LINES]) + where

@@ -1,0 +1,45 @@
+import traceback
+
+import pytest
+
+from springtide.executors.local.jobs.last_words import sum_up
+
+TRACEBACK = """loading the data
+Traceback (most recent call last):
+File "/opt/springtide/fork_server_main.py", line 157, in run_script
+runpy.run_path(script, run_name="__main__")
+File "<frozen runpy>", line 88, in _run_code
+File "train.py", line 3, in <module>
+raise ValueError("no such file: data.bin")
+ValueError: no such file: data.bin"""
+
+
+def test_of_a_traceback_the_error_and_the_line_of_the_script_are_told() -> None:
+    assert sum_up(TRACEBACK.splitlines()) == "ValueError: no such file: data.bin (train.py, line 3)"
+
+
+def test_the_line_of_the_script_is_told_where_a_package_has_raised() -> None:
+    inner = ['File "/x/site-packages/torch/nn.py", line 9, in forward', "return f(x)", "^^^^", "RuntimeError: 3 x 4"]
+    assert sum_up([*TRACEBACK.splitlines()[:-1], *inner]) == "RuntimeError: 3 x 4 (train.py, line 3)"
+
+
+def test_the_last_of_several_tracebacks_counts() -> None:
+    later = TRACEBACK.replace("ValueError", "KeyError").splitlines()
+    assert sum_up([*TRACEBACK.splitlines(), *later]).startswith("KeyError")
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by 0"), AssertionError(), RuntimeError("one\ntwo")])
+def test_what_python_prints_is_understood(error: Exception) -> None:
+    try:
+        raise error
+    except Exception as caught:
+        lines = [line.strip() for line in "".join(traceback.format_exception(caught)).splitlines() if line.strip()]
+    told = sum_up(lines)
+    assert told.startswith(type(error).__name__) and "test_last_words.py, line" in told
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"), [([], ""), (["Killed"], "Killed"), (["Traceback (most recent call last):"], "Traceback (most")]
+)
+def test_other_words_are_told_as_they_are(lines: list[str], told: str) -> None:
+    assert sum_up(lines).startswith(told)
