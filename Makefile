@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-cluster test-frameworks test-storage clean
+.PHONY: setup demo test test-whole test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-cluster test-frameworks test-storage clean
 
 setup: $(STAMP)
 
@@ -28,9 +28,13 @@ WORKERS ?= 2
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10
 
+# The platform from end to end: nodes lost, faults at random, every page in both themes. CI runs it after `make test`.
+test-whole: setup
+	$(BIN)/python -m pytest -m 'whole and not adversary' -n $(WORKERS) --dist loadfile --durations=0 --durations-min=10
+
 # What failed the last time, one after the other.
 test-failed: setup
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -v -m 'not slow and not gpu and not adversary'
 
 # For the tests of the pages in a browser; without them those tests say so and the rest runs.
 AXE := build/axe

@@ -21,6 +21,7 @@ ROOT = Path(benchmarks.__file__).parents[1]
 FEW = 22
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("faults", "seed"), [(FEW, 3), pytest.param(54, SEED, marks=pytest.mark.adversary)])
 def test_nothing_is_lost_nor_run_twice_and_the_bits_stay(faults: int, seed: int) -> None:

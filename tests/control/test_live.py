@@ -135,6 +135,7 @@ def test_a_checkpoint_of_other_code_is_refused_and_taken_if_the_user_allows_it(
     assert hash_weights(saved) == train_plainly(work, (), tmp_path / "plain")
 
 
+@pytest.mark.whole
 def test_a_drained_node_is_left_within_the_grace_and_the_bits_stay(
     home: StateDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def follow(reconciler: Reconciler, job: str, holds: Callable[[JobRecord], bool])
     return record
 
 
+@pytest.mark.whole
 def test_a_job_goes_on_elsewhere_when_a_node_is_lost_and_the_bits_stay(home: StateDir, tmp_path: Path) -> None:
     work, executor = tmp_path / "work", Watched(home.root, "2")
     told = write_job(work, 30, checkpoint={"every": "0.2s"})

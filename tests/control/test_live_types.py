@@ -22,6 +22,7 @@ SCRIPT = (
 )
 
 
+@pytest.mark.whole
 def test_a_d2_job_runs_on_two_types_by_their_speed_with_the_bits_of_a_plain_run(
     home: StateDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

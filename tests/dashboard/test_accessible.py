@@ -19,6 +19,7 @@ ON_A_PHONE = """() => [document.documentElement.scrollWidth <= document.document
     [...document.querySelectorAll("main h1, main h2")].some(one => one.checkVisibility())]"""
 
 
+@pytest.mark.whole
 def test_no_page_shuts_anybody_out(tmp_path: Path) -> None:
     found, complaints, phones = [], [], {}
     with show(play(tmp_path / "scene")) as shown, open_browser(tmp_path / "profile") as browser:

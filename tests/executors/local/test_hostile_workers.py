@@ -104,6 +104,7 @@ def test_waiting_between_epochs_is_no_hang(hosts: RecordedAgent) -> None:
         assert hosts.of(one, Faulted) == []
 
 
+@pytest.mark.whole
 def test_a_hang_teaches_patience(hosts: RecordedAgent) -> None:
     job = hosts.tiny("--steps", "3", "--sleep", "4", "--workers", "1")
     hosts.wait_for_end(job, Finished)
