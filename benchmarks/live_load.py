@@ -12,6 +12,7 @@ import os
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -191,11 +192,12 @@ def flood(url: str, home: StateDir, body: dict[str, Any], submissions: int) -> d
     """Submissions sent on a schedule of `FLOOD_S`, whatever the answers do: when the last was sent and answered."""
     before_s = read_cpu_s(home)
     flooded = asyncio.run(send_all(Sender(url, home, body), submissions))
-    refused = sum(answer not in ("admitted", "waitlisted", "declined") for answer in flooded.answers)
+    refused = Counter(answer for answer in flooded.answers if answer not in ("admitted", "waitlisted", "declined"))
     return {
         "submitted_in_s": flooded.sent_s,
         "answered_in_s": flooded.answered_s,
-        "refused": float(refused),
+        "refused": float(refused.total()),
+        **{f"  {reason}": float(count) for reason, count in refused.items()},
         "flood_cpu_s": read_cpu_s(home) - before_s,
     }
 
@@ -232,7 +234,7 @@ async def send_all(sender: Sender, submissions: int) -> Flooded:
         size = int(header.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         document = json.loads(await reader.readexactly(size))
         free.append((reader, writer))
-        return str(document.get("answer"))
+        return str(document.get("answer") or document["error"]["reason"])
 
     answers = await asyncio.gather(*(submit(number) for number in range(submissions)))
     answered_s = time.monotonic() - started_s

@@ -96,6 +96,23 @@ def test_when_too_many_wait_the_last_is_told_so(server: Server) -> None:
         assert waiting[0].recv(1) == b""  # who waited for longest and may never ask makes way
 
 
+def test_when_all_that_wait_have_asked_the_last_is_told_so(server: Server) -> None:
+    ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with ExitStack() as lines, ExitStack() as posts:
+        for _ in range(MOST):
+            begin_post(server, posts.enter_context(open_line(server)))
+        wait_for_lines(server, MOST)
+        waiting = [lines.enter_context(open_line(server)) for _ in range(MOST)]
+        for line in waiting:
+            line.sendall(ask)
+        while len(list_lines(server)) < 2 * MOST:
+            time.sleep(0.01)
+        status, told = read_reply(lines.enter_context(open_line(server)))
+        assert (status, told["error"]["reason"]) == (503, "busy")
+        posts.close()
+        assert [read_reply(line)[0] for line in waiting] == [200] * MOST
+
+
 @pytest.mark.parametrize("head", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: local"])
 def test_a_head_that_does_not_come_is_not_waited_for(
     server: Server, monkeypatch: pytest.MonkeyPatch, head: bytes

@@ -7,6 +7,7 @@ may take is the guard's business, because it knows how long it may be.
 
 import asyncio
 import json
+import select
 from typing import Any
 
 import h11
@@ -16,7 +17,7 @@ from springtide.control.api.guard import write_error
 from springtide.control.api.job_data.kernel_copies import offer_kernel_copies
 
 HEAD_S = 10.0  # from the first moment a line is read, or the first byte of a later request, to the end of its head
-WAIT_S = 10.0  # that a line may wait until it is read
+WAIT_S = 30.0  # that a line may wait until it is read
 FRESH_S = 1.0  # that a line may be silent and not make way for another: what it asks may be on its way
 LINGER_S = 1.0  # that is read on after a refusal: hanging up on bytes that nobody read would take the reply back
 LOOK_S = 0.1  # between two looks for lines that have become old
@@ -48,7 +49,8 @@ class Seats:
         line.transport.pause_reading()
         self.waiting[line] = line.loop.call_later(WAIT_S, self.turn_away, line)
         self.fill(line.loop)
-        if len(self.waiting) > self.most_waiting and not self.free_one([*self.seated, *self.waiting], 0.0):
+        others = [one for one in (*self.seated, *self.waiting) if one is not line]
+        if len(self.waiting) > self.most_waiting and not self.free_one(others, 0.0):
             self.turn_away(line)
         self.fill(line.loop)
 
@@ -81,9 +83,10 @@ class Seats:
 
     def free_one(self, lines: "list[BoundedLine]", silent_s: float) -> bool:
         """Hang up on the line that has been silent for longest, if it has been for so long."""
-        silent = [line for line in lines if line.is_silent]
-        oldest = min(silent, key=lambda line: line.silent_since_s, default=None)
-        if oldest is None or oldest.loop.time() - oldest.silent_since_s < silent_s:
+        silent = [line for line in lines if line.is_silent and line.loop.time() - line.silent_since_s >= silent_s]
+        # What has been asked and not read yet, because so many ask, is no silence.
+        oldest = min(leave_unread(silent), key=lambda line: line.silent_since_s, default=None)
+        if oldest is None:
             return False
         oldest.transport.abort()
         oldest.connections.discard(oldest)
@@ -94,6 +97,16 @@ class Seats:
         """Tell a line that all others are in use."""
         self.remove(line)
         line.refuse(make_reply(503, "Service Unavailable", "busy", TOO_MANY))
+
+
+def leave_unread(lines: "list[BoundedLine]") -> "list[BoundedLine]":
+    """Those of the lines on which nothing has come that nobody has read yet."""
+    by_number = {line.transport.get_extra_info("socket").fileno(): line for line in lines}
+    waiting = select.poll()
+    for number in by_number:
+        waiting.register(number, select.POLLIN)
+    asking = {number for number, _ in waiting.poll(0)}
+    return [line for number, line in by_number.items() if number not in asking]
 
 
 class BoundedLine(H11Protocol):
