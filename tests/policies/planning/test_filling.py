@@ -234,6 +234,29 @@ def test_a_move_is_made_up_within_the_reserve() -> None:
     assert (columns.finish[0], columns.held[0]) == (30.0, 30.0 + filling.GUARD_S)
 
 
+@pytest.mark.parametrize("overlap_s", [1e-13, filling.GUARD_S])
+def test_plans_that_overlap_by_rounding_interrupt_no_other(overlap_s: float) -> None:
+    columns = enrol(want(40, 200, overhead=Overhead(base_s=5.0), share=1), want(1), want(1))
+    capacity = filling.empty_capacity(3, 0.0, 2)
+    hold(columns, 0, 45.0, (0.0, 1))
+    hold(columns, 1, 20.0 + overlap_s, (0.0, 1))
+    hold(columns, 2, 100.0, (20.0, 1))  # three devices of two, for a moment
+    filling.occupy_all(capacity, columns, rows_of(columns))
+    columns.ready[0] = 5.0  # moved just now
+    assert filling.replan_paused(capacity, columns, 0)
+    assert plan_of(columns, 0) == [(0.0, 1)]
+    assert columns.finish[0] == pytest.approx(45.0)
+
+
+def test_a_plan_leaves_what_others_hold_for_longer_than_the_guard() -> None:
+    columns = enrol(want(40, 200, overhead=Overhead(base_s=5.0), share=1), want(1))
+    capacity = filling.empty_capacity(2, 0.0, 1)
+    hold(columns, 1, 20.0 + 2 * filling.GUARD_S, (20.0, 1))
+    filling.occupy(capacity, columns, 1, 1)
+    assert filling.fill(capacity, columns, 0, 0)
+    assert [share for _, share in plan_of(columns, 0)] == [1, 0, 1]
+
+
 def test_what_could_be_promised_instead() -> None:
     capacity = filling.empty_capacity(2, 0.0, 4)
     columns = enrol(want(1), want(40, 12, overhead=Overhead(base_s=1.0)))

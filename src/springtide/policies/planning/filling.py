@@ -71,10 +71,13 @@ def walk(
         if start_s > limit:
             break
         end_s = bounds[k + 1] if k + 1 < size else inf
-        level = cap
+        before, level = level, cap
         while level >= 0 and columns.shares[job, level] > free[k]:
             level -= 1
         held = columns.shares[job, level] if level >= 0 else 0
+        # two plans that touch may overlap by the guard of one, or by rounding; that interrupts no one
+        if held < share and k > 0 and end_s - start_s <= GUARD_S:
+            level, held = before, share
         # a share that stays costs no pause, however often the free devices around it change; the first entry is written
         # even so: a plan says what is held from now on
         if held != share or k == 0:
