@@ -175,6 +175,14 @@ def test_filling_all_stops_at_the_first_without_room() -> None:
     assert filling.fill_all(capacity, columns, rows_of(columns)) == 1
 
 
+def test_of_those_that_must_be_planned_two_without_room_end_the_search() -> None:
+    columns = enrol(*[want(10, deadline_s, {1: 1.0}) for deadline_s in (10, 11, 12, 30)])
+    fixed = np.array([1, 1, 0, 1])
+    assert filling.select(filling.empty_capacity(4, 0.0, 1), columns, rows_of(columns), fixed, 0.0).tolist() == [0]
+    fixed[1] = 0  # whoever need not be planned is left out without more ado
+    assert filling.select(filling.empty_capacity(4, 0.0, 1), columns, rows_of(columns), fixed, 0.0).tolist() == [0, 3]
+
+
 def test_free_devices_are_a_step_function() -> None:
     capacity = filling.empty_capacity(2, 0.0, 8)
     columns = enrol(want(1), want(1))
@@ -315,6 +323,7 @@ def test_plans_share_the_devices_and_are_in_time(drawn: list[Want], devices: int
     filling.restore(capacity, columns, planned, trial)
     filling.grow(capacity, columns, planned, min(spare, int(capacity.free[0])), 0.0, trial)
     assert capacity.free[: capacity.size[0]].min() >= 0
+    assert_full_are_counted(capacity)
     for row in planned:
         finish_s = walk_plainly(drawn[row], plan_of(columns, row))
         assert finish_s == pytest.approx(columns.finish[row])
@@ -322,7 +331,15 @@ def test_plans_share_the_devices_and_are_in_time(drawn: list[Want], devices: int
         assert columns.held[row] <= columns.deadline[row] + 1e-6
     for row in planned:
         filling.occupy(capacity, columns, row, -1)
+        assert_full_are_counted(capacity)
     assert free_over_time(capacity) == [(0.0, devices)]
+
+
+def assert_full_are_counted(capacity: Capacity) -> None:
+    """What planning passes over is all there is at the start without a free device, and no more."""
+    size, full = capacity.size.tolist()
+    assert (capacity.free[:full] <= 0).all()
+    assert full == size or capacity.free[full] > 0
 
 
 def plan_beside_others(capacity: Capacity, columns: JobColumns, row: int) -> bool:
