@@ -15,7 +15,6 @@ from springtide.placement.feasibility import Certificate
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns
 
-
 FEW_ROWS = 6  # plans that are read one by one faster than together
 
 
