@@ -18,7 +18,7 @@ from springtide.policies.elasticflow import elasticflow
 from springtide.policies.planning import filling
 from springtide.policies.planning.admission import _is_same, _within, admit
 from springtide.policies.planning.open_answers import replan
-from springtide.policies.planning.plan_table import PlanTable, new_table, write_plan
+from springtide.policies.planning.plan_table import FEW_ROWS, PlanTable, new_table, write_plan
 from springtide.policies.springtide import springtide
 
 CLUSTERS = ("3x4:cpu", "2x8:cpu", "1x3:cpu", "5x3:cpu", "2x3:cpu,1x8:cpu", "1x1:cpu")
@@ -116,6 +116,16 @@ def test_a_promise_in_the_snapshot_is_the_certificate() -> None:
     plan = Plan((Segment(0.0, 2),), 20.0, 20.0)
     table.see(JobView(view.job, view.progress, Status.ADMITTED, promise=Promise(20.0, plan)))
     assert table.plan(row) == plan
+
+
+@pytest.mark.parametrize("count", [1, FEW_ROWS, FEW_ROWS + 1, 12])
+def test_plans_read_together_are_those_read_one_by_one(count: int) -> None:
+    table = open_empty("1x4:cpu")
+    rows = [table.add(view_of(JobSketch(10 + index), f"job-{index}")) for index in range(count)]
+    for index, row in enumerate(rows):
+        segments = tuple(Segment(float(index + step), 1 + step) for step in range(1 + index % 3))
+        write_plan(table.columns, row, Plan(segments, 50.0 + index, 60.0 + index))
+    assert table.plans(np.array(rows)) == [table.plan(row) for row in rows]
 
 
 def test_a_job_that_outruns_its_plan_leaves_to_others_what_is_free() -> None:

@@ -175,6 +175,14 @@ def test_filling_all_stops_at_the_first_without_room() -> None:
     assert filling.fill_all(capacity, columns, rows_of(columns)) == 1
 
 
+def test_of_those_that_must_be_planned_two_without_room_end_the_search() -> None:
+    columns = enrol(*[want(10, deadline_s, {1: 1.0}) for deadline_s in (10, 11, 12, 30)])
+    fixed = np.array([1, 1, 0, 1])
+    assert filling.select(filling.empty_capacity(4, 0.0, 1), columns, rows_of(columns), fixed, 0.0).tolist() == [0]
+    fixed[1] = 0  # whoever need not be planned is left out without more ado
+    assert filling.select(filling.empty_capacity(4, 0.0, 1), columns, rows_of(columns), fixed, 0.0).tolist() == [0, 3]
+
+
 def test_free_devices_are_a_step_function() -> None:
     capacity = filling.empty_capacity(2, 0.0, 8)
     columns = enrol(want(1), want(1))
@@ -232,6 +240,29 @@ def test_a_move_is_made_up_within_the_reserve() -> None:
     columns.share[0], columns.ready[0] = 2, 10.0  # moved at once after it had started
     assert filling.replan_paused(capacity, columns, 0)
     assert (columns.finish[0], columns.held[0]) == (30.0, 30.0 + filling.GUARD_S)
+
+
+@pytest.mark.parametrize("overlap_s", [1e-13, filling.GUARD_S])
+def test_plans_that_overlap_by_rounding_interrupt_no_other(overlap_s: float) -> None:
+    columns = enrol(want(40, 200, overhead=Overhead(base_s=5.0), share=1), want(1), want(1))
+    capacity = filling.empty_capacity(3, 0.0, 2)
+    hold(columns, 0, 45.0, (0.0, 1))
+    hold(columns, 1, 20.0 + overlap_s, (0.0, 1))
+    hold(columns, 2, 100.0, (20.0, 1))  # three devices of two, for a moment
+    filling.occupy_all(capacity, columns, rows_of(columns))
+    columns.ready[0] = 5.0  # moved just now
+    assert filling.replan_paused(capacity, columns, 0)
+    assert plan_of(columns, 0) == [(0.0, 1)]
+    assert columns.finish[0] == pytest.approx(45.0)
+
+
+def test_a_plan_leaves_what_others_hold_for_longer_than_the_guard() -> None:
+    columns = enrol(want(40, 200, overhead=Overhead(base_s=5.0), share=1), want(1))
+    capacity = filling.empty_capacity(2, 0.0, 1)
+    hold(columns, 1, 20.0 + 2 * filling.GUARD_S, (20.0, 1))
+    filling.occupy(capacity, columns, 1, 1)
+    assert filling.fill(capacity, columns, 0, 0)
+    assert [share for _, share in plan_of(columns, 0)] == [1, 0, 1]
 
 
 def test_what_could_be_promised_instead() -> None:
@@ -292,6 +323,7 @@ def test_plans_share_the_devices_and_are_in_time(drawn: list[Want], devices: int
     filling.restore(capacity, columns, planned, trial)
     filling.grow(capacity, columns, planned, min(spare, int(capacity.free[0])), 0.0, trial)
     assert capacity.free[: capacity.size[0]].min() >= 0
+    assert_full_are_counted(capacity)
     for row in planned:
         finish_s = walk_plainly(drawn[row], plan_of(columns, row))
         assert finish_s == pytest.approx(columns.finish[row])
@@ -299,7 +331,15 @@ def test_plans_share_the_devices_and_are_in_time(drawn: list[Want], devices: int
         assert columns.held[row] <= columns.deadline[row] + 1e-6
     for row in planned:
         filling.occupy(capacity, columns, row, -1)
+        assert_full_are_counted(capacity)
     assert free_over_time(capacity) == [(0.0, devices)]
+
+
+def assert_full_are_counted(capacity: Capacity) -> None:
+    """What planning passes over is all there is at the start without a free device, and no more."""
+    size, full = capacity.size.tolist()
+    assert (capacity.free[:full] <= 0).all()
+    assert full == size or capacity.free[full] > 0
 
 
 def plan_beside_others(capacity: Capacity, columns: JobColumns, row: int) -> bool:

@@ -277,16 +277,18 @@ def _within(table: PlanTable, rows: Ints, shares: list[int]) -> list[int]:
 
 def _changed_promises(table: PlanTable, draft: Draft, names: Sequence[JobId], rows: Ints) -> dict[JobId, Promise]:
     """The promises whose plan is not the one in force."""
-    promises = {}
+    changed: list[int] = []
     for position in np.flatnonzero(table.columns.touched[rows]).tolist():
-        name, row = names[position], int(rows[position])
-        view = table.views[name]
-        if view.job.best_effort or name in draft.tentative:
+        view = table.views[names[position]]
+        if view.job.best_effort or names[position] in draft.tentative:
             continue
         promise = view.promise
-        if promise is None or not _is_same(table.columns, row, promise.plan):
-            promises[name] = Promise(view.job.deadline_s, table.plan(row))
-    return promises
+        if promise is None or not _is_same(table.columns, int(rows[position]), promise.plan):
+            changed.append(position)
+    return {
+        names[position]: Promise(table.views[names[position]].job.deadline_s, plan)
+        for position, plan in zip(changed, table.plans(rows[changed]), strict=True)
+    }
 
 
 def _is_same(columns: filling.JobColumns, row: int, plan: Plan) -> bool:

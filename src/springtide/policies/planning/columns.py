@@ -38,7 +38,10 @@ class JobColumns(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """Free devices over time: `free[k]` from `times[k]` to `times[k + 1]`, the last for ever; `size[0]` entries."""
+    """Free devices over time: `free[k]` from `times[k]` to `times[k + 1]`, the last for ever.
+
+    There are `size[0]` entries; nothing is free in the first `size[1]` of them, so nobody need look there.
+    """
 
     times: Floats
     free: Ints
@@ -69,7 +72,7 @@ def empty_columns(jobs: int, levels: int) -> JobColumns:
 def empty_capacity(jobs: int, now_s: float, devices: int) -> Capacity:
     """All devices free from now on, with room for the plans of so many jobs."""
     room = 2 + jobs * (MAX_SEGMENTS + 1)
-    capacity = Capacity(np.empty(room), np.empty(room, np.int64), np.empty(1, np.int64))
+    capacity = Capacity(np.empty(room), np.empty(room, np.int64), np.zeros(2, np.int64))
     capacity.times[0], capacity.free[0], capacity.size[0] = now_s, devices, 1
     return capacity
 

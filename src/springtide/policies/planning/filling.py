@@ -24,6 +24,7 @@ from springtide.policies.planning.free_devices import cut as cut
 from springtide.policies.planning.free_devices import find as find
 from springtide.policies.planning.free_devices import occupy as occupy
 from springtide.policies.planning.free_devices import occupy_all as occupy_all
+from springtide.policies.planning.free_devices import pass_full as pass_full
 from springtide.policies.planning.plan_reading import device_seconds as device_seconds
 from springtide.policies.planning.plan_reading import highest_need as highest_need
 from springtide.policies.planning.plan_reading import least_cost as least_cost
@@ -66,15 +67,22 @@ def walk(
     finish = inf
     count = short = 0
     level = -1
-    for k in range(size):
+    full = capacity.size[1]
+    if full > 0:  # as the loop would find it, entry by entry
+        times[0], shares[0] = bounds[0], 0
+        share, count = 0, 1
+    for k in range(full, size):
         start_s = bounds[k]
         if start_s > limit:
             break
         end_s = bounds[k + 1] if k + 1 < size else inf
-        level = cap
+        before, level = level, cap
         while level >= 0 and columns.shares[job, level] > free[k]:
             level -= 1
         held = columns.shares[job, level] if level >= 0 else 0
+        # two plans that touch may overlap by the guard of one, or by rounding; that interrupts no one
+        if held < share and k > 0 and end_s - start_s <= GUARD_S:
+            level, held = before, share
         # a share that stays costs no pause, however often the free devices around it change; the first entry is written
         # even so: a plan says what is held from now on
         if held != share or k == 0:
@@ -95,9 +103,8 @@ def walk(
         # entries later and at other shares. `short` is where a plan without a reserve may be cut off.
         if finish == inf and begin + work / rate <= end_s:
             finish, short = begin + work / rate, count
-        total = work + reserve
-        if begin + total / rate <= end_s:
-            return finish, begin + total / rate + GUARD_S, count, short
+        if finish < inf and begin + (work + reserve) / rate <= end_s:
+            return finish, begin + (work + reserve) / rate + GUARD_S, count, short
         work -= rate * (end_s - begin)
     return finish, inf, count, short
 
@@ -364,13 +371,17 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
     """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept.
 
     A job that is `fixed` is never the one that is dropped; it is missing from what is kept only if dropping all others
-    would not make room for it.
+    would not make room for it. Once it and another are missing the rest is not looked at: whoever asks for a fixed job
+    can make up for one, not for two.
     """
     kept = np.zeros(len(order), np.int64)
     costs = np.zeros(len(order))
     bound = np.zeros(len(order), np.int64)
     count = 0
+    unbound = False  # whether a fixed job is missing
     for position in range(len(order)):
+        if unbound and position - count > 1:
+            break
         row = order[position]
         own = least_cost(columns, row, now_s)
         while True:
@@ -385,6 +396,7 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
                     costliest, cost = k, costs[k]
             columns.segment_count[row] = 0
             if costliest < 0:
+                unbound = unbound or fixed[position] > 0
                 break
             for k in range(costliest, count):
                 occupy(capacity, columns, kept[k], -1)
@@ -397,5 +409,6 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
                     again += 1
                 else:
                     columns.segment_count[kept[k]] = 0
+                    unbound = unbound or bound[k] > 0
             count = again
     return kept[:count]

@@ -55,34 +55,11 @@ def remember(memory: Mapping[str, Any], arrivals: Arrivals) -> list[list[float]]
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What is promised, ascending by deadline, and what came lately."""
+class Reflection:
+    """What came lately, as what is to come: read once, when first asked for."""
 
     now_s: float
-    devices: int
-    spans_s: Floats  # of the promised jobs: from now to the deadline
-    needs: Floats  # device-seconds they need at least
     past: Arrivals
-
-    def with_promise(self, deadline_s: float, cost: float) -> "Demand":
-        """The demand with one promise more."""
-        span_s = max(deadline_s - self.now_s, LEAST_SPAN_S)
-        place = int(np.searchsorted(self.spans_s, span_s, side="right"))
-        spans_s, needs = np.insert(self.spans_s, place, span_s), np.insert(self.needs, place, cost)
-        return Demand(self.now_s, self.devices, spans_s, needs, self.past)
-
-    def is_calm(self, deadline_s: float, cost: float) -> bool:
-        """Whether so much is left free that nothing speaks against promising a job of this cost at once."""
-        return not self._is_busy(deadline_s) and self._load(deadline_s, cost, *self.to_come) <= CALM
-
-    def advises_waiting(self, deadline_s: float, cost: float) -> bool:
-        """Whether a job of this cost is better not promised yet: cheaper ones may still want its place."""
-        return self._load(deadline_s, cost, *self.to_come) > max(CALM, self._load(deadline_s, cost, *NOTHING))
-
-    def advises_declining(self, deadline_s: float, cost: float) -> bool:
-        """Whether a job of this cost would take the place of cheaper ones to come."""
-        known = self._load(deadline_s, cost, *NOTHING)
-        return known > CALM and self._load(deadline_s, cost, *self.to_come) > max(CROWDED, known)
 
     @cached_property
     def to_come(self) -> tuple[Floats, Floats]:
@@ -95,6 +72,39 @@ class Demand:
         ends_s = self.now_s - submitted + given_s
         order = np.argsort(ends_s, kind="stable")
         return ends_s[order], costs[order]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is promised, ascending by deadline, and what is to come."""
+
+    now_s: float
+    devices: int
+    spans_s: Floats  # of the promised jobs: from now to the deadline
+    needs: Floats  # device-seconds they need at least
+    reflection: Reflection
+
+    def with_promise(self, deadline_s: float, cost: float) -> "Demand":
+        """The demand with one promise more."""
+        span_s = max(deadline_s - self.now_s, LEAST_SPAN_S)
+        place = int(np.searchsorted(self.spans_s, span_s, side="right"))
+        spans_s, needs = np.insert(self.spans_s, place, span_s), np.insert(self.needs, place, cost)
+        return Demand(self.now_s, self.devices, spans_s, needs, self.reflection)
+
+    def is_calm(self, deadline_s: float, cost: float) -> bool:
+        """Whether so much is left free that nothing speaks against promising a job of this cost at once."""
+        return not self._is_busy(deadline_s) and self._load(deadline_s, cost, *self.reflection.to_come) <= CALM
+
+    def advises_waiting(self, deadline_s: float, cost: float) -> bool:
+        """Whether a job of this cost is better not promised yet: cheaper ones may still want its place."""
+        return self._load(deadline_s, cost, *self.reflection.to_come) > max(
+            CALM, self._load(deadline_s, cost, *NOTHING)
+        )
+
+    def advises_declining(self, deadline_s: float, cost: float) -> bool:
+        """Whether a job of this cost would take the place of cheaper ones to come."""
+        known = self._load(deadline_s, cost, *NOTHING)
+        return known > CALM and self._load(deadline_s, cost, *self.reflection.to_come) > max(CROWDED, known)
 
     def _is_busy(self, deadline_s: float) -> bool:
         """Whether the promises alone need more than a calm cluster has: known without looking at anything to come."""
@@ -119,4 +129,4 @@ def survey(table: PlanTable, past: Arrivals, waiting: Container[JobId] = ()) -> 
     spans_s = np.maximum(table.columns.deadline[rows] - table.now_s, LEAST_SPAN_S)
     needs = filling.least_costs(table.columns, rows, table.now_s)
     order = np.argsort(spans_s, kind="stable")
-    return Demand(table.now_s, table.devices, spans_s[order], needs[order], past)
+    return Demand(table.now_s, table.devices, spans_s[order], needs[order], Reflection(table.now_s, past))

@@ -32,7 +32,18 @@ def cut(capacity: Capacity, time_s: float) -> int:
         times[k], free[k] = times[k - 1], free[k - 1]
     times[position + 1], free[position + 1] = time_s, free[position]
     capacity.size[0] = size + 1
+    if position < capacity.size[1]:
+        capacity.size[1] += 1
     return position + 1
+
+
+@kernel
+def pass_full(capacity: Capacity) -> None:
+    """Count the first entries in which nothing is free, from those that are known to be such on."""
+    full, size = capacity.size[1], capacity.size[0]
+    while full < size and capacity.free[full] <= 0:
+        full += 1
+    capacity.size[1] = full
 
 
 @kernel
@@ -50,6 +61,9 @@ def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None
         last = cut(capacity, end_s)
         for k in range(first, last):
             capacity.free[k] -= sign * share
+        if sign < 0:
+            capacity.size[1] = min(capacity.size[1], first)
+    pass_full(capacity)
 
 
 @kernel
@@ -82,3 +96,4 @@ def occupy_all(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
             capacity.times[position], capacity.free[position] = cuts[i], capacity.free[position - 1]
         capacity.free[position] += gains[i]
     capacity.size[0] = position + 1
+    pass_full(capacity)
