@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from springtide.executors.hosts.lead_address import read_lead
 from springtide.executors.local.paths import make_mark
 from springtide.executors.ray.host_actor import HostActor, describe_host
-from springtide.executors.ray.ray_nodes import RayNode, choose_nodes, name_node
+from springtide.executors.ray.ray_nodes import RayNode, check_membership, choose_nodes, name_node
 
 ray: Any = untyped_ray
 LOOK_S = 1.0
@@ -60,10 +60,13 @@ class RayKeeper:
         self.sends_address = sends_address
         self.hosts: dict[str, KeptHost] = {}
         self.printed, self.printed_s = "", 0.0
+        self.own_node = ray.get_runtime_context().get_node_id()
 
     def look(self) -> None:
         """Have an actor on every node that can work for us, and hear what each says."""
-        nodes = {node.id: node for node in choose_nodes(ray.nodes(), self.devices)}
+        rows = ray.nodes()
+        check_membership(rows, self.own_node)
+        nodes = {node.id: node for node in choose_nodes(rows, self.devices)}
         self.hosts = {key: host for key, host in self.hosts.items() if key in nodes}
         for key, node in nodes.items():
             if key not in self.hosts:
@@ -173,8 +176,9 @@ def connect(address: str, home: Path) -> dict[str, Any]:
         ray.init(address=address, namespace=f"springtide-{make_mark(home)}", log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # of many types, and a version of Ray that is not the cluster's is a RuntimeError
         return {"error": explain_connection(error, address)}
-    own = ray.util.get_node_ip_address()
-    return {"address": own, "ray": ray.__version__, "python": ".".join(map(str, sys.version_info[:3]))}
+    own, head = ray.util.get_node_ip_address(), ray.get_runtime_context().gcs_address
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {"address": own, "head": head, "ray": ray.__version__, "python": python}
 
 
 def explain_connection(error: BaseException, address: str) -> str:

@@ -20,6 +20,12 @@ class RayNode:
     cpu_slots: str | None
 
 
+def check_membership(rows: Sequence[Mapping[str, Any]], own: str) -> None:
+    """End whoever came with a node that the cluster does not know: its head was started again, and is another's."""
+    if not any(row["NodeID"] == own and row["Alive"] for row in rows):
+        raise SystemExit(f"the node {own} of this process is none of the cluster any more")
+
+
 def choose_nodes(rows: Sequence[Mapping[str, Any]], devices: str | None) -> list[RayNode]:
     """The nodes that can work for us, of `ray.nodes()`; `devices` are the CPU slots of each, where there is no GPU."""
     alive = [row for row in rows if row["Alive"]]
