@@ -203,15 +203,26 @@ def fingerprint_code() -> str:
         return "interactive"
     home = Path(main).resolve().parent
     files = {Path(main).resolve()}
+    folders: dict[str, str] = {}  # thousands of modules lie in hundreds of folders, and to resolve a path takes time
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and os.path.isabs(file) and not name.startswith("springtide."):
-            path = Path(file).resolve()
-            files |= {path} if is_beside(path, home) else set()
+            found = resolve(file, folders)
+            files |= {Path(found)} if found.startswith(str(home)) and is_beside(Path(found), home) else set()
     sign = hashlib.sha256()
     for path in sorted(files):
         sign.update(f"{path.relative_to(home)}\0".encode() + path.read_bytes() + b"\0")
     return sign.hexdigest()
+
+
+def resolve(file: str, folders: dict[str, str]) -> str:
+    """A file's path without symbolic links; folders that were resolved are kept."""
+    if os.path.islink(file):
+        return os.path.realpath(file)
+    folder, name = os.path.split(file)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)
 
 
 def is_beside(path: Path, home: Path) -> bool:
