@@ -117,17 +117,14 @@ def test_the_guide_leads_from_a_laptop_to_a_cluster(machines: Machines) -> None:
     export = first.splitlines()[0]
     machines.run("head", first)
     hosts = [machines.type(name, guide["2. The hosts"]) for name in ("h1", "h2")]
-    seen = [(1, "")]
-
-    def are_there() -> bool:
-        seen[0] = machines.ask("head", f"{export}\n{guide['3. Look']}")
-        return "2 hosts" in seen[0][1]
-
-    wait_until(are_there, lambda: seen[0][1])
-    assert seen[0][0] == 0, seen[0][1]
+    for host in hosts:
+        await_line(host, "Ray runtime started")
+    looked = machines.run("head", f"{export}\n{guide['3. Look']}")
+    assert "2 hosts" in looked, looked
     home = f"{export}\n{guide['3. Look'].splitlines()[0]}\n"
     assert "SPRINGTIDE_HOME" in home
     server = machines.type("head", home + guide["4. Serve"])
+    await_line(server, "springtide at http://")
     wait_until(lambda: machines.ask("head", f"{home}springtide nodes")[0] == 0, lambda: "no server")
     nodes = machines.run("head", f"{home}springtide nodes")
     assert "h1" in nodes and "h2" in nodes, nodes
@@ -142,6 +139,17 @@ def test_the_guide_leads_from_a_laptop_to_a_cluster(machines: Machines) -> None:
         press_interrupt(host)
         host.communicate(timeout=90)
         assert host.returncode == 0
+
+
+def await_line(shell: subprocess.Popen[str], words: str) -> None:
+    """Read what a shell says until it says this."""
+    assert shell.stdout is not None
+    said = []
+    for line in shell.stdout:
+        said.append(line)
+        if words in line:
+            return
+    raise AssertionError("".join(said))
 
 
 def press_interrupt(shell: subprocess.Popen[str]) -> None:
