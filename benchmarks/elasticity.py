@@ -1,11 +1,12 @@
 """A process killed and a process added: springtide beside torchrun's elastic mode, torchft, Ray Train and HF Trainer.
 
-    python -m benchmarks.elasticity [--peers springtide,torchrun,torchft,ray,hf]     (results: docs/elasticity.md)
+    python -m benchmarks.elasticity [--peers springtide,hosts,torchrun,torchft,ray,hf]     (results: docs/elasticity.md)
 
 One script per system, as its own examples write it (`benchmarks/peers`): two processes, 150 steps of 0.2 s, a snapshot
-every 10 steps. A process is killed after step 25 and training goes on with one; after step 45 a process is added. The
-final weights are compared with those of the same script left alone. Peers are installed into environments of their own
-under build/peers; one that cannot be installed or run is named, and the rest runs.
+every 10 steps. `hosts` is springtide on two nodes of a Ray cluster, as `ray` is Ray Train; both lose a whole node. A
+process is killed after step 25 and training goes on with one; after step 45 a process is added. The final weights are
+compared with those of the same script left alone. Peers are installed into environments of their own under build/peers;
+one that cannot be installed or run is named, and the rest runs.
 """
 
 import argparse
@@ -29,15 +30,18 @@ import torch
 from experiments.codes import ROOT, reach_checkout
 from rich.console import Console
 from rich.table import Table
+from tests.cluster.ray_clusters import Raylets
 
 from benchmarks.peers.workload import SAMPLES, SAVE_EVERY
 from springtide.training.settings import Settings
-from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun, name_slots
+from springtide.verification.cluster_host import ClusterHost
+from springtide.verification.scripted_jobs import Host, ScriptedJob, ScriptedRun
 
 SCRIPTS = Path(__file__).parent / "peers"
 ENVIRONMENTS = ROOT / "build" / "peers"
 PACKAGES: dict[str, tuple[str, ...]] = {
     "springtide": (),
+    "hosts": (),
     "torchrun": (),
     "torchft": ("torchft-nightly==2026.10.26",),
     "ray": ("ray[train]==2.60.0",),
@@ -185,7 +189,8 @@ def count_changed_lines(name: str) -> int:
 
 def list_lines(name: str) -> list[str]:
     """The lines of a script that a user writes."""
-    lines = (SCRIPTS / f"{name}_train.py").read_text(encoding="utf-8").splitlines()
+    script = "springtide" if name == "hosts" else name
+    lines = (SCRIPTS / f"{script}_train.py").read_text(encoding="utf-8").splitlines()
     return [line.strip() for line in lines if line.strip() and not any(word in line for word in NOT_COUNTED)]
 
 
@@ -220,14 +225,18 @@ class SpringtideSystem:
         saved = Settings(checkpoint_dir=folder / "saved", checkpoint_every_steps=SAVE_EVERY, output=folder)
         variables = {name: find_variables(folder)[name] for name in ("PYTHONPATH", "ELASTICITY_FOLDER")}
         job = ScriptedJob(SCRIPTS / "springtide_train.py", (), folder, saved, variables=variables)
-        self.host = Host()
+        self.host = self.open_host(folder)
         self.run = ScriptedRun(job, self.host, (1, 1))
+
+    def open_host(self, folder: Path) -> Host:
+        """Where the processes run: this machine."""
+        return Host()
 
     def kill(self) -> None:
         restarts = self.run.restarts.count
-        self.run.kill(1)
+        self.host.kill(self.run, 1)
         self.run.wait_for(lambda: self.run.phase != "running")
-        self.run.assigned = replace(self.run.assigned, devices=name_slots(1), workers=(2,))
+        self.run.assigned = replace(self.run.assigned, devices=self.host.name_devices(1), workers=(2,))
         self.run.wait_for_restart(restarts)
 
     def add(self) -> None:
@@ -242,6 +251,19 @@ class SpringtideSystem:
     def close(self) -> None:
         self.run.close()
         self.host.close()
+
+
+class HostsSystem(SpringtideSystem):
+    """The same on the two nodes of a Ray cluster, as `verify --engine ray` runs them."""
+
+    def open_host(self, folder: Path) -> Host:
+        """A process on each node; a kill ends all of a node's."""
+        self.raylets = Raylets((1, 1)).__enter__()
+        return ClusterHost(self.raylets.address, folder, 1)
+
+    def close(self) -> None:
+        super().close()
+        self.raylets.__exit__()
 
 
 class Processes:
@@ -401,6 +423,7 @@ class RaySystem(Processes):
 
 SYSTEMS: dict[str, Callable[[Path, Path], System]] = {
     "springtide": SpringtideSystem,
+    "hosts": HostsSystem,
     "torchrun": TorchrunSystem,
     "torchft": TorchftSystem,
     "ray": RaySystem,

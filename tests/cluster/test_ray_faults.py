@@ -61,9 +61,10 @@ def test_an_address_that_swallows_everything_is_given_up_in_time(monkeypatch: py
 
 def test_a_keeper_that_is_killed_is_started_again(harness: RayHarness, raylets: Raylets) -> None:
     keeper = harness.executor.keeper
+    assert keeper.process is not None
     before = keeper.process.pid
     os.kill(before, signal.SIGKILL)
-    wait_until(lambda: keeper.process.pid != before and keeper.process.poll() is None, lambda: "no other keeper")
+    wait_until(lambda: keeper.process is not None and keeper.process.pid != before, lambda: "no other keeper")
     raylets.tell("add", 1)
     wait_until(lambda: len(harness.devices) == 3, lambda: f"{harness.devices}, {keeper.hosts}")
 

@@ -11,6 +11,7 @@ from tests.cluster.ray_clusters import RayHead, find_free_port, make_variables, 
 from tests.executors.hosts.loopback_cluster import wait_until
 
 from springtide.executors.ray.host_survey import judge
+from springtide.executors.ray.ray_nodes import RayNode, name_actor, name_hosts, read_actors
 
 pytestmark = needs_ray
 
@@ -52,3 +53,11 @@ def test_what_is_wrong_with_a_host_is_said() -> None:
     assert "storage that all hosts share" in judge("blue", {**good, "witness": ""}, "w", "/home").problem
     assert "nice 15" in judge("blue", {**good, "nice": 15}, "w", "/home").remark
     assert "springtide[train,ray]" in judge("blue", {"error": "ModuleNotFoundError"}, "w", "/home").problem
+
+
+def test_a_node_that_is_new_takes_the_name_of_no_host_that_is_there() -> None:
+    early, late = (RayNode(8 * letter, "blue", "10.0.0.6", "1") for letter in "ab")
+    there = read_actors([name_actor(late.id, "blue"), "somebody-elses", "host-without-a-name"])
+    assert there == {late.id: "blue"}
+    assert name_hosts([early, late], there) == {early.id: "blue-aaaaaaaa", late.id: "blue"}
+    assert name_hosts([early, late], {}) == {early.id: "blue", late.id: "blue-bbbbbbbb"}

@@ -217,12 +217,13 @@ def ps(
         jobs = sort_jobs(chosen.find(client, everything, limit), sort)
         if watch is not None and output is not JobTableForm.JSON:
             watch_jobs(lambda: sort_jobs(chosen.find(client, everything, limit), sort), watch)
-        standstill = client.server().document.get("standstill")
-    documents = {"schema": 1, "jobs": [job.document for job in jobs], "standstill": standstill}
+        server = client.server().document
+    notes = {key: server.get(key) for key in ("standstill", "outage")}
+    documents = {"schema": 1, "jobs": [job.document for job in jobs], **notes}
     if not (output is JobTableForm.JSON and OutputOption.JSON.write(documents)):
         print_jobs(jobs, output is JobTableForm.WIDE, chosen == JobFilter() and not everything)
-        if standstill:
-            tell(str(standstill))
+        for note in filter(None, notes.values()):
+            tell(str(note))
 
 
 def print_jobs(jobs: "Sequence[JobInfo]", wide: bool, has_others: bool) -> None:

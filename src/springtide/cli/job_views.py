@@ -16,6 +16,7 @@ from springtide.cli.outputs import (
     say,
     show_seconds,
     show_time,
+    tell,
 )
 from springtide.cli.text_tables import TextTable
 
@@ -77,8 +78,11 @@ def status(job: str = JOB, output: OutputOption = OUTPUT) -> None:
     """
     with connect() as client:
         found = client.job(choose_job(client, job))
+        outage = client.server().document.get("outage")
     if not output.write(found.document):
         print_job(found)
+        if outage:
+            tell(str(outage))
 
 
 def print_job(job: "JobInfo") -> None:

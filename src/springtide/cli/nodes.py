@@ -28,8 +28,9 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
     headings = ("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB")
     rows = [(one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices]
     print_fitting(TextTable(headings, rows, ranks=(3, 2, 1, 4, 1, 5)))
-    if load := server.document.get("outside_load"):
-        say(str(load))
+    for key in ("outage", "outside_load"):
+        if told := server.document.get(key):
+            say(str(told))
 
 
 @app.command()

@@ -127,6 +127,8 @@ class FakeExecutor:
         self.checkpoints: dict[str, int] = {}
         #: How many times longer steps take on devices whose machine others use too.
         self.slowdowns: dict[str, float] = {}
+        #: What it says that it cannot do.
+        self.lacks = ""
 
     def apply(self, instructions: Sequence[Instruction]) -> None:
         """Take instructions in order."""
@@ -167,6 +169,10 @@ class FakeExecutor:
             )
             for _, run in sorted(self.runs.items())
         )
+
+    def outage(self) -> str:
+        """What it was told to lack."""
+        return self.lacks
 
     def advance(self, seconds: float) -> None:
         """Move the clock, and every job with it; each running job reports its progress at the end."""

@@ -460,3 +460,6 @@ class Executor(Protocol):
 
     def nodes(self) -> Sequence[ExecutorNode]:
         """The machines and their devices; later changes are told as events."""
+
+    def outage(self) -> str:
+        """What it cannot do now while jobs go on, as to find further machines, and why; empty: nothing."""

@@ -31,6 +31,7 @@ class ClusterHost(Host):
         self.home = Path(tempfile.mkdtemp(prefix="verify-", dir=shared))
         # One slot for each logical worker on every host: whichever are there, all processes find a place.
         self.keeper = KeeperProcess(address, self.home, str(workers))
+        self.keeper.connect()
         place = LocalPlace(self.loop, self.forks, self.folder, {}, self.environment, sys.executable)
         self.hub = HostHub(place, self.home, str(self.keeper.connection["address"]), lambda event: None)
         self.keeper.go()

@@ -110,6 +110,7 @@ def add_platform_routes(app: FastAPI, api: "Api") -> None:
             "jobs": api.store.count_jobs(),
             "quarantined": api.store.count_quarantine(),
             "standstill": api.reconciler.health.tell() or None,
+            "outage": api.reconciler.health.tell_outage() or None,
             "outside_load": api.check_load()["sentence"] or None,
             "now": documents.show_time(api.now_s()),
         }

@@ -125,9 +125,11 @@ class Numbers(Collector):
         age.add_metric([], self.health.step_age_s)
         lost = GaugeMetricFamily("springtide_executor_lost_seconds", "Since the executor stopped to answer, or 0.")
         lost.add_metric([], self.health.executor_age_s)
+        outage = GaugeMetricFamily("springtide_executor_outage_seconds", "Since the executor lacks something, or 0.")
+        outage.add_metric([], self.health.outage_age_s)
         failures = CounterMetricFamily("springtide_step_failures", "Steps that failed whole, of this server.")
         failures.add_metric([], self.health.failures)
-        return [aside, age, lost, failures]
+        return [aside, age, lost, outage, failures]
 
     def devices(self, active: list[JobRecord]) -> list[Metric]:
         """Devices there are, and devices held."""

@@ -248,6 +248,8 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         record = api.find_job(job, request.state.user)
         chance = api.judge_promise(record)
         load = api.check_load()["sentence"] if record.active and record.deadline_s is not None else ""
+        health = api.reconciler.health
+        outage = health.tell_outage() if record.active else ""
         likely = [] if chance is None else [f"its promise is kept with a probability of {tell_chance(chance)}"]
         told = explanations.explain(
             record,
@@ -267,10 +269,10 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             "reason": told.reason,
             "sentence": told.sentence,
             "remedy": told.remedy,
-            "facts": [*filter(None, [api.reconciler.health.tell(), load]), *likely, *told.facts],
+            "facts": [*filter(None, [health.tell(), outage, load]), *likely, *told.facts],
             "promise_probability": None if chance is None else round(chance, 3),
             "rent": api.rents.find(record, api.now_s()),
-            "standstill": api.reconciler.health.tell() or None,
+            "standstill": health.tell() or None,
         }
 
     @app.get("/api/v1/jobs/{job}/events", tags=["jobs"])

@@ -310,6 +310,7 @@ class Reconciler:
         try:
             self.send()
             running = self.executor.running() if audit else None
+            outage = self.executor.outage() if audit else self.health.outage
             events = self.executor.events(self.cursor)
         except (OSError, SpringtideError, ValueError) as error:
             self.lose_executor(error)
@@ -317,6 +318,8 @@ class Reconciler:
         if self.health.executor_lost:
             self.health.note_executor("")
             self.context.staging.add_event("executor_back", "the executor answers again")
+        if self.health.note_outage(outage):
+            self.context.staging.add_event(*sentences.tell_outage(outage))
         if audit:
             self._next_audit_s = self.now_s + AUDIT_S
         return Heard(events, running)

@@ -130,6 +130,11 @@ def tell_load(machine: str, cores: float, outside: float, slowdown: float, since
     )
 
 
+def tell_outage(outage: str) -> tuple[str, str]:
+    """The event of an executor that cannot do something any more, or can do everything again: its kind, and words."""
+    return ("outage", outage) if outage else ("outage_over", "the executor can do everything again")
+
+
 def tell_slowed(slowdown: float) -> str:
     """That an answer or a danger rests on speeds that others have lowered; nothing where they have not."""
     return f"; others use the processors, so its time counts {slowdown:.1f} times as long now" if slowdown > 1.0 else ""

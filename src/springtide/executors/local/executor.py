@@ -174,6 +174,10 @@ class LocalExecutor:
             for number, one in enumerate(types)
         )
 
+    def outage(self) -> str:
+        """Nothing: an agent that answers can do all that it is asked."""
+        return ""
+
     def hello(self) -> dict[str, Any]:
         """What the agent says of itself: version, pid, devices, lease."""
         return self.ask({"do": "hello"})

@@ -34,6 +34,7 @@ def survey(address: str, home: Path) -> Survey:
     """Look at every node: its Python, torch and springtide, and whether it sees the home."""
     witness, content = home / f"{WITNESS}.{secrets.token_hex(4)}", secrets.token_hex(16)
     keeper = KeeperProcess(address, home, None, ("--survey", str(witness)))
+    keeper.connect()
     try:
         witness.write_text(content)
         keeper.write("go")

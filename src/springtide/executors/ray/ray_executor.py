@@ -6,6 +6,7 @@ It is the local executor with a lead that listens: what a server asks and is tol
 import contextlib
 import importlib.util
 import json
+import logging
 import select
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from springtide.errors import ExecutorError, InputError
-from springtide.executors.hosts.lead_address import HOSTS, WITNESS
+from springtide.executors.hosts.lead_address import HOSTS, WITNESS, read_lead
 from springtide.executors.local.executor import LocalExecutor
 from springtide.executors.local.paths import open_private
 
@@ -28,9 +29,12 @@ JOIN_S = 120.0
 END_S = 20.0
 #: How long after the keeper has ended, or Ray was not there, the next one is started.
 REVIVE_S = 5.0
-#: How long the keeper, which says something every few seconds, may be silent.
+#: How long the keeper, which says something every few seconds, may be silent; and how often the head is looked at
+#: meanwhile.
 SILENT_S = 30.0
+LOOK_S = 2.0
 LOG = "ray.log"
+logger = logging.getLogger("springtide.ray")
 
 
 def check_address(address: str) -> None:
@@ -48,8 +52,19 @@ def check_address(address: str) -> None:
         ) from None
 
 
+def find_fault(address: str) -> str:
+    """Why nobody can be reached at an address; empty if somebody listens."""
+    try:
+        check_address(address)
+    except ExecutorError as error:
+        return str(error)
+    return ""
+
+
 class KeeperProcess:
     """The keeper, and what it has said last; one that ends or hangs, as with Ray's head, is followed by another."""
+
+    process: subprocess.Popen[bytes] | None = None
 
     def __init__(self, address: str, home: Path, devices: str | None, more: Sequence[str] = ()) -> None:
         if importlib.util.find_spec("ray") is None:
@@ -63,7 +78,19 @@ class KeeperProcess:
         self.thread: threading.Thread | None = None
         self.hosts: dict[str, Any] = {}
         self.closing = threading.Event()
-        self.connection = self.start()
+        #: What it said when it was connected; empty: it never was.
+        self.connection: dict[str, Any] = {}
+        #: Why Ray does not answer; empty while it does.
+        self.fault = ""
+
+    def connect(self) -> None:
+        """Start the process, and keep what it says of its connection, or why there is none."""
+        try:
+            self.connection = self.start()
+        except ExecutorError as error:
+            self.fault = str(error)
+            raise
+        self.fault = ""
 
     def start(self) -> dict[str, Any]:
         """Start the process; what it says of its connection."""
@@ -82,7 +109,7 @@ class KeeperProcess:
     @property
     def streams(self) -> tuple[IO[bytes], IO[bytes]]:
         """What it reads, and what it prints."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process is not None and self.process.stdin is not None and self.process.stdout is not None
         return self.process.stdin, self.process.stdout
 
     def read_line(self) -> dict[str, Any]:
@@ -98,13 +125,12 @@ class KeeperProcess:
                 "error": f"{told} If the cluster is encrypted, set RAY_USE_TLS and the RAY_TLS_ variables to its own"
             }
         if "error" in said:
-            self.process.kill()
-            self.process.communicate()
+            self.end()
             raise ExecutorError(said["error"])
         return said
 
     def go(self) -> None:
-        """Have it begin."""
+        """Have it begin; one that could not be connected, when Ray is there again."""
         self.write("go")
         self.thread = threading.Thread(target=self.listen, name="ray-keeper", daemon=True)
         self.thread.start()
@@ -112,72 +138,102 @@ class KeeperProcess:
     def listen(self) -> None:
         """Keep what it says last, and have another in its place when it has ended or says nothing any more."""
         while not self.closing.is_set():
-            self.hear()
+            if self.process is not None:
+                self.hear()
+                self.end()
             self.revive()
 
     def hear(self) -> None:
-        """Keep what it says until it ends; one that is silent hangs in Ray, as under another head, and is ended."""
-        output = self.streams[1]
-        while select.select([output], [], [], SILENT_S)[0]:
+        """Keep what it says until it ends, or is silent for too long: it hangs in Ray, as under another head."""
+        output, heard_s = self.streams[1], time.monotonic()
+        while time.monotonic() - heard_s < SILENT_S:
+            if not select.select([output], [], [], LOOK_S)[0]:
+                self.fault = find_fault(self.connection["head"])
+                continue
             line = output.readline()
             if not line:
+                self.fault = "" if self.closing.is_set() else find_fault(self.connection["head"])
                 return
+            heard_s = time.monotonic()
             with contextlib.suppress(ValueError, KeyError):
                 self.hosts = json.loads(line)["hosts"]
-        self.process.kill()
+        self.fault = self.fault or f"Ray at {self.address} has not answered for {SILENT_S:g} s (ray status)"
 
     def revive(self) -> None:
         """Start another one when Ray is there again."""
         while not self.closing.wait(REVIVE_S):
-            self.let_go()
-            with contextlib.suppress(ExecutorError):
-                self.connection = self.start()
+            with contextlib.suppress(ExecutorError):  # kept as the fault
+                self.connect()
                 self.write("go")
                 return
 
-    def let_go(self) -> None:
-        """Forget a process that has ended."""
+    def end(self) -> None:
+        """End the process, and forget it."""
+        if self.process is None:
+            return
+        self.process.kill()
         self.process.wait()
         for stream in self.streams:
             with contextlib.suppress(OSError):
                 stream.close()
+        self.process = None
 
     def write(self, word: str) -> None:
         """Tell it something, if it is there."""
+        process = self.process
+        if process is None or process.stdin is None:
+            return
         with contextlib.suppress(OSError, ValueError):  # the line is broken, or was closed by us
-            self.streams[0].write(f"{word}\n".encode())
-            self.streams[0].flush()
+            process.stdin.write(f"{word}\n".encode())
+            process.stdin.flush()
 
     def close(self, word: str = "") -> None:
         """End it; with `dismiss` its actors too."""
         self.closing.set()
         if word:
             self.write(word)
-        with contextlib.suppress(OSError):
-            self.streams[0].close()
-        try:
-            self.process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        process = self.process  # which the thread that listens may forget meanwhile
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            process.kill()
         if self.thread is not None:
             self.thread.join()
-        self.streams[1].close()
+        self.end()
 
 
 class RayExecutor(LocalExecutor):
     """The jobs of a Ray cluster."""
 
     def __init__(self, home: Path, address: str = "auto", devices: str | None = None, storage: str = "") -> None:
-        self.keeper = KeeperProcess(address, home.resolve(), devices, ("--send-address",) if storage else ())
-        super().__init__(home, listen=str(self.keeper.connection["address"]), storage=storage)
+        super().__init__(home, storage=storage)
+        self.keeper = KeeperProcess(address, self.state_dir, devices, ("--send-address",) if storage else ())
+        self.listen = self.find_address()
         try:
             self.hello()
             self.keeper.go()
-            self.wait_for_hosts(len(self.keeper.connection["nodes"]))
+            self.wait_for_hosts(len(self.keeper.connection.get("nodes", ())))
         except BaseException:
             self.keeper.close()
             raise
+
+    def find_address(self) -> str:
+        """Where the lead listens: at Ray's address of this machine; a lead that works needs no Ray, and stays."""
+        try:
+            self.keeper.connect()
+        except ExecutorError as error:
+            if not ((self.state_dir / HOSTS).exists() and self.is_up):
+                raise
+            logger.warning("%s; the hosts that are here go on meanwhile", error)
+            return read_lead(self.state_dir).host
+        return str(self.keeper.connection["address"])
+
+    def outage(self) -> str:
+        """That Ray does not answer; hosts that are here need it for nothing."""
+        fault = self.keeper.fault
+        return f"jobs go on, but no other host can be found or started: {fault}" if fault else ""
 
     def wait_for_hosts(self, expected: int) -> None:
         """Wait until the hosts of all nodes have joined; with fewer after a while it goes on, with none it does not."""
@@ -194,7 +250,8 @@ class RayExecutor(LocalExecutor):
         if there:
             return
         told = {**self.list_problems(), **said["refused"]}
-        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(told.items())) or "no node has a CPU or GPU"
+        why = "; ".join(f"{name}: {reason}" for name, reason in sorted(told.items()))
+        why = why or self.keeper.fault or "no node has a CPU or GPU"
         self.shutdown()
         raise ExecutorError(f"no host of the Ray cluster can work: {why}")
 

@@ -13,7 +13,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from springtide.executors.hosts.lead_address import read_lead
 from springtide.executors.local.paths import make_mark
 from springtide.executors.ray.host_actor import HostActor, describe_host
-from springtide.executors.ray.ray_nodes import RayNode, choose_nodes, name_node
+from springtide.executors.ray.ray_nodes import (
+    RayNode,
+    check_membership,
+    choose_nodes,
+    name_actor,
+    name_hosts,
+    read_actors,
+)
 
 ray: Any = untyped_ray
 LOOK_S = 1.0
@@ -60,24 +67,31 @@ class RayKeeper:
         self.sends_address = sends_address
         self.hosts: dict[str, KeptHost] = {}
         self.printed, self.printed_s = "", 0.0
+        self.own_node = ray.get_runtime_context().get_node_id()
 
     def look(self) -> None:
         """Have an actor on every node that can work for us, and hear what each says."""
-        nodes = {node.id: node for node in choose_nodes(ray.nodes(), self.devices)}
+        rows = ray.nodes()
+        check_membership(rows, self.own_node)
+        nodes = {node.id: node for node in choose_nodes(rows, self.devices)}
         self.hosts = {key: host for key, host in self.hosts.items() if key in nodes}
-        for key, node in nodes.items():
-            if key not in self.hosts:
-                self.hosts[key] = self.make_host(node)
+        if nodes.keys() - self.hosts.keys():
+            self.make_hosts(nodes)
         self.give_notices()
         for host in self.hosts.values():
             self.hear(host)
         self.tell()
 
-    def make_host(self, node: RayNode) -> KeptHost:
+    def make_hosts(self, nodes: Mapping[str, RayNode]) -> None:
+        """Have an actor on every node; those of the keeper before us have names already, which no other host takes."""
+        names = name_hosts(nodes.values(), read_actors(ray.util.list_named_actors()))
+        for key in [key for key in nodes if key not in self.hosts]:
+            self.hosts[key] = self.make_host(nodes[key], names[key])
+
+    def make_host(self, node: RayNode, name: str) -> KeptHost:
         """The actor on a node, made if there is none."""
-        name = name_node(node, {host.name for host in self.hosts.values()})
         options = ray.remote(HostActor).options(
-            name=f"host-{node.id}",
+            name=name_actor(node.id, name),
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
@@ -105,7 +119,6 @@ class RayKeeper:
         """Take an actor's answer; one that is dead is made anew at the next look."""
         try:
             host.said = ray.get(host.asked)
-            host.name = host.said["name"]  # that of an actor which was there before us
         except Exception as error:  # whatever its process met: no springtide there, no disk, no memory
             host.said = {"up": False, "said": explain(error)}
             self.hosts = {key: one for key, one in self.hosts.items() if one is not host}
@@ -173,8 +186,9 @@ def connect(address: str, home: Path) -> dict[str, Any]:
         ray.init(address=address, namespace=f"springtide-{make_mark(home)}", log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # of many types, and a version of Ray that is not the cluster's is a RuntimeError
         return {"error": explain_connection(error, address)}
-    own = ray.util.get_node_ip_address()
-    return {"address": own, "ray": ray.__version__, "python": ".".join(map(str, sys.version_info[:3]))}
+    own, head = ray.util.get_node_ip_address(), ray.get_runtime_context().gcs_address
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {"address": own, "head": head, "ray": ray.__version__, "python": python}
 
 
 def explain_connection(error: BaseException, address: str) -> str:

@@ -1,7 +1,7 @@
 """Which nodes of a Ray cluster get an agent of ours, under which names, and with which devices. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,12 @@ class RayNode:
     address: str
     #: CPU slots for the agent; None: it has GPUs, which it finds itself.
     cpu_slots: str | None
+
+
+def check_membership(rows: Sequence[Mapping[str, Any]], own: str) -> None:
+    """End whoever came with a node that the cluster does not know: its head was started again, and is another's."""
+    if not any(row["NodeID"] == own and row["Alive"] for row in rows):
+        raise SystemExit(f"the node {own} of this process is none of the cluster any more")
 
 
 def choose_nodes(rows: Sequence[Mapping[str, Any]], devices: str | None) -> list[RayNode]:
@@ -39,7 +45,27 @@ def find_slots(row: Mapping[str, Any], devices: str | None) -> str | None:
     return devices or str(int(row["Resources"]["CPU"]))
 
 
-def name_node(node: RayNode, taken: set[str]) -> str:
+def name_actor(node: str, host: str) -> str:
+    """What Ray calls the actor of a host on a node, so that a later keeper knows the host's name by it."""
+    return f"host-{node}/{host}"
+
+
+def read_actors(names: Iterable[str]) -> dict[str, str]:
+    """The hosts that have actors, by node, of all names of actors."""
+    parts = (name.removeprefix("host-").partition("/") for name in names if name.startswith("host-"))
+    return {node: host for node, _, host in parts if host}
+
+
+def name_hosts(nodes: Iterable[RayNode], named: Mapping[str, str]) -> dict[str, str]:
+    """The names of hosts, by node: those that some have, and for the others ones that nobody has."""
+    names = dict(named)
+    for node in nodes:
+        if node.id not in names:
+            names[node.id] = name_node(node, names.values())
+    return names
+
+
+def name_node(node: RayNode, taken: Collection[str]) -> str:
     """The name of a node among ours: its host's, with a part of its id if another has that name."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", node.hostname).strip("-.") or "host"
     return plain if plain not in taken else f"{plain}-{node.id[:8]}"

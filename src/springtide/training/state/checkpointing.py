@@ -4,7 +4,6 @@ Process 0 writes and reads for all; the others only share their contexts. How a 
 what is in it in `run_state`.
 """
 
-import functools
 import hashlib
 import os
 import sys
@@ -204,18 +203,26 @@ def fingerprint_code() -> str:
         return "interactive"
     home = Path(main).resolve().parent
     files = {Path(main).resolve()}
-    resolve_folder = functools.cache(os.path.realpath)  # thousands of modules lie in a few hundred folders
+    folders: dict[str, str] = {}  # thousands of modules lie in hundreds of folders, and to resolve a path takes time
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and os.path.isabs(file) and not name.startswith("springtide."):
-            folder, last = os.path.split(file)
-            if os.path.islink(file) or f"{resolve_folder(folder)}/".startswith(f"{home}/"):
-                path = Path(resolve_folder(folder), last).resolve()
-                files |= {path} if is_beside(path, home) else set()
+            found = resolve(file, folders)
+            files |= {Path(found)} if found.startswith(str(home)) and is_beside(Path(found), home) else set()
     sign = hashlib.sha256()
     for path in sorted(files):
         sign.update(f"{path.relative_to(home)}\0".encode() + path.read_bytes() + b"\0")
     return sign.hexdigest()
+
+
+def resolve(file: str, folders: dict[str, str]) -> str:
+    """A file's path without symbolic links; folders that were resolved are kept."""
+    if os.path.islink(file):
+        return os.path.realpath(file)
+    folder, name = os.path.split(file)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)
 
 
 def is_beside(path: Path, home: Path) -> bool:

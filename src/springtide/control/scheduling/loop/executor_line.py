@@ -62,6 +62,10 @@ class ExecutorLine:
         """The machines and their devices."""
         return self.ask(self.executor.nodes)
 
+    def outage(self) -> str:
+        """What the executor cannot do now while jobs go on."""
+        return self.ask(self.executor.outage)
+
     def ask(self, call: Callable[[], T]) -> T:
         """The value of a call, or what it raises; UnansweredError at once while an earlier one is not answered."""
         if not self.pending.done():

@@ -26,6 +26,8 @@ class Health:
     failures: int = 0
     executor_lost: str = ""  # in words; empty while it answers
     executor_lost_s: float = 0.0
+    outage: str = ""  # what the executor cannot do while jobs go on; empty: nothing
+    outage_s: float = 0.0
 
     def note_step(self) -> None:
         """A step was good."""
@@ -41,6 +43,14 @@ class Health:
             self.executor_lost_s = time.monotonic() - waited_s
         self.executor_lost = lost
 
+    def note_outage(self, outage: str) -> bool:
+        """What the executor cannot do now; returns whether an outage has begun or ended by that."""
+        changed = bool(outage) != bool(self.outage)
+        if changed:
+            self.outage_s = time.monotonic()
+        self.outage = outage
+        return changed
+
     @property
     def step_age_s(self) -> float:
         """Seconds since the last good step."""
@@ -50,6 +60,15 @@ class Health:
     def executor_age_s(self) -> float:
         """Seconds since the executor stopped to answer; 0 while it does."""
         return time.monotonic() - self.executor_lost_s if self.executor_lost else 0.0
+
+    @property
+    def outage_age_s(self) -> float:
+        """Seconds since the outage began; 0 while there is none."""
+        return time.monotonic() - self.outage_s if self.outage else 0.0
+
+    def tell_outage(self) -> str:
+        """The outage in a sentence with its age; empty if there is none."""
+        return f"for {show_span(self.outage_age_s)}: {self.outage}" if self.outage else ""
 
     def tell(self) -> str:
         """What stands still, in a sentence with its age; empty if nothing does."""
@@ -70,6 +89,8 @@ class Health:
                 "age_s": round(self.executor_age_s, 3),
                 "sentence": self.executor_lost,
             },
+            # jobs go on in it, and so the platform is ready
+            "outage": {"ok": True, "age_s": round(self.outage_age_s, 3), "sentence": self.outage},
             "store": check_store(store),
             "disk": check_disk(root),
             **({} if store.leadership is None else {"lead": check_lease(store.leadership)}),
