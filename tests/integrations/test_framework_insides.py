@@ -4,11 +4,12 @@ import inspect
 import re
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.integrations.installed import need
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-ABSENT = "springtide[{}] is not installed; `make test-frameworks` installs it"
 
 
 def read_pins() -> dict[str, str]:
@@ -18,7 +19,7 @@ def read_pins() -> dict[str, str]:
 
 
 def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
-    pytest.importorskip("transformers", reason=ABSENT.format("hf"))
+    need("transformers")
     from transformers import Trainer, trainer
 
     from springtide.integrations.hf import TRIED, TRIED_TRL, ElasticTrainer
@@ -49,7 +50,7 @@ def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
 
 
 def test_lightning_has_the_strategies_that_are_derived_from() -> None:
-    pytest.importorskip("lightning", reason=ABSENT.format("lightning"))
+    need("lightning")
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
     from lightning.pytorch.strategies import StrategyRegistry
     from lightning.pytorch.strategies.strategy import _ForwardRedirection
@@ -66,8 +67,43 @@ def test_lightning_has_the_strategies_that_are_derived_from() -> None:
     ]
 
 
+def test_lightning_has_the_private_names_that_are_used() -> None:
+    need("lightning")
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.trainer import call
+
+    from springtide.integrations.lightning.loop_memory import FLAGS, list_loops
+
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    assert all(
+        hasattr(LightningModule, name) for name in ("_on_before_batch_transfer", "_apply_batch_transfer_handler")
+    )
+    assert all(hasattr(call, name) for name in ("_call_callbacks_state_dict", "_call_callbacks_load_state_dict"))
+    assert hasattr(Trainer, "_results")
+    assert trainer.fit_loop._combined_loader is None and trainer.fit_loop.epoch_loop.val_loop._combined_loader is None
+    found = {name for loop in list_loops(trainer.fit_loop) for name in FLAGS if hasattr(loop, name)}
+    assert found == set(FLAGS)
+
+
+def test_accelerate_has_the_private_names_that_are_used() -> None:
+    need("accelerate")
+    import torch
+    from accelerate.data_loader import prepare_data_loader
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    from springtide.integrations.accelerate import TRIED
+
+    assert version("accelerate") in TRIED["accelerate"] and read_pins()["accelerate"] == TRIED["accelerate"][-1]
+    assert list(inspect.signature(GradientState._set_sync_gradients).parameters) == ["self", "sync_gradients"]
+    assert {"num_processes", "process_index", "local_process_index"} <= PartialState(cpu=True)._shared_state.keys()
+    assert PartialState._shared_state is not AcceleratorState._shared_state
+    loader: Any = torch.utils.data.DataLoader(range(10), batch_size=2, drop_last=True)  # type: ignore[arg-type]
+    shard = prepare_data_loader(loader, num_processes=4, process_index=0)
+    assert shard._drop_last and shard.total_batch_size == 8 and shard.base_dataloader.collate_fn
+
+
 def test_a_call_is_left_where_it_asks_and_gone_on_with() -> None:
-    pytest.importorskip("lightning", reason=ABSENT.format("lightning"))
+    need("lightning")
     from springtide.integrations.lightning.turn_threads import TurnThread
 
     said = []
