@@ -1,13 +1,19 @@
 """The insides of frameworks that adapters stand on, as they were in the versions that were tried."""
 
 import inspect
+import os
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integrations.installed import need
+
+from springtide.errors import JobError
+from springtide.integrations.frameworks import check_versions
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -16,6 +22,37 @@ def read_pins() -> dict[str, str]:
     """The versions of constraints.txt."""
     text = (Path(__file__).parents[2] / "constraints.txt").read_text()
     return dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.M))
+
+
+ADAPTERS = {"hf": "transformers", "lightning": "lightning", "accelerate": "accelerate"}
+IMPORTING = """
+import importlib
+from springtide.errors import JobError
+
+for adapter in {adapters}:
+    try:
+        importlib.import_module(f"springtide.integrations.{{adapter}}")
+    except JobError as error:
+        print(error)
+"""
+
+
+def test_versions_that_were_never_tried_are_refused_before_anything_of_them_is_imported(tmp_path: Path) -> None:
+    for package in ADAPTERS.values():
+        (tmp_path / f"{package}.py").write_text("raise AssertionError('it was imported')")
+        (tmp_path / f"{package}-0.1.dist-info").mkdir()
+        (tmp_path / f"{package}-0.1.dist-info" / "METADATA").write_text(f"Name: {package}\nVersion: 0.1\n")
+    command = [sys.executable, "-c", IMPORTING.format(adapters=list(ADAPTERS))]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    for package, line in zip(ADAPTERS.values(), said, strict=True):
+        assert re.fullmatch(rf"{package} is 0\.1; .* Install it: pip install {package}==\S+", line)
+
+
+def test_a_framework_that_is_not_installed_is_named_with_the_remedy() -> None:
+    with pytest.raises(JobError, match=r"springtide-none is not installed; install it: pip install springtide-none==2"):
+        check_versions({"springtide-none": ("1", "2")})
 
 
 def test_the_trainer_has_the_methods_that_are_derived_from() -> None:

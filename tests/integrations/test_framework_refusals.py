@@ -169,7 +169,7 @@ def test_iterable_data_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["deepspeed_plugin", "fsdp_plugin", "megatron_lm_plugin", "parallelism_config"])
 def test_plugins_of_an_accelerator_that_shard_by_themselves_are_refused(name: str) -> None:
-    from springtide.integrations.accelerate import check_options
+    from springtide.integrations.accelerate.elastic_accelerator import check_options
 
     check_options({"cpu": True, name: None, "mixed_precision": "bf16"})
     with pytest.raises(JobError, match=rf"ElasticAccelerator\({name}=...\): it shards or reduces by itself"):
