@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-whole test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-cluster test-frameworks test-storage clean
+.PHONY: setup demo test test-whole test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-cluster install-frameworks test-frameworks test-frameworks-short test-storage clean
 
 setup: $(STAMP)
 
@@ -103,10 +103,17 @@ test-run-as: setup
 	SPRINGTIDE_RUN_AS=required $$($(BIN)/python -m tests.control.readable_python "$$folder") \
 		-m pytest -m 'slow or not slow' tests/control/test_run_as.py
 
-# Adapters against their frameworks' own runs on four ranks; installs the frameworks.
-test-frameworks: setup
+# Adapters against their frameworks' own runs on four ranks; with the frameworks installed, what lacks one fails.
+WITH_FRAMEWORKS = HF_HUB_OFFLINE=1 SPRINGTIDE_FRAMEWORKS=required
+install-frameworks: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,lightning]'
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/integrations
+
+test-frameworks: install-frameworks
+	$(WITH_FRAMEWORKS) $(BIN)/python -m pytest -m 'slow or not slow' tests/integrations
+
+# What CI runs of it: refusals, the insides that adapters stand on, and one rescaled and killed training per framework.
+test-frameworks-short: install-frameworks
+	$(WITH_FRAMEWORKS) $(BIN)/python -m pytest -m 'short or not slow' tests/integrations
 
 # Fuzzers, faults, actions and the attacks that once did harm; other nonsense with SPRINGTIDE_SEED=N. Fails if it is not
 # done within 15 minutes, or has tried fewer than 50,000 cases.

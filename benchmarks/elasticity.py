@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -317,11 +318,19 @@ class Processes:
 
 def find_port() -> int:
     """A port that is free now."""
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def wait_for_port(system: "System", port: int) -> None:
+    """Move on until somebody serves the port."""
+
+    def is_served() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait(system, is_served)
 
 
 class TorchrunSystem(Processes):
@@ -329,11 +338,12 @@ class TorchrunSystem(Processes):
 
     def __init__(self, python: Path, folder: Path) -> None:
         super().__init__(folder)
-        meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{find_port()}", "--rdzv-id", "elasticity"]
+        port = find_port()
+        meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "elasticity"]
         elastic = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "10", "--local-addr", "127.0.0.1"]
         self.command = [python, "-m", "torch.distributed.run", *elastic, *meeting, SCRIPTS / "torchrun_train.py"]
         self.start(self.command, {})
-        time.sleep(1.0)  # the first agent serves the meeting point
+        wait_for_port(self, port)  # the first agent serves the meeting point: whoever is killed must not be the one
         self.start(self.command, {})
 
     def kill(self) -> None:

@@ -6,13 +6,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.integrations.installed import need
 
 from springtide.verification.cases import plan_cases
 from springtide.verification.verify import VerifiedScript, verify
 
 SCRIPTS = Path(__file__).parent / "scripts"
+TORCHRUN = (str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node")
 BY_STEPS = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
 HF, TRL, ACCELERATE = "hf_workload.py", "trl_workload.py", "accelerate_workload.py"
 LIGHTNING, FABRIC = "lightning_workload.py", "fabric_workload.py"
@@ -36,6 +39,8 @@ CASES = {
     "lightning manual": (LIGHTNING, {"manual": True}),
     "fabric": (FABRIC, {}),
 }
+#: One of each framework, which CI runs with the refusals: `make test-frameworks-short`.
+SHORT = ("hf by steps", "accelerate", "lightning plain", "fabric")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
@@ -45,24 +50,37 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.short if name in SHORT else ()) for name in CASES]
+)
 def test_an_adapter_has_the_bits_of_its_framework(name: str) -> None:
     script, asked = CASES[name]
-    pytest.importorskip(NEEDS[script], reason=f"{NEEDS[script]} is not installed; `make test-frameworks` installs it")
+    need(NEEDS[script])
     subject = VerifiedScript(SCRIPTS / script, (json.dumps(asked),), 4, 50, to_its_end=True)
     proof = verify(subject, "ddp", lambda steps: plan_cases("", "4,1,3", 1, 4, steps), print)
     assert proof.identical, proof.to_json()
     assert all(outcome.steps >= 5 for outcome in proof.outcomes)
 
 
-def make_stock(script: Path, place: Path) -> Path:
-    """The workload as it was before its three lines were changed."""
-    text = script.read_text()
-    for ours, theirs in [
+#: The three lines that a script has changed, and what they were.
+CHANGED = {
+    "hf": [
         (r"^import springtide\n", ""),
         (r"^from springtide.integrations.hf import (Elastic(\w*Trainer))$", r"from transformers import \2 as \1"),
         (r"^springtide.init\(.*\)\n", ""),
-    ]:
+    ],
+    "lightning": [
+        (r"^import springtide.integrations.lightning\n", ""),
+        (r"^springtide.init\(.*\)\n", ""),
+        (r'strategy="springtide"', 'strategy="ddp"'),
+    ],
+}
+
+
+def make_stock(script: Path, place: Path, framework: str = "hf") -> Path:
+    """The workload as it was before its three lines were changed."""
+    text = script.read_text()
+    for ours, theirs in CHANGED[framework]:
         text, count = re.subn(ours, theirs, text, flags=re.M)
         assert count == 1
     assert "springtide" not in text
@@ -72,11 +90,10 @@ def make_stock(script: Path, place: Path) -> Path:
 
 def test_three_changed_lines_keep_the_weights_and_the_curve_of_torchrun(tmp_path: Path) -> None:
     """The script as it was under torchrun on four ranks, and as it is in one process: same weights, same logs."""
-    pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+    need("transformers")
     asked = {**BY_STEPS, "per_device_eval_batch_size": 4, "gradient_accumulation_steps": 2, "save": "final"}
-    torchrun = str(Path(sys.executable).with_name("torchrun"))
     commands = {
-        "stock": [torchrun, "--nproc-per-node", "4", str(make_stock(SCRIPTS / HF, tmp_path)), json.dumps(asked)],
+        "stock": [*TORCHRUN, "4", str(make_stock(SCRIPTS / HF, tmp_path)), json.dumps(asked)],
         "ours": [sys.executable, str(SCRIPTS / HF), json.dumps(asked)],
     }
     for name, command in commands.items():
@@ -96,12 +113,36 @@ def test_three_changed_lines_keep_the_weights_and_the_curve_of_torchrun(tmp_path
     assert {file.name for file in stock.iterdir()} == {file.name for file in ours.iterdir()}
 
 
+@pytest.mark.parametrize("asked", [{"accumulate": 2}, {"manual": True}], ids=["automatic", "manual"])
+def test_three_changed_lines_keep_the_weights_of_lightnings_own_ranks(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """The script as it was, which starts its four ranks by itself, and as it is in one process and in two."""
+    need("lightning")
+    import torch
+
+    script = SCRIPTS / LIGHTNING
+    commands = {
+        "stock": [sys.executable, str(make_stock(script, tmp_path, "lightning"))],
+        "one": [sys.executable, str(script)],
+        "two": [*TORCHRUN, "2", str(script)],
+    }
+    weights = {}
+    for name, command in commands.items():
+        (tmp_path / name).mkdir()
+        words = [*command, json.dumps({**asked, "save": "final.ckpt"})]
+        done = subprocess.run(words, cwd=tmp_path / name, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        weights[name] = torch.load(tmp_path / name / "final.ckpt", weights_only=False)["state_dict"]
+    for name in ("one", "two"):
+        assert weights[name].keys() == weights["stock"].keys()
+        assert all(torch.equal(tensor, weights["stock"][key]) for key, tensor in weights[name].items())
+
+
 @pytest.mark.parametrize("variant", ["best", "own", "plateau", "seq2seq"])
 def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path, variant: str) -> None:
     """Weights, predictions after training and the whole history of logs, on one process and on two."""
-    pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+    need("transformers")
     script = SCRIPTS / ("seq2seq_workload.py" if variant == "seq2seq" else "hf_variants_workload.py")
-    ranks = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
+    ranks = [*TORCHRUN, "2"]
     commands = {
         "stock": [*ranks, str(make_stock(script, tmp_path))],
         "one": [sys.executable, str(script)],
@@ -120,14 +161,13 @@ def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path
 
 def test_a_checkpoint_of_ours_is_resumed_by_the_stock_trainer(tmp_path: Path) -> None:
     """Both go on from a checkpoint that the elastic run has saved in the Trainer's form, to the same weights."""
-    pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
-    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    need("transformers")
     saving = {"save_strategy": "steps", "save_steps": 4}
     first = [sys.executable, str(SCRIPTS / HF), json.dumps({**saving, "max_steps": 4, "lr_scheduler_type": "constant"})]
     subprocess.run(first, cwd=tmp_path, check=True, capture_output=True)
     resumed = {"resume": str(tmp_path / "out" / "checkpoint-4"), "max_steps": 9, "lr_scheduler_type": "constant"}
     commands = {
-        "stock": [torchrun, "--nproc-per-node", "4", str(make_stock(SCRIPTS / HF, tmp_path))],
+        "stock": [*TORCHRUN, "4", str(make_stock(SCRIPTS / HF, tmp_path))],
         "ours": [sys.executable, str(SCRIPTS / HF)],
     }
     for name, command in commands.items():
@@ -141,7 +181,7 @@ def test_a_checkpoint_of_ours_is_resumed_by_the_stock_trainer(tmp_path: Path) ->
 
 def test_a_loss_of_all_ranks_is_refused(tmp_path: Path) -> None:
     """Where each worker takes its turn no place has a value of all: it trained without a word."""
-    pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+    need("transformers")
     command = [sys.executable, str(SCRIPTS / HF), json.dumps({"gather": True})]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode != 0

@@ -1,14 +1,21 @@
 """The insides of frameworks that adapters stand on, as they were in the versions that were tried."""
 
 import inspect
+import os
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.integrations.installed import need
+
+from springtide.errors import JobError
+from springtide.integrations.frameworks import check_versions
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-ABSENT = "springtide[{}] is not installed; `make test-frameworks` installs it"
 
 
 def read_pins() -> dict[str, str]:
@@ -17,8 +24,39 @@ def read_pins() -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.M))
 
 
+ADAPTERS = {"hf": "transformers", "lightning": "lightning", "accelerate": "accelerate"}
+IMPORTING = """
+import importlib
+from springtide.errors import JobError
+
+for adapter in {adapters}:
+    try:
+        importlib.import_module(f"springtide.integrations.{{adapter}}")
+    except JobError as error:
+        print(error)
+"""
+
+
+def test_versions_that_were_never_tried_are_refused_before_anything_of_them_is_imported(tmp_path: Path) -> None:
+    for package in ADAPTERS.values():
+        (tmp_path / f"{package}.py").write_text("raise AssertionError('it was imported')")
+        (tmp_path / f"{package}-0.1.dist-info").mkdir()
+        (tmp_path / f"{package}-0.1.dist-info" / "METADATA").write_text(f"Name: {package}\nVersion: 0.1\n")
+    command = [sys.executable, "-c", IMPORTING.format(adapters=list(ADAPTERS))]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    for package, line in zip(ADAPTERS.values(), said, strict=True):
+        assert re.fullmatch(rf"{package} is 0\.1; .* Install it: pip install {package}==\S+", line)
+
+
+def test_a_framework_that_is_not_installed_is_named_with_the_remedy() -> None:
+    with pytest.raises(JobError, match=r"springtide-none is not installed; install it: pip install springtide-none==2"):
+        check_versions({"springtide-none": ("1", "2")})
+
+
 def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
-    pytest.importorskip("transformers", reason=ABSENT.format("hf"))
+    need("transformers")
     from transformers import Trainer, trainer
 
     from springtide.integrations.hf import TRIED, TRIED_TRL, ElasticTrainer
@@ -49,7 +87,7 @@ def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
 
 
 def test_lightning_has_the_strategies_that_are_derived_from() -> None:
-    pytest.importorskip("lightning", reason=ABSENT.format("lightning"))
+    need("lightning")
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
     from lightning.pytorch.strategies import StrategyRegistry
     from lightning.pytorch.strategies.strategy import _ForwardRedirection
@@ -66,8 +104,43 @@ def test_lightning_has_the_strategies_that_are_derived_from() -> None:
     ]
 
 
+def test_lightning_has_the_private_names_that_are_used() -> None:
+    need("lightning")
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.trainer import call
+
+    from springtide.integrations.lightning.loop_memory import FLAGS, list_loops
+
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    assert all(
+        hasattr(LightningModule, name) for name in ("_on_before_batch_transfer", "_apply_batch_transfer_handler")
+    )
+    assert all(hasattr(call, name) for name in ("_call_callbacks_state_dict", "_call_callbacks_load_state_dict"))
+    assert hasattr(Trainer, "_results")
+    assert trainer.fit_loop._combined_loader is None and trainer.fit_loop.epoch_loop.val_loop._combined_loader is None
+    found = {name for loop in list_loops(trainer.fit_loop) for name in FLAGS if hasattr(loop, name)}
+    assert found == set(FLAGS)
+
+
+def test_accelerate_has_the_private_names_that_are_used() -> None:
+    need("accelerate")
+    import torch
+    from accelerate.data_loader import prepare_data_loader
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    from springtide.integrations.accelerate import TRIED
+
+    assert version("accelerate") in TRIED["accelerate"] and read_pins()["accelerate"] == TRIED["accelerate"][-1]
+    assert list(inspect.signature(GradientState._set_sync_gradients).parameters) == ["self", "sync_gradients"]
+    assert {"num_processes", "process_index", "local_process_index"} <= PartialState(cpu=True)._shared_state.keys()
+    assert PartialState._shared_state is not AcceleratorState._shared_state
+    loader: Any = torch.utils.data.DataLoader(range(10), batch_size=2, drop_last=True)  # type: ignore[arg-type]
+    shard = prepare_data_loader(loader, num_processes=4, process_index=0)
+    assert shard._drop_last and shard.total_batch_size == 8 and shard.base_dataloader.collate_fn
+
+
 def test_a_call_is_left_where_it_asks_and_gone_on_with() -> None:
-    pytest.importorskip("lightning", reason=ABSENT.format("lightning"))
+    need("lightning")
     from springtide.integrations.lightning.turn_threads import TurnThread
 
     said = []

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integrations.installed import need
 
 import springtide
 from springtide.errors import JobError
 from springtide.training.run import forget_run
 
-pytest.importorskip("transformers", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+need("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -67,7 +68,9 @@ def test_a_callback_that_steps_the_optimizer_is_refused() -> None:
 
 
 def test_trainers_of_trl_that_need_all_ranks_at_once_are_refused() -> None:
-    trl = pytest.importorskip("trl", reason="springtide[hf] is not installed; `make test-frameworks` installs it")
+    need("trl")
+    import trl
+
     from springtide.integrations import hf
     from springtide.integrations.hf.trainer_checks import check_callbacks, check_kind
 
@@ -80,7 +83,7 @@ def test_trainers_of_trl_that_need_all_ranks_at_once_are_refused() -> None:
     with pytest.raises(JobError, match=r"callback BEMACallback .* weights of its own"):
         check_callbacks([trl.BEMACallback()])
 
-    class Mine(trl.BEMACallback):  # type: ignore[name-defined]
+    class Mine(trl.BEMACallback):
         """One that is derived from it."""
 
     with pytest.raises(JobError, match=r"callback Mine .* weights of its own"):
@@ -166,7 +169,7 @@ def test_iterable_data_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["deepspeed_plugin", "fsdp_plugin", "megatron_lm_plugin", "parallelism_config"])
 def test_plugins_of_an_accelerator_that_shard_by_themselves_are_refused(name: str) -> None:
-    from springtide.integrations.accelerate import check_options
+    from springtide.integrations.accelerate.elastic_accelerator import check_options
 
     check_options({"cpu": True, name: None, "mixed_precision": "bf16"})
     with pytest.raises(JobError, match=rf"ElasticAccelerator\({name}=...\): it shards or reduces by itself"):
@@ -201,9 +204,7 @@ def test_a_trainer_needs_a_run_first(args: Any) -> None:
 @pytest.mark.slow
 def test_nothing_is_trained_before_bad_input_is_refused(tmp_path: Path) -> None:
     """Scripts as users write them, up to `train()`: each is refused in a sentence, and no weight has moved."""
-    pytest.importorskip(
-        "lightning", reason="springtide[lightning] is not installed; `make test-frameworks` installs it"
-    )
+    need("lightning")
     script = Path(__file__).parent / "scripts" / "bad_input_workload.py"
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -8,8 +8,8 @@ lies in `tests/examples/scripts` of the repository. This module only says where 
 from pathlib import Path
 
 NAMES = ("cnn", "gpt", "recommender", "resnet")
-#: Those of frameworks, which need an extra: `springtide[hf]`, `springtide[lightning]`.
-TEMPLATES = (*NAMES, "hf", "lightning")
+#: Those of frameworks, which need an extra of their name: `springtide[hf]`.
+TEMPLATES = (*NAMES, "accelerate", "hf", "lightning")
 
 
 def folder(name: str) -> Path:

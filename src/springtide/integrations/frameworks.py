@@ -6,7 +6,7 @@ run (`springtide verify`) it must see what torchrun would show it, and is then s
 
 import os
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
@@ -23,7 +23,10 @@ TOLD_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GRO
 def check_versions(tried: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse versions of packages that were never tried: adapters stand on what is inside of them."""
     for package, versions in tried.items():
-        found = version(package)
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            raise JobError(f"{package} is not installed; install it: pip install {package}=={versions[-1]}") from None
         if found not in versions:
             raise JobError(
                 f"{package} is {found}; springtide's adapter was tried with {', '.join(versions)} only, and another "

@@ -11,7 +11,6 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-import springtide
 import springtide.integrations.lightning
 
 warnings.simplefilter("ignore")
@@ -73,3 +72,5 @@ trainer = Trainer(
 )
 loaders = [DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=4)]
 trainer.fit(Classifier(asked.get("manual", False)), *loaders)
+if "save" in asked:
+    trainer.save_checkpoint(asked["save"])

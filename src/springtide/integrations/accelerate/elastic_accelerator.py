@@ -1,4 +1,4 @@
-"""An Accelerator whose ranks are logical workers: `from springtide.integrations.accelerate import ElasticAccelerator`.
+"""An Accelerator whose ranks are logical workers.
 
 It has the surface of `accelerate.Accelerator`. The loop has the explicit turns of the runtime: `for step in loader`
 runs once per update, `for batch in step` gives each logical worker's batches of it, all that are accumulated; what
@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.eval_rounds import EvalRounds
-from springtide.integrations.frameworks import check_versions, find_run
+from springtide.integrations.frameworks import find_run
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, make_turns
 from springtide.training.ddp_run import ReferenceRun
@@ -27,13 +27,9 @@ from springtide.training.workers import randomness
 from springtide.training.workers.loaders import number_steps
 from springtide.training.workers.steps import Step
 
-#: Versions whose insides the adapter was written against and tested with.
-TRIED = {"accelerate": ("1.15.0",)}
 #: Plugins that shard or reduce by themselves.
 REFUSED = ("deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin", "megatron_lm_plugin", "parallelism_config")
 STATES = "random_states_*.pkl"
-
-check_versions(TRIED)
 
 
 class AccumulatedStep:
