@@ -66,8 +66,13 @@ def sign_in(shown: Shown, folder: Path, theme: str = "light", width: int = 1440,
 def shoot(page: "Page", path: Path) -> Path:
     """A picture of all of a page, once it is drawn."""
     page.evaluate("document.fonts.ready")
+    size = page.viewport_size
+    assert size is not None
+    # Rows that nobody has scrolled to are not drawn.
+    page.set_viewport_size({**size, "height": page.evaluate("document.documentElement.scrollHeight")})
     page.wait_for_timeout(500)
     page.screenshot(path=path, full_page=True)
+    page.set_viewport_size(size)
     return path
 
 

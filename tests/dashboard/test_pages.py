@@ -270,7 +270,7 @@ def test_scripts_stay_small(browser: httpx.Client) -> None:
 
 def test_checkpoints_are_downloaded_with_the_session_of_the_page(browser: httpx.Client, shown: Shown) -> None:
     job = job_id(shown, "resnet-a")
-    assert "None is saved yet." in browser.get(f"/jobs/{job}").text
+    assert "None was saved." in browser.get(f"/jobs/{job}").text
     saved = Checkpoints(shown.scene.state_dir.checkpoints(job), keep=1)
     saved.save({"model": {"weight": torch.ones(3)}}, 5, Facts(4, 0, 96, 4, 1, True, True, "D1", 1, "code"))
     saved.wait()
