@@ -8,9 +8,7 @@ scripts 100 kB, an event seen within 1 s, 50 open pages 10 % of a core, and deci
 
 import asyncio
 import json
-import os
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -53,7 +51,7 @@ def run_process(home: Path) -> Iterator[psutil.Process]:
             time.sleep(0.1)
         yield psutil.Process(server.pid)
     finally:
-        os.kill(server.pid, signal.SIGTERM)
+        server.terminate()
         server.wait()
 
 

@@ -224,16 +224,17 @@ async def send_all(sender: Sender, submissions: int) -> Flooded:
     async def submit(number: int) -> str:
         await asyncio.sleep(number * FLOOD_S / submissions)
         reader, writer = free.pop() if free else await asyncio.open_connection(host, port)
-        writer.write(request)
-        await writer.drain()
-        sent.append(time.monotonic() - started_s)
         try:
+            writer.write(request)
+            await writer.drain()
+            sent.append(time.monotonic() - started_s)
             header = await reader.readuntil(b"\r\n\r\n")
         except (ConnectionResetError, asyncio.IncompleteReadError):  # more lines than the server has
             return HUNG_UP
         size = int(header.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         document = json.loads(await reader.readexactly(size))
-        free.append((reader, writer))
+        if b"connection: close" not in header.lower():
+            free.append((reader, writer))
         return str(document.get("answer") or document["error"]["reason"])
 
     answers = await asyncio.gather(*(submit(number) for number in range(submissions)))

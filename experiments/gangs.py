@@ -101,6 +101,7 @@ class Gang:
             here, there = socket.socketpair()
             child = os.fork()
             if child == 0:
+                here.close()  # else a rank would not see that this process has ended
                 self.listener.close()
                 set_ranks(rank, len(makers), self.port)
                 become_rank(make, trial, there)

@@ -50,6 +50,16 @@ def find_slope(residuals: object, jacobian: object, at: Array) -> float:
     return float(np.abs(jacobian(at).T @ residuals(at)).max())
 
 
+def test_a_start_without_finite_residuals_is_refused() -> None:
+    with pytest.raises(ValueError, match="begin elsewhere"):
+        find_minimum(bend, slope, np.array([np.nan, 0.0]), ONES, 10)
+
+
+def test_where_nothing_depends_on_the_parameters_the_start_is_the_minimum() -> None:
+    found, cost = find_minimum(lambda at: np.ones(2), lambda at: np.zeros((2, 2)), ONES, ONES, 10)
+    assert (found.tolist(), cost) == ([1.0, 1.0], 1.0)
+
+
 def test_it_stops_when_it_has_looked_often_enough() -> None:
     found, cost = find_minimum(bend, slope, np.array([-2.0, 2.0]), ONES, 1)
     assert 0 < cost < 0.5 * float(bend(np.array([-2.0, 2.0])) @ bend(np.array([-2.0, 2.0])))

@@ -104,6 +104,7 @@ def share_random_state(patch: pytest.MonkeyPatch) -> None:
 def share_buffers(patch: pytest.MonkeyPatch) -> None:
     """One set of buffers that all logical workers write."""
     patch.setattr(Buffers, "begin_turn", lambda self, worker, is_first: setattr(self, "forwards", 0))
+    patch.setattr(Buffers, "share", lambda self, group: None)
     patch.setattr(Buffers, "end_walk", lambda self, workers: None)
 
 

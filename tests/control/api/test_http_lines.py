@@ -84,7 +84,7 @@ def test_when_every_line_stays_in_use_a_new_one_is_told_so(server: Server, monke
         assert (status, told["error"]["reason"]) == (503, "busy")
 
 
-def test_when_too_many_wait_the_last_is_told_so(server: Server) -> None:
+def test_when_too_many_wait_who_has_asked_nothing_for_longest_makes_way(server: Server) -> None:
     with ExitStack() as lines:
         for _ in range(MOST):
             begin_post(server, lines.enter_context(open_line(server)))
@@ -92,8 +92,52 @@ def test_when_too_many_wait_the_last_is_told_so(server: Server) -> None:
         waiting = [lines.enter_context(open_line(server)) for _ in range(MOST)]
         while len(list_lines(server)) < 2 * MOST:
             time.sleep(0.01)
+        late = lines.enter_context(open_line(server))
+        assert waiting[0].recv(1) == b""
+        late.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            late.recv(1)  # it waits
+
+
+def test_who_has_gone_while_waiting_makes_way_first(server: Server) -> None:
+    with ExitStack() as lines:
+        for _ in range(MOST):
+            begin_post(server, lines.enter_context(open_line(server)))
+        wait_for_lines(server, MOST)
+        waiting = [lines.enter_context(open_line(server)) for _ in range(MOST)]
+        while len(list_lines(server)) < 2 * MOST:
+            time.sleep(0.01)
+        waiting[-1].close()
         lines.enter_context(open_line(server))
-        assert waiting[0].recv(1) == b""  # who waited for longest and may never ask makes way
+        waiting[0].settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            waiting[0].recv(1)
+
+
+def test_lines_that_are_turned_away_are_bounded_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_lines, "LINGER_S", 30.0)
+    ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with ExitStack() as lines:
+        for _ in range(MOST):
+            begin_post(server, lines.enter_context(open_line(server)))
+        wait_for_lines(server, MOST)
+        many = [lines.enter_context(open_line(server)) for _ in range(MOST)]
+        for line in many:
+            line.sendall(ask)
+        while len(list_lines(server)) < 2 * MOST:
+            time.sleep(0.01)
+        refused = [lines.enter_context(open_line(server)) for _ in range(http_lines.MOST_LEAVING + 5)]
+        assert [read_reply(line)[0] for line in refused] == [503] * len(refused)
+        assert len(list_lines(server)) <= 2 * MOST + http_lines.MOST_LEAVING
+
+
+def test_a_request_that_turns_out_to_be_no_http_is_answered_once(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_line(server) as line:
+        line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n")
+        assert read_reply(line)[0] == 400
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
 def test_when_all_that_wait_have_asked_the_last_is_told_so(server: Server) -> None:

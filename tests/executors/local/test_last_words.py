@@ -23,6 +23,18 @@ def test_the_line_of_the_script_is_told_where_a_package_has_raised() -> None:
     assert sum_up([*TRACEBACK.splitlines()[:-1], *inner]) == "RuntimeError: 3 x 4 (train.py, line 3)"
 
 
+def test_the_error_is_told_whole_where_a_frame_has_no_line_of_code() -> None:
+    made = [*TRACEBACK.splitlines()[:-2], 'File "<string>", line 1, in <module>', "RuntimeError: one", "two"]
+    assert sum_up(made).startswith("RuntimeError: one | two")
+
+
+def test_a_module_of_the_users_in_a_folder_of_our_name_is_theirs() -> None:
+    own = ['File "/home/me/springtide/model.py", line 7, in forward', "return x @ y", "RuntimeError: 3 x 4"]
+    assert sum_up([*TRACEBACK.splitlines()[:-2], *own]) == (
+        "RuntimeError: 3 x 4 (/home/me/springtide/model.py, line 7)"
+    )
+
+
 def test_the_last_of_several_tracebacks_counts() -> None:
     later = TRACEBACK.replace("ValueError", "KeyError").splitlines()
     assert sum_up([*TRACEBACK.splitlines(), *later]).startswith("KeyError")

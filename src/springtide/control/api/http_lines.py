@@ -21,6 +21,8 @@ WAIT_S = 30.0  # that a line may wait until it is read
 FRESH_S = 1.0  # that a line may be silent and not make way for another: what it asks may be on its way
 LINGER_S = 1.0  # that is read on after a refusal: hanging up on bytes that nobody read would take the reply back
 LOOK_S = 0.1  # between two looks for lines that have become old
+MOST_LEAVING = 32  # that were turned away and are read on
+GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 WRITE_S = 30.0  # that a client may let its answer lie
 TOO_SLOW = f"the head of the request did not come within {HEAD_S:g} s"
 TOO_MANY = "every line to this server is in use; try again in a moment"
@@ -42,6 +44,8 @@ class Seats:
         self.most_waiting = waiting
         self.seated: set[BoundedLine] = set()
         self.waiting: dict[BoundedLine, asyncio.TimerHandle] = {}
+        #: Those that were turned away, the first one first.
+        self.leaving: dict[BoundedLine, None] = {}
         self.looking: asyncio.TimerHandle | None = None
 
     def take(self, line: "BoundedLine") -> None:
@@ -62,6 +66,7 @@ class Seats:
     def remove(self, line: "BoundedLine") -> None:
         """Count a line no longer."""
         self.seated.discard(line)
+        self.leaving.pop(line, None)
         timer = self.waiting.pop(line, None)
         if timer is not None:
             timer.cancel()
@@ -82,31 +87,42 @@ class Seats:
         self.fill(loop)
 
     def free_one(self, lines: "list[BoundedLine]", silent_s: float) -> bool:
-        """Hang up on the line that has been silent for longest, if it has been for so long."""
-        silent = [line for line in lines if line.is_silent and line.loop.time() - line.silent_since_s >= silent_s]
+        """Hang up on a line whose client has gone, or that has been silent for longest, if it has been for so long."""
+        happened = poll_lines([line for line in lines if line.is_silent and not line.transport.is_closing()])
         # What has been asked and not read yet, because so many ask, is no silence.
-        oldest = min(leave_unread(silent), key=lambda line: line.silent_since_s, default=None)
-        if oldest is None:
+        quiet = [
+            (not events & GONE, line.silent_since_s, line)
+            for line, events in happened.items()
+            if events & GONE or (not events and line.loop.time() - line.silent_since_s >= silent_s)
+        ]
+        if not quiet:
             return False
-        oldest.transport.abort()
-        oldest.connections.discard(oldest)
-        self.remove(oldest)
+        self.hang_up(min(quiet, key=lambda one: one[:2])[2])
         return True
+
+    def hang_up(self, line: "BoundedLine") -> None:
+        """Give a line up at once."""
+        line.transport.abort()
+        line.connections.discard(line)
+        self.remove(line)
 
     def turn_away(self, line: "BoundedLine") -> None:
         """Tell a line that all others are in use."""
         self.remove(line)
         line.refuse(make_reply(503, "Service Unavailable", "busy", TOO_MANY))
+        self.leaving[line] = None
+        if len(self.leaving) > MOST_LEAVING:
+            self.hang_up(next(iter(self.leaving)))
 
 
-def leave_unread(lines: "list[BoundedLine]") -> "list[BoundedLine]":
-    """Those of the lines on which nothing has come that nobody has read yet."""
+def poll_lines(lines: "list[BoundedLine]") -> "dict[BoundedLine, int]":
+    """What has happened on each line that nobody has read yet, as `select.poll` tells it."""
     by_number = {line.transport.get_extra_info("socket").fileno(): line for line in lines}
-    waiting = select.poll()
+    poller = select.poll()
     for number in by_number:
-        waiting.register(number, select.POLLIN)
-    asking = {number for number, _ in waiting.poll(0)}
-    return [line for number, line in by_number.items() if number not in asking]
+        poller.register(number, select.POLLIN | select.POLLRDHUP)
+    happened = dict(poller.poll(0))
+    return {line: happened.get(number, 0) for number, line in by_number.items()}
 
 
 class BoundedLine(H11Protocol):
@@ -124,8 +140,9 @@ class BoundedLine(H11Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody waits for an answer on it."""
-        return self.cycle is None or self.cycle.response_complete
+        """Whether nobody waits for an answer on it, or for the rest of one."""
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and not self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a new line; it is read when there is a seat for it."""
@@ -144,6 +161,9 @@ class BoundedLine(H11Protocol):
             return
         self.is_refused = True
         self.stop_head()
+        if self.cycle is not None and not self.cycle.response_complete:  # whoever answers is not to write any more
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.write(reply)
         self.transport.write_eof()
         self.transport.resume_reading()

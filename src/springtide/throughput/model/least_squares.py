@@ -13,7 +13,10 @@ from springtide.throughput.tables.points import Array
 #: Relative change of the cost, or of the parameters, below which a minimum counts as found.
 TOLERANCE = 1e-8
 FIRST_DAMPING = 1e-3
+LEAST_DAMPING = 1e-12
 LEAST_GAIN_FACTOR = 1 / 3
+#: Part of the promised gain that must have come for a small gain to mean a minimum, and not a step that was too short.
+TRUSTED_GAIN = 0.25
 
 
 def find_minimum(
@@ -25,7 +28,9 @@ def find_minimum(
     """
     at, values, slopes = start, residuals(start), jacobian(start) * scale
     cost = 0.5 * float(values @ values)
-    damping, factor = FIRST_DAMPING * float((slopes**2).sum(axis=0).max()), 2.0
+    if not np.isfinite(cost):
+        raise ValueError(f"the residuals at the start {start.tolist()} are not finite; begin elsewhere")
+    damping, factor = max(LEAST_DAMPING, FIRST_DAMPING * float((slopes**2).sum(axis=0).max())), 2.0
     for _ in range(most):
         normal, downhill = slopes.T @ slopes, -(slopes.T @ values)
         step = np.linalg.solve(normal + damping * np.eye(len(at)), downhill)
@@ -40,6 +45,6 @@ def find_minimum(
             continue
         at, values, slopes, cost = there, new_values, jacobian(there) * scale, cost - gained
         damping, factor = damping * max(LEAST_GAIN_FACTOR, 1 - (2 * gained / promised - 1) ** 3), 2.0
-        if gained <= TOLERANCE * cost:
+        if gained <= TOLERANCE * cost and gained > TRUSTED_GAIN * promised:
             break
     return at, cost

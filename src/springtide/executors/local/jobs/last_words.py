@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 #: Lines to look at: tracebacks are long.
 REACH = 60
@@ -9,7 +10,9 @@ MOST_LINES = 5
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _MARKER = re.compile(r"[\^~ ]+")
 #: Frames that are not the user's.
-_OTHERS = ("<frozen", "/site-packages/", "/springtide/", "/dist-packages/")
+_OTHERS = ("<frozen", "/site-packages/", "/dist-packages/", f"{Path(__file__).parents[3]}/")
+#: An error as Python prints it, and no line of code.
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(: .*)?")
 
 
 def sum_up(lines: Sequence[str]) -> str:
@@ -21,7 +24,8 @@ def sum_up(lines: Sequence[str]) -> str:
     if not frames:
         return " | ".join(lines[begin:][-MOST_LINES:])
     rest = [line for line in lines[frames[-1][0] + 1 :] if not _MARKER.fullmatch(line)]
-    error = rest[1:] or rest  # the line of code comes first, where its file can be read
+    # The line of code comes first, where its file can be read.
+    error = rest if len(rest) < 2 or _ERROR.fullmatch(rest[0]) else rest[1:]
     own = [found for _, found in frames if not any(part in found["file"] for part in _OTHERS)]
     where = f" ({own[-1]['file']}, line {own[-1]['line']})" if own else ""
     return " | ".join(error[:MOST_LINES]) + where

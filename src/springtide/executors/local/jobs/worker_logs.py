@@ -197,7 +197,7 @@ class JobLogs:
 
     def sum_up(self, rank: int) -> str:
         """What a rank said last, in a line."""
-        return last_words.sum_up(read_tail(self.path_of(rank), last_words.REACH))
+        return last_words.sum_up(read_tail(self.path_of(rank), last_words.REACH, reach=1 << 16))
 
     def write(self, rank: int, data: bytes, at_s: float) -> None:
         """Append to a rank's log."""
