@@ -114,6 +114,7 @@ test-frameworks: install-frameworks
 # What CI runs of it: refusals, the insides that adapters stand on, and one rescaled and killed training per framework.
 test-frameworks-short: install-frameworks
 	$(WITH_FRAMEWORKS) $(BIN)/python -m pytest -m 'short or not slow' tests/integrations
+	$(WITH_FRAMEWORKS) $(BIN)/python -m tests.follow_docs docs/guides/accelerate.md docs/guides/lightning.md docs/guides/hugging-face.md
 
 # Fuzzers, faults, actions and the attacks that once did harm; other nonsense with SPRINGTIDE_SEED=N. Fails if it is not
 # done within 15 minutes, or has tried fewer than 50,000 cases.

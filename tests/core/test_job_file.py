@@ -187,7 +187,7 @@ def test_any_value_is_taken_or_refused_with_a_sentence(document: dict[str, Any])
         assert str(error).startswith("test: ")
 
 
-@pytest.mark.parametrize("name", examples.NAMES)
+@pytest.mark.parametrize("name", examples.TEMPLATES)
 def test_the_examples_are_valid(name: str) -> None:
     assert read_job_file(examples.folder(name) / "job.yaml").logical_workers == 4
 

@@ -298,7 +298,9 @@ def check_server() -> DoctorFinding:
     if still:
         return DoctorFinding("server", "failed", f"{seen}: {still}", "see its log, and GET /readyz")
     if outage := told.document.get("outage"):
-        return DoctorFinding("server", "warning", f"{seen}; {outage}", "start Ray's head again: ray start --head")
+        return DoctorFinding(
+            "server", "warning", f"{seen}; {outage}", "find out why with: springtide doctor --engine ray"
+        )
     if aside:
         remedy = "see what they are, as an admin: GET /api/v1/quarantine"
         return DoctorFinding("server", "warning", f"{seen}; {aside} reports could not be taken in", remedy)

@@ -115,8 +115,7 @@ class KeeperProcess:
     def read_line(self) -> dict[str, Any]:
         """Its next line, before it is told to go on; never waited for longer than Ray may take."""
         _, output = self.streams
-        ready, _, _ = select.select([output], [], [], CONNECT_S)
-        line = output.readline() if ready else b""
+        line = output.readline() if is_readable(output, CONNECT_S) else b""
         try:
             said: dict[str, Any] = json.loads(line)
         except ValueError:
@@ -147,14 +146,16 @@ class KeeperProcess:
         """Keep what it says until it ends, or is silent for too long: it hangs in Ray, as under another head."""
         output, heard_s = self.streams[1], time.monotonic()
         while time.monotonic() - heard_s < SILENT_S:
-            if not select.select([output], [], [], LOOK_S)[0]:
-                self.fault = find_fault(self.connection["head"])
+            # A port that answers is no end of a fault: under another head the keeper still hangs in the old session.
+            if not is_readable(output, LOOK_S):
+                self.fault = find_fault(self.connection["head"]) or self.fault
                 continue
             line = output.readline()
             if not line:
-                self.fault = "" if self.closing.is_set() else find_fault(self.connection["head"])
+                self.fault = "" if self.closing.is_set() else find_fault(self.connection["head"]) or self.fault
                 return
             heard_s = time.monotonic()
+            self.fault = find_fault(self.connection["head"])
             with contextlib.suppress(ValueError, KeyError):
                 self.hosts = json.loads(line)["hosts"]
         self.fault = self.fault or f"Ray at {self.address} has not answered for {SILENT_S:g} s (ray status)"
@@ -162,7 +163,9 @@ class KeeperProcess:
     def revive(self) -> None:
         """Start another one when Ray is there again."""
         while not self.closing.wait(REVIVE_S):
-            with contextlib.suppress(ExecutorError):  # kept as the fault
+            with contextlib.suppress(
+                ExecutorError, OSError
+            ):  # kept as the fault, or there is no room for a process now
                 self.connect()
                 self.write("go")
                 return
@@ -202,6 +205,13 @@ class KeeperProcess:
         if self.thread is not None:
             self.thread.join()
         self.end()
+
+
+def is_readable(stream: IO[bytes], seconds: float) -> bool:
+    """Whether there is something to read within so many seconds; a server may have more files than `select` takes."""
+    poller = select.poll()
+    poller.register(stream, select.POLLIN)
+    return bool(poller.poll(1000 * seconds))
 
 
 class RayExecutor(LocalExecutor):
@@ -251,6 +261,10 @@ class RayExecutor(LocalExecutor):
             return
         told = {**self.list_problems(), **said["refused"]}
         why = "; ".join(f"{name}: {reason}" for name, reason in sorted(told.items()))
+        if not self.keeper.connection:
+            raise ExecutorError(
+                f"no host is here, and none can be found: {self.keeper.fault}; lead and jobs stay as they are"
+            )
         why = why or self.keeper.fault or "no node has a CPU or GPU"
         self.shutdown()
         raise ExecutorError(f"no host of the Ray cluster can work: {why}")

@@ -125,7 +125,7 @@ class Turns:
     def end_walk(self) -> None:
         """Reduce, and go back to the process's own context."""
         self.contexts.exit()
-        # Buffers travel while gradients are reduced: to wait once costs a small model 4 % less time than to wait twice.
+        # Buffers travel while gradients are reduced: each wait for others costs a small model some percent of a step.
         for part in self.gradients:
             part.send_rest()
         for one in self.buffers:
