@@ -144,6 +144,34 @@ def test_a_server_that_is_stopped_is_told_and_found_again(folder: Path) -> None:
                 expect(page.locator("#banner")).to_be_hidden()
 
 
+def test_a_form_that_is_sent_to_a_stopped_server_says_so_and_keeps_what_was_filled_in(folder: Path) -> None:
+    with serve_pages(folder / "away") as server:
+        port = server.socket.getsockname()[1]
+        with connect(server) as client:
+            job = client.submit(write_project(folder / "asked", name="asked", deadline="10h"))
+        with open_page(folder / "four", server) as page:
+            page.goto(f"{server.url}/ask?job={job.id}")
+            expect(page.locator("#answer")).to_contain_text("Promised")
+            server.http.should_exit = True
+            server.thread.join()
+            page.locator("#deadline").fill("5h")
+            expect(page.locator("#banner")).to_contain_text("The server does not answer")
+            with serve_pages(folder / "away", port):
+                expect(page.locator("#banner")).to_be_hidden(timeout=15_000)
+                expect(page.locator("#deadline")).to_have_value("5h")
+
+
+def test_who_has_signed_out_elsewhere_is_sent_to_sign_in(folder: Path) -> None:
+    with serve_pages(folder / "out") as server, open_page(folder / "five", server) as page:
+        with connect(server) as client:
+            job = client.submit(write_project(folder / "left", name="left", deadline="10h"))
+        page.goto(f"{server.url}/ask?job={job.id}")
+        expect(page.locator("#answer")).to_contain_text("Promised")
+        page.context.clear_cookies()
+        page.locator("#deadline").fill("5h")
+        page.wait_for_url(re.compile(r"/signin\?next=%2Fask"))
+
+
 def test_without_scripts_the_pages_still_show_the_state(folder: Path) -> None:
     with serve_pages(folder / "plain") as server, connect(server) as client:
         job = client.submit(write_project(folder / "still", name="still", deadline="10h"))

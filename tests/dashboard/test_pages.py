@@ -58,6 +58,14 @@ def test_who_is_not_signed_in_is_sent_to_sign_in_and_back(shown: Shown) -> None:
         assert stranger.get("/api/v1/jobs").status_code == 401
 
 
+def test_a_part_of_a_page_leads_to_sign_in_where_the_session_has_ended(shown: Shown) -> None:
+    asked = {"hx-request": "true", "hx-current-url": f"{shown.url}/ask?job=x", "accept": "*/*", "origin": shown.url}
+    with httpx.Client(base_url=shown.url, headers=asked) as stranger:
+        for answer in (stranger.get("/"), stranger.post("/ask", data={"job": "x"})):
+            assert (answer.status_code, answer.headers["hx-redirect"]) == (401, "/signin?next=%2Fask%3Fjob%3Dx")
+            assert answer.text == ""
+
+
 def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(shown: Shown) -> None:
     with httpx.Client(base_url=shown.url, headers={"origin": shown.url}) as client:
         cookie = client.post("/signin", data={"token": shown.token}).headers["set-cookie"]

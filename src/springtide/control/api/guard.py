@@ -38,6 +38,7 @@ HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 OPEN_PATHS = HEALTH_PATHS | {"/signin"}
 OPEN_FOLDERS = ("/static/", "/signin/")
 API = "/api/"
+PART = "hx-request"  # the header of a request for a part of a page
 ARCHIVES = "/api/v1/archives/"
 MOST_JSON_BYTES = 1 << 20
 WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -167,9 +168,12 @@ class Refused(Exception):
     A reader of pages is sent to another place instead.
     """
 
-    def __init__(self, status: int, reason: str, sentence: str, wait_s: float = 0.0, place: str = "") -> None:
+    def __init__(
+        self, status: int, reason: str, sentence: str, wait_s: float = 0.0, place: str = "", is_part: bool = False
+    ) -> None:
         super().__init__(sentence)
         self.place = place
+        self.is_part = is_part
         self.status = status
         self.reason = reason
         self.sentence = sentence
@@ -241,7 +245,8 @@ class Guard:
             check_own_page(scope["method"], headers)
         if user is None:
             sentence = "no valid token; send 'Authorization: Bearer TOKEN' with the token in $SPRINGTIDE_HOME/token"
-            raise Refused(401, "unauthorised", sentence, place=find_place(scope, headers))
+            place, is_part = find_place(scope, headers), PART in headers
+            raise Refused(401, "unauthorised", sentence, place=place, is_part=is_part)
         scope.setdefault("state", {})["user"] = user
         limiter, what = (self.changes, "changes") if scope["method"] in WRITING else (self.reads, "reads")
         wait_s = limiter.wait_s(user.id, time.monotonic())
@@ -283,6 +288,9 @@ def check_own_page(method: str, headers: dict[str, str]) -> None:
 
 def find_place(scope: Scope, headers: dict[str, str]) -> str:
     """Where who must sign in first is sent: only readers of pages are."""
+    if PART in headers:  # of a page that htmx fills in: its reader goes on where that page is
+        page = urlsplit(headers.get("hx-current-url", "/"))
+        return f"/signin?next={quote(page.path + (f'?{page.query}' if page.query else ''), safe='')}"
     if scope["path"].startswith(API) or "text/html" not in headers.get("accept", ""):
         return ""
     asked = scope["path"] + ("?" + scope["query_string"].decode("latin-1") if scope.get("query_string") else "")
@@ -358,8 +366,10 @@ def tell_failure(error: Exception) -> Refused:
 async def answer(send: Send, refused: Refused) -> None:
     """Send a refusal as an error document, or who reads pages to the place where they may go on."""
     if refused.place:
-        place = [(b"location", refused.place.encode()), (b"content-length", b"0")]
-        await send({"type": "http.response.start", "status": 303, "headers": place})
+        # A redirection of a part would be followed by the browser, and put a whole page into the middle of this one.
+        status, header = (refused.status, b"hx-redirect") if refused.is_part else (303, b"location")
+        place = [(header, refused.place.encode()), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": status, "headers": place})
         await send({"type": "http.response.body", "body": b""})
         return
     body = json.dumps(write_error(refused.reason, refused.sentence)).encode()

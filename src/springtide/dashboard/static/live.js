@@ -31,7 +31,7 @@
   }
 
   // ---- the stream
-  let source = null, lastSeen = Date.now(), lost = false;
+  let source = null, lastSeen = Date.now(), lost = false, looking = false;
   const keep = { ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: (name) => name !== "open" } };
   function tell(state, text) {
     const live = $("live");
@@ -49,7 +49,8 @@
   }
   function find() {
     lastSeen = Date.now();
-    tell("live", "live");
+    if ("live" in document.body.dataset) tell("live", "live");
+    else if (lost) tell("", "as of now");
     if (!lost) return;
     lost = false;
     $("banner").hidden = true;
@@ -77,10 +78,11 @@
   function disconnect() { if (source) { source.close(); source = null; } }
   // A stream that is refused for good is a server that starts up, or a session that has ended.
   async function lookAgain() {
+    looking = true;
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "follow" });
       if (new URL(answer.url).pathname === "/signin") { location.assign(answer.url); return; }
-      if (answer.ok) { connect(); return; }
+      if (answer.ok) { looking = false; if (!("live" in document.body.dataset)) find(); connect(); return; }
     } catch { /* not back yet */ }
     setTimeout(lookAgain, 1000);
   }
@@ -88,6 +90,8 @@
   document.addEventListener("visibilitychange", connect);
   window.addEventListener("pagehide", disconnect);
   document.addEventListener("htmx:pushedIntoHistory", connect);
+  // A form that is sent to a server that is away: what was filled in stays.
+  document.addEventListener("htmx:sendError", () => { lose(); if (!looking) lookAgain(); });
   document.addEventListener("htmx:afterSwap", (event) => showTimes(event.target));
 
   // ---- the theme
