@@ -53,7 +53,7 @@ def open_page(folder: Path, server: Server) -> Iterator[Any]:
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(f"{server.url}/")
         yield page
-    gone = ("net::ERR_", "Failed to load resource")  # what a browser says of a server that is stopped on purpose
+    gone = ("net::ERR_", "Failed to load resource", "htmx:")  # what is said of a server that is stopped on purpose
     assert [one for one in complaints if not any(word in one for word in gone)] == []
 
 

@@ -137,6 +137,7 @@ class Run(abc.ABC):
         num_workers: int = 0,
         prefetch_factor: int = 2,
         collate_fn: Any = None,
+        **others: Any,
     ) -> tuple[Any, ...]:
         """The given models, optimizers, schedulers, gradient scalers and DataLoader made elastic, in the order given.
 
@@ -145,6 +146,11 @@ class Run(abc.ABC):
         DataLoader; it is then shuffled and incomplete batches are left out. `accumulate` mini-batches of each worker
         make one global step.
         """
+        if others:
+            raise JobError(
+                f"run.prepare does not take {', '.join(sorted(others))}; give such options to a DataLoader "
+                "(DataLoader(dataset, batch_size=32, shuffle=True, ...)), and the DataLoader to run.prepare"
+            )
         if self.prepared:
             raise JobError(
                 "run.prepare was called a second time; a run is prepared once, with all its models and optimizers. "
