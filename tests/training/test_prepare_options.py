@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -13,6 +15,7 @@ def test_an_option_of_data_loaders_is_refused_with_what_to_write(option: str) ->
     run = springtide.init(logical_workers=2, seed=0)
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    more: dict[str, Any] = {option: None}
     with pytest.raises(JobError, match=f"does not take {option}; give such options to a DataLoader"):
-        run.prepare(model, optimizer, TensorDataset(torch.ones(8, 1)), batch_size=2, **{option: None})
+        run.prepare(model, optimizer, TensorDataset(torch.ones(8, 1)), batch_size=2, **more)
     forget_run()
