@@ -45,6 +45,15 @@ def start(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Insi
     return client.inside(job)
 
 
+def test_where_its_inputs_and_outputs_are_is_known_inside(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
+    job = client.submit(write_project(tmp_path / "work", name="reads", inputs={"digits": str(tmp_path / "digits")}))
+    client.wait(job, lambda job: job.state == "running")
+    inside = client.inside(job)
+    assert {"SPRINGTIDE_INPUTS", "SPRINGTIDE_OUTPUT"} <= inside.environment.keys()
+    client.cancel(job)
+
+
 def test_a_command_runs_in_the_jobs_folder_with_its_variables(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,7 @@ def describe(api: "Api", record: JobRecord, run_as: str | None) -> dict[str, Any
         **environment.choose_early(spec),
         **environment.choose_own(spec),
         **environment.read_secrets(spec),
-        "SPRINGTIDE_OUTPUT": spec.output_dir,
+        **environment.name_places(spec),
     }
     return {
         "host": socket.gethostname(),

@@ -196,10 +196,8 @@ class Attempt:
 
     def find_variables(self, device: str) -> dict[str, str]:
         """The variables of every process on a device, beside those of the device itself."""
-        preparation = self.spec.preparation
-        inputs = {"SPRINGTIDE_INPUTS": preparation.inputs_dir} if preparation is not None else {}
         probe = {"SPRINGTIDE_PROBE": "1"} if self.is_probe else {}
-        return {**probe, **inputs, "SPRINGTIDE_OUTPUT": self.spec.output_dir}
+        return {**probe, **environment.name_places(self.spec)}
 
     def spawn(self, name: str, device: str, runtime: Mapping[str, str], visible: Sequence[str] = ()) -> None:
         """Start one process on one device, with these variables for the training runtime; a gang's sees all of it."""
