@@ -55,6 +55,19 @@ def wait_for_lines(server: Server, count: int) -> None:
         time.sleep(0.01)
 
 
+def fill_seats(server: Server, lines: ExitStack, waiting: int) -> list[socket.socket]:
+    """Have as many questions under way as there are seats, and so many lines wait behind them; those that wait."""
+    while list_lines(server):  # of the test before
+        time.sleep(0.01)
+    for _ in range(MOST):
+        begin_post(server, lines.enter_context(open_line(server)))
+    wait_for_lines(server, MOST)
+    behind = [lines.enter_context(open_line(server)) for _ in range(waiting)]
+    while len(list_lines(server)) < MOST + waiting:
+        time.sleep(0.01)
+    return behind
+
+
 def test_who_opens_many_lines_and_is_silent_crowds_out_only_themselves(server: Server) -> None:
     with ExitStack() as lines:
         for _ in range(5 * MOST):
@@ -75,9 +88,7 @@ def test_who_has_just_called_is_heard_and_not_crowded_out(server: Server) -> Non
 def test_when_every_line_stays_in_use_a_new_one_is_told_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_lines, "WAIT_S", 0.2)
     with ExitStack() as lines:
-        for _ in range(MOST):
-            begin_post(server, lines.enter_context(open_line(server)))
-        wait_for_lines(server, MOST)
+        fill_seats(server, lines, 0)
         late = lines.enter_context(open_line(server))
         late.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")  # unread, it must not take the reply back
         status, told = read_reply(late)
@@ -86,12 +97,7 @@ def test_when_every_line_stays_in_use_a_new_one_is_told_so(server: Server, monke
 
 def test_when_too_many_wait_who_has_asked_nothing_for_longest_makes_way(server: Server) -> None:
     with ExitStack() as lines:
-        for _ in range(MOST):
-            begin_post(server, lines.enter_context(open_line(server)))
-        wait_for_lines(server, MOST)
-        waiting = [lines.enter_context(open_line(server)) for _ in range(MOST)]
-        while len(list_lines(server)) < 2 * MOST:
-            time.sleep(0.01)
+        waiting = fill_seats(server, lines, MOST)
         late = lines.enter_context(open_line(server))
         assert waiting[0].recv(1) == b""
         late.settimeout(0.2)
@@ -101,12 +107,7 @@ def test_when_too_many_wait_who_has_asked_nothing_for_longest_makes_way(server: 
 
 def test_who_has_gone_while_waiting_makes_way_first(server: Server) -> None:
     with ExitStack() as lines:
-        for _ in range(MOST):
-            begin_post(server, lines.enter_context(open_line(server)))
-        wait_for_lines(server, MOST)
-        waiting = [lines.enter_context(open_line(server)) for _ in range(MOST)]
-        while len(list_lines(server)) < 2 * MOST:
-            time.sleep(0.01)
+        waiting = fill_seats(server, lines, MOST)
         waiting[-1].close()
         lines.enter_context(open_line(server))
         waiting[0].settimeout(0.2)
@@ -118,14 +119,8 @@ def test_lines_that_are_turned_away_are_bounded_too(server: Server, monkeypatch:
     monkeypatch.setattr(http_lines, "LINGER_S", 30.0)
     ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with ExitStack() as lines:
-        for _ in range(MOST):
-            begin_post(server, lines.enter_context(open_line(server)))
-        wait_for_lines(server, MOST)
-        many = [lines.enter_context(open_line(server)) for _ in range(MOST)]
-        for line in many:
+        for line in fill_seats(server, lines, MOST):
             line.sendall(ask)
-        while len(list_lines(server)) < 2 * MOST:
-            time.sleep(0.01)
         refused = [lines.enter_context(open_line(server)) for _ in range(http_lines.MOST_LEAVING + 5)]
         assert [read_reply(line)[0] for line in refused] == [503] * len(refused)
         while len(list_lines(server)) > 2 * MOST + http_lines.MOST_LEAVING:
@@ -144,9 +139,7 @@ def test_a_request_that_turns_out_to_be_no_http_is_answered_once(
 def test_when_all_that_wait_have_asked_the_last_is_told_so(server: Server) -> None:
     ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     with ExitStack() as lines, ExitStack() as posts:
-        for _ in range(MOST):
-            begin_post(server, posts.enter_context(open_line(server)))
-        wait_for_lines(server, MOST)
+        fill_seats(server, posts, 0)
         waiting = [lines.enter_context(open_line(server)) for _ in range(MOST)]
         for line in waiting:
             line.sendall(ask)

@@ -45,7 +45,7 @@ def test_an_outage_is_told_with_its_age_and_its_end_and_nothing_stands_still(
         assert any(WHY in fact for fact in client.why(job).facts)
         for words in (["nodes"], ["ps"], ["status", job.name], ["doctor", "-o", "json"]):
             assert WHY in say(capsys, *words), words
-        assert "ray start --head" in say(capsys, "doctor")
+        assert "springtide doctor --engine ray" in say(capsys, "doctor")
         metrics = client.http.get("/metrics").text
         assert "springtide_executor_outage_seconds" in metrics and "outage_seconds 0.0" not in metrics
         wait_for_outage(server, "")
