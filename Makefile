@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-whole test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-cluster install-frameworks test-frameworks test-frameworks-short test-storage clean
+.PHONY: setup demo test test-whole test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-limits test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-trackers-page test-cluster install-frameworks test-frameworks test-frameworks-short test-storage clean
 
 setup: $(STAMP)
 
@@ -73,6 +73,12 @@ test-fsdp: setup
 test-trackers: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tensorboard,mlflow,wandb]'
 	$(BIN)/python -m pytest -m slow tests/training/tracking
+	$(BIN)/python -m tests.follow_docs docs/guides/trackers.md
+
+# What CI runs of it: the guide word for word, with TensorBoard alone.
+test-trackers-page: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tensorboard]'
+	$(BIN)/python -m tests.follow_docs docs/guides/trackers.md
 
 # The store on a private PostgreSQL, and two servers on it; needs its server programs. Without a driver or a server this
 # fails, it does not skip.
@@ -102,6 +108,18 @@ test-run-as: setup
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
 	SPRINGTIDE_RUN_AS=required $$($(BIN)/python -m tests.control.readable_python "$$folder") \
 		-m pytest -m 'slow or not slow' tests/control/test_run_as.py
+
+# Jobs held to their memory and number of processes, on a kernel whose control groups are ours to use: Debian's, in QEMU.
+# Needs qemu-system-x86, busybox-static, kmod and cpio. Emulated, so it takes minutes; QEMU_ACCELERATOR=kvm where that works.
+KERNEL := build/kernel
+$(KERNEL)/boot:
+	mkdir -p $(KERNEL)
+	cd $(KERNEL) && apt-get download -qq "$$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: //p' | head -n 1)"
+	dpkg -x $(KERNEL)/*.deb $(KERNEL) && rm $(KERNEL)/*.deb
+
+test-limits: setup $(KERNEL)/boot
+	$(BIN)/python -m tests.own_kernel $(KERNEL) $(BIN)/python -m pytest -p no:cacheprovider --timeout 1800 tests/executors/local/test_limits.py \
+		tests/executors/local/processes/test_cgroups.py tests/executors/local/test_hostile_workers.py
 
 # Adapters against their frameworks' own runs on four ranks; with the frameworks installed, what lacks one fails.
 WITH_FRAMEWORKS = HF_HUB_OFFLINE=1 SPRINGTIDE_FRAMEWORKS=required

@@ -1,6 +1,8 @@
 """A process killed and a process added: springtide beside torchrun's elastic mode, torchft, Ray Train and HF Trainer.
 
-    python -m benchmarks.elasticity [--peers springtide,hosts,torchrun,torchft,ray,hf]     (results: docs/elasticity.md)
+    python -m benchmarks.elasticity [--peers springtide,hosts,torchrun,torchft,ray,hf] [--patience S]
+
+Results: docs/elasticity.md.
 
 One script per system, as its own examples write it (`benchmarks/peers`): two processes, 150 steps of 0.2 s, a snapshot
 every 10 steps. `hosts` is springtide on two nodes of a Ray cluster, as `ray` is Ray Train; both lose a whole node. A
@@ -49,6 +51,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "hf": ("transformers==5.22.2", "accelerate==1.15.0"),
 }
 KILL_AFTER, ADD_AFTER = 25, 45
+#: How long each part of a run may take: to the kill, to the addition, to its end.
 PATIENCE_S = 420.0
 TURN_S = 0.05
 #: Lines of a script that are the benchmark's and not the user's.
@@ -441,14 +444,14 @@ SYSTEMS: dict[str, Callable[[Path, Path], System]] = {
 }
 
 
-def wait(system: System, condition: Callable[[], bool]) -> bool:
+def wait(system: System, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
     """Move on until a condition holds, or training has ended; whether the condition holds."""
-    until_s = time.monotonic() + PATIENCE_S
+    until_s = time.monotonic() + patience_s
     while not condition():
         if system.turn():
             return condition()
         if time.monotonic() > until_s:
-            raise PeerError(f"it did not get further within {PATIENCE_S:g} s")
+            raise PeerError(f"it did not get further within {patience_s:g} s")
     return True
 
 
@@ -458,42 +461,47 @@ def has_passed(folder: Path, step: int) -> bool:
     return bool(records) and max(one.step for one in records) >= step
 
 
-def run_alone(name: str, python: Path, folder: Path) -> None:
+def run_alone(name: str, python: Path, folder: Path, patience_s: float) -> None:
     """Train to the end without a disturbance."""
     system = SYSTEMS[name](python, folder)
     try:
-        wait(system, lambda: False)
+        wait(system, lambda: False, patience_s)
     finally:
         system.close()
 
 
-def run_disturbed(name: str, python: Path, folder: Path) -> tuple[float, float]:
+def run_disturbed(name: str, python: Path, folder: Path, patience_s: float) -> tuple[float, float]:
     """Train with a process killed and one added; when that was."""
     system = SYSTEMS[name](python, folder)
     try:
-        wait(system, lambda: has_passed(folder, KILL_AFTER))
+        wait(system, lambda: has_passed(folder, KILL_AFTER), patience_s)
         killed_s = time.time()
         system.kill()
-        if not wait(system, lambda: has_passed(folder, ADD_AFTER)):
+        if not wait(system, lambda: has_passed(folder, ADD_AFTER), patience_s):
             raise PeerError(f"it ended before step {ADD_AFTER}")
         added_s = time.time()
         system.add()
-        wait(system, lambda: False)
+        wait(system, lambda: False, patience_s)
     finally:
         system.close()
     return killed_s, added_s
 
 
-def measure(name: str) -> Disturbed:
-    """One system, twice: alone, and disturbed."""
+def measure(name: str, patience_s: float) -> Disturbed:
+    """One system, twice: alone, and disturbed; what a failed one printed stays in its folder."""
     python = make_environment(name)
     place = Path(tempfile.mkdtemp(prefix=f"elasticity-{name}-"))
     alone, disturbed = place / "alone", place / "disturbed"
     alone.mkdir()
     disturbed.mkdir()
-    run_alone(name, python, alone)
-    killed_s, added_s = run_disturbed(name, python, disturbed)
-    found = judge(disturbed, alone, killed_s, added_s)
+    began_s = time.time()
+    try:
+        run_alone(name, python, alone, patience_s)
+        print(f"{name}: alone in {time.time() - began_s:.0f} s", flush=True)
+        killed_s, added_s = run_disturbed(name, python, disturbed, patience_s)
+        found = judge(disturbed, alone, killed_s, added_s)
+    except PeerError as error:
+        raise PeerError(f"{error} (after {time.time() - began_s:.0f} s; its output is in {place})") from error
     shutil.rmtree(place)
     return found
 
@@ -502,12 +510,13 @@ def main() -> None:
     """Measure all that were asked for and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", default=",".join(PACKAGES))
-    names = parser.parse_args().peers.split(",")
+    parser.add_argument("--patience", type=float, default=PATIENCE_S, help="seconds for each part of a run")
+    given = parser.parse_args()
     heads = ("system", "kill: pause s", "add: pause s", "steps lost", "seen twice", "never seen", "weights", "lines")
     table, missing = Table(*heads), []
-    for name in names:
+    for name in given.peers.split(","):
         try:
-            found = measure(name)
+            found = measure(name, given.patience)
         except PeerError as error:
             missing.append(f"{name}: {error}")
             continue

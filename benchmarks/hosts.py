@@ -1,12 +1,13 @@
 """Hosts that are killed, cut off, drained and added while a job trains on them: what it costs, and whether bits stay.
 
-    python -m benchmarks.hosts [--faults N] [--chaos N] [--seed S]
+    python -m benchmarks.hosts [--faults N] [--chaos N] [--seed S] [--every SECONDS]
 
 A lead, hosts with one CPU slot each (in network namespaces as root, else over the loopback), and a control plane that
 decides. First, N hosts are killed and as many cables pulled, one at a time: when the loss was seen, when the job went
 on (`on` the first step after it, `new` the first that had not been trained before); and the pause of every resize in
-place. Then one run of random faults with a seed. Every step leaves a line in a file: that no two starts of the job
-overlap, and that the weights are those of a run by itself, is checked at the end. Exit code 1 if not.
+place, with a checkpoint every so many seconds; with few of them the job goes on from copies in the memory of hosts
+(decision 340). Then one run of random faults with a seed. Every step leaves a line in a file: that no two starts of
+the job overlap, and that the weights are those of a run by itself, is checked at the end. Exit code 1 if not.
 """
 
 import argparse
@@ -111,7 +112,7 @@ class Bench:
     def work(self) -> Path:
         return self.folder / "work"
 
-    def submit(self, pause_s: float) -> None:
+    def submit(self, pause_s: float, every_s: float) -> None:
         """Start the job."""
         self.work.mkdir()
         (self.work / "train.py").write_text(SCRIPT.replace("STEPS", str(self.steps)))
@@ -120,7 +121,7 @@ class Bench:
         told = {
             "run": "python train.py",
             "devices": "1..3",
-            "checkpoint": {"every": "0.5s"},
+            "checkpoint": {"every": f"{every_s:g}s"},
             "env": {"PAUSE_S": str(pause_s), "TRAIL": str(self.trail)},
         }
         file = check_job(told, "benchmark")
@@ -267,11 +268,11 @@ def judge(bench: Bench) -> list[str]:
     return problems
 
 
-def run_faults(count: int) -> list[str]:
+def run_faults(count: int, every_s: float) -> list[str]:
     """Lose hosts one at a time, and print what each cost."""
     kinds = ["kill", *(["cut"] if can_make_networks() else [])]
     with open_bench(1200 * count) as bench:
-        bench.submit(0.01)
+        bench.submit(0.01, every_s)
         print(f"{'fault':>8} {'seen s':>8} {'on s':>8} {'new s':>8}")
         for by in kinds * count:
             seen_s, on_s, new_s = measure_fault(bench, by)
@@ -282,14 +283,15 @@ def run_faults(count: int) -> list[str]:
                 f"{len(pauses)} resizes in place across hosts: pause median {pauses[len(pauses) // 2]:.3f} s, ", end=""
             )
             print(f"longest {pauses[-1]:.3f} s")
+        print(f"{bench.record.lost_steps} steps trained again after {count * len(kinds)} losses")
     return problems
 
 
-def run_chaos(count: int, seed: int) -> list[str]:
+def run_chaos(count: int, seed: int, every_s: float) -> list[str]:
     """Random faults in one run."""
     chance = random.Random(seed)
     with open_bench(250 * count) as bench:
-        bench.submit(0.03)
+        bench.submit(0.03, every_s)
         bench.wait_for_share(3)
         done = 0
         while done < count and bench.record.active:
@@ -314,10 +316,11 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=3)
     parser.add_argument("--chaos", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=float, default=0.5, help="seconds between checkpoints")
     given = parser.parse_args()
     print("network namespaces" if can_make_networks() else "loopback: no cable can be pulled")
-    problems = run_faults(given.faults) if given.faults else []
-    problems += run_chaos(given.chaos, given.seed) if given.chaos else []
+    problems = run_faults(given.faults, given.every) if given.faults else []
+    problems += run_chaos(given.chaos, given.seed, given.every) if given.chaos else []
     for problem in problems:
         print(f"WRONG: {problem}")
     print("bits equal, nothing twice" if not problems else f"{len(problems)} problems")

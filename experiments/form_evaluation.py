@@ -271,6 +271,14 @@ class Judgement:
         ]
         return {"schema": 1, "split": {"name": self.split.name, "what": self.split.what}, "forms": forms}
 
+    @property
+    def legend(self) -> str:
+        """What the headings mean."""
+        return (
+            "MAPE, median: error of the predicted step times; 90 % covers: how often the interval held; "
+            "regret: cost of the choices above the best ones"
+        )
+
     def tabulate(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """The headings and rows of the table."""
         headings = ("form", "rows", "MAPE", "median", "90 % covers", "median width", "regret", "deadlines met")

@@ -123,7 +123,10 @@ def describe_run(run: CloudRun) -> dict[str, Any]:
 def print_runs(runs: Sequence[CloudRun]) -> None:
     """One line per run, then what spot did to cost and punctuality; synthetic traces are named so."""
     headings = ("trace", "rented", "hours", "cost $", "on time", "revocations", "moves", "lost h", "first")
-    print_table(headings, map(show_run, runs))
+    legend = (
+        "hours: until the end; revocations: spot machines taken away; lost h: work done twice; first: what was rented"
+    )
+    print_table(headings, map(show_run, runs), legend=legend)
     print(tell_summary(summarise(runs)))
 
 

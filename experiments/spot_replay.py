@@ -190,6 +190,7 @@ def print_market(runs: Sequence[MarketOutcome]) -> None:
     print_table(
         ("zone", "policy", "cost $", "of on demand", "on time", "hours", "spot h", "on-demand h", "losses", "changes"),
         [show_outcome(run, runs) for run in runs],
+        legend="of on demand: the cost as a share of that; losses: machines taken away; changes: of what is rented",
     )
 
 

@@ -10,6 +10,7 @@ import pty
 import re
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import termios
@@ -18,16 +19,23 @@ from dataclasses import dataclass
 from fcntl import ioctl
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 COLUMNS = 100
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07")
 HEAD = f"""# The first ten minutes
 
-What a terminal of {COLUMNS} columns showed, recorded by `python -m tests.record_session` from a real run in an empty
-folder with an empty home. The number before a command is the seconds since the first one. Long waits are the
-machine's: two cores, shared with tests.
+What a terminal of {COLUMNS} columns showed, recorded by `python -m tests.record_session` from a real run: an empty
+home, and a fresh checkout in the folder `springtide`. The number before a command is the seconds since the first one.
+Long waits are the machine's: two cores, shared with tests.
 """
+PLACES = "WARNING: Location "
 #: What is said before a command, and the command.
 SCRIPT = (
+    (
+        "Install it, in an environment of its own. Packages come from where pip finds them; torch is most of the wait.",
+        "cd springtide && python3 -m venv .venv && source .venv/bin/activate",
+    ),
+    ("", "pip install --quiet -c constraints.txt '.[train]' && springtide --version && cd .."),
     ("Is everything there?", "springtide doctor"),
     ("A script and a job file that run as they are.", "springtide new hello && cd hello && cat job.yaml"),
     ("Ask for a promise. Nobody has measured this script, so it is measured first.", "springtide submit job.yaml"),
@@ -58,8 +66,13 @@ class RecordedTerminal:
         work, home = self.folder / "work", self.folder / "home"
         work.mkdir()
         home.mkdir()
-        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-        environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm", "NO_COLOR": "1", "PS1": ""}
+        subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", work / "springtide"], check=True)
+        path = f"{Path(sys.base_prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin"
+        # Where pip looks for packages is this machine's business, and stays out of the page.
+        found = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        found["PIP_CONFIG_FILE"] = os.environ.get("PIP_CONFIG_FILE", str(Path.home() / ".config" / "pip" / "pip.conf"))
+        shown = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm", "NO_COLOR": "1", "PS1": ""}
+        environment = {**found, **shown, "VIRTUAL_ENV_DISABLE_PROMPT": "1"}
         pid, self.descriptor = pty.fork()
         if pid == 0:
             os.chdir(work)
@@ -81,10 +94,13 @@ class RecordedTerminal:
 
 
 def clean(shown: str, folder: Path) -> str:
-    """Lines as they stood in the end: without escapes, and without what a line was overwritten with on the way."""
+    """Lines as they stood in the end: without escapes, and without what a line was overwritten with on the way.
+
+    What pip says of this machine's own places for packages is left out too: it is nobody else's.
+    """
     text = ESCAPE.sub("", shown).replace("\r\n", "\n").replace(str(folder / "home"), "~")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.split("\n")]
-    return "\n".join(line for line in lines if "__ended" not in line).strip("\n")
+    return "\n".join(line for line in lines if "__ended" not in line and not line.startswith(PLACES)).strip("\n")
 
 
 def main() -> int:
@@ -99,7 +115,7 @@ def main() -> int:
             at_s = time.monotonic() - begin_s
             shown = terminal.type(line)
             print(f"{said}\n" if said else "", end="\n" if said else "")
-            print(f"```text\n[{at_s:5.1f} s] $ {line}\n{shown}\n```\n", flush=True)
+            print("\n".join(filter(None, ("```text", f"[{at_s:5.1f} s] $ {line}", shown, "```\n"))), flush=True)
     finally:
         terminal.type("springtide stop")
         terminal.close()

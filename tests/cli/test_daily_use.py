@@ -53,6 +53,7 @@ def test_a_sweep_is_one_line_and_is_ended_as_one(capsys: pytest.CaptureFixture[s
     assert run("ps") == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "sweeping" in line]
     assert len(lines) == 1 and "6 paused" in lines[0] and "array of 6" in lines[0]
+    assert "0/0" not in lines[0], "nobody knows their steps yet"
     _code, listed = run_json(capsys, "ps")
     assert sum(one["array"] is not None for one in listed["jobs"]) == 6
     assert run("cancel", "--array", "sweeping") == 0

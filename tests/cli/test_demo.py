@@ -1,17 +1,24 @@
 """The demo: what it says of a run, and (slow) a whole one."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.client.made_up_replies import make_job
 
-from springtide.cli.demo import tell_next, tell_outcome
+from springtide.cli import demo
+from springtide.cli.demo import tell_board, tell_next, tell_outcome
 from springtide.cli.demo_scenario import FIRST, OTHERS, DemoResult, DemoRun, choose_devices
+from springtide.client.client import Client
 from springtide.control.storage.state_dir import StateDir
+from springtide.errors import InputError
 
 
 def make_run(**rescales: int) -> DemoRun:
@@ -62,14 +69,56 @@ def test_the_first_starts_alone_and_one_asks_for_what_cannot_be() -> None:
     assert 2 <= choose_devices() <= 4
 
 
+def test_the_last_thing_said_is_the_address_of_the_board(tmp_path: Path) -> None:
+    said: list[str] = []
+    tell_board(tmp_path, "http://127.0.0.1:1/signin/once", said.append)
+    assert said[-1].endswith(": http://127.0.0.1:1/signin/once")
+    assert f"SPRINGTIDE_HOME={tmp_path} " in said[0] and said[0].endswith(" ui") and said[1].endswith(" stop")
+
+
+def test_the_next_demo_ends_the_board_of_the_last_and_no_other(tmp_path: Path) -> None:
+    over, running, other = (tmp_path / name / "state" for name in ("springtide-demo-a", "springtide-demo-b", "mine"))
+    for folder in (over, running, other):
+        folder.mkdir(parents=True)
+    for folder in (over, other):
+        (folder / demo.OVER).touch()
+    demo.clear_earlier(tmp_path)
+    assert not over.parent.exists() and running.exists() and other.exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_whole_run_keeps_its_promises_and_its_bits() -> None:
+def test_a_whole_run_keeps_its_promises_and_its_bits_and_ends_with_its_board() -> None:
     command = [str(Path(sys.executable).with_name("springtide")), "demo", "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done
-    document = json.loads(done.stdout)
+    place = tempfile.mkdtemp()  # of its own, so that nobody else's board is ended; and short
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": place})
+        assert done.returncode == 0, done
+        document = json.loads(done.stdout)
+        with httpx.Client(follow_redirects=True, headers={"accept": "text/html"}) as browser:
+            page = browser.get(done.stderr.split()[-1])
+        assert '<h1 class="sr">Promise board</h1>' in page.text and "digits-resnet" in page.text
+    finally:
+        demo.clear_earlier(Path(place))
+        shutil.rmtree(place, ignore_errors=True)
     assert document["ok"] and document["worker_killed"]
     assert document["offers_accepted"] == ["source-gpt"]
     assert sum(document["rescales"].values()) > 0
     assert all(job["bits_equal"] for job in document["jobs"])
+
+
+@pytest.mark.timeout(300)
+def test_the_address_works_when_the_demo_is_over_and_until_the_next_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with demo.open_demo() as home, Client(home=home.root) as client:
+        (home.root / demo.OVER).touch()
+        link = client.make_link()
+    with httpx.Client(follow_redirects=True, headers={"accept": "text/html"}) as browser:
+        assert '<h1 class="sr">Promise board</h1>' in browser.get(link).text
+        with pytest.raises(InputError), demo.open_demo():  # one that breaks off leaves nothing
+            raise InputError("broken off")
+        with pytest.raises(httpx.ConnectError):
+            browser.get(link)
+    assert list(tmp_path.iterdir()) == []

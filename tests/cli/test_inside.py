@@ -1,19 +1,23 @@
 """Inside a running job: its folder and variables, for its owner only, as its user, and not after it has ended."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.control.http_servers import SLOW, connect, run_server, write_project
 
 from springtide.cli.app import main
-from springtide.cli.inside import check_user, find_spy
+from springtide.cli.inside import check_user, choose_variables, find_machine, find_spy
 from springtide.client.client import Client
-from springtide.client.replies import InsideInfo
+from springtide.client.replies import InsideInfo, MachineInfo
+from springtide.control.api.inside_routes import list_machines
 from springtide.control.server import Server
 from springtide.errors import InputError
+from springtide.executors.protocol import Running
 
 
 @pytest.fixture
@@ -64,6 +68,10 @@ def test_a_command_runs_in_the_jobs_folder_with_its_variables(
     assert run("exec", "long", "--", sys.executable, "-c", code) == 7
     said = capfd.readouterr().out
     assert "train.py" in said and "0.1 False" in said
+    assert (
+        run("exec", "long", "--", sys.executable, "-c", "import os; print([os.environ['CUDA_VISIBLE_DEVICES']])") == 0
+    )
+    assert capfd.readouterr().out == "['']\n", "a job on processors sees no GPU"
     assert run("exec", "long", "--", "no-such-program") == 2
     assert "cannot be run" in capfd.readouterr().err
     client.cancel("long")
@@ -82,6 +90,60 @@ def test_only_its_owner_enters_a_job_and_only_while_it_runs(
         ann.cancel("long")
         with pytest.raises(InputError, match=r"long has ended \(cancelled\).*springtide logs long"):
             ann.inside("long")
+
+
+def make_inside(*machines: MachineInfo, folder: str = "/tmp", host: str = "head") -> InsideInfo:
+    """A job on machines of a cluster."""
+    given = {"LR": "0.1", "PATH": "/server/bin"}
+    return InsideInfo({}, "id", "long", host, folder, given, None, 1234, (), machines)
+
+
+def test_a_command_sees_the_jobs_devices_on_its_machine_and_no_other() -> None:
+    running = Running(
+        job="id",
+        generation=1,
+        devices=("blue/gpu:0", "green/gpu:1", "blue/gpu:3"),
+        state="running",
+        pids=(10, 11, 12),
+        pid_devices=("blue/gpu:0", "green/gpu:1", "blue/gpu:3"),
+        uuids={"blue/gpu:0": "GPU-a", "green/gpu:1": "GPU-b", "blue/gpu:3": "MIG-c"},
+    )
+    machines = [MachineInfo.read(one) for one in list_machines(running, "head")]
+    blue, green = machines
+    assert (blue.host, blue.pids, green.host, green.pids) == ("blue", (10, 12), "green", (11,))
+    inside = make_inside(blue, green)
+    there = choose_variables(inside, find_machine(inside, "exec", "blue"), {"PATH": "/blue/bin", "HOME": "/home/ann"})
+    assert there == {"LR": "0.1", "PATH": "/blue/bin", "CUDA_VISIBLE_DEVICES": "GPU-a,MIG-c"}
+    own = list_machines(
+        Running(job="id", generation=1, devices=("gpu:0",), state="running", uuids={"gpu:0": "GPU-d"}), "head"
+    )
+    here = choose_variables(make_inside(MachineInfo.read(own[0])), MachineInfo.read(own[0]), {"PATH": "/mine"})
+    assert here == {"LR": "0.1", "PATH": "/server/bin", "CUDA_VISIBLE_DEVICES": "GPU-d"}
+
+
+def test_who_is_not_where_the_job_runs_is_told_where_to_go() -> None:
+    blue = MachineInfo({}, "blue", ("blue/cpu:0",), (), (10,))
+    second = MachineInfo({}, "blue-2", ("blue-2/cpu:0",), (), (os.getpid(),))  # another machine of that name
+    with pytest.raises(
+        InputError, match=r"long runs on blue, and this is head; go there: ssh blue springtide shell long"
+    ):
+        find_machine(make_inside(blue), "shell", "head")
+    with pytest.raises(InputError, match="runs on blue, blue-2, and this is blu;"):
+        find_machine(make_inside(blue, second), "stack", "blu")
+    inside = replace(make_inside(blue, second), folder=str(Path.cwd()))
+    assert find_machine(inside, "exec", "blue") is second, "its processes are here"
+    with pytest.raises(InputError, match="this is blue;"):
+        find_machine(make_inside(second), "exec", "blue")  # a machine that is called blue-2, and not this one
+
+
+def test_a_command_is_refused_where_the_jobs_folder_is_not(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    inside = start(client, tmp_path, monkeypatch)
+    Path(inside.folder).rename(tmp_path / "elsewhere")
+    assert run("exec", "long", "--", "ls") == 2
+    assert "is not on this machine, whose disk is its own" in capfd.readouterr().err
+    client.cancel("long")
 
 
 def test_who_is_not_the_jobs_user_is_told_how_to_become_it() -> None:

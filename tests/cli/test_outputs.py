@@ -1,17 +1,20 @@
 """Where results go: reports and texts in files or on stdout, and pictures that are refused before anything runs."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import typer
 
-from springtide.cli.app import VERBS, build_app
+import springtide.cli
+from springtide.cli.app import VERBS, build_app, main
 from springtide.cli.outputs import (
     OutputForm,
     OutputOption,
     check_picture,
     clean_log,
+    fold,
     print_table,
     say,
     tell,
@@ -82,3 +85,64 @@ def test_a_log_keeps_its_colours_and_progress_bars_on_a_terminal_and_nothing_els
     harmless = "\x1b[1;31mred\x1b[0m\r 50%\x1b[K\tdone\n"
     assert clean_log(harmless) == harmless
     assert clean_log(f"{harmless}{EVIL}\x1b") == harmless + r"\x1b]0;title\x07\x1b[2Jx\x9b31m\u202ey\ud800\x1b"
+
+
+def test_a_legend_is_for_people_and_keeps_its_words_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    legend = "PLANNED WITH: the steps/s that a promise counts on; ALONE: with nobody else here"
+    print_table(("A",), [("1",)], legend=legend)
+    assert capsys.readouterr().err == "", "who reads a pipe is a program"
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(("A",), [("1",)], legend=legend)
+    lines = capsys.readouterr().err.splitlines()
+    assert " ".join(lines) == legend and max(map(len, lines)) <= 30
+
+
+#: Modules with tables whose headings and cells are plain words: a path, a size, a step.
+PLAIN_TABLES = {"fetch", "ls", "new", "receipt", "job_views"}
+
+
+def test_every_table_that_needs_a_legend_has_one() -> None:
+    folder = Path(springtide.cli.__path__[0])
+    drawing = re.compile(r"\b(print_table|print_fitting|print_told|print_rich)\(|[^t]Table\(")
+    drawn = {path.stem: path.read_text() for path in folder.glob("*.py") if drawing.search(path.read_text())}
+    without = {name for name, text in drawn.items() if "legend" not in text.lower()}
+    assert without == PLAIN_TABLES
+
+
+def test_what_is_said_in_a_terminal_is_broken_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "  - promised to finish by 2026-11-18T00:16:16Z; let it go: springtide release digits-cnn"
+    say(line)
+    assert capsys.readouterr().out == line + "\n", "a pipe gets lines as they are"
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    say(line)
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(one.strip() for one in lines) == line.strip()
+    assert max(map(len, lines)) <= 40 and all(one.startswith("    ") for one in lines[1:])
+
+
+def test_nothing_in_a_narrow_table_is_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/somewhere/a-folder-with-a-long-name/and-a-file.log"
+    print_table(("CHECK", "SEEN"), [("server", path)], width=30)
+    shown = capsys.readouterr().out
+    assert "…" not in shown and path in "".join(line[6:].strip() for line in shown.splitlines()[1:])
+
+
+def test_brackets_in_help_are_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("mcp", "stack"):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        assert f"springtide[{verb}]" in "".join(capsys.readouterr().out.split())
+
+
+def test_a_command_at_the_end_of_a_long_line_stays_whole() -> None:
+    command = "SPRINGTIDE_HOME=/tmp/springtide-demo-1/state .venv/bin/springtide stop"
+    lines = fold(f"the board of what has just run stays up in the background; end it with: {command}", 40)
+    assert lines[-1] == f"  {command}" and len(lines) > 2 and all(len(line) <= 40 for line in lines[:-1])
+    plain = fold("words and words: more of them, none of which is to be typed by anybody at all", 40)
+    assert all(len(line) <= 40 for line in plain)

@@ -1,3 +1,6 @@
+import copy
+import pickle
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -48,3 +51,29 @@ def test_a_reply_cannot_be_changed_and_hides_its_document_from_its_text() -> Non
     with pytest.raises(AttributeError):
         job.step = 5  # type: ignore[misc]
     assert JobInfo.read(job.document) == job
+
+
+def test_a_reply_is_a_dataclass_like_any_other() -> None:
+    job = make_job()
+    later = replace(job, step=job.step + 1)
+    assert (later.step, later.name) == (job.step + 1, job.name) and later != job
+    assert [one.name for one in fields(later)][:2] == ["document", "id"] and asdict(later)["step"] == later.step
+    assert copy.copy(job) == job == copy.deepcopy(job) == pickle.loads(pickle.dumps(job))
+    offer = OfferInfo({}, "deadline", datetime(2026, 11, 16, tzinfo=UTC), 60.0, steps=None)
+    assert hash(offer) == hash(replace(offer, document={"other": 1})) and offer.id == ""
+    assert repr(offer).startswith("OfferInfo(kind='deadline', deadline=") and offer != job
+    with pytest.raises(AttributeError):
+        del job.step
+    with pytest.raises(AttributeError):
+        job.mood = "sunny"
+
+
+def test_a_reply_is_made_of_all_its_fields_and_no_others() -> None:
+    with pytest.raises(TypeError, match="DeviceInfo needs 'state'"):
+        DeviceInfo({}, "cpu:0", "node-0")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="DeviceInfo has no field 'mood'"):
+        DeviceInfo({}, "cpu:0", "node-0", "up", "cpu", None, None, mood="sunny")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="DeviceInfo got 'name' twice"):
+        DeviceInfo({}, "cpu:0", name="cpu:1")  # type: ignore[call-arg,misc]
+    with pytest.raises(TypeError, match="has 7 fields, 8 values were given"):
+        DeviceInfo({}, "cpu:0", "node-0", "up", "cpu", None, None, None)  # type: ignore[call-arg]

@@ -1,5 +1,6 @@
 """What may be wrong with Ray itself: another version, no answer, a drain, a keeper that is killed, a head that dies."""
 
+import contextlib
 import json
 import os
 import signal
@@ -89,3 +90,31 @@ def test_training_outlives_rays_head(harness: RayHarness, raylets: Raylets) -> N
     raylets.tell("behead", 0)
     trial.await_event(Finished)
     assert not trial.of(Faulted)
+
+
+def test_full_object_stores_of_ray_stop_nobody(tmp_path: Path) -> None:
+    """Hosts join, and a job trains: nothing of ours lies there."""
+    small = {"RAY_automatic_object_spilling_enabled": "0", "RAY_local_fs_capacity_threshold": "0.0001"}
+    with Raylets((1, 1), variables=small) as raylets, fill_stores(raylets) as are_full:
+        assert are_full == [True] * 3, "head and hosts"
+        executor = RayExecutor(tmp_path / "home", raylets.address)
+        try:
+            harness = RayHarness(executor, tmp_path)
+            wait_until(lambda: len(harness.devices) == 2, lambda: f"{executor.keeper.hosts}")
+            trial = Trial(harness, "cramped")
+            trial.start(Behaviour(steps=60, step_s=0.02), devices=harness.devices)
+            trial.await_event(Finished)
+            assert not trial.of(Faulted)
+        finally:
+            executor.shutdown()
+
+
+@contextlib.contextmanager
+def fill_stores(raylets: Raylets) -> Iterator[list[bool]]:
+    """Have the object store of every node full, as far as could be; whether each is."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.cluster.hoard", raylets.address]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as hoard:
+        assert hoard.stdout is not None
+        yield json.loads(hoard.stdout.readline())
+        hoard.communicate()

@@ -4,6 +4,7 @@ import secrets
 import signal
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.cluster.ray_clusters import RayHead, find_free_port, make_variables, 
 from tests.executors.hosts.loopback_cluster import wait_until
 
 from springtide.executors.ray.host_survey import judge
+from springtide.executors.ray.name_book import BOOK, MOST_NAMES, read_book, write_book
 from springtide.executors.ray.ray_nodes import RayNode, name_actor, name_hosts, read_actors
 
 pytestmark = needs_ray
@@ -59,5 +61,30 @@ def test_a_node_that_is_new_takes_the_name_of_no_host_that_is_there() -> None:
     early, late = (RayNode(8 * letter, "blue", "10.0.0.6", "1") for letter in "ab")
     there = read_actors([name_actor(late.id, "blue"), "somebody-elses", "host-without-a-name"])
     assert there == {late.id: "blue"}
-    assert name_hosts([early, late], there) == {early.id: "blue-aaaaaaaa", late.id: "blue"}
-    assert name_hosts([early, late], {}) == {early.id: "blue", late.id: "blue-bbbbbbbb"}
+    assert name_hosts([early, late], there, {}, ()) == {early.id: "blue-2", late.id: "blue"}
+    assert name_hosts([early, late], {}, {}, ()) == {early.id: "blue", late.id: "blue-2"}
+
+
+def test_a_machine_has_its_name_under_another_head_too(tmp_path: Path) -> None:
+    """Two machines of one name; the head is started again, gives other ids, and they come back one after the other."""
+    first, second = RayNode("1" * 8, "blue", "10.0.0.6", "1"), RayNode("2" * 8, "blue", "10.0.0.7", "1")
+    names = name_hosts([first, second], {}, read_book(tmp_path), ())
+    write_book(tmp_path, {names[node.id]: node.address for node in (first, second)})
+    again, other = replace(first, id="f" * 8), replace(second, id="0" * 8)
+    alone = name_hosts([other], {}, read_book(tmp_path), ())
+    assert alone[other.id] == names[second.id] == "blue-2"
+    assert name_hosts([other, again], alone, read_book(tmp_path), ())[again.id] == names[first.id] == "blue"
+    stranger = replace(first, id="e" * 8, address="10.0.0.8")
+    assert name_hosts([stranger], {}, read_book(tmp_path), ["blue", "blue-2"])[stranger.id] == "blue-3"
+    assert name_hosts([stranger], {}, read_book(tmp_path), ())[stranger.id] == "blue", "it has another address now"
+
+
+def test_a_book_of_names_that_is_damaged_or_cannot_be_written_costs_names_only(tmp_path: Path) -> None:
+    for content in (b"", b"\xff", b"[1, 2]", b'{"blue": 6}', b"null"):
+        (tmp_path / BOOK).write_bytes(content)
+        assert read_book(tmp_path) == {}
+        write_book(tmp_path, {"blue": "10.0.0.6"})
+        assert read_book(tmp_path) == {"blue": "10.0.0.6"}
+    write_book(tmp_path / "nowhere", {"blue": "10.0.0.6"})
+    write_book(tmp_path, {f"pod-{one}": "10.0.0.9" for one in range(MOST_NAMES)})
+    assert len(read_book(tmp_path)) == MOST_NAMES

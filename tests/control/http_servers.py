@@ -31,11 +31,12 @@ def run_server(
     add_pages: AddPages | None = None,
     port: int = 0,
     job: FakeJob = QUICK,
+    nodes: int = 1,
 ) -> Iterator[Server]:
     """A listening server; stopped with everything it started at the end of the block."""
     home = StateDir(folder / "home").make()
     settings = ServerSettings(home, "fake", str(devices), Listening(port=port), options, keep_orphans=keep_orphans)
-    site = make_inventory("fake", [f"fake:{number}" for number in range(devices)])
+    site = make_inventory("fake", [f"fake:{number}" for number in range(devices)], nodes)
     server = Server(settings, ExecutorHandle(RealTimeFake(job), site, lambda: None), add_pages)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -42,6 +42,8 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
         ("policy: 7", "policy is 7: input should be a valid string"),
         ("archive_limit_bytes: 1.5", "archive_limit_bytes is 1.5: input should be a valid integer"),
         ("nodes: 0", "nodes is 0"),
+        ("most_memory: a lot", "most_memory 'a lot' is not an amount of memory"),
+        ("most_memory: 7", "most_memory is 7: input should be a valid string"),
         ("xyz: 1", "xyz is not known; there are: archive_limit_bytes, burst"),
         ("- 1", "is no mapping"),
         ("burst: 1\nburst: 2", "key 'burst' is given twice"),

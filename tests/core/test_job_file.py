@@ -40,6 +40,7 @@ steps: null
 deadline: 2026-11-16T09:00:00+01:00
 budget: 50 USD
 max_runtime: 12h
+memory: 16 GiB
 devices: 1..8
 device_types: null
 determinism: D2
@@ -58,6 +59,7 @@ priority: 0
     job = parse_job_text(text, "job.yaml")
     assert job.env == {"OMP_SCHEDULE": "static", "N": "3"}
     assert job.budget_usd == 50 and job.patience_s == 600 and job.max_runtime_s == 43200
+    assert job.memory_bytes == 16 * 2**30
     assert job.dependencies == (Dependency("prepare", AfterEnd.OK), Dependency("cleanup", AfterEnd.ANY))
     assert job.labels == {"team": "vision", "year": "2026"} and job.notify[2].words == ("tell", "--all")
     assert set(JobFile.model_fields) == {line.split(":")[0] for line in text.strip().splitlines()}
@@ -84,6 +86,11 @@ priority: 0
         ("run: x\ninputs: {data: data}", "it must be an absolute path or an http(s) address"),
         ("run: x\ninputs: {data: 'ftp://host/x'}", "it must be an absolute path or an http(s) address"),
         ("run: x\noutputs: [../model.pt]", "must be a name or a pattern below $SPRINGTIDE_OUTPUT"),
+        ("run: x\nmemory: plenty", "memory 'plenty' is not an amount of memory; write 500 MB, 16 GiB or 1.5 TB"),
+        ("run: x\nmemory: 16", "memory is 16; it must be a text, as in memory: 16 GiB"),
+        ("run: x\nmemory: 10 GiBs", "is not an amount of memory"),
+        ("run: x\nmemory: 0 GB", "must be at least 1 MB"),
+        ("run: x\nmemory: 99999999999 TB", "at most 1000 TB"),
         ("run: x\nmax_runtime: soon", "max_runtime 'soon' is not a span"),
         ("run: x\nelastic: false\ndevices: 1\nduration: 2h\nmax_runtime: 1h", "is longer than max_runtime 1h"),
         ("run: x\nafter: {a: maybe}", "a mapping from names to ok, any or failed"),

@@ -107,18 +107,23 @@ def take_board(scene: HandClockServer, folder: Path, scratch: Path, name: str) -
                     yield shoot(page, folder / f"{name}-job-{theme}.png")
 
 
+def play_whole(folder: Path) -> HandClockServer:
+    """The afternoon, with what scripts would have left of it."""
+    scene = play(folder)
+    ids = {record.name: record.id for record in scene.store.list_jobs()}
+    for job in ("vit-large", "resnet-a"):
+        write_curves(scene, ids[job])
+    write_receipt(scene, ids["resnet-a"])
+    return scene
+
+
 def main() -> None:
     """Play, show, take."""
     folder, chosen = Path(sys.argv[1]), sys.argv[2:]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        scene = play(scratch / "scene")
-        ids = {record.name: record.id for record in scene.store.list_jobs()}
-        for job in ("vit-large", "resnet-a"):
-            write_curves(scene, ids[job])
-        write_receipt(scene, ids["resnet-a"])
-        with show(scene) as shown:
+        with show(play_whole(scratch / "scene")) as shown:
             for path in take(shown, folder, scratch, chosen):
                 print(path, flush=True)
         if not chosen or "storm" in chosen:

@@ -1,6 +1,10 @@
 """The pages in a real browser against a real server: what people do there, and what they see when it goes wrong."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,9 +36,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serve_pages(folder: Path, port: int = 0) -> Iterator[Server]:
+def serve_pages(folder: Path, port: int = 0, nodes: int = 1) -> Iterator[Server]:
     """A server with its pages, on which jobs take minutes."""
-    with run_server(folder, devices=4, add_pages=add_pages, port=port) as server:
+    with run_server(folder, devices=4, add_pages=add_pages, port=port, nodes=nodes) as server:
         assert isinstance(server.engine.executor, RealTimeFake)
         server.engine.executor.usual = SLOW
         yield server
@@ -161,6 +165,18 @@ def test_a_form_that_is_sent_to_a_stopped_server_says_so_and_keeps_what_was_fill
                 expect(page.locator("#deadline")).to_have_value("5h")
 
 
+def test_a_page_that_is_only_looked_at_ends_with_its_session(folder: Path) -> None:
+    with serve_pages(folder / "ends") as server, open_page(folder / "six", server) as page:
+        expect(page.locator("#live")).to_have_attribute("data-state", "live")
+        other = page.context.new_page()
+        other.goto(f"{server.url}/fleet")
+        other.get_by_role("button", name="sign out").click()
+        other.close()
+        page.wait_for_url(re.compile(r"/signin\?next=%2F&ended=yes"))  # by itself: nobody touches it
+        expect(page.locator("main")).to_contain_text("Your session has ended")
+        assert page.locator("#banner").is_hidden()
+
+
 def test_who_has_signed_out_elsewhere_is_sent_to_sign_in(folder: Path) -> None:
     with serve_pages(folder / "out") as server, open_page(folder / "five", server) as page:
         with connect(server) as client:
@@ -170,6 +186,153 @@ def test_who_has_signed_out_elsewhere_is_sent_to_sign_in(folder: Path) -> None:
         page.context.clear_cookies()
         page.locator("#deadline").fill("5h")
         page.wait_for_url(re.compile(r"/signin\?next=%2Fask"))
+
+
+def test_curves_and_logs_of_each_rank_are_shown_as_they_are_written(folder: Path) -> None:
+    with serve_pages(folder / "logged") as server, open_page(folder / "seven", server) as page:
+        with connect(server) as client:
+            job = client.submit(write_project(folder / "logs", name="logs", deadline="10h"))
+        expect(page.locator(f"#row-{job.id}")).to_contain_text("running")
+        logs = server.settings.state_dir.logs(job.id)
+        logs.mkdir(parents=True, exist_ok=True)
+        rows = [{"step": step, "metrics": {"loss": 1 / step, "accuracy": 0.5}} for step in range(1, 9)]
+        (logs / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        for rank in range(2):
+            (logs / f"rank-{rank}.log").write_text(f"rank {rank} says <b>hello</b>\n")
+        page.goto(f"{server.url}/jobs/{job.id}")
+        expect(page.locator("#curves .uplot canvas")).to_have_count(2)
+        assert page.locator("#curves .u-title").all_inner_texts() == ["accuracy", "loss"]
+        expect(page.locator("#curves .u-legend").last).to_contain_text("0.125")  # the last value
+        log = page.locator("#log")
+        expect(log).to_have_text("rank 0 says <b>hello</b>")
+        page.locator("#rank").select_option("1")
+        expect(log).to_have_text("rank 1 says <b>hello</b>")
+        with (logs / "rank-1.log").open("a") as file:
+            file.write("and more\n")
+        with (logs / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"step": 9, "metrics": {"loss": 0.0625, "accuracy": 0.5}}) + "\n")
+        expect(log).to_contain_text("and more")  # by itself
+        expect(page.locator("#curves .u-legend").last).to_contain_text("0.0625")
+
+
+def test_a_job_that_is_gone_while_it_is_looked_at_is_told(folder: Path) -> None:
+    with serve_pages(folder / "gone") as server, open_page(folder / "eight", server) as page:
+        with connect(server) as client:
+            job = client.submit(write_project(folder / "brief", name="brief"))
+            page.goto(f"{server.url}/jobs/{job.id}")
+            expect(page.get_by_role("heading", level=1)).to_have_text("brief")
+            client.cancel(job)
+            expect(page.locator(".pill").first).to_have_text("cancelled")
+        gone, _ = server.store.prune(server.reconciler.context.clock.now_s() + 1)  # as after its time is over
+        assert gone == [job.id]
+        expect(page.get_by_role("heading", level=1)).to_have_text("No longer here")
+        expect(page.locator("#job")).to_contain_text("there is no job")
+        page.get_by_role("link", name="To the board", exact=True).click()
+        page.wait_for_url(f"{server.url}/")
+
+
+def test_a_node_is_drained_and_let_back_with_buttons(folder: Path) -> None:
+    with (
+        serve_pages(folder / "fleet", nodes=2) as server,
+        open_page(folder / "nine", server) as page,
+        connect(server) as client,
+    ):
+        job = client.submit(write_project(folder / "held-there", name="held-there"))
+        expect(page.locator(f"#row-{job.id}")).to_contain_text("running · 4 devices")
+        page.goto(f"{server.url}/fleet")
+        node = page.locator("#node-1")
+        expect(node.locator(".holders")).to_contain_text("held-there")
+        node.get_by_text("Drain…").click()
+        node.get_by_label("within").fill("1s")
+        node.get_by_role("button", name="Drain node-1").click()
+        expect(node.locator(".pill")).to_have_text("drained")
+        expect(node.locator(".holders")).to_have_count(0)
+        page.get_by_text("Drain…").click()  # of the other, which is the last
+        page.get_by_role("button", name="Drain node-0").click()
+        expect(page.locator("main")).to_contain_text("node-0 is the last one that takes work")
+        page.goto(server.url)
+        expect(page.locator(f"#row-{job.id}")).to_contain_text("running · 2 devices")
+        page.get_by_role("button", name="Let node-1 take work again").click()
+        expect(page.locator(f"#row-{job.id}")).to_contain_text("running · 4 devices")
+
+
+def test_the_command_opens_the_board_signed_in(folder: Path) -> None:
+    with serve_pages(folder / "command") as server, open_browser(folder / "ten") as context:
+        home = {"SPRINGTIDE_HOME": str(server.settings.state_dir.root)}
+        command = [sys.executable, "-m", "springtide", "ui", "--no-browser"]
+        link = subprocess.run(command, env=os.environ | home, capture_output=True, text=True, check=True).stdout.strip()
+        page = context.pages[0]
+        page.goto(link)
+        page.wait_for_url(f"{server.url}/")
+        expect(page.locator(".sentence")).to_contain_text("No open promises")
+        expect(page.get_by_role("button", name="sign out")).to_be_visible()
+        context.clear_cookies()
+        page.goto(link)  # it has signed in, and does not do so again
+        expect(page.locator("main")).to_contain_text("That link was used")
+
+
+def test_a_trace_with_bad_rows_is_told_by_row_and_simulated_without_them(folder: Path) -> None:
+    head = "job_id,submit_s,model,batch_size,gpus,duration_s,deadline_s"
+    trace = f"{head}\na,0,resnet50,256,1,600,5000\nb,x,resnet50,256,1,600,5000\n"
+    with serve_pages(folder / "traces") as server, open_page(folder / "eleven", server) as page:
+        page.goto(f"{server.url}/simulate")
+        page.get_by_text("A trace instead").click()
+        page.locator("#trace").fill(trace)
+        page.get_by_role("button", name="Simulate").click()
+        expect(page.locator("#study .verdict")).to_have_text("Cannot be simulated")
+        expect(page.locator("#study")).to_contain_text("the trace, line 3: ")
+        expect(page.locator("#trace")).to_have_value(trace)  # nothing is lost
+        page.get_by_label("leave out rows that cannot be read").check()
+        page.get_by_role("button", name="Simulate").click()
+        expect(page.locator("#study .verdict")).to_contain_text("deadlines")
+        expect(page.locator("#study")).to_contain_text("1 row left out")
+
+
+def test_a_point_of_the_front_shows_its_plan_and_saves_its_task(folder: Path) -> None:
+    with serve_pages(folder / "rented") as server, open_page(folder / "twelve", server) as page:
+        page.goto(f"{server.url}/cloud")
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator("#study .verdict")).to_be_visible()
+        dots = page.locator(".front a")
+        assert dots.count() > 2
+        place = str(dots.first.get_attribute("href"))
+        plan = page.locator(place)
+        expect(plan).to_be_hidden()
+        dots.first.focus()
+        page.keyboard.press("Enter")
+        expect(plan).to_be_visible()
+        choice = page.locator("details.choice", has=plan)
+        with page.expect_download() as saving:
+            choice.get_by_role("link", name="Save as SkyPilot task").click()
+        assert saving.value.suggested_filename == "task.yaml"
+        saved = folder / "task.yaml"
+        saving.value.save_as(saved)
+        assert saved.read_text().strip() == choice.locator("pre").inner_text().strip()
+
+
+def test_without_scripts_every_page_shows_the_state_and_its_forms_work(folder: Path) -> None:
+    with serve_pages(folder / "bare") as server, connect(server) as client:
+        job = client.submit(write_project(folder / "seen", name="seen", deadline="10h"))
+        with open_browser(folder / "thirteen", scripts=False) as context:
+            page = context.pages[0]
+            page.goto(client.make_link())
+            expect(page.locator(".sentence")).to_contain_text("1 promise")
+            told = {f"/jobs/{job.id}": "seen", "/fleet": "seen", "/report": "Promises kept", "/ask": "Promised"}
+            for place, words in told.items():
+                page.goto(server.url + place)
+                expect(page.locator("main")).to_contain_text(words)
+            page.locator("#deadline").fill("20s")
+            page.get_by_role("button", name="Ask", exact=True).click()
+            expect(page.locator("#answer")).to_contain_text("Declined")
+            page.goto(f"{server.url}/simulate")
+            page.locator("#synthetic").fill("jobs=5,gap=600,seed=0")
+            page.get_by_role("button", name="Simulate").click()
+            expect(page.locator("#study .verdict")).to_contain_text("deadlines")
+            page.goto(f"{server.url}/cloud")
+            page.get_by_role("button", name="Search").click()
+            expect(page.locator("#study .front")).to_be_visible()
+            page.goto(f"{server.url}/?find=nothing-like-it")
+            expect(page.locator("main")).to_contain_text("No job is like that")
 
 
 def test_without_scripts_the_pages_still_show_the_state(folder: Path) -> None:

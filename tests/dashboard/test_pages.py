@@ -13,6 +13,7 @@ from safetensors.torch import load
 from tests.dashboard.scenes import Shown, play, play_storm, show, write_receipt
 
 from springtide.control.api.guard import hash_token
+from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.reports.promise_reports import write_report
 from springtide.control.storage.records import JobLedgerEntry, UserRecord
 from springtide.core.job_states import JobState
@@ -103,6 +104,45 @@ def test_a_session_ends_when_one_signs_out(browser: httpx.Client) -> None:
     browser.post("/signout")
     again = httpx.get(str(browser.base_url), cookies=cookies, headers=HTML)
     assert again.headers["location"].startswith("/signin")
+
+
+def read_ended(lines: Iterator[str]) -> None:
+    """Read a stream up to the line that says that it is over."""
+    while next(lines) != "event: ended":
+        pass
+
+
+@pytest.mark.parametrize("end", ["signed out", "time over", "token replaced", "another right"])
+def test_an_open_stream_ends_with_its_session(shown: Shown, end: str) -> None:
+    name = f"reader of {end}".replace(" ", "-")
+    reader = shown.scene.store.put_user(UserRecord(name, hash_token(f"token-of-{name}")))
+    with sign_in(shown, f"token-of-{name}") as browser, browser.stream("GET", "/live/fleet") as stream:
+        lines = stream.iter_lines()
+        while next(lines) != "event: page":
+            pass
+        if end == "signed out":
+            with httpx.Client(base_url=shown.url, cookies=browser.cookies, headers={"origin": shown.url}) as other:
+                other.post("/signout")
+        elif end == "time over":
+            secret = browser.cookies[f"springtide_{shown.url.rpartition(':')[2]}"]
+            sessions = dict(shown.sessions.known or {})
+            sessions[hash_token(secret)] = [name, shown.sessions.now_s() - 1, reader.token_hash]
+            shown.sessions.known = sessions
+        elif end == "token replaced":
+            shown.scene.store.put_user(replace(reader, token_hash=hash_token("another")))
+        else:
+            shown.scene.store.put_user(replace(reader, admin=True))
+        read_ended(lines)
+        assert [line for line in lines if line.startswith("data: ")] == ["data: {}"]  # and nothing after it
+
+
+def test_sign_in_says_that_a_session_has_ended(browser: httpx.Client, shown: Shown) -> None:
+    cookies = dict(browser.cookies)
+    assert "has ended" not in browser.get("/signin").text
+    browser.post("/signout")
+    assert "Your session has ended" in httpx.get(f"{shown.url}/signin", cookies=cookies, headers=HTML).text
+    assert "Your session has ended" in httpx.get(f"{shown.url}/signin?ended=yes", headers=HTML).text
+    assert "has ended" not in httpx.get(f"{shown.url}/signin", headers=HTML).text
 
 
 def test_sessions_outlive_the_server_but_not_the_token(shown: Shown) -> None:
@@ -201,6 +241,56 @@ def test_costs_are_on_every_page_that_has_a_price(browser: httpx.Client, shown: 
     assert report["total"]["usd"] == pytest.approx(sum(one.cost_usd for one in ended), abs=1e-3)
     assert sum(one["usd"] for one in report["users_by_week"]) == pytest.approx(report["total"]["usd"], abs=1e-3)
     assert f"${report['total']['usd']:.2f}" in browser.get("/report").text
+
+
+def test_offers_have_a_price_where_devices_have_one(browser: httpx.Client, shown: Shown) -> None:
+    job = job_id(shown, "clicks-hurry")
+    offers = browser.get(f"/api/v1/jobs/{job}").json()["offers"]
+    whole = next(one for one in offers if one["kind"] == "deadline")
+    record, store = shown.scene.store.find_jobs(job)[0], shown.scene.store
+    part = replace(store.offers(record.id)[0], id="part", kind="work", steps=100_000)
+    prices = price_offers(record, [part], store.speeds(record.speed_key), shown.scene.reconciler.inventory)
+    assert 0 < prices["part"] < whole["cost_usd"]
+    rows = {one["id"]: one for one in browser.get("/api/v1/board?limit=1000").json()["jobs"]}
+    assert [one["cost_usd"] for one in rows[job]["offers"]] == [one["cost_usd"] for one in offers]
+    price = f"for at least ${whole['cost_usd']:.2f}"
+    assert price in browser.get(f"/jobs/{job}").text and price in browser.get("/").text
+    spec = browser.get(f"/api/v1/jobs/{job}").json()["spec"]
+    body = {"job": spec, "archive": browser.get(f"/api/v1/jobs/{job}").json()["code_hash"]}
+    told = browser.post("/api/v1/plan", json=body).json()
+    assert told["answer"] == "declined"
+    assert {one["kind"]: one["cost_usd"] for one in told["offers"]}["deadline"] == pytest.approx(whole["cost_usd"])
+    assert "could be promised, for at least $" in browser.get(f"/ask?job={job}").text
+
+
+def test_predicted_speeds_stand_beside_measured_ones(browser: httpx.Client, shown: Shown) -> None:
+    job = job_id(shown, "vit-large")
+    history = browser.get(f"/api/v1/jobs/{job}/history").json()
+    measured = {one["share"]: one["steps_per_s"] for one in history["speeds"]}
+    predicted = {one["share"]: one for one in history["predicted_speeds"]}
+    assert set(measured) < set(predicted) and {1, 2, 4, 8, 16} <= set(predicted)
+    for share, rate in measured.items():
+        assert predicted[share]["steps_per_s"] == pytest.approx(rate, rel=0.1)  # the form goes through what it saw
+    assert all(one["planned_steps_per_s"] < 1.1 * one["steps_per_s"] for one in predicted.values())
+    text = browser.get(f"/jobs/{job}").text
+    assert "Speed, predicted and measured" in text and re.search(r'8 × \w+ <span class="dim">now<', text)
+
+
+def test_every_end_of_a_job_is_named_where_it_is_drawn(browser: httpx.Client, shown: Shown) -> None:
+    job = job_id(shown, "vit-large")
+    told = browser.get(f"/api/v1/jobs/{job}").json()
+    assert told["predicted_finish"] <= told["planned_finish"] <= told["deadline"]
+    text = browser.get(f"/jobs/{job}").text
+    signs = re.findall(r"<b>(expected end|slow end|end of its plan|deadline)</b>", text)
+    assert signs == ["expected end", "slow end", "end of its plan", "deadline"]
+    board = browser.get("/").text
+    for words in (
+        "ring: expected to end in",
+        "light bar: devices that its plan keeps",
+        "flag: its deadline, promised, in",
+    ):
+        assert f"<title>{words}" in board
+    assert board.index("How to read this") < board.index('class="timeline"')  # seen before any number of rows
 
 
 def test_a_report_has_a_column_for_each_of_the_last_weeks() -> None:

@@ -51,10 +51,15 @@ def test_a_simulation_can_be_saved(browser: httpx.Client) -> None:
     assert picture.content.startswith(b"\x89PNG")
 
 
-def test_a_trace_with_bad_rows_is_told_and_can_be_read_without_them(browser: httpx.Client) -> None:
-    trace = "job_id,submit_s,model,gpus,duration_s,deadline_s\na,0,resnet50,1,600,5000\nb,x,resnet50,1,600,5000\n"
+def test_a_trace_with_bad_rows_is_told_by_line_and_can_be_read_without_them(browser: httpx.Client) -> None:
+    head = "job_id,submit_s,model,batch_size,gpus,duration_s,deadline_s"
+    trace = f"{head}\na,0,resnet50,256,1,600,5000\nb,x,resnet50,256,1,600,5000\n"
     told = browser.post("/simulate", data=SIMULATION | {"trace": trace, "synthetic": ""}).text
-    assert "Cannot be simulated" in told and "trace.csv" in told
+    assert "Cannot be simulated" in told and "the trace, line 3: " in told and "/tmp" not in told
+    told = browser.post("/simulate", data=SIMULATION | {"trace": trace, "synthetic": "", "skip_bad_rows": "yes"}).text
+    assert "1 row left out; the first: the trace, line 3: " in told and "/tmp" not in told
+    lacking = browser.post("/simulate", data=SIMULATION | {"trace": "job_id,submit_s\n1,2\n", "synthetic": ""}).text
+    assert "the trace, line 1: header" in lacking
 
 
 @pytest.mark.parametrize(

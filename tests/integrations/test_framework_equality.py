@@ -72,7 +72,7 @@ CHANGED = {
     "lightning": [
         (r"^import springtide.integrations.lightning\n", ""),
         (r"^springtide.init\(.*\)\n", ""),
-        (r'strategy="springtide"', 'strategy="ddp"'),
+        (r'strategy="springtide', 'strategy="ddp'),
     ],
 }
 
@@ -137,7 +137,19 @@ def test_three_changed_lines_keep_the_weights_of_lightnings_own_ranks(tmp_path: 
         assert all(torch.equal(tensor, weights["stock"][key]) for key, tensor in weights[name].items())
 
 
-@pytest.mark.parametrize("variant", ["best", "own", "plateau", "seq2seq"])
+def collect_results(place: Path, commands: dict[str, list[str]], variant: str) -> dict[str, str]:
+    """What each command prints as its result."""
+    results = {}
+    importing = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[2])}
+    for name, command in commands.items():
+        (place / name).mkdir()
+        done = subprocess.run([*command, variant], cwd=place / name, capture_output=True, text=True, env=importing)
+        assert done.returncode == 0, done.stderr[-2000:]
+        (results[name],) = re.findall(r"^RESULT (.*)$", done.stdout, re.M)
+    return results
+
+
+@pytest.mark.parametrize("variant", ["best", "own", "plateau", "overridden", "seq2seq"])
 def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path, variant: str) -> None:
     """Weights, predictions after training and the whole history of logs, on one process and on two."""
     need("transformers")
@@ -148,13 +160,22 @@ def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path
         "one": [sys.executable, str(script)],
         "two": [*ranks, str(script)],
     }
-    results = {}
-    importing = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[2])}
-    for name, command in commands.items():
-        (tmp_path / name).mkdir()
-        done = subprocess.run([*command, variant], cwd=tmp_path / name, capture_output=True, text=True, env=importing)
-        assert done.returncode == 0, done.stderr[-2000:]
-        (results[name],) = re.findall(r"^RESULT (.*)$", done.stdout, re.M)
+    results = collect_results(tmp_path, commands, variant)
+    assert results["one"] == results["stock"]
+    assert results["two"] == results["stock"]
+
+
+@pytest.mark.parametrize("variant", ["options", "warmed", "alternating"])
+def test_what_modules_of_users_have_gives_the_weights_of_lightnings_own_ranks(tmp_path: Path, variant: str) -> None:
+    """Options, hooks and optimizers as modules have them, on one process and on two."""
+    need("lightning")
+    script = SCRIPTS / "lightning_variants_workload.py"
+    commands = {
+        "stock": [sys.executable, str(make_stock(script, tmp_path, "lightning"))],
+        "one": [sys.executable, str(script)],
+        "two": [*TORCHRUN, "2", str(script)],
+    }
+    results = collect_results(tmp_path, commands, variant)
     assert results["one"] == results["stock"]
     assert results["two"] == results["stock"]
 

@@ -116,7 +116,8 @@ def test_lightning_has_the_private_names_that_are_used() -> None:
         hasattr(LightningModule, name) for name in ("_on_before_batch_transfer", "_apply_batch_transfer_handler")
     )
     assert all(hasattr(call, name) for name in ("_call_callbacks_state_dict", "_call_callbacks_load_state_dict"))
-    assert hasattr(Trainer, "_results")
+    assert hasattr(Trainer, "_results") and trainer.fit_loop._data_fetcher is None
+    assert trainer.fit_loop.epoch_loop._results == {} and LightningModule()._param_requires_grad_state == {}
     assert trainer.fit_loop._combined_loader is None and trainer.fit_loop.epoch_loop.val_loop._combined_loader is None
     found = {name for loop in list_loops(trainer.fit_loop) for name in FLAGS if hasattr(loop, name)}
     assert found == set(FLAGS)

@@ -194,6 +194,117 @@ def test_what_lightning_would_cut_or_count_otherwise_is_refused() -> None:
         count_steps(Trainer(max_epochs=-1, **quiet), 5)
 
 
+@pytest.mark.parametrize(
+    "name", ["StochasticWeightAveraging", "EMAWeightAveraging", "GradientAccumulationScheduler", "LearningRateFinder"]
+)
+def test_callbacks_of_lightning_that_train_or_average_are_refused(name: str) -> None:
+    need("lightning")
+    from lightning.pytorch import callbacks
+
+    from springtide.integrations.lightning.lightning_checks import check_callbacks
+
+    given: dict[str, Any] = {
+        "StochasticWeightAveraging": {"swa_lrs": 0.1},
+        "GradientAccumulationScheduler": {"scheduling": {0: 1, 2: 2}},
+    }
+    check_callbacks([callbacks.EarlyStopping("held"), callbacks.ModelCheckpoint(), callbacks.Timer()])
+    with pytest.raises(JobError, match=rf"callback {name} in an elastic run: "):
+        check_callbacks([getattr(callbacks, name)(**given.get(name, {}))])
+
+
+def test_a_callback_of_lightning_that_steps_the_optimizer_is_refused() -> None:
+    need("lightning")
+    from lightning.pytorch import Callback
+
+    from springtide.integrations.lightning.lightning_checks import check_callbacks
+
+    class Innocent(Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            assert trainer.optimizers[0].param_groups and trainer.global_step
+
+    class Stepper(Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            trainer.optimizers[0].step()
+
+    check_callbacks([Innocent()])
+    with pytest.raises(JobError, match="callback Stepper steps the optimizer"):
+        check_callbacks([Stepper()])
+
+
+def test_a_checkpoint_of_lightning_is_no_place_to_go_on_from() -> None:
+    need("lightning")
+    from springtide.integrations.lightning.lightning_checks import check_resumed
+
+    check_resumed(None)
+    with pytest.raises(JobError, match=r"fit\(ckpt_path='mid.ckpt'\) in an elastic run: .* load_from_checkpoint"):
+        check_resumed("mid.ckpt")
+
+
+def test_functions_of_accelerate_are_refused_to_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They gave back what this process has; whoever imported one before the run was begun called it all the same."""
+    need("accelerate")
+    import torch
+    from accelerate.state import PartialState
+    from accelerate.utils import gather, gather_object, operations, reduce
+
+    from springtide.integrations.accelerate_gathers import watch_functions
+
+    monkeypatch.setattr(operations, "PartialState", PartialState)  # put back afterwards
+    PartialState(cpu=True)
+    run = springtide.init(logical_workers=2)
+    try:
+        watch_functions(run)
+        assert gather(torch.ones(2)).tolist() == [1.0, 1.0]  # nothing is elastic yet
+        run.prepared = True
+        for function in (gather, gather_object, reduce):
+            with pytest.raises(JobError, match=rf"accelerate\.utils\.{function.__name__} in an elastic run"):
+                function([torch.ones(2)])
+    finally:
+        forget_run()
+
+
+def test_a_batch_is_not_read_where_there_is_none() -> None:
+    need("lightning")
+    from springtide.integrations.lightning.elastic_strategy import BatchPlaceholder
+
+    batch: Any = BatchPlaceholder()
+    with pytest.raises(JobError, match=r"batch\[0\] in a hook .* Read it in training_step"):
+        _inputs, _targets = batch
+    with pytest.raises(JobError, match=r"batch\.shape in a hook"):
+        _ = batch.shape
+
+
+def test_what_a_process_would_lose_of_a_list_is_refused() -> None:
+    """On fewer processes than logical workers, parts of a list that is cut for N ranks have nobody."""
+    need("accelerate")
+    from springtide.integrations.accelerate import ElasticAccelerator
+
+    springtide.init(logical_workers=2)
+    try:
+        accelerator = ElasticAccelerator(cpu=True)
+        with (
+            pytest.raises(JobError, match=r"split_between_processes in an elastic run: .* would be lost"),
+            accelerator.split_between_processes([1, 2, 3]) as part,
+        ):
+            assert part
+        with pytest.raises(JobError, match="pad_across_processes in an elastic run"):
+            accelerator.pad_across_processes([])
+    finally:
+        forget_run()
+
+
+def test_values_of_ranks_are_padded_as_accelerate_pads_them() -> None:
+    need("accelerate")
+    import torch
+
+    from springtide.integrations.eval_rounds import Padding
+
+    values = [torch.ones(2, 1), torch.ones(2, 3)]
+    after, before = (Padding(1, -100, is_first).pad(values)[0].tolist() for is_first in (False, True))
+    assert (after, before) == ([[1, -100, -100]] * 2, [[-100, -100, 1]] * 2)
+    assert [one.shape for one in Padding(5, 0, False).pad(values)] == [(2, 1), (2, 3)]
+
+
 def test_a_trainer_needs_a_run_first(args: Any) -> None:
     from springtide.integrations.hf import ElasticTrainer
 
@@ -220,6 +331,7 @@ def test_nothing_is_trained_before_bad_input_is_refused(tmp_path: Path) -> None:
         "accelerate stream": "(Stream) are an IterableDataset without a length",
         "lightning stream": "(Stream) are an IterableDataset without a length",
         "lightning no end": "Trainer(max_epochs=-1) in an elastic run",
+        "lightning callback": "callback LightningStepper steps the optimizer",
         "lightning cut": "limit_train_batches and overfit_batches in an elastic run",
     }
     assert result["said"].keys() == expected.keys()

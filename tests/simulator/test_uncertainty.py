@@ -18,9 +18,11 @@ from springtide.simulator.front import load_trace
 from springtide.simulator.scenarios import load_scenario
 from springtide.simulator.traces import Trace
 from springtide.simulator.uncertainty import (
+    FaultReserve,
     Faults,
     Uncertainty,
     draw_facts,
+    find_chance,
     parse_faults,
     quantile_poisson,
     run_uncertain,
@@ -112,6 +114,17 @@ def test_the_reserve_is_a_quantile_of_what_was_seen() -> None:
     assert quantile_poisson(0.0, 0.99) == 0
     assert quantile_poisson(1.0, 0.9) == 2
     assert sum_poisson(1.0, 2) == pytest.approx(2.5 * exp(-1.0))
+
+
+def test_a_chance_counts_room_and_faults() -> None:
+    assert find_chance(1.0, FaultReserve(), 0.05, 0.95) == pytest.approx(0.95)
+    assert find_chance(exp(0.05), FaultReserve(), 0.05, 0.95) > 0.99
+    assert (find_chance(1.0, FaultReserve(), 0.0, 0.95), find_chance(0.9, FaultReserve(), 0.0, 0.95)) == (1.0, 0.0)
+    # of a plan with a tenth in reserve, each fault takes a tenth: one is covered, two are where there is room for both
+    reserve = FaultReserve(expected=1.0, reserved=0.1, undone=0.1)
+    assert find_chance(1.0, reserve, 0.0, 0.95) == pytest.approx(sum_poisson(1.0, 1))
+    assert find_chance(1.1, reserve, 0.0, 0.95) == pytest.approx(sum_poisson(1.0, 2))
+    assert find_chance(100.0, reserve, 0.05, 0.95) == pytest.approx(1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("uncertain", [Uncertainty(speed_error=0.05), Uncertainty(0.05, faults=Faults(mtbf=100.0))])

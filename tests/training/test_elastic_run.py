@@ -68,6 +68,12 @@ def test_a_gradient_scaler_survives_kills(equality: EqualityRuns) -> None:
     equality.compare(asked, (0, "2"), kills=(4, 8), checkpoint_dir=equality.new_folder(), checkpoint_every_steps=3)
 
 
+def test_buffers_of_each_worker_survive_rescales_and_kills(equality: EqualityRuns) -> None:
+    asked = {"model": "centering", "prepare": {"broadcast_buffers": False}}
+    saved = {"checkpoint_dir": equality.new_folder(), "checkpoint_every_steps": 3}
+    equality.compare(asked, (0, "2"), (5, "3+1"), kills=(4, 8), **saved)
+
+
 def test_two_optimizers_have_the_bits_of_ddp(equality: EqualityRuns) -> None:
     stock = equality.run_script(SCRIPTS / "pair.py", [(0, "4")], mode="reference")
     saved = {"checkpoint_dir": equality.new_folder(), "checkpoint_every_steps": 3}

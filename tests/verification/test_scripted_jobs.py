@@ -67,11 +67,13 @@ def test_a_checkpoint_is_told_of_when_it_is_on_disk(equality: EqualityRuns) -> N
     assert told[-1] == 8
 
 
-def test_a_script_can_ask_for_a_checkpoint(equality: EqualityRuns) -> None:
+@pytest.mark.parametrize(("where", "steps"), [("save_in_turn", [4, 6]), ("save_in_step", [5, 6])])
+def test_a_script_can_ask_for_a_checkpoint(equality: EqualityRuns, where: str, steps: list[int]) -> None:
+    """Within a step's turns for that step; after them rank 0 has said what happens at its end, so for the next one."""
     folder = equality.new_folder()
-    asked = ASKED | {"save_in_step": 3}
+    asked = ASKED | {where: 3}
     _, run = equality.run(asked, [(0, "2")], steps=6, checkpoint_dir=folder, checkpoint_keep=9)
-    assert [event["step"] for event in run.events if event["event"] == "checkpointed"] == [4, 6]
+    assert [event["step"] for event in run.events if event["event"] == "checkpointed"] == steps
 
 
 def test_checkpoints_of_another_run_are_refused(equality: EqualityRuns) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from itertools import pairwise
 
 import typer
@@ -135,7 +136,13 @@ def add_verb(app: typer.Typer, name: str, target: str, summary: str) -> None:
         app.add_typer(home.app, name=name, short_help=summary, help=told, no_args_is_help=not hasattr(home, "run"))
     else:
         command = getattr(home, function or "run")
-        app.command(name, short_help=summary, context_settings=getattr(home, "CONTEXT", None))(command)
+        told = write_help(command.__doc__ or "")
+        app.command(name, help=told, short_help=summary, context_settings=getattr(home, "CONTEXT", None))(command)
+
+
+def write_help(text: str) -> str:
+    """A docstring as help in which brackets are brackets, not colours: `springtide[mcp]`."""
+    return cleandoc(text).replace("[", r"\[")
 
 
 def show_version(wanted: bool) -> None:

@@ -33,7 +33,8 @@ def count_states(jobs: "Sequence[JobInfo]") -> str:
 
 def sum_steps(jobs: "Sequence[JobInfo]") -> str:
     """How far they are together."""
-    return f"{sum(job.step for job in jobs)}/{sum(job.total_steps or 0 for job in jobs)}"
+    step, total = sum(job.step for job in jobs), sum(job.total_steps or 0 for job in jobs)
+    return f"{step}/{total}" if total else str(step)
 
 
 def tell_size(jobs: "Sequence[JobInfo]") -> str:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich")
 
 HEADINGS = ("cloud", "region", "machine", "GPU", "GPUs", "GiB", "Gbps", "RDMA", "$/h", "spot $/h")
+LEGEND = (
+    "GPUs: of one machine; GiB: memory of one GPU; Gbps: network; "
+    "?: a placeholder of public catalogs, no price that was paid"
+)
 CATALOG = typer.Option(None, "--catalog", metavar="FILE", help="Your own catalog (CSV).")
 
 
@@ -124,7 +128,7 @@ def _show(catalog: "Catalog", machines: Sequence["Machine"], output: OutputOptio
     warn_age(catalog)
     listed = [_describe(machine) for machine in machines]
     if not output.write({"schema": 1, "prices": describe_age(catalog), "machines": listed}):
-        print_table(HEADINGS, map(_show_row, machines))
+        print_table(HEADINGS, map(_show_row, machines), legend=LEGEND)
 
 
 def _show_row(machine: "Machine") -> tuple[str, ...]:

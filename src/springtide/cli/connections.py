@@ -22,6 +22,7 @@ def connect_or_start() -> "Client":
     from springtide.client.client import Client
     from springtide.control.background import is_answering, start_background
     from springtide.control.storage.state_dir import find_home, read_address
+    from springtide.executors.local.daemon import is_alive
 
     if os.environ.get("SPRINGTIDE_URL"):
         return Client()
@@ -40,19 +41,10 @@ def connect_or_start() -> "Client":
 def has_server() -> bool:
     """Whether a server is named, or that of this state directory runs: if it does not let us in, that is an error."""
     from springtide.control.storage.state_dir import find_home, read_address
+    from springtide.executors.local.daemon import is_alive
 
     address = read_address(find_home())
     return bool(os.environ.get("SPRINGTIDE_URL")) or (address is not None and is_alive(int(address["pid"])))
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs."""
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def choose_job(client: "Client", ref: str | None) -> str:

@@ -1,5 +1,7 @@
 """`springtide demo`: the platform at work, in about two minutes, on this machine."""
 
+import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.option_groups import flatten
-from springtide.cli.outputs import OutputForm, print_rich, show_seconds, show_time, tell
+from springtide.cli.outputs import OutputForm, print_rich, show_seconds, show_time, tell, tell_legend
 from springtide.errors import JobError
 
 if TYPE_CHECKING:
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
 
     from springtide.cli.demo_scenario import DemoResult, DemoRun, Show, Tell
     from springtide.client.replies import DeviceInfo, JobInfo
+    from springtide.control.storage.state_dir import StateDir
 
 SHOWN = ("name", "state", "promised", "promised_finish", "finished_at", "met", "rescales", "faults")
+PREFIX = "springtide-demo-"
+OVER = "demo-over"  # the file that says that a demo has ended, and its server waits for those who look
 LINES = 12  # of what happened, shown under the live table
 
 
@@ -38,12 +43,16 @@ def run(
     it is declined with a counter-offer, which is accepted. Jobs shrink and grow as others come and go. Exit code 0
     only if every promise was kept and every model equals, bit for bit, the one of an undisturbed run.
 
+    It ends with the address of the board, on which everything that ran can be looked at: the server of the demo stays
+    up in the background, in a folder of its own, until it is stopped or the next demo begins.
+
     Examples:
 
       springtide demo
 
       springtide demo --open
     """
+    from springtide.cli.demo_scenario import DemoRun
     from springtide.control.scheduling.speeds import find_torch_version
 
     if not find_torch_version():
@@ -52,11 +61,16 @@ def run(
             "springtide simulate --synthetic jobs=200,gap=600 --policy fifo,edf,elasticflow,springtide"
         )
     started_s = time.monotonic()
-    with open_demo(keep_open) as demo:
-        results = demo.run()
+    with open_demo(keep_open) as home:
+        with open_screen() as (say, show):
+            demo = DemoRun(home, say, show)
+            results = demo.run()
         good = tell_results(results, demo, form, started_s)
         if keep_open:
             stay_open(demo)
+        else:
+            (home.root / OVER).touch()
+            tell_board(home.root, demo.client.make_link(), tell if form.is_document else print)
     raise typer.Exit(0 if good else 1)
 
 
@@ -73,13 +87,29 @@ def tell_results(results: list["DemoResult"], demo: "DemoRun", form: OutputForm,
     return good
 
 
-def tell_next() -> str:
-    """The next command to type, by a path that works in this shell."""
+def find_command() -> Path:
+    """This command as it can be typed in this shell: by its name, or by where it is."""
     own = Path(sys.executable).with_name("springtide")
     if shutil.which("springtide") == str(own):
-        return "next: springtide new hello && cd hello && springtide submit job.yaml"
-    place = own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own
-    return f"next: source {place.parent / 'activate'} && springtide new hello && cd hello && springtide submit job.yaml"
+        return Path("springtide")
+    return own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own
+
+
+def tell_next() -> str:
+    """The next command to type, by a path that works in this shell."""
+    place = find_command()
+    active = "" if place == Path("springtide") else f"source {place.parent / 'activate'} && "
+    return f"next: {active}springtide new hello && cd hello && springtide submit job.yaml"
+
+
+def tell_board(home: Path, link: str, say: "Tell") -> None:
+    """Say as the last thing where the board of what ran is, and how its server is found again and ended."""
+    others = [f"-u {name}" for name in ("SPRINGTIDE_URL", "SPRINGTIDE_TOKEN") if name in os.environ]
+    environment = " ".join(["env", *others, ""] if others else [])
+    command = f"{environment}SPRINGTIDE_HOME={shlex.quote(str(home))} {find_command()}"
+    say(f"the board stays up; open it again with: {command} ui")
+    say(f"end it with: {command} stop")
+    say(f"look at what ran (this link signs you in once, within ten minutes): {link}")
 
 
 def stay_open(demo: "DemoRun") -> None:
@@ -105,27 +135,48 @@ def count_times(count: int) -> str:
 
 
 @contextmanager
-def open_demo(browser: bool = False) -> Iterator["DemoRun"]:
-    """A demo on a server of its own in a temporary state directory; both are gone afterwards."""
-    from springtide.cli.demo_scenario import DemoRun, choose_devices
+def open_demo(browser: bool = False) -> Iterator["StateDir"]:
+    """A server of its own in a temporary state directory.
+
+    Both are there afterwards, to be looked at; and gone if that was done in a browser already, or the demo broke off.
+    """
+    from springtide.cli.demo_scenario import choose_devices
     from springtide.control.background import start_background
     from springtide.control.storage.state_dir import StateDir
 
-    devices = choose_devices()
-    with tempfile.TemporaryDirectory(prefix="springtide-demo-", ignore_cleanup_errors=True) as folder:
-        home = StateDir(Path(folder) / "state")
+    clear_earlier(Path(tempfile.gettempdir()))
+    devices, folder = choose_devices(), Path(tempfile.mkdtemp(prefix=PREFIX))
+    home, stays = StateDir(folder / "state"), False
+    try:
         tell("starting the platform in a temporary directory")
         url = start_background(home, ("--devices", str(devices), "--port", "0"))
         tell(f"springtide at {url} with {devices} devices")
         show_board(home, browser)
-        try:
-            with open_screen() as (say, show):
-                yield DemoRun(home, say, show)
-        finally:
-            stop(home)
+        yield home
+        stays = not browser
+    finally:
+        if not stays:
+            clear(folder)
 
 
-def show_board(home: Any, browser: bool) -> None:
+def clear_earlier(place: Path) -> None:
+    """End what earlier demos of this user have left to be looked at."""
+    for mark in place.glob(f"{PREFIX}*/state/{OVER}"):
+        folder = mark.parents[1]
+        if folder.lstat().st_uid == os.getuid():
+            tell(f"ending the board of an earlier demo, in {folder}")
+            clear(folder)
+
+
+def clear(folder: Path) -> None:
+    """End the server of a demo with everything it started, and remove its folder."""
+    from springtide.control.storage.state_dir import StateDir
+
+    stop(StateDir(folder / "state"))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def show_board(home: "StateDir", browser: bool) -> None:
     """Say where the board of the demo is, and open it if that was asked."""
     from springtide.cli.ui import open_browser
     from springtide.client.client import Client
@@ -137,7 +188,7 @@ def show_board(home: Any, browser: bool) -> None:
         open_browser(link)
 
 
-def stop(home: Any) -> None:
+def stop(home: "StateDir") -> None:
     """End the server of the demo and everything it started."""
     from springtide.cli.stop import wait_for_end
     from springtide.client.client import Client
@@ -150,7 +201,10 @@ def stop(home: Any) -> None:
         with Client(home=home.root) as client:
             client.stop()
     except ServerError:
-        LocalExecutor(home.root).shutdown()
+        executor = LocalExecutor(home.root)
+        if executor.is_up:
+            executor.shutdown()
+        return
     if address is not None:
         wait_for_end(home, int(address["pid"]))
 
@@ -199,6 +253,7 @@ def print_results(results: list["DemoResult"]) -> None:
             "yes" if result.equal else "NO",
         )
     print_rich(table)
+    tell_legend("rescales: changes of devices while it ran; faults: processes that were killed on purpose")
 
 
 def show_finish(job: "JobInfo") -> str:
@@ -220,6 +275,7 @@ def write_document(results: list["DemoResult"], good: bool, demo: "DemoRun") -> 
     return {
         "schema": 1,
         "ok": good,
+        "home": str(demo.home.root),
         "worker_killed": demo.killed,
         "offers_accepted": demo.offered,
         "rescales": {kind: demo.rescales[kind] for kind in ("grows", "shrinks", "moves")},

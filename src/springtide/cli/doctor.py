@@ -72,7 +72,9 @@ def run(
     document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}
     if not form.write(document):
         print_table(
-            ("CHECK", "STATUS", "SEEN", "WHAT TO DO"), ((f.check, f.status, f.seen, f.remedy) for f in findings)
+            ("CHECK", "STATUS", "SEEN", "WHAT TO DO"),
+            ((f.check, f.status, f.seen, f.remedy) for f in findings),
+            legend="STATUS: warning: it works, but look at it; failed: repair it first",
         )
     raise typer.Exit(1 if failed else 0)
 
@@ -265,8 +267,8 @@ def find_killed() -> DoctorFinding | None:
     """The finding that the server of this state directory ended without saying so, if it did."""
     import os
 
-    from springtide.cli.connections import is_alive
     from springtide.control.storage.state_dir import find_home, read_address
+    from springtide.executors.local.daemon import is_alive
 
     home = find_home()
     address = None if os.environ.get("SPRINGTIDE_URL") else read_address(home)

@@ -22,7 +22,7 @@ def run_proofs(file: Path, form: OutputForm) -> None:
     write_text(json.dumps(document, indent=1) + "\n", str(file))
     if not form.write(document):
         rows = ((item.name, MARKS[item.ok], f"{item.seconds:.0f} s", shorten(item.seen)) for item in proof.items)
-        print_table(("CHECK", "STATUS", "TOOK", "SEEN"), rows)
+        print_table(("CHECK", "STATUS", "TOOK", "SEEN"), rows, legend="STATUS: not tried: what it needs is not here")
         where = ", ".join(proof.environment["gpus"]) or "the CPU: no GPU was found, so nothing is said of any"
         print(f"\ntried on {where}; torch {proof.environment['torch']}")
         print(f"written to {file}; please send it back in an issue, whatever it says")

@@ -8,7 +8,7 @@ import typer
 from springtide.cli.connections import connect
 from springtide.cli.job_table import JobFilter
 from springtide.cli.option_groups import flatten
-from springtide.cli.outputs import OUTPUT, OutputOption, say, tell
+from springtide.cli.outputs import OUTPUT, OutputOption, join_answer, say, tell
 from springtide.cli.submit import EXIT_CODES, print_answer
 from springtide.errors import InputError
 
@@ -123,4 +123,4 @@ def show_jobs(jobs: list["JobInfo"], output: OutputOption) -> None:
     """What has become of jobs, a line each."""
     if not output.write({"schema": 1, "jobs": [job.document for job in jobs]}):
         for job in jobs:
-            say(f"{job.name} ({job.id}): {job.state}: {job.sentence}")
+            say(f"{job.name} ({job.id}): {join_answer(job.state, job.sentence)}")

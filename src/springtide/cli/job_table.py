@@ -17,6 +17,7 @@ from springtide.cli.outputs import (
     OUTPUT,
     OutputOption,
     clean,
+    explain_headings,
     find_width,
     print_fitting,
     print_rich,
@@ -34,7 +35,14 @@ if TYPE_CHECKING:
     from springtide.client.client import Client
     from springtide.client.replies import DeviceInfo, JobInfo
 
-LEGEND = "DEADLINE and EXPECTED count from now; SLACK lies between the expected end and the deadline"
+LEGEND = {
+    "DEADLINE": "from now",
+    "EXPECTED": "its end, from now",
+    "SLACK": "between the expected end and the deadline",
+    "PLAN": "the next changes of devices",
+    "PAUSE": "time lost to rescales/how many",
+    "USD": "what its devices have cost so far",
+}
 SWEEP_PAGE = 1000
 
 
@@ -307,5 +315,5 @@ def draw_jobs(jobs: "list[JobInfo]", devices: "list[DeviceInfo]") -> "Group":
     line = Text(f"{held} of {len(devices)} devices held: ")
     for device in devices:
         line.append(f"[{device.job_name or '-'}] ", style="green" if device.job_name else "dim")
-    legend = f"{LEGEND}; PLAN: the next changes of devices; PAUSE: time lost to rescales/how many"
+    legend = explain_headings(LEGEND, make_table(TOP, jobs).fit(find_width()).headings)
     return Group(line, draw_table(jobs, TOP), Text(legend, style="dim"))

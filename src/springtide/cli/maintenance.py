@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 REPAIR = "springtide doctor --repair"
 LOOK = "springtide gc --orphans"
+LEGEND = (
+    "code: what jobs were sent with; probe: left by a measurement; orphan: of a job that is not in the database; "
+    "MB: 10^6 bytes"
+)
 
 
 def backup(
@@ -235,4 +239,4 @@ def describe(pieces: "list[Removable]") -> list[dict[str, Any]]:
 def print_pieces(pieces: "list[Removable]", empty: str = "") -> None:
     """What takes space, a line each."""
     rows = ((one.kind, f"{one.bytes / 1e6:.1f}", str(one.path)) for one in pieces)
-    print_table(("WHAT", "MB", "WHERE"), rows, empty)
+    print_table(("WHAT", "MB", "WHERE"), rows, empty, legend=LEGEND)

@@ -6,6 +6,11 @@ from springtide.cli.connections import connect
 from springtide.cli.outputs import OUTPUT, OutputOption, print_fitting, say
 from springtide.cli.text_tables import TextTable
 
+LEGEND = (
+    "STATE: ready takes work; draining: its jobs are leaving it; drained: it takes no more work; "
+    "lost: it is gone, and may come back"
+)
+
 app = typer.Typer(help="List devices and who holds them; drain a node.")
 
 
@@ -27,7 +32,7 @@ def run(context: typer.Context, output: OutputOption = OUTPUT) -> None:
         return
     headings = ("NODE", "STATE", "DEVICE", "TYPE", "HELD BY", "JOB")
     rows = [(one.node, one.state, one.name, one.device_type, one.job_name or "free", one.job or "") for one in devices]
-    print_fitting(TextTable(headings, rows, ranks=(3, 2, 1, 4, 1, 5)))
+    print_fitting(TextTable(headings, rows, ranks=(3, 2, 1, 4, 1, 5)), LEGEND)
     for key in ("outage", "outside_load"):
         if told := server.document.get(key):
             say(str(told))

@@ -4,12 +4,13 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
     from springtide.client.replies import RentInfo
 
+INDENT = 2
 WIDE = 160  # characters where the output is no terminal
+#: What follows a colon and is to be typed.
+COMMAND = re.compile(r"(\w+=\S+ |env |sudo |ssh |source |\S*/)*(springtide|pip|kill|ssh|python\d*|make|curl) ")
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LOG_CODES = re.compile(r"\r|\x1b\[[0-9;]*[mK]")
 PICTURES = (".png", ".pdf", ".svg")
@@ -57,10 +61,14 @@ class OutputForm:
         text = json.dumps(document, indent=2, allow_nan=False) + "\n"
         if self.json_file not in (None, "-"):
             write_text(text, str(self.json_file))
-        if self.json_file == "-" or self.output is OutputOption.JSON:
+        if self.is_document:
             write_text(text, "-")
-            return True
-        return False
+        return self.is_document
+
+    @property
+    def is_document(self) -> bool:
+        """Whether stdout is for the document alone."""
+        return self.json_file == "-" or self.output is OutputOption.JSON
 
 
 def write_text(text: str, target: str) -> None:
@@ -98,12 +106,44 @@ def clean_log(text: str) -> str:
 
 def say(line: str) -> None:
     """A line on stdout that may hold the words of jobs and users."""
-    print(clean(line), flush=True)
+    for one in break_line(clean(line), sys.stdout):
+        print(one, flush=True)
 
 
 def tell(line: str) -> None:
     """A line of progress on stderr."""
-    print(clean(line), file=sys.stderr, flush=True)
+    for one in break_line(clean(line), sys.stderr):
+        print(one, file=sys.stderr, flush=True)
+
+
+def break_line(line: str, stream: TextIO) -> list[str]:
+    """A line as a terminal is to show it: broken between words, which it would not look for itself."""
+    if not stream.isatty():
+        return [line]
+    width = shutil.get_terminal_size().columns
+    return [part for one in line.split("\n") for part in (fold(one, width) if len(one) > width else [one])]
+
+
+def fold(line: str, width: int) -> list[str]:
+    """A long line as lines of whole words; a command at its end has one of its own, whole, so that it can be copied."""
+    words, mark, command = line.rpartition(": ")
+    if not mark or COMMAND.match(command) is None:
+        return wrap_words(line, width)
+    indent = " " * (len(line) - len(line.lstrip()) + INDENT)
+    return [*wrap_words(f"{words}:", width), f"{indent}{command}"]
+
+
+def wrap_words(line: str, width: int) -> list[str]:
+    """Lines of whole words, those after the first a little further in."""
+    indent = " " * (len(line) - len(line.lstrip()) + INDENT)
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+
+
+def join_answer(state: str, sentence: str) -> str:
+    """A state and its sentence, in which the word is not said twice."""
+    return sentence if sentence.startswith(state) else f"{state}: {sentence}"
 
 
 def list_rent(rent: "RentInfo | None") -> list[str]:
@@ -115,31 +155,61 @@ def list_rent(rent: "RentInfo | None") -> list[str]:
 
 
 def print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], empty: str = "", title: str | None = None, width: int = WIDE
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    empty: str = "",
+    title: str | None = None,
+    width: int = WIDE,
+    legend: str = "",
 ) -> None:
-    """A plain table on stdout, so wide where that is no terminal; `empty` where there are no rows."""
+    """A plain table on stdout, so wide where that is no terminal; `empty` where there are no rows.
+
+    In a terminal a legend says below it what its words and signs mean.
+    """
     from rich.table import Table
 
     listed = list(rows)
     if not listed and empty:
         print(empty)
         return
-    table = Table(*headings, box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
+    table = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")  # a path that is cut is no path
     for row in listed:
         table.add_row(*make_cells(row))
     print_rich(table, width)
+    tell_legend(legend)
 
 
 def print_fitting(
-    table: TextTable, legend: str = "", more: str = "in a wider window, or with -o json", width: int | None = None
+    table: TextTable,
+    legend: str | Mapping[str, str] = "",
+    more: str = "in a wider window, or with -o json",
+    width: int | None = None,
 ) -> None:
-    """The columns of a table for which there is room, on stdout, and in a terminal what they mean and where more is."""
+    """The columns of a table for which there is room, on stdout, and in a terminal what they mean and where more is.
+
+    A legend by heading tells of the columns that are there.
+    """
     fitting = table.fit(find_width() if width is None else width)
     for line in fitting.draw():
-        say(line)
+        print(clean(line), flush=True)
+    if not isinstance(legend, str):
+        legend = explain_headings(legend, fitting.headings)
     left_out = f"more columns: {more}" if len(fitting.headings) < len(table.headings) else ""
-    if sys.stdout.isatty() and (legend or left_out):
-        tell("; ".join(filter(None, (legend, left_out))))
+    tell_legend("; ".join(filter(None, (legend, left_out))))
+
+
+def explain_headings(meanings: Mapping[str, str], headings: Iterable[str]) -> str:
+    """What those of a table's headings mean that are not plain words."""
+    return "; ".join(f"{heading}: {meanings[heading]}" for heading in headings if heading in meanings)
+
+
+def tell_legend(legend: str) -> None:
+    """What the words and signs of a table mean, below it, for people: a terminal gets it, a pipe does not."""
+    if legend and sys.stdout.isatty():
+        for line in textwrap.wrap(legend, find_width(), break_long_words=False, break_on_hyphens=False):
+            tell(line)
 
 
 def print_told(table: TextTable, sentences: Sequence[str]) -> None:

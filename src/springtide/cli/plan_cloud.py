@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.catalog import describe_age, warn_age
-from springtide.cli.outputs import OutputForm, check_picture, print_rich, tell, write_text
+from springtide.cli.outputs import OutputForm, check_picture, print_rich, tell, tell_legend, write_text
 from springtide.cli.plan_options import CloudJob, ResultOptions
 from springtide.errors import InputError, JobError
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 DECLINED = 3
 COUNTING_S = 60.0
+LEGEND = (
+    "GPUs: of all its machines; (90 %): in nine cases of ten it is within; on time: the probability of that; "
+    "estimate: counted, not measured"
+)
 REMEDY = (
     "these are estimates from counted operations and published peaks at 20-50 % utilisation, for ranking only; "
     "measure first: --export probe writes a ten-minute SkyPilot task, --profile FILE uses its result"
@@ -170,6 +174,7 @@ def _print_plans(title: str, plans: "tuple[RentalPlan, ...]", search: "PlanSearc
             plan.name, str(plan.devices), f"{plan.usd_per_h:.2f}", show_range(plan.time_s), cost, chance, remark
         )
     print_rich(table, 200)
+    tell_legend(LEGEND)
 
 
 def show_range(time_s: "Range") -> str:

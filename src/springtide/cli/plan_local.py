@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"admitted": 0}
 MOST_CASES = 20
+LEGEND = "STEPS/S: as measured; PLANNED WITH: the steps/s that a promise counts on; ALONE: with nobody else here"
 
 
 def plan_local(job: Path, deadline: str | None, probe: bool, form: OutputForm, settings: "JobSettings") -> None:
@@ -108,7 +109,7 @@ def print_plan(plan: "PlanInfo") -> None:
         for one in plan.shares
     )
     if plan.shares:
-        print_table(("DEVICES", "STEPS/S", "PLANNED WITH", "ALONE IT TAKES"), rows)
+        print_table(("DEVICES", "STEPS/S", "PLANNED WITH", "ALONE IT TAKES"), rows, legend=LEGEND)
     for segment in plan.plan:
         print(f"plan: from {show_time(segment.start)} on {count_devices(segment.share)}")
     if plan.cost_usd is not None:

@@ -60,6 +60,7 @@ def wrap_init(record: Record, init: Callable[..., Any]) -> Callable[..., Any]:
         run = init(int(os.environ.get("WORLD_SIZE", "1")), seed, determinism)
         run.scale_feed = wrap_feed(record)
         run.prepare = wrap_prepare(record, run, run.prepare)
+        run.begin_step = wrap_begin_step(record, run, run.begin_step)
         run.end_step = wrap_end_step(record, run, run.end_step)
         run.finish = wrap_finish(run, run.finish)
         if record.orders.get("count"):
@@ -103,16 +104,28 @@ def count_epoch(sampling: Sampling, logical_workers: int, batch_size: int) -> in
     return replace(sampling, logical_workers=logical_workers, batch_size=batch_size).steps_per_epoch
 
 
-def wrap_end_step(record: Record, run: Any, end_step: Callable[[], None]) -> Callable[[], None]:
-    """`run.end_step` that notes the time, and ends the process when enough steps or seconds have passed."""
+def wrap_begin_step(record: Record, run: Any, begin_step: Callable[..., Any]) -> Callable[..., Any]:
+    """`run.begin_step` that lets the step be the last when enough steps or seconds have passed.
 
-    def wrapped() -> None:
-        if run.device.type == "cuda":
-            torch.cuda.synchronize()
+    By the clock of the first process, which the others hear of in the step.
+    """
+
+    def wrapped(*given: Any) -> Any:
         done = len(record.ends_s)
         over = done > record.orders["fewest"] and time.monotonic() - record.ends_s[0] > record.orders["seconds"]
         if (run.is_main and over) or done >= record.orders["steps"]:
             run.stop(PROFILED)
+        return begin_step(*given)
+
+    return wrapped
+
+
+def wrap_end_step(record: Record, run: Any, end_step: Callable[[], None]) -> Callable[[], None]:
+    """`run.end_step` that notes the time."""
+
+    def wrapped() -> None:
+        if run.device.type == "cuda":
+            torch.cuda.synchronize()
         record.facts["script_steps"] = run.goal.total_steps(record.facts["steps_per_epoch"])
         end_step()
         record.ends_s.append(time.monotonic())

@@ -5,7 +5,7 @@ import typer
 from springtide.cli.connections import connect
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OUTPUT, OutputOption, print_table
-from springtide.cli.quota_options import HEADINGS, NAME, QuotaOptions, remove, show_limits
+from springtide.cli.quota_options import HEADINGS, LEGEND, NAME, QuotaOptions, remove, show_limits
 
 app = typer.Typer(help="Groups of users with a quota of their own. For admins.")
 
@@ -37,7 +37,8 @@ def list_projects(output: OutputOption = OUTPUT) -> None:
     if output.write({"schema": 1, "projects": [one.document for one in projects]}):
         return
     rows = ((one.name, *show_limits(one), ", ".join(one.users) or "-") for one in projects)
-    print_table(("NAME", *HEADINGS, "USERS"), rows, "no projects; add one with: springtide projects add NAME")
+    empty = "no projects; add one with: springtide projects add NAME"
+    print_table(("NAME", *HEADINGS, "USERS"), rows, empty, legend=LEGEND)
 
 
 @app.command("add")

@@ -10,10 +10,14 @@ from springtide.cli.option_groups import option
 from springtide.cli.outputs import OutputOption
 
 if TYPE_CHECKING:
-    from springtide.client.replies import ProjectInfo, Reply, UserInfo
+    from springtide.client.replies import ProjectInfo, UserInfo
+    from springtide.client.reply_values import Reply
 
 NAME = typer.Argument(metavar="NAME", help="Lower-case letters, digits, _ and -.")
 HEADINGS = ("QUOTA (DEVICE-S)", "ACTIVE JOBS")
+LEGEND = (
+    "QUOTA: most device-seconds planned at a time; ACTIVE JOBS: most that have not ended; default: the server's limit"
+)
 
 
 @dataclass(frozen=True, slots=True)

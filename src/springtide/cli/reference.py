@@ -49,7 +49,7 @@ def write_command(path: tuple[str, ...], command: Any) -> Iterator[str]:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
     usage = " ".join(["springtide", *path, *(["[OPTIONS]"] if options else []), *map(name_argument, arguments)])
-    told, examples = split_help(command.help or "")
+    told, examples = split_help((command.help or "").replace(r"\[", "["))
     yield f"{'#' * (1 + len(path))} springtide {' '.join(path)}"
     yield f"\n```\n{usage}\n```\n"
     yield told + "\n"

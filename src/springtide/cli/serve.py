@@ -1,11 +1,13 @@
 """`springtide serve`: run the platform on this machine."""
 
 import json
+import threading
 from dataclasses import replace
 
 import typer
 
 from springtide.cli.outputs import OUTPUT, OutputOption, tell
+from springtide.cli.ui import open_browser
 
 
 def run(
@@ -39,6 +41,7 @@ def run(
     standby: bool = typer.Option(
         False, "--standby", help="Wait for the end of another server of the same --database, and go on in its place."
     ),
+    browser: bool = typer.Option(False, "--open", help="Open the board in a browser, signed in."),
     output: OutputOption = OUTPUT,
 ) -> None:
     """Run the platform until Ctrl-C. Jobs go on for ten minutes without a server; `springtide stop` ends all.
@@ -70,6 +73,9 @@ def run(
             print(json.dumps({"schema": 1, "url": url, "home": str(home.root)}), flush=True)
         tell(f"springtide at {url} (token in {home.token}); Ctrl-C ends the server")
         tell(f"the board, signed in once within ten minutes: {url}{link} (later: springtide ui)")
+        if browser:
+            # Beside us: a browser in the terminal waits for the page, which nobody serves before this returns.
+            threading.Thread(target=open_browser, args=(url + link,), daemon=True).start()
 
     def announce_standby(url: str) -> None:
         if output is OutputOption.JSON:

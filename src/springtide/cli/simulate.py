@@ -16,7 +16,7 @@ import typer
 
 from springtide.cli.checkout import import_experiment
 from springtide.cli.option_groups import flatten, option
-from springtide.cli.outputs import OutputForm, check_picture
+from springtide.cli.outputs import OutputForm, check_picture, tell_legend
 from springtide.cli.simulate_cloud import RentalOptions, simulate_rental
 from springtide.errors import InputError
 
@@ -175,7 +175,8 @@ def compare_uncertain(compared: PolicyComparison, unsure: UncertainOptions, form
             for policy in compared.policies
         ]
     if not form.write({"schema": 1, "uncertain": [report.to_json() for report in reports]}):
-        print_table(HEADINGS, show_reports(reports))
+        legend = "said: mean probability told with the promises; kept: share of promises kept; failures: of machines"
+        print_table(HEADINGS, show_reports(reports), legend=legend)
 
 
 def load_traces(sources: SourceOptions, paths: Sequence[Path], cluster: "Cluster") -> list["Trace"]:
@@ -310,6 +311,7 @@ def print_reports(reports: Sequence["SimulationReport"], bounds: dict[str, "Boun
             table.add_row(report.policy, *(show(report) for show in columns.values()))
         console.print(describe_trace(runs[0], bounds.get(trace)), style="bold", highlight=False, soft_wrap=True)
         console.print(table)
+    tell_legend("; ".join(f"{name}: {LEGEND[name]}" for name in columns if name in LEGEND))
 
 
 def describe_trace(report: "SimulationReport", bound: "Bound | None") -> str:
@@ -354,6 +356,17 @@ COLUMNS: dict[str, Callable[["SimulationReport"], str]] = {
     "starts": lambda report: str(report.starts),
     "rescales": lambda report: str(report.rescales),
     "moves": lambda report: str(report.migrations),
+}
+LEGEND = {
+    "met": "deadlines met (+ those of jobs without a promise)",
+    "DSR": "share of deadlines met",
+    "late": "promises broken",
+    "JCT h": "mean hours from submission to end",
+    "cpu s": "what deciding took",
+    "p95 h": "hours that 95 % of the jobs ended within",
+    "best eff. h": "mean hours of jobs without a deadline",
+    "used": "share of device time that jobs held",
+    "efficiency": "useful part of the device-hours: what the jobs would have taken on one device each",
 }
 ESSENTIAL = 8  # columns that fit into 80 characters
 WIDE = 140  # characters that all columns need; where the output is no terminal nothing is cut

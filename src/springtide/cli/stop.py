@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.connections import has_server, is_alive
+from springtide.cli.connections import has_server
 from springtide.cli.outputs import OUTPUT, OutputOption
 from springtide.errors import ServerError, StateError
 
@@ -52,6 +52,8 @@ def stop_server() -> bool:
 
 def wait_for_end(home: "StateDir", pid: int) -> None:
     """Wait until a server's process is gone."""
+    from springtide.executors.local.daemon import is_alive
+
     until_s = time.monotonic() + PATIENCE_S
     while is_alive(pid):
         if time.monotonic() > until_s:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.connections import connect_or_start
-from springtide.cli.outputs import OUTPUT, OutputOption, list_rent, say, show_time, tell
+from springtide.cli.outputs import OUTPUT, OutputOption, join_answer, list_rent, say, show_time, tell
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def say_if_interrupted() -> "Iterator[Callable[[JobInfo | ArrayInfo], None]]":
     try:
         yield note
     except KeyboardInterrupt:
+        tell("")  # what is told is not to stand beside ^C
         for job in probed:
             array = " --array" if not hasattr(job, "state") else ""
             tell(
@@ -158,7 +159,7 @@ def allow_other_code(folder: "JobFolder") -> "JobFolder":
 def print_answer(answer: "JobInfo") -> None:
     """The answer in a few lines, and what to do next."""
     shown = answer.answer if answer.state not in ("failed", "cancelled") else answer.state
-    say(f"{answer.name} ({answer.id}): {shown}: {answer.sentence}")
+    say(f"{answer.name} ({answer.id}): {join_answer(shown, answer.sentence)}")
     for offer in answer.open_offers:
         say(f"  offer {offer.id}: {offer.sentence}")
     for line in list_rent(answer.rent):

@@ -107,7 +107,7 @@ def evaluate(
         judged.draw(plot)
     if not result.write(judged.describe()):
         headings, rows = judged.tabulate()
-        print_table(headings, rows, title=judged.title)
+        print_table(headings, rows, title=judged.title, legend=judged.legend)
 
 
 def _describe(query: "Query", made: "Prediction") -> dict[str, Any]:
@@ -131,7 +131,8 @@ def _read_cell(text: str) -> str | float | int | None:
 
 def _print_predictions(predictions: Sequence["Prediction"]) -> None:
     headings = ("model", "type", "nodes", "devices", "batch", "step s", "90 % interval", "note")
-    print_table(headings, map(_show_prediction, predictions))
+    legend = "batch: samples per device; step s: seconds of a step; 90 % interval: in nine cases of ten it is within"
+    print_table(headings, map(_show_prediction, predictions), legend=legend)
 
 
 def _show_prediction(made: "Prediction") -> tuple[str, ...]:

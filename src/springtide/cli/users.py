@@ -5,7 +5,7 @@ import typer
 from springtide.cli.connections import connect
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OUTPUT, OutputOption, print_fitting
-from springtide.cli.quota_options import HEADINGS, NAME, QuotaOptions, remove, show_limits
+from springtide.cli.quota_options import HEADINGS, LEGEND, NAME, QuotaOptions, remove, show_limits
 from springtide.cli.text_tables import TextTable
 
 app = typer.Typer(help="Who may submit, and how much. For admins; without users of its own a server has its owner.")
@@ -41,7 +41,8 @@ def list_users(output: OutputOption = OUTPUT) -> None:
         (one.name, "admin" if one.admin else "user", *show_limits(one), one.run_as or "-", one.project or "-")
         for one in users
     ]
-    print_fitting(TextTable(("NAME", "ROLE", *HEADINGS, "RUNS AS", "PROJECT"), rows, ranks=(1, 2, 3, 4, 6, 5)))
+    table = TextTable(("NAME", "ROLE", *HEADINGS, "RUNS AS", "PROJECT"), rows, ranks=(1, 2, 3, 4, 6, 5))
+    print_fitting(table, f"{LEGEND}; RUNS AS: the system user of their jobs (-: the server's)")
 
 
 @app.command("add")

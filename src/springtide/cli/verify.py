@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.option_groups import flatten
-from springtide.cli.outputs import OutputForm, print_rich, tell
+from springtide.cli.outputs import OutputForm, print_rich, tell, tell_legend
 from springtide.cli.verify_receipt import ReceiptOptions, verify_receipt
 from springtide.cli.verify_stock import StockOptions, verify_stock
 from springtide.errors import InputError, JobError
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 STEPS = 50
 #: Said of an object that is alive in the script, but not part of what a resume or a joining process gets.
+LEGEND = (
+    "case: how many processes it ran on (3+1: two, with 3 and 1 of the logical workers); "
+    "rescale: these sizes in turn; kill: so many processes are killed; bits: of all that is "
+    "trained and kept, at every step"
+)
 UNGIVEN = "alive: run.prepare was not given it, so resumes lose it and joining processes begin it anew; see run.keep"
 
 
@@ -154,6 +159,7 @@ def print_table(verdict: "Proof") -> None:
         mark = "[green]identical[/]" if outcome.identical else "[red]different[/]"
         table.add_row(name_case(outcome), str(outcome.steps), mark, describe(outcome))
     print_rich(table)
+    tell_legend(LEGEND)
     if any(one.difference is not None and one.difference.tensor.startswith("alive") for one in verdict.outcomes):
         print(UNGIVEN)
     for warning in dict.fromkeys(text for outcome in verdict.outcomes for text in outcome.warnings):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from springtide.cli.option_groups import option
-from springtide.cli.outputs import OutputForm, print_rich, tell, write_text
+from springtide.cli.outputs import OutputForm, print_rich, tell, tell_legend, write_text
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def show(verdict: "StockVerdict") -> None:
     for outcome in verdict.outcomes:
         table.add_row(*make_row(outcome))
     print_rich(table)
+    tell_legend("ranks: processes of the run; bits: of all that was recorded at every step, against the reference")
     for line in list_notes(verdict):
         print(line)
 

@@ -3,13 +3,13 @@
 Instants are seconds since 1970, as in the documents: charts compute with them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from springtide.client.replies import Document, Reply
+from springtide.client.reply_values import Document, Reply, reply
 from springtide.core.job_states import JobState
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class OpenOfferInfo(Reply):
     """An offer that can be taken."""
 
@@ -18,9 +18,11 @@ class OpenOfferInfo(Reply):
     deadline_s: float
     expires_s: float
     steps: int
+    #: The least that taking it would cost; None where nothing has a price.
+    cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class BoardJobInfo(Reply):
     """A job on the board: its past as (instant, share) pairs, its plan as such pairs up to an end."""
 
@@ -51,7 +53,7 @@ class BoardJobInfo(Reply):
     offers: tuple[OpenOfferInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class LaneInfo(Reply):
     """A device, and who held it: (from, to, job or None, its name)."""
 
@@ -64,7 +66,7 @@ class LaneInfo(Reply):
     usd_per_h: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class LanesInfo(Reply):
     """The devices with who held them, and (instant, how many were held on average from then on)."""
 
@@ -72,7 +74,7 @@ class LanesInfo(Reply):
     held: tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class HelpInfo(Reply):
     """What could be done now: `undrain` a node, `accept` an offer, `cancel` a job."""
 
@@ -83,7 +85,7 @@ class HelpInfo(Reply):
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class PromiseCounts(Reply):
     """How the promises stand, and what became of the others."""
 
@@ -94,7 +96,7 @@ class PromiseCounts(Reply):
     missed: int
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class DeviceCounts(Reply):
     """Devices, those held now, and which part of their time was used on the board's past."""
 
@@ -105,7 +107,7 @@ class DeviceCounts(Reply):
     usd_per_h: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class BoardInfo(Reply):
     """All jobs that a user may see on one axis of time, with the devices."""
 
@@ -124,7 +126,7 @@ class BoardInfo(Reply):
     planned: tuple[tuple[float, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class PredictionInfo(Reply):
     """When a job was expected to end, as seen at an instant; `late_s` at the speeds that its promise counts on."""
 
@@ -133,7 +135,7 @@ class PredictionInfo(Reply):
     late_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class SpeedInfo(Reply):
     """What was measured of a job's code on some devices of one type."""
 
@@ -143,16 +145,27 @@ class SpeedInfo(Reply):
     steps_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@reply
+class PredictedSpeedInfo(Reply):
+    """What is predicted of a job's code on so many devices, and the slower speed that promises count on there."""
+
+    device_type: str = field(metadata={"key": "type"})
+    share: int
+    steps_per_s: float
+    planned_steps_per_s: float
+
+
+@reply
 class HistoryInfo(Reply):
     """How many devices a job held since when, and the speeds of its code."""
 
     job: str
     shares: tuple[tuple[float, int], ...]
     speeds: tuple[SpeedInfo, ...]
+    predicted_speeds: tuple[PredictedSpeedInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class StandingInfo(Reply):
     """Devices, a plan and its finish."""
 
@@ -161,7 +174,7 @@ class StandingInfo(Reply):
     finish_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class ChangeInfo(Reply):
     """A job that a submission would change; another user's has no id."""
 

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from springtide.client.fetching import Fetched, Transfer, choose_checkpoint, choose_files, fetch_checkpoint, fetch_kept
 from springtide.client.log_reader import LogReader, LogSource
 from springtide.client.log_streams import LogChoice, LogLine, compile_pattern
 from springtide.client.replies import (
@@ -20,7 +19,6 @@ from springtide.client.replies import (
     AttemptInfo,
     CheckpointInfo,
     DeviceInfo,
-    Document,
     EventInfo,
     InsideInfo,
     JobInfo,
@@ -30,12 +28,12 @@ from springtide.client.replies import (
     NoticeInfo,
     PlanInfo,
     ProjectInfo,
-    Reply,
     ServerInfo,
     UsageInfo,
     UserInfo,
     WhyInfo,
 )
+from springtide.client.reply_values import Document, Reply
 from springtide.client.server_line import JobRef, ServerLine, encode, find_error, path_of
 from springtide.core.archive_format import LIMIT_BYTES, Archive
 from springtide.core.job_states import ACTIVE, JobState
@@ -43,6 +41,7 @@ from springtide.errors import ArchiveError, InputError, JobError
 
 if TYPE_CHECKING:  # what takes long to import and few methods need
     from springtide.client.board_replies import BoardInfo, PredictionInfo
+    from springtide.client.fetching import Fetched
     from springtide.client.job_folders import JobFolder, JobSource
     from springtide.core.receipt_format import Verification
 
@@ -229,12 +228,14 @@ class Client(ServerLine):
         checkpoint: int | None = None,
         whole: bool = False,
         on_bytes: Callable[[int], None] = lambda count: None,
-    ) -> Fetched:
+    ) -> "Fetched":
         """Bring the weights of a job here: of its newest checkpoint, which is the result of a finished job, or of one.
 
         `.weights` of what is returned is a safetensors file that `load_state_dict` takes. `whole` brings all that a run
         can be resumed from. A transfer that broke off goes on where it did.
         """
+        from springtide.client.fetching import Transfer, choose_checkpoint, fetch_checkpoint
+
         found = self.job(job)
         told = choose_checkpoint(found.name, self.checkpoints(found), checkpoint)
         place = Path(found.name) if out is None else Path(out)
@@ -260,6 +261,8 @@ class Client(ServerLine):
         Each lies at its path below `out`, by default a folder with the job's name. A transfer that broke off goes on
         where it did, and what is here already is not brought again.
         """
+        from springtide.client.fetching import Transfer, choose_files, fetch_kept
+
         found = self.job(job)
         chosen = choose_files(found.name, self.files(found), wanted)
         place = Path(found.name) if out is None else Path(out)

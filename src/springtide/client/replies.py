@@ -4,35 +4,14 @@ Instants are datetimes in UTC, states are enums, lists are tuples. Fields that a
 document as it came stays in `.document`. Nothing here talks to a server.
 """
 
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import field
 from datetime import datetime
-from enum import Enum
-from functools import cache
-from types import UnionType
-from typing import Any, Self, get_args, get_origin, get_type_hints
 
-from springtide.client import notebooks
+from springtide.client.reply_values import Document, Reply, reply
 from springtide.core.job_states import ENDED, JobCondition, JobState
-from springtide.errors import ServerError
-
-Document = dict[str, Any]
-PLAIN = frozenset({str, int, float, bool, type(None)})  # what JSON has itself
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A document, and as attributes the fields of it that are known."""
-
-    document: Document = field(repr=False, compare=False)
-
-    @classmethod
-    def read(cls, document: Document) -> Self:
-        """The value of a document; a field that is missing, or a state that is unknown, is the server's fault."""
-        places = read_places(cls)  # type: ignore[arg-type]  # mypy: type[Self] is not Hashable
-        return cls(document, **{place.name: place.find_value(document) for place in places})
-
-
-@dataclass(frozen=True, slots=True)
+@reply
 class ConditionInfo(Reply):
     """Something that is so beside a job's state, since when and why; a kind that is not known yet stays a text."""
 
@@ -42,7 +21,7 @@ class ConditionInfo(Reply):
     since: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class SegmentInfo(Reply):
     """A part of a plan: from an instant on, so many devices."""
 
@@ -51,7 +30,7 @@ class SegmentInfo(Reply):
     share: int
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class OfferInfo(Reply):
     """What would be accepted instead: by `kind` a later deadline, or fewer steps. In a plan it has no id yet."""
 
@@ -64,9 +43,11 @@ class OfferInfo(Reply):
     expires_at: datetime | None = None
     reserved: bool = False
     sentence: str = ""
+    #: The least that taking it would cost; None where nothing has a price.
+    cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class RentInfo(Reply):
     """What renting would cost a declined job: `offer`, `none`, `unknown`, or `working` while that is being found."""
 
@@ -76,7 +57,7 @@ class RentInfo(Reply):
     plan: Document | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class AwaitedInfo(Reply):
     """A job that another one waits for, and how it must end: `ok`, `failed` or `any`."""
 
@@ -85,7 +66,7 @@ class AwaitedInfo(Reply):
     end: str
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class PlaceInfo(Reply):
     """Where a job stands in an array: which of how many, with which values."""
 
@@ -96,7 +77,7 @@ class PlaceInfo(Reply):
     values: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class JobInfo(Reply):
     """A job: what was asked, what was answered, where it stands."""
 
@@ -150,6 +131,8 @@ class JobInfo(Reply):
     cost_usd: float | None = None
     #: What it will have cost if it ends when expected, on the devices it holds.
     expected_cost_usd: float | None = None
+    #: When its plan ends, at the slow speeds that its promise counts on; it is expected to end sooner.
+    planned_finish: datetime | None = None
     #: The group of users it counts for.
     project: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
@@ -161,7 +144,9 @@ class JobInfo(Reply):
     inputs: dict[str, str] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
-        return notebooks.show_job(self)
+        from springtide.client.notebooks import show_job
+
+        return show_job(self)
 
     @property
     def ended(self) -> bool:
@@ -174,7 +159,7 @@ class JobInfo(Reply):
         return tuple(offer for offer in self.offers if offer.state == "open")
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class ArrayInfo(Reply):
     """The jobs of a sweep."""
 
@@ -184,7 +169,7 @@ class ArrayInfo(Reply):
     jobs: tuple[JobInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class WhyInfo(Reply):
     """Why a job is where it is: a reason code, a sentence, the facts behind it, and what can be done."""
 
@@ -198,7 +183,7 @@ class WhyInfo(Reply):
     rent: RentInfo | None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class EventInfo(Reply):
     """Something that happened, to a job or (`job` is None) to the platform."""
 
@@ -211,7 +196,7 @@ class EventInfo(Reply):
     data: Document
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class MetricsInfo(Reply):
     """What `run.log` recorded at a step."""
 
@@ -221,7 +206,7 @@ class MetricsInfo(Reply):
     at_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class AttemptInfo(Reply):
     """A start (`probe`, `start`), a change of devices (`resize`) or an end (`end`) of a job's processes."""
 
@@ -233,7 +218,7 @@ class AttemptInfo(Reply):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class FileInfo(Reply):
     """A file of a checkpoint."""
 
@@ -242,7 +227,7 @@ class FileInfo(Reply):
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class CheckpointInfo(Reply):
     """A checkpoint that a server has, and the torch that wrote it."""
 
@@ -251,7 +236,7 @@ class CheckpointInfo(Reply):
     files: tuple[FileInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class KeptFileInfo(Reply):
     """A file that a job has left, by its path in `springtide ls`; of a checkpoint's, its hash too."""
 
@@ -262,12 +247,24 @@ class KeptFileInfo(Reply):
     sha256: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
+class MachineInfo(Reply):
+    """A machine on which processes of a running job are, with their numbers and its devices there."""
+
+    host: str
+    devices: tuple[str, ...]
+    #: What CUDA_VISIBLE_DEVICES calls them; none for CPU slots.
+    visible_devices: tuple[str, ...]
+    pids: tuple[int, ...]
+
+
+@reply
 class InsideInfo(Reply):
     """Where a running job works, with which variables (its secrets too), as whom, and in which processes."""
 
     job: str
     name: str
+    #: The server's machine; the job's are `machines`.
     host: str
     folder: str
     environment: dict[str, str] = field(repr=False)
@@ -275,9 +272,10 @@ class InsideInfo(Reply):
     run_as: str | None
     uid: int
     pids: tuple[int, ...]
+    machines: tuple[MachineInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class ShareInfo(Reply):
     """How a job would do on so many devices: as measured, as planned with, and how long it takes alone."""
 
@@ -287,7 +285,7 @@ class ShareInfo(Reply):
     alone_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class PlanInfo(Reply):
     """What a submission would be told now; `probe` is the job that measures unknown code, if one does."""
 
@@ -305,10 +303,12 @@ class PlanInfo(Reply):
     probe: str | None = None
 
     def _repr_html_(self) -> str:
-        return notebooks.show_plan(self)
+        from springtide.client.notebooks import show_plan
+
+        return show_plan(self)
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class DeviceInfo(Reply):
     """A device, the state of its node, and the job that holds it."""
 
@@ -320,7 +320,7 @@ class DeviceInfo(Reply):
     job_name: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class NodeInfo(Reply):
     """A node whose state was changed."""
 
@@ -328,7 +328,7 @@ class NodeInfo(Reply):
     state: str
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class ServerInfo(Reply):
     """What a server is, and how many jobs of which state it holds."""
 
@@ -341,7 +341,7 @@ class ServerInfo(Reply):
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class UserInfo(Reply):
     """A user and their limits; the token of a new one, this once."""
 
@@ -357,7 +357,7 @@ class UserInfo(Reply):
     project: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class UsageInfo(Reply):
     """What a user, a project or a job has used; `usd` is None where nothing has a price."""
 
@@ -368,7 +368,7 @@ class UsageInfo(Reply):
     missed: int
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class ProjectInfo(Reply):
     """A group of users and what they may have together."""
 
@@ -378,7 +378,7 @@ class ProjectInfo(Reply):
     users: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@reply
 class NoticeInfo(Reply):
     """Something told of a job, or to be told: `open`, `sent` or `given_up`, and what went wrong."""
 
@@ -387,75 +387,3 @@ class NoticeInfo(Reply):
     tries: int
     problem: str | None
     way: Document
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyField:
-    """Where a field of a reply is in its document, and what it is to become."""
-
-    name: str
-    key: str
-    wanted: Any
-    is_plain: bool
-    field: "Field[Any]"
-
-    def find_value(self, document: Document) -> Any:
-        """The value of the field; its default where the document has none."""
-        if self.key in document:
-            value = document[self.key]
-            return value if self.is_plain else convert(value, self.wanted)
-        if self.field.default is not MISSING:
-            return self.field.default
-        if self.field.default_factory is not MISSING:
-            return self.field.default_factory()
-        raise ServerError(
-            f"the server's reply has no {self.key!r}; is it a springtide server of this version or a later one?"
-        )
-
-
-@cache
-def read_places(reply: Any) -> tuple[ReplyField, ...]:
-    """The fields of a kind of reply, without the document itself."""
-    types = get_type_hints(reply)
-    return tuple(
-        ReplyField(one.name, one.metadata.get("key", one.name), types[one.name], is_plain(types[one.name]), one)
-        for one in fields(reply)
-        if one.name != "document"
-    )
-
-
-def is_plain(wanted: Any) -> bool:
-    """Whether a value of JSON is of this type as it is."""
-    kinds = get_args(wanted) if get_origin(wanted) is UnionType else (wanted,)
-    return PLAIN.issuperset(kinds)
-
-
-def convert(value: Any, wanted: Any) -> Any:
-    """A value of a JSON document as the type that a field wants."""
-    if get_origin(wanted) is UnionType:
-        first, other = get_args(wanted)
-        if value is None or (other is str and value not in set(first)):
-            return value
-        return convert(value, first)
-    if get_origin(wanted) is tuple:
-        if get_args(wanted)[0] in PLAIN:
-            return tuple(value)
-        return tuple(convert(item, get_args(wanted)[0]) for item in value)
-    if wanted == dict[str, float]:
-        return {name: float(number) for name, number in value.items()}  # "nan" and "inf" come as texts
-    if wanted is datetime:
-        return datetime.fromisoformat(value)
-    if isinstance(wanted, type) and issubclass(wanted, Reply):
-        return wanted.read(value)
-    if isinstance(wanted, type) and issubclass(wanted, Enum):
-        return find_member(wanted, value)
-    return value
-
-
-def find_member(choices: type[Enum], value: str) -> Enum:
-    """The member of an enum that a document names."""
-    try:
-        return choices(value)
-    except ValueError:
-        known = ", ".join(str(one) for one in choices)
-        raise ServerError(f"the server says {value!r}, this version knows {known}; install the server's") from None

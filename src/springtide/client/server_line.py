@@ -9,7 +9,8 @@ from urllib.parse import quote
 from springtide import errors
 from springtide.client.failover import Failover, split_addresses
 from springtide.client.http_line import Address, ConnectError, HttpLine, HttpResponse, TransportError
-from springtide.client.replies import Document, JobInfo
+from springtide.client.replies import JobInfo
+from springtide.client.reply_values import Document
 from springtide.control.storage.state_dir import StateDir, find_home, read_address
 from springtide.errors import InputError, ServerError, SpringtideError
 
@@ -25,12 +26,13 @@ class ServerLine:
 
     def __init__(self, url: str | None = None, token: str | None = None, home: Path | str | None = None) -> None:
         place = find_home() if home is None else StateDir(Path(home).absolute())
-        address = url or os.environ.get("SPRINGTIDE_URL") or (read_address(place) or {}).get("url")
+        known = os.environ if home is None else {}  # who names a home means the server there, and no other
+        address = url or known.get("SPRINGTIDE_URL") or (read_address(place) or {}).get("url")
         if address is None:
             raise ServerError(f"no server runs in {place.root}; start one with: springtide serve")
         self.addresses = split_addresses(address)
         transport = Failover(self.addresses) if len(self.addresses) > 1 else Address(self.url)
-        secret = token or os.environ.get("SPRINGTIDE_TOKEN") or read_token(place)
+        secret = token or known.get("SPRINGTIDE_TOKEN") or read_token(place)
         self.http = HttpLine(transport, {"Authorization": f"Bearer {secret}"})
 
     @property

@@ -1,5 +1,6 @@
 """Where jobs run: this machine, a Ray cluster, or nowhere (`fake`), behind the one protocol of `executors`."""
 
+import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,23 @@ def open_executor(
     local = LocalExecutor(state_dir.root, devices)
     stream = f"local:{state_dir.identify()}"
     return ExecutorHandle(local, list_inventory(local.devices(), nodes), local.shutdown, stream)
+
+
+def check_memory_limit(most: str) -> None:
+    """Refuse a limit on the memory of jobs that this machine cannot hold them to, by trying it."""
+    from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
+
+    groups = open_groups(f"trial-{os.getpid()}", GroupLimits())
+    try:
+        if groups is None or not groups.limits_memory:
+            raise InputError(
+                f"server.yaml: most_memory is {most}, and jobs cannot be held to it here: the memory controller of "
+                f"cgroup v2 is not ours to use; run the server under systemd with Delegate=yes, as in deploy/systemd, "
+                f"or take the key out"
+            )
+    finally:
+        if groups is not None:
+            groups.close()
 
 
 def open_ray(state_dir: StateDir, devices: str | None, address: str) -> ExecutorHandle:

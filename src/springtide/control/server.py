@@ -25,7 +25,8 @@ from springtide.control.api.http_lines import bound_lines
 from springtide.control.api.routes import AddPages, build_app
 from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SystemClocks
-from springtide.control.executor_factory import ExecutorHandle, open_executor
+from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, open_executor
+from springtide.control.memory_sweeps import shorten_sweeps
 from springtide.control.notices.deliveries import MailServer
 from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
@@ -293,6 +294,7 @@ def serve(
     state_dir = settings.state_dir.make()
     set_up_logging(settings.log)
     sys.setswitchinterval(SWITCH_S)
+    shorten_sweeps()
     with ExitStack() as stack:
         if not settings.standby:
             stack.enter_context(hold_lock(state_dir))
@@ -301,6 +303,8 @@ def serve(
         if settings.options.storage is not None:
             check_server_storage(settings.options.storage)
             settings = replace(settings, state_dir=replace(state_dir, storage=settings.options.storage))
+        if settings.options.most_memory is not None and settings.engine == "local":
+            check_memory_limit(settings.options.most_memory)
         make_descriptors(settings.options)
         # an unknown policy ends here, before an agent is started for nothing
         find_policy(settings.options.policy).load()

@@ -9,16 +9,23 @@ from typing import (
     Required,  # before Python 3.12 pydantic takes no other
 )
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
 from springtide.core.job_files.job_explanations import shorten
+from springtide.core.job_files.job_sections import check_size
 from springtide.core.job_files.strict_yaml import parse_yaml
 from springtide.errors import InputError
 
 Amount = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
+
+
+def check_memory(text: str) -> str:
+    """An amount of memory."""
+    check_size(text, "most_memory")
+    return text
 
 
 class SmtpConfig(TypedDict, total=False):
@@ -53,6 +60,7 @@ class ServerConfig(TypedDict, total=False):
     keep_days: Annotated[float, Field(ge=1, le=36500, allow_inf_nan=False)]
     clouds: Annotated[str, Field(min_length=1, max_length=200)]
     smtp: SmtpConfig
+    most_memory: Annotated[str, AfterValidator(check_memory)]
     outside_load: bool
     nodes: Annotated[int, Field(ge=1, le=4096)]
     storage: Annotated[str, Field(min_length=1, max_length=1000)] | None

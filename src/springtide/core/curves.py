@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
+from math import isfinite, log
 
 from springtide.errors import ProfileError
 
@@ -60,6 +60,12 @@ class Curve:
     def peak(self) -> int:
         """The smallest share with the highest speed: growth beyond it never helps."""
         return self.levels[-1]
+
+    @cached_property
+    def scaling(self) -> float | None:
+        """The p of a speed-up k^p from the smallest share to the peak; None of a job that cannot grow."""
+        least, peak = self.levels[0], self.peak
+        return log(self.rate(peak) / self.rate(least)) / log(peak / least) if len(self.levels) > 1 else None
 
     def level_within(self, free: int) -> int:
         """The largest worthwhile share that `free` devices can hold; 0 if none."""

@@ -24,6 +24,7 @@ from springtide.core.job_files.job_sections import (
     Span,
     Sweep,
     Word,
+    check_size,
     check_span,
     check_variable,
     is_absolute,
@@ -33,6 +34,7 @@ from springtide.core.job_files.job_sections import (
 from springtide.core.job_files.shell_syntax import find_shell_syntax
 from springtide.core.job_files.strict_yaml import parse_yaml
 from springtide.core.limits import MOST_DEVICES, MOST_STEPS
+from springtide.core.sizes import parse_size
 from springtide.errors import JobError
 
 MOST_BYTES = 1 << 20
@@ -128,6 +130,13 @@ class JobFile(JobFileSection):
         description="How long it may hold devices in all. It is then checkpointed and ended; `springtide resume` gives "
         "it as long again.",
         examples=["12h"],
+    )
+    memory: Span | None = Field(
+        default=None,
+        description="What its processes may use together on one machine. A job that passes it has failed; no other job "
+        "suffers. Where the machine does not let us limit it (control groups), the job's log says that. Default: what "
+        "`most_memory` in `server.yaml` says, else no limit.",
+        examples=["16 GiB"],
     )
     devices: int | Annotated[str, Field(max_length=32)] | Annotated[list[int], Field(max_length=256)] | None = Field(
         default=None,
@@ -332,6 +341,14 @@ class JobFile(JobFileSection):
             raise ValueError(f"{text!r} is not an amount; write '50 USD'")
         return text
 
+    @field_validator("memory")
+    @classmethod
+    def check_memory(cls, text: str | None) -> str | None:
+        """An amount of memory."""
+        if text is not None:
+            check_size(text, "memory")
+        return text
+
     @field_validator("devices")
     @classmethod
     def check_devices(cls, value: int | str | list[int] | None) -> int | str | list[int] | None:
@@ -394,6 +411,11 @@ class JobFile(JobFileSection):
     def max_runtime_s(self) -> float | None:
         """How long it may hold devices."""
         return None if self.max_runtime is None else parse_span(self.max_runtime, "max_runtime")
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """What its processes may use together on one machine."""
+        return None if self.memory is None else parse_size(self.memory, "memory")
 
     @property
     def setup_lines(self) -> tuple[str, ...]:

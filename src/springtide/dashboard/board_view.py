@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from urllib.parse import urlencode
 
-from springtide.client.board_replies import BoardInfo, BoardJobInfo, LaneInfo, LanesInfo
+from springtide.client.board_replies import BoardInfo, BoardJobInfo, LaneInfo, LanesInfo, OpenOfferInfo
 from springtide.core.durations import parse_span, show_span
 from springtide.core.job_states import JobState
 from springtide.dashboard.axis import Axis, make_axis
@@ -47,6 +47,8 @@ MARK_WORDS = {
 }
 TIGHT_LANES = 48  # devices: more are drawn as thin lines without names
 FEW_MARKS = 60
+ELSEWHERE = "load"  # the tone of jobs that are on another page
+SOON_S = 1.0  # between the instants of two documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class Row:
     tone: str
     past: list[TimeBar]
     plan: list[TimeBar]
+    #: What the light bars say, and why they end elsewhere than the ring.
+    plan_title: str
     marks: list[Mark]
     deadline: Mark | None
     whisker: Whisker | None
@@ -197,13 +201,11 @@ def build_row(job: BoardJobInfo, axis: Axis, most: int) -> Row:
         find_tone(job),
         draw_steps(shares, ended_s, axis, ROOM, most),
         draw_steps(plan, max(plan_end_s, axis.now_s), axis, ROOM, most),
+        tell_plan(job, axis.now_s),
         list_marks(job, axis),
         mark_deadline(job, axis),
         draw_whisker(job, axis),
-        [
-            Mark(axis.x(one.deadline_s), "offer", f"offer: {tell_offer(one.kind, one.steps)}", one.deadline_s)
-            for one in job.offers
-        ],
+        [Mark(axis.x(one.deadline_s), "offer", f"offer: {tell_offer(one)}", one.deadline_s) for one in job.offers],
         None if job.answer_by_s is None else Mark(axis.x(job.answer_by_s), "answer", "answer by", job.answer_by_s),
         tell_outlook(job, axis.now_s),
         tell_margin(job),
@@ -242,7 +244,14 @@ def mark_deadline(job: BoardJobInfo, axis: Axis) -> Mark | None:
     if job.deadline_s is None or job.deadline_s < axis.start_s:
         return None
     kind = "beyond" if axis.is_beyond(job.deadline_s) else "flag" if job.promised else "wish"
-    return Mark(axis.x(job.deadline_s), kind, "deadline" if job.promised else "deadline, not promised", job.deadline_s)
+    left_s = job.deadline_s - axis.now_s
+    when = f"in {show_span(left_s)}" if left_s >= 0 else f"{show_span(-left_s)} ago"
+    return Mark(
+        axis.x(job.deadline_s),
+        kind,
+        f"flag: its deadline, {'promised' if job.promised else 'asked for, not promised'}, {when}",
+        job.deadline_s,
+    )
 
 
 def draw_whisker(job: BoardJobInfo, axis: Axis) -> Whisker | None:
@@ -250,15 +259,25 @@ def draw_whisker(job: BoardJobInfo, axis: Axis) -> Whisker | None:
     if job.predicted_s is None or job.group == "ended":
         return None
     late_s = max(job.predicted_s, job.late_s or job.predicted_s)
-    title = f"expected to end in {show_span(max(0.0, job.predicted_s - axis.now_s))}"
+    title = f"ring: expected to end in {show_span(max(0.0, job.predicted_s - axis.now_s))}"
     if late_s > job.predicted_s:
-        title += f", at the latest counted on in {show_span(max(0.0, late_s - axis.now_s))}"
+        slow = show_span(max(0.0, late_s - axis.now_s))
+        title += f"; whisker: in {slow}, if it is only as fast as its promise counts on"
     return Whisker(axis.x(job.predicted_s), axis.x(late_s), axis.is_beyond(late_s), title)
 
 
-def tell_offer(kind: str, steps: int) -> str:
-    """What an offer grants."""
-    return "all of it, by then" if kind == "deadline" else f"{steps} steps by then"
+def tell_plan(job: BoardJobInfo, now_s: float) -> str:
+    """What the light bars of a job stand for."""
+    if job.plan_end_s is None:
+        return "light bar: what it holds now, up to its expected end; nothing is kept for it"
+    kept = show_span(max(0.0, job.plan_end_s - now_s))
+    return f"light bar: devices that its plan keeps for it, for {kept}, should it be slow and get no others"
+
+
+def tell_offer(offer: OpenOfferInfo) -> str:
+    """What an offer grants, and for how much."""
+    granted = "all of it, by then" if offer.kind == "deadline" else f"{offer.steps} steps by then"
+    return granted if offer.cost_usd is None else f"{granted}, for at least ${offer.cost_usd:,.2f}"
 
 
 def tell_outlook(job: BoardJobInfo, now_s: float) -> str:
@@ -282,7 +301,9 @@ def show_ago(seconds: float) -> str:
 
 
 def tell_margin(job: BoardJobInfo) -> str:
-    """How its end lies to its deadline."""
+    """How its end lies to its deadline; of an offer, its price."""
+    if job.state is JobState.OFFERED and job.offers and job.offers[0].cost_usd is not None:
+        return f"from ${job.offers[0].cost_usd:,.2f}"
     if job.slack_s is None or not job.promised:
         return "" if job.promised or job.deadline_s is None else "not promised"
     if job.finished_s is not None and job.state is not JobState.SUCCEEDED:
@@ -301,8 +322,11 @@ def tell_row(job: BoardJobInfo, now_s: float) -> str:
 def build_lanes(lanes: Iterable[LaneInfo], axis: Axis, room: float, tones: Mapping[str, str]) -> list[LaneGroup]:
     """The devices by node, each with who held it on this axis."""
     nodes: dict[str, list[LaneInfo]] = defaultdict(list)
+    holding: dict[str, str] = {}  # jobs of another page that go on: whoever holds a device now
     for lane in lanes:
         nodes[lane.node].append(lane)
+        holding |= {job: ELSEWHERE for _, end_s, job, _ in lane.held[-1:] if job and end_s >= axis.now_s - SOON_S}
+    tones = holding | {**tones}
     groups = []
     find_x = cache(axis.x)  # a job begins on several devices at once, and where another ended
     for node, some in nodes.items():

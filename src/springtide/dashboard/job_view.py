@@ -58,6 +58,29 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeedRow:
+    """Some devices of one type: what is predicted there, what promises count on, and what was measured, if it was."""
+
+    device_type: str
+    share: int
+    predicted: float | None
+    planned: float | None
+    measured: float | None
+    steps: int
+    is_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndSign:
+    """One of the ends that a drawing shows: the sign, its instant, and what it means in plain words."""
+
+    kind: str
+    at_s: float
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobPage:
     """All that the template draws."""
 
@@ -78,6 +101,9 @@ class JobPage:
     #: Who has trained it again to see whether its receipt holds, the newest first.
     verifications: list[EventInfo]
     history: HistoryInfo
+    speeds: list[SpeedRow]
+    #: What the signs of its drawing stand for, each with its instant.
+    ends: list[EndSign]
     file: str
     tone: str
 
@@ -119,10 +145,11 @@ def build_job_page(sources: JobSources) -> JobPage:
     deadline_s = None if job.deadline is None else job.deadline.timestamp()
     predicted_s = None if job.predicted_finish is None else job.predicted_finish.timestamp()
     late_s = sources.predictions[-1].late_s if sources.predictions and predicted_s is not None else None
+    planned_s = None if job.planned_finish is None else job.planned_finish.timestamp()
     finished_s = None if job.finished_at is None else job.finished_at.timestamp()
     submitted_s = job.submitted_at.timestamp()
     offered = [offer.deadline.timestamp() for offer in job.open_offers]
-    ends = [at_s for at_s in (deadline_s, predicted_s, late_s, finished_s, *offered) if at_s is not None]
+    ends = [at_s for at_s in (deadline_s, predicted_s, late_s, planned_s, finished_s, *offered) if at_s is not None]
     begin_s = job.started_at.timestamp() if job.started_at is not None else submitted_s
     axis = make_job_axis(begin_s, now_s, ends, finished_s)
     plan = [(segment.start.timestamp(), segment.share) for segment in job.plan]
@@ -135,9 +162,9 @@ def build_job_page(sources: JobSources) -> JobPage:
         now_s,
         axis,
         draw_steps(clip_steps(sources.history.shares, axis.start_s), finished_s or now_s, axis, ROOM, most),
-        draw_steps(steps, predicted_s or now_s, axis, ROOM, most) if finished_s is None else [],
+        draw_steps(steps, planned_s or predicted_s or now_s, axis, ROOM, most) if finished_s is None else [],
         list_job_marks(sources.events, axis),
-        place(axis, deadline_s, "flag" if job.promised else "wish", "deadline"),
+        place(axis, deadline_s, *(("flag", "deadline") if job.promised else ("wish", "deadline, not promised"))),
         place(axis, predicted_s, "expected", "expected end"),
         place(axis, late_s, "late", "the latest that its promise counts on"),
         [mark for at_s in offered if (mark := place(axis, at_s, "flag", "offered deadline"))],
@@ -146,9 +173,49 @@ def build_job_page(sources: JobSources) -> JobPage:
         [event for event in sources.events if event.kind in CHANGES][::-1],
         [event for event in sources.events if event.kind in VERIFICATIONS][::-1],
         sources.history,
+        list_speeds(sources.history, job.share),
+        [] if job.ended else list_ends(job, predicted_s, late_s),
         yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True),
         tone,
     )
+
+
+def list_speeds(history: HistoryInfo, held: int) -> list[SpeedRow]:
+    """Predicted beside measured, by type and number of devices."""
+    predicted = {(one.device_type, one.share): one for one in history.predicted_speeds}
+    measured = {(one.device_type, one.share): one for one in history.speeds}
+    rows = []
+    for key in sorted({*predicted, *measured}):
+        hoped, seen = predicted.get(key), measured.get(key)
+        rows.append(
+            SpeedRow(
+                *key,
+                None if hoped is None else hoped.steps_per_s,
+                None if hoped is None else hoped.planned_steps_per_s,
+                None if seen is None else seen.steps_per_s,
+                0 if seen is None else seen.steps,
+                key[1] == held,
+            )
+        )
+    return rows
+
+
+def list_ends(job: JobInfo, predicted_s: float | None, late_s: float | None) -> list[EndSign]:
+    """The ends that a drawing shows: expected, slow, planned, promised; each with why it is another than the others."""
+    signs = []
+    if predicted_s is not None:
+        signs.append(EndSign("ring", predicted_s, "expected end", "at the expected speed, on the devices it holds"))
+    if late_s is not None and predicted_s is not None and late_s > predicted_s:
+        signs.append(EndSign("whisker", late_s, "slow end", "if it is only as fast as its promise counts on"))
+    if job.planned_finish is not None:
+        meaning = "devices are kept for it until then, should it be slow and get no others"
+        signs.append(EndSign("bar", job.planned_finish.timestamp(), "end of its plan", meaning))
+    if job.deadline is not None:
+        meaning = "the promise" if job.promised else "asked for, not promised"
+        signs.append(EndSign("flag" if job.promised else "wish", job.deadline.timestamp(), "deadline", meaning))
+    for offer in job.open_offers:
+        signs.append(EndSign("flag offer", offer.deadline.timestamp(), "offer", "what would be promised instead"))
+    return sorted(signs, key=lambda sign: sign.at_s)
 
 
 def make_job_axis(begin_s: float, now_s: float, ends: Sequence[float], finished_s: float | None) -> Axis:

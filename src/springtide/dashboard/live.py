@@ -20,6 +20,7 @@ MOST_EVENT_REST_S = 0.75  # so that an event is seen within a second
 LEAST_PROGRESS_REST_S = 2.0
 MOST_REST_S = 10.0  # the line of now moves by itself
 BEAT_S = 15.0
+ASK_S = 2.0  # between looks at whether a reader may still read
 PACK_LEVEL = 4
 
 HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"  # of gzip: deflate, no name, no time, an unknown system
@@ -31,8 +32,8 @@ def pack(message: bytes) -> bytes:
     return packer.compress(message) + packer.flush(zlib.Z_FULL_FLUSH)
 
 
-HELLO, BEAT = b": hello\nretry: 1000\n\n", b": beat\n\n"
-HELLO_PACKED, BEAT_PACKED = pack(HELLO), pack(BEAT)
+HELLO, BEAT, ENDED = b": hello\nretry: 1000\n\n", b": beat\n\n", b"event: ended\ndata: {}\n\n"
+HELLO_PACKED, BEAT_PACKED, ENDED_PACKED = pack(HELLO), pack(BEAT), pack(ENDED)
 
 #: What draws a page: the parts that move, by the id of their element.
 Draw = Callable[[], Awaitable[dict[str, str]]]
@@ -68,8 +69,14 @@ class Hub:
     channels: dict[tuple[str, ...], LiveChannel] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def watch(self, key: tuple[str, ...], draw: Draw, packed: bool = False) -> AsyncIterator[bytes]:
-        """The events of a channel, as they are or packed, until the reader leaves or the server ends."""
+    async def watch(
+        self, key: tuple[str, ...], draw: Draw, is_welcome: Callable[[], bool], packed: bool = False
+    ) -> AsyncIterator[bytes]:
+        """The events of a channel, until the reader leaves or may read no more, or the server ends.
+
+        They are packed where that was asked. Nothing is sent to a reader who has signed out since; their page is told
+        that this is the end.
+        """
         channel = self.channels.get(key)
         if channel is None:
             channel = self.channels[key] = LiveChannel()
@@ -77,19 +84,24 @@ class Hub:
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
         channel.listeners += 1
-        seen = 0
+        seen, beat_s = 0, time.monotonic()
         try:
             yield HEADER + HELLO_PACKED if packed else HELLO
             while not self.pulse.is_ending():
                 waiting = channel.changed
+                if not is_welcome():
+                    yield ENDED_PACKED if packed else ENDED
+                    return
                 if channel.number > seen:
                     seen = channel.number
                     yield channel.packed if packed else channel.message
                     continue
                 try:
-                    await asyncio.wait_for(waiting.wait(), BEAT_S)
+                    await asyncio.wait_for(waiting.wait(), ASK_S)
                 except TimeoutError:
-                    yield BEAT_PACKED if packed else BEAT
+                    if time.monotonic() - beat_s >= BEAT_S:
+                        beat_s = time.monotonic()
+                        yield BEAT_PACKED if packed else BEAT
         finally:
             channel.listeners -= 1
 

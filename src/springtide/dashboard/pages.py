@@ -48,7 +48,9 @@ def add_sign_in(app: FastAPI, sessions: Sessions) -> None:
     @app.get("/signin", include_in_schema=False)
     def show_sign_in(request: Request) -> HTMLResponse:
         where = find_next(request.query_params.get("next", "/"))
-        return rendering.answer_page(request, "signin.html", next=where, problem="")
+        secret = read_cookie(request.headers.get("cookie", ""), request.headers["host"])
+        ended = (bool(secret) and sessions.find(secret) is None) or request.query_params.get("ended") == "yes"
+        return rendering.answer_page(request, "signin.html", next=where, problem="", ended=ended)
 
     @app.post("/signin", include_in_schema=False)
     async def sign_in(request: Request) -> Response:
@@ -57,7 +59,7 @@ def add_sign_in(app: FastAPI, sessions: Sessions) -> None:
         user = find_user(sessions.store, form.get("token", "").strip())
         if user is None:
             problem = "That is no token of this server. It is in the file the server named when it started."
-            return rendering.answer_page(request, "signin.html", 401, next=where, problem=problem)
+            return rendering.answer_page(request, "signin.html", 401, next=where, problem=problem, ended=False)
         return let_in(request, sessions, user, where)
 
     @app.get("/signin/{secret}", include_in_schema=False)
@@ -65,7 +67,7 @@ def add_sign_in(app: FastAPI, sessions: Sessions) -> None:
         user = sessions.redeem(secret)
         if user is None:
             problem = "That link was used or is older than ten minutes. For a new one: springtide ui"
-            return rendering.answer_page(request, "signin.html", 401, next="/", problem=problem)
+            return rendering.answer_page(request, "signin.html", 401, next="/", problem=problem, ended=False)
         return let_in(request, sessions, user, "/")
 
     @app.post("/signout", include_in_schema=False)
@@ -142,11 +144,17 @@ def stream_screen(app: FastAPI, hub: Hub, screen: Screen) -> Handler:
                 return {screen.part: rendering.render("part_gone.html", part=screen.part, sentence=str(error))}
             return {screen.part: rendering.render(screen.part_template, user=line.user, **values)}
 
-        key = (line.user.name, request.url.path, request.url.query)
+        identify: Callable[[], UserRecord | None] = request.state.identify
+
+        def is_welcome() -> bool:
+            return identify() == line.user  # nobody once the session has ended, another once rights have changed
+
+        key = (repr(line.user), request.url.path, request.url.query)
         packed = "gzip" in request.headers.get("accept-encoding", "")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept-Encoding"}
         headers |= {"Content-Encoding": "gzip"} if packed else {}
-        return StreamingResponse(hub.watch(key, draw, packed), media_type="text/event-stream", headers=headers)
+        events = hub.watch(key, draw, is_welcome, packed)
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     return stream
 

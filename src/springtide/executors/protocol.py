@@ -85,6 +85,8 @@ class JobSpec:
     preparation: JobPreparation | None = None
     #: Names or patterns in `output_dir` without which the job has failed.
     outputs: tuple[str, ...] = ()
+    #: What its processes may use together on one machine; None: as much as there is.
+    memory_bytes: Number | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,9 +313,9 @@ class Failed(JobEvent):
     reason: str
     #: Whether the user's code is to blame; otherwise nothing on this side could be done.
     user_fault: bool
-    #: A word for programs: crashed, no_init, early_exit, no_script, no_secrets, no_folder, wrong_version, bad_devices,
-    #: no_progress, bad_message (its processes told the agent what cannot be), bad_event (the agent told us such),
-    #: agent_error.
+    #: A word for programs: crashed, out_of_memory (it passed the job's own), no_init, early_exit, no_script,
+    #: no_secrets, no_folder, wrong_version, bad_devices, no_progress, bad_message (its processes told the agent what
+    #: cannot be), bad_event (the agent told us such), agent_error.
     code: str = "crashed"
 
 
@@ -430,6 +432,10 @@ class Running:
     step: StepCount = 0
     total_steps: StepCount | None = None
     pids: tuple[Number, ...] = ()
+    #: The device of each of `pids`.
+    pid_devices: tuple[str, ...] = ()
+    #: By device, what CUDA_VISIBLE_DEVICES calls it; empty for a CPU slot.
+    uuids: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,39 @@ the same form does. So what a script collects or adds up is what it would be on 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from springtide.integrations.accelerate_data import find_rest
 from springtide.integrations.eval_walk import cut, walk_parts
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
+
+
+class Padding(NamedTuple):
+    """How values of ranks get one size before they meet, as `pad_across_processes` is told."""
+
+    dim: int
+    value: int
+    is_first: bool
+
+    def pad(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        """All values with the size of the largest."""
+        if self.dim >= values[0].dim():
+            return values
+        size = max(value.shape[self.dim] for value in values)
+        return [self.pad_one(value, size) for value in values]
+
+    def pad_one(self, value: torch.Tensor, size: int) -> torch.Tensor:
+        """One value with a size."""
+        own = value.shape[self.dim]
+        shape = [size if place == self.dim % value.dim() else length for place, length in enumerate(value.shape)]
+        padded = value.new_full(shape, self.value)
+        padded.narrow(self.dim, size - own if self.is_first else 0, own).copy_(value)
+        return padded
 
 
 class EvalRounds:
@@ -28,6 +52,8 @@ class EvalRounds:
         #: The present batch's place in its round, and what was gathered in this round by the number of the call.
         self.place = self.calls = 0
         self.gathered: dict[int, list[Any]] = {}
+        #: Tensors that are to be padded when they meet those of other ranks.
+        self.paddings: Any = WeakTensorKeyDictionary()
         self.is_last_round = False
 
     def __getattr__(self, name: str) -> Any:
@@ -58,6 +84,18 @@ class EvalRounds:
         finally:
             self.accelerator.evaluating = None
 
+    def pad_later(self, values: Any, padding: Padding) -> Any:
+        """The same values, which get the size of the largest rank's when all of a round are there."""
+        if isinstance(values, torch.Tensor):
+            own = values.detach().view_as(values)
+            self.paddings[own] = padding
+            return own
+        if isinstance(values, dict):
+            return {name: self.pad_later(one, padding) for name, one in values.items()}
+        if isinstance(values, list | tuple):
+            return type(values)(self.pad_later(one, padding) for one in values)
+        return values
+
     def gather(self, values: Any) -> Any:
         """All ranks' values at the last batch of a round, and an empty one of the same form before."""
         kept = self.gathered.setdefault(self.calls, [])
@@ -66,17 +104,18 @@ class EvalRounds:
         if len(kept) < self.most:
             return cut(values, 0)
         everyone = self.run.exchange(self.gathered.pop(self.calls - 1)[: len(self.run.local)])
-        joined = join([value for theirs in everyone for value in theirs])
+        joined = self.join([value for theirs in everyone for value in theirs], values)
         return cut(joined, self.rest) if self.is_last_round and self.rest else joined
 
-
-def join(values: list[Any]) -> Any:
-    """Values of one form put together along their first dimension."""
-    first = values[0]
-    if isinstance(first, torch.Tensor):
-        return torch.cat([one.reshape(1) if one.dim() == 0 else one for one in values])
-    if isinstance(first, dict):
-        return {name: join([one[name] for one in values]) for name in first}
-    if isinstance(first, list | tuple):
-        return type(first)(join(list(parts)) for parts in zip(*values, strict=True))
-    return values
+    def join(self, values: list[Any], own: Any) -> Any:
+        """Values of one form put together along their first dimension, padded as the one of this process was to be."""
+        first = values[0]
+        if isinstance(first, torch.Tensor):
+            padding = self.paddings.get(own)
+            values = [one.reshape(1) if one.dim() == 0 else one for one in values]
+            return torch.cat(values if padding is None else padding.pad(values))
+        if isinstance(first, dict):
+            return {name: self.join([one[name] for one in values], own[name]) for name in first}
+        if isinstance(first, list | tuple):
+            return type(first)(self.join(list(parts), one) for *parts, one in zip(*values, own, strict=True))
+        return values

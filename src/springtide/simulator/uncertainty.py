@@ -27,6 +27,9 @@ from springtide.simulator.workloads import parse_options
 HOUR_S = 3600.0
 LEARNED_S = 60.0  # of steps: then a job's speed has been measured
 OVERRUN = 0.02  # of its stated work: what a job is believed to need that has done all of it
+MOST_FAULTS = 1000  # of one job
+RARE = 1e-9  # a probability that is left out
+ROUNDING = 1e-9
 LONGEST_S = 5 * 365 * 86400.0  # after which nothing fails any more: a run must end
 
 
@@ -134,6 +137,41 @@ def sum_poisson(mean: float, most: int) -> float:
     return min(total, 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class FaultReserve:
+    """Faults that a job is expected to meet, and those that are reserved for: `reserved` is the part of its work.
+
+    `undone` is the part of its work that one of them takes on average.
+    """
+
+    expected: float = 0.0
+    reserved: float = 0.0
+    undone: float = 0.0
+
+
+NO_RESERVE = FaultReserve()
+
+
+def find_chance(room: float, reserve: FaultReserve, spread: float, confidence: float) -> float:
+    """The probability that a job takes no more than `room` times what is planned for it.
+
+    What is planned holds for the slow end of its time and for the faults reserved for. With k faults the rest of the
+    job may take what they leave: their number is Poisson's, the logarithm of its time normal.
+    """
+    normal, chance, total = NormalDist(), exp(-reserve.expected), 0.0
+    for faults in range(MOST_FAULTS):
+        if faults:
+            chance *= reserve.expected / faults
+        left = (room - faults * reserve.undone) / (1.0 - reserve.reserved)
+        if (chance < RARE and faults > reserve.expected) or left <= 0:
+            break
+        if spread > 0:
+            total += chance * normal.cdf(log(left) / spread + normal.inv_cdf(confidence))
+        elif left >= 1.0 - ROUNDING:
+            total += chance
+    return min(total, 1.0)
+
+
 @dataclass(slots=True)
 class FaultLog:
     """What was seen of faults so far: node-seconds watched, and failures; half a failure is believed beforehand.
@@ -163,7 +201,7 @@ class Beliefs:
     said: dict[JobId, float] = field(default_factory=dict)  # the probability that each promise was made with
     _known: dict[JobId, Job] = field(default_factory=dict)
     _learned: set[JobId] = field(default_factory=set)
-    _reserves: dict[JobId, tuple[float, int]] = field(default_factory=dict)  # faults expected, and reserved for
+    _reserves: dict[JobId, FaultReserve] = field(default_factory=dict)
 
     def __call__(self, now_s: float, snapshot: Snapshot) -> Decision:
         """What the policy decides on what it believes, with devices as they are numbered in truth."""
@@ -187,18 +225,16 @@ class Beliefs:
     def _judge(self, now_s: float, job_id: JobId, promise: Promise) -> float:
         """The probability that a promise is kept: its plan may take longer by what is left to the deadline.
 
-        A plan of T seconds at what is had with the wanted confidence keeps a deadline in D seconds if the job takes no
-        longer than that by D / T, and meets no more faults than are reserved for.
+        What it waits for its first devices does not grow with what it takes on them.
         """
-        planned_s, left_s = promise.plan.finish_s - now_s, promise.deadline_s - now_s
-        uncertain = self.uncertain
+        uncertain, plan = self.uncertain, promise.plan
+        begins_s = next((max(part.start_s, now_s) for part in plan.segments if part.share), now_s)
+        planned_s = plan.finish_s - begins_s
+        if planned_s <= 0:
+            return 1.0
+        room = (promise.deadline_s - begins_s) / planned_s
         spread = uncertain.spread if job_id not in self._learned else uncertain.steps_error
-        in_time = 1.0
-        if spread > 0 and planned_s > 0:
-            reserve = NormalDist().inv_cdf(uncertain.confidence) * spread
-            in_time = NormalDist().cdf((log(max(left_s / planned_s, 1e-9)) + reserve) / spread)
-        expected, reserved = self._reserves.get(job_id, (0.0, 0))
-        return in_time * sum_poisson(expected, reserved)
+        return find_chance(room, self._reserves.get(job_id, NO_RESERVE), spread, uncertain.confidence)
 
     def _find_pool(self) -> Pool:
         """The nodes that work, as a cluster of their own."""
@@ -245,9 +281,12 @@ class Beliefs:
         nodes = max(1, share // self.cluster.groups[0].devices_per_node)
         expected = round(self.log.rate * nodes * job.work / rate, 4)
         faults = quantile_poisson(expected, self.uncertain.confidence)
-        self._reserves[job.id] = expected, faults
-        lost_s = self.uncertain.faults.checkpoint_s + job.overhead.pause_s(share, starting=True)
-        return replace(job, work=job.work + faults * lost_s * rate)
+        checkpoint_s, pause_s = self.uncertain.faults.checkpoint_s, job.overhead.pause_s(share, starting=True)
+        reserved = faults * (checkpoint_s + pause_s) * rate
+        work = job.work + reserved
+        undone = (checkpoint_s / 2 + pause_s) * rate
+        self._reserves[job.id] = FaultReserve(expected, reserved / work, undone / work)
+        return replace(job, work=work)
 
 
 @cache

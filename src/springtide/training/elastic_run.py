@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader
 from springtide.errors import JobError
 from springtide.training.determinism import cuda, levels
 from springtide.training.determinism.operators import OperatorScan, check_operators
-from springtide.training.group import rescale
-from springtide.training.group.agreement import VERDICT_SIZE, Action, Agreement, Verdict, read_verdict, write_verdict
+from springtide.training.group import rescale, words
+from springtide.training.group.agreement import Action, Agreement
 from springtide.training.group.control_channel import Channel
 from springtide.training.group.default_group import find_store, refuse_groups
 from springtide.training.group.groups import Group, broadcast_tensor, open_group, share_trees
@@ -33,15 +33,17 @@ from springtide.training.state.common_parts import check_parts_alike, check_part
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
 from springtide.training.state.loop_variables import find_lost
+from springtide.training.state.memory_copies import MemoryCopies
 from springtide.training.state.output_copy import open_copy
 from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.state.turn_memory import TurnMemory
 from springtide.training.tracking.tracking import MetricTracking
 from springtide.training.workers import sampling
+from springtide.training.workers.buffers import find_device
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loader_iterators import IteratorWatch
 from springtide.training.workers.loaders import Loader, StepSource
-from springtide.training.workers.model_gradients import Place, find_device
+from springtide.training.workers.model_gradients import Place
 from springtide.training.workers.shards import Shard
 from springtide.training.workers.step_metrics import Metric, StepMetrics, gather_values
 from springtide.training.workers.steps import Step
@@ -70,13 +72,16 @@ class ElasticRun(Run):
         self.store = find_store(settings, environ)
         self.agreement = Agreement(settings, self.channel, self.store)
         self.is_over = False
-        self.peers = None if self.store is None else Peers(self.store, self.name, lambda: self.is_over)
+        #: The step that is under way.
+        self.step: Step | None = None
+        self.peers = None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_step)
         self.divergence = DivergenceGuard()
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
         self.memory = TurnMemory()
         refuse_groups()
         self.checkpoints = checkpointing.open_checkpoints(settings)
+        self.copies = MemoryCopies(settings)
         self.saved_step = -1
         self.reported_s, self.reported_generation = time.monotonic(), -1
         self.loop_s = 0.0
@@ -85,9 +90,11 @@ class ElasticRun(Run):
         self.group: Group | None = None
         self.metrics = StepMetrics()
         self.postponed = (Action.NOTHING, 0)
-        #: A state to resume from, until the loop is entered; and the step that is under way.
+        self.is_acting = False
+        #: Why this process would stop the run, as long as the first one has not said whether it is.
+        self.wish: str | None = None
+        #: A state to resume from, until the loop is entered.
         self.saved: dict[str, Any] | None = None
-        self.step: Step | None = None
         self.trace = DigestTrace(settings.trace_dir, self.name) if settings.trace_dir else None
         self.chain = chaining.open_chain(settings)
         self.tracking = MetricTracking(settings, self.output_dir)
@@ -120,9 +127,10 @@ class ElasticRun(Run):
         self.facts = checkpointing.find_facts(self)
         self.adopt_sharding()
         self.part_facts = describe_parts(self)
-        self.turns = Turns(self.models, options.find_unused_parameters, options.broadcast_buffers, self.sharding)
+        self.turns = Turns(
+            self.models, options.find_unused_parameters, options.broadcast_buffers, self.sharding, words.VERDICT_SIZE
+        )
         self.turns.contexts.seed(self.local, self.seed)
-        self.verdict = torch.zeros(VERDICT_SIZE, dtype=torch.int64, device=self.device)
         received = rescale.receive_state(self) if self.settings.joining else None
         self.join_roster(self.roster, self.generation)
         if received is not None:
@@ -294,9 +302,18 @@ class ElasticRun(Run):
         self.memory.end_turn(self.models)
 
     def end_walk(self) -> None:
-        """All turns have ended: reduce."""
+        """All turns have ended: reduce, and hear beside it what the first process says about the coming boundary."""
+        words.say(self)
         self.turns.end_walk()
+        self.verdict = words.hear(self)
         self.turn_guard.end(self)
+
+    def find_step(self) -> int:
+        """The number of the step for which this process works or waits with the others; -1 if it does not."""
+        step = self.step
+        if self.is_acting:
+            return self.position.step
+        return step.number if step is not None and self.turns.walking else -1
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Before any optimizer steps: refuse one that acts within turns, or of which a resume would not know."""
@@ -305,19 +322,22 @@ class ElasticRun(Run):
         self.turns.check_optimizer(self.optimizers, optimizer)
 
     def end_step(self) -> None:
-        """The boundary between two global steps: agree with the other processes, record, and act."""
-        step, self.step = self.step, None
+        """The boundary between two global steps: record, and do what was agreed."""
+        step = self.step
         assert step is not None
         step.check_whole()
         if not step.walks:
             self.loader.skip_batches()
+            words.say(self)
+            self.turns.share_word()
+            self.verdict = words.hear(self)
+        self.step, verdict = None, self.verdict
         self.turns.guard(in_step=False)
         if self.scan is not None and not self.scanned:
             self.end_scan(self.scan)
         self.position = self.position.after_step()
-        # The order matters: agreement is a collective of the roster that took the step, so acting on what was agreed,
+        # The order matters: metrics are a collective of the roster that took the step, so acting on what was agreed,
         # which may change the roster or end this process, comes last.
-        verdict = self.agree()
         means = self.metrics.average(verdict.form, self.logical_workers, self.group, self.device)
         if means:
             self.emit(means)
@@ -325,7 +345,7 @@ class ElasticRun(Run):
             self.trace.write(self.position.step, name_tensors(self.models, self.optimizers), str(self.roster))
         chaining.note(self)
         if self.is_main and self.channel.is_open:
-            self.report(at_once=bool(verdict.action & ~Action.COMPARE) or not self.wants_step(self.steps_per_epoch))
+            self.report(at_once=verdict.action.is_told or not self.wants_step(self.steps_per_epoch))
         if verdict.action and self.wants_step(self.steps_per_epoch):
             self.act(verdict.action, verdict.generation)
         elif verdict.action:
@@ -335,18 +355,18 @@ class ElasticRun(Run):
         if self.step is not None and not self.step.walks:
             self.step.check_whole()
             self.step = None
+            self.stop_reason, self.wish = self.stop_reason or self.wish, None  # nobody will say a word about this step
             self.turns.guard(in_step=False)
         elif self.step is not None:
             self.end_step()
 
     def postpone(self, action: Action, generation: int) -> None:
-        """Keep what was agreed after an epoch's last step for the start of the next one; a stop counts at once.
+        """Keep what was agreed after an epoch's last step for the start of the next one.
 
-        A process that joined or resumed here would run the script's end-of-epoch lines without having taken a step.
+        A process that joined or resumed here would run the script's end-of-epoch lines without having taken a step. A
+        copy in memory is left for a later step: those lines would be behind it, and their records behind what was told.
         """
-        if Action.STOP in action:
-            self.act(Action.STOP, generation)
-        self.postponed = action & ~Action.STOP, generation
+        self.postponed = action & ~(Action.STOP | Action.COPY), generation
 
     def report(self, at_once: bool) -> None:
         """Send progress, at most every PROGRESS_S unless something happens: small models take 100 steps a second."""
@@ -364,49 +384,19 @@ class ElasticRun(Run):
         scan.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         check_operators(scan.seen)
 
-    def agree(self) -> Verdict:
-        """Rank 0's decision for this boundary; the same on every process."""
-        position = (self.position.epoch, self.position.step_in_epoch, self.position.step)
-        if self.is_main:
-            write_verdict(self.decide(position), self.verdict)
-        else:
-            self.agreement.forward_termination()
-        if self.group is not None:
-            self.group.broadcast(self.verdict, 0).wait()
-        verdict = read_verdict(self.verdict)
-        if verdict.position != position:
-            raise JobError(
-                f"process {self.name} is at (epoch, step in it, step) {position}, the first process at "
-                f"{verdict.position}; the loop over the loader must be the same on every process. The usual cause is a "
-                "count or a decision in a variable of yours, which a process that joins does not have: keep it in "
-                "run.state, or take step.index, step.number or run.mean(...)"
-            )
-        return verdict
-
-    def decide(self, position: tuple[int, int, int]) -> Verdict:
-        """What rank 0 decides."""
-        writing = checkpointing.is_writing(self)
-        action = self.agreement.decide(self.roster, self.position.step, self.stop_reason is not None, writing)
-        if self.group is not None and (Action.CHECKPOINT in action or self.divergence.is_due()):
-            action |= Action.COMPARE
-        change = self.agreement.change
-        generation = change.generation if change is not None and Action.RESCALE in action else 0
-        return Verdict(action, generation, self.metrics.form, position)
-
     def act(self, action: Action, generation: int) -> None:
         """Do what was agreed."""
+        self.is_acting = True
         if self.group is not None and Action.COMPARE in action:
             self.divergence.compare(self)
-        if self.checkpoints is not None and action & (Action.CHECKPOINT | Action.TERMINATE):
-            checkpointing.save(self, wait=Action.TERMINATE in action)
+        checkpointing.act(self, action)
         if Action.TERMINATE in action:
             self.is_over = True
             self.channel.send("terminated", step=self.position.step)
             raise SystemExit(TERMINATED)
-        if Action.STOP in action and self.stop_reason is None:
-            self.stop_reason = "stopped by the supervisor"
         if Action.RESCALE in action:
             rescale.change_roster(self, generation)
+        self.is_acting = False
 
     def leave_loop(self) -> None:
         """Stop walking the loader."""
@@ -416,8 +406,12 @@ class ElasticRun(Run):
     # What the script asks for.
 
     def stop(self, reason: str = "stopped") -> None:
-        if self.turns.worker in (None, 0):
+        # Until the step's word is said rank 0 decides for all, of others it is a wish; after it, each for itself.
+        worker = self.turns.worker
+        if worker is None and (self.step is None or self.step.walks):
             super().stop(reason)
+        elif not worker:
+            self.wish = reason
 
     def add_workers(self, values: list[torch.Tensor]) -> torch.Tensor:
         if len(values) != len(self.local):
@@ -471,9 +465,16 @@ class ElasticRun(Run):
         if self.is_main:
             self.channel.send("epoch", epoch=epoch, inside_s=inside_s, outside_s=seconds - inside_s)
 
+    def end_together(self, group: Group) -> None:
+        """Compare once more, when all processes have ended their run."""
+        if self.peers is not None:
+            timeout_s = self.settings.collective_timeout_s
+            self.peers.end_together(self.position.step, group.name, group.size, timeout_s)
+        self.divergence.compare(self)
+
     def finish(self) -> None:
         if self.group is not None and self.entered:
-            self.divergence.compare(self)
+            self.end_together(self.group)
         self.watched.remove()
         self.is_over = True
         if self.checkpoints is not None:

@@ -392,15 +392,16 @@ class Run(abc.ABC):
     def stop(self, reason: str = "stopped") -> None:
         """End the run early and successfully, at the end of this global step.
 
-        Decide on what is the same on every process, after `for ... in step:`; within a turn worker 0's call counts.
+        Decide on what is the same on every process, after `for ... in step:`. Within a turn worker 0's call counts, and
+        before the step's turns the first process's, as for a limit of time.
         """
         self.stop_reason = reason
 
     @abc.abstractmethod
     def checkpoint(self) -> None:
-        """Ask for a checkpoint at the end of this global step, or of the next one, if the run has a folder for them.
+        """Ask for a checkpoint at the end of this global step, or, after its turns, of the next one.
 
-        Within a turn logical worker 0's call counts. Training does not wait for it.
+        If the run has a folder for them. Within a turn logical worker 0's call counts. Training does not wait for it.
         """
 
     @contextlib.contextmanager

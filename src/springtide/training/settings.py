@@ -55,6 +55,11 @@ class Settings:
     checkpoint_generation: int = 0
     #: The step that is known to be saved: a run that finds no checkpoint then must not begin at 0.
     checkpoint_saved: int = 0
+    #: Folders in this host's memory: for copies of the state, and of the start before, which may have left one.
+    memory_dir: Path | None = None
+    memory_before: Path | None = None
+    #: The last step of that start of which anybody heard: what was recorded after it was lost with its host.
+    memory_heard: int = 0
     allow_code_change: bool = False
     #: Folder for the results of the script; `run.output_dir`.
     output: Path | None = None

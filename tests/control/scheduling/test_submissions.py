@@ -89,6 +89,12 @@ def test_a_plan_says_what_a_submission_would_be_told(hand_server: HandClockServe
     assert hand_server.operations.plan(Submission(job, hand_server.code(), "bob")).state == "admitted"
 
 
+def test_the_plan_of_a_gang_shows_no_speed_that_nobody_measured(hand_server: HandClockServer) -> None:
+    job = check_job({"run": RUN, "elastic": False, "devices": 1}, "test")
+    told = hand_server.operations.plan(Submission(job, hand_server.code(), "ann"))
+    assert (told.state, told.shares, told.total_steps, told.cost_usd) == ("admitted", (), None, None)
+
+
 def test_a_job_goes_on_only_within_the_limits(hand_server: HandClockServer) -> None:
     make_known(hand_server)
     limit(hand_server)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from springtide.executors.protocol import (
 )
 
 SCRIPTS = Path(__file__).parent / "scripts"
-PATIENCE_S = 120.0
+PATIENCE_S = float(os.environ.get("SPRINGTIDE_TEST_PATIENCE_S", 120))  # more on an emulated machine
 BOTH = ("cpu:0", "cpu:1")
 
 Kind = TypeVar("Kind", bound=Event)

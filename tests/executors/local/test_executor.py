@@ -43,6 +43,8 @@ def test_a_job_grows_moves_and_shrinks_in_place_to_the_same_bits(recorded: Recor
     recorded.resize(job, 2, *BOTH)
     assert recorded.wait_for_kind(job, Resized).devices == BOTH
     assert set(first) < set(recorded.pids(job))
+    found = recorded.find(job)
+    assert found is not None and sorted(found.pid_devices) == list(BOTH) and found.uuids == dict.fromkeys(BOTH, "")
     recorded.resize(job, 3, BOTH[1])
     assert recorded.wait_for_kind(job, Resized, 2).devices == BOTH[1:]
     recorded.resize(job, 4, BOTH[0])
@@ -159,6 +161,15 @@ def test_a_gang_has_torchruns_variables_and_needs_no_init(recorded: RecordedAgen
     recorded.wait_for_end(job, Finished)
     sums = [(recorded.folder / job / "output" / f"sum-{rank}").read_text() for rank in (0, 1)]
     assert sums == ["3 of 2", "3 of 2"]
+
+
+def test_a_gang_has_notice_before_it_must_leave(recorded: RecordedAgent) -> None:
+    job = recorded.start(recorded.spec(recorded.new_job(), "noticed.py", elastic=False), BOTH[:1])
+    output = recorded.folder / job / "output"
+    recorded.wait_for((output / "ready").exists, "its first line")
+    recorded.apply(Stop(job=job, generation=2, key="stop"))
+    recorded.wait_for_end(job, Stopped)
+    assert (output / "saved").read_text() == "SIGTERM"
 
 
 def test_a_command_that_is_no_script_runs_too(recorded: RecordedAgent) -> None:

@@ -14,7 +14,13 @@ from springtide.errors import JobError
 from springtide.executors.local.jobs import environment
 from springtide.executors.local.jobs.attempt import Workers, fit_devices, plan_change
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
-from springtide.executors.local.jobs.exit_causes import ExitEvidence, describe_code, find_cause, find_end_cause
+from springtide.executors.local.jobs.exit_causes import (
+    PEER_LOST,
+    ExitEvidence,
+    describe_code,
+    find_cause,
+    find_end_cause,
+)
 from springtide.executors.local.jobs.hangs import Patience, ProcessSample, Standstill, Watch
 from springtide.executors.local.jobs.probe_runner import ProbeMeasurement
 from springtide.executors.local.jobs.progress import Speedometer
@@ -324,3 +330,11 @@ def test_a_gang_knows_its_hosts_as_under_torchrun() -> None:
     assert {(one["GROUP_WORLD_SIZE"], one["WORLD_SIZE"], one["MASTER_ADDR"]) for one in said} == {
         ("2", "3", "10.0.0.1")
     }
+
+
+def test_a_connection_that_is_lost_between_hosts_that_answer_says_where_to_look() -> None:
+    cause = find_cause({"p0": PEER_LOST, "p1": PEER_LOST})
+    assert cause is not None and cause.name == "peer_lost"
+    assert cause.describe(("h2", "h1", "h1")).endswith("or drain one of them")
+    assert "though hosts h1, h2 all answer" in cause.describe(("h2", "h1", "h1"))
+    assert cause.describe(("", "")) == cause.describe() == "process p0 lost its connection to another one"

@@ -37,7 +37,10 @@ for epoch in accelerator.epochs(3):
     for inputs, targets in held:
         with torch.no_grad():
             found = model(inputs).argmax(1)
-        found, targets = accelerator.gather_for_metrics((found, targets))
+        wide = found.reshape(-1, 1).repeat(1, 1 + int(targets[0]))  # of its own size on each rank, as generated text is
+        wide = accelerator.pad_across_processes(wide, dim=1, pad_index=-100)
+        found, targets, wide = accelerator.gather_for_metrics((found, targets, wide))
+        assert wide[:, 0].tolist() == found.tolist()
         right, seen = right + int((found == targets).sum()), seen + len(targets)
     model.train()
     assert seen == len(data), f"{seen} of {len(data)} samples"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch import Trainer as LightningTrainer
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -44,6 +44,13 @@ class Stepper(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         kwargs["optimizer"].step()
+
+
+class LightningStepper(Callback):
+    """The same under Lightning."""
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        trainer.optimizers[0].step()
 
 
 class Classifier(LightningModule):
@@ -97,6 +104,7 @@ tried: dict[str, Callable[[], None]] = {
     "accelerate stream": lambda: train_accelerate(Stream(pairs)),
     "lightning stream": lambda: train_lightning(Stream(pairs), **ours),
     "lightning no end": lambda: train_lightning(max_epochs=-1, **ours),
+    "lightning callback": lambda: train_lightning(callbacks=[LightningStepper()], **ours),
     "lightning cut": lambda: train_lightning(limit_train_batches=1, **ours),
 }
 models = (language, classifier)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from tests.integrations.scripts.trainer_results import print_result
 from tokenizers import Tokenizer, models
+from torch.utils.data import DataLoader
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -49,6 +50,22 @@ class WeightedTrainer(ElasticTrainer):
         return (loss, outputs) if return_outputs else loss
 
 
+class HandmadeTrainer(ElasticTrainer):
+    """A Trainer with a step and a loader of its own."""
+
+    def get_train_dataloader(self) -> Any:
+        loader = DataLoader(self.train_dataset, batch_size=4, shuffle=True, collate_fn=self.data_collator)
+        return self.accelerator.prepare(loader)
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        model.train()
+        inputs = self._prepare_inputs(inputs)
+        with self.compute_loss_context_manager():
+            loss = self.compute_loss(model, inputs) / self.args.gradient_accumulation_steps
+        self.accelerator.backward(loss * self.args.gradient_accumulation_steps)
+        return loss.detach()
+
+
 kind: Any = ElasticTrainer
 more: dict[str, Any] = {}
 if variant == "best":
@@ -61,6 +78,9 @@ elif variant == "own":
     options = {"gradient_checkpointing": True, "eval_strategy": "epoch", "gradient_accumulation_steps": 2}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     more = {"optimizers": (optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5))}
+elif variant == "overridden":
+    kind = HandmadeTrainer
+    options = {"gradient_accumulation_steps": 2}
 else:
     options = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 2}
     options |= {"neftune_noise_alpha": 5.0, "eval_on_start": True, "dataloader_drop_last": True, "weight_decay": 0.1}

@@ -141,3 +141,12 @@ def test_a_promised_job_with_little_slack_goes_before_best_effort_work() -> None
     assert beside_tight.changes["b"] == [(0, 2)]  # nor does it shrink to little slack for the one that comes later
     assert beside_tight.first_start("a") == beside_tight.finishes["b"] == 47.5
     assert run(springtide.springtide, [other, loose], "1x2:cpu").first_start("a") == 0.0
+
+
+def test_jobs_that_are_equal_but_for_a_pause_do_not_trade_devices() -> None:
+    bent, pause = Curve((1, 2, 4), (10.0, 18.0, 32.0)), Overhead(base_s=0.2)
+    behind = run_on(wait("behind", 199_946.0, 1, bent, overhead=pause), 2)  # it paused when it grew
+    ahead = run_on(wait("ahead", 199_944.0, 0, bent, overhead=pause), 1)
+    assert share_out(0.0, [ahead, behind], 3, None) == {"ahead": 1, "behind": 2}
+    clearly_ahead = run_on(wait("ahead", 199_900.0, 0, bent, overhead=pause), 1)
+    assert share_out(0.0, [clearly_ahead, behind], 3, None) == {"ahead": 2, "behind": 1}

@@ -1,18 +1,28 @@
-"""When there is nothing to decide, and that leaving the decision out changes nothing."""
+"""When there is nothing to decide, that leaving the decision out changes nothing, and rows written together."""
 
+from dataclasses import replace
 from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.policies.replays import JobSketch, Replay, run
+from tests.policies.replays import JobSketch, Replay, build_jobs, run
 
-from springtide.core.decisions import Decision, Snapshot
-from springtide.core.jobs import Overhead
+from springtide.core.decisions import Decision, JobView, Progress, Snapshot
+from springtide.core.devices import parse_cluster
+from springtide.core.jobs import JobId, Overhead
+from springtide.core.world import World
 from springtide.policies import elasticflow, springtide
 from springtide.policies.planning.admission import decide_firmly
-from springtide.policies.planning.plan_table import is_at_rest
+from springtide.policies.planning.plan_table import PlanTable, is_at_rest, new_table
 
 PAUSE = Overhead(base_s=2.0)
+SPEEDS = (
+    {1: 1.0, 2: 1.9, 4: 3.5},
+    {1: 1.0},
+    {share: float(share) for share in range(1, 11)},
+    {2: 1.0, 4: 1.1},
+    {4: 2.0},
+)
 
 
 def find_rests(sketches: list[JobSketch], cluster: str) -> tuple[set[float], Replay]:
@@ -54,3 +64,38 @@ def test_leaving_out_decisions_at_rest_changes_nothing(drawn: list[JobSketch], c
     for module, policy in ((elasticflow, elasticflow.elasticflow), (springtide, springtide.springtide)):
         quick, thorough = run(policy, jobs, cluster), run(partial(decide_firmly, propose=module.propose), jobs, cluster)
         assert (quick.told, quick.changes, quick.finishes) == (thorough.told, thorough.changes, thorough.finishes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(sketches, min_size=1, max_size=40), st.integers(0, 3), st.sampled_from([1, 2, 5]))
+def test_rows_written_together_are_those_written_one_by_one(drawn: list[JobSketch], before: int, largest: int) -> None:
+    cluster = parse_cluster("2x4:cpu")
+    jobs = build_jobs([replace(sketch, speeds=SPEEDS[k % largest]) for k, sketch in enumerate(drawn)])
+    views = [JobView(job, Progress(job.work, 0.5, 1.0, 2.0), share=index % 2) for index, job in enumerate(jobs)]
+    tables = [new_table(3.0, World(cluster).snapshot()) for _ in range(2)]
+    for table in tables:
+        for view in views[:before]:
+            table.add(view)
+    for view in views[before:]:
+        tables[0].add(view)
+    rows = tables[1].add_all(views[before:])
+    single, together = ([read_row(table, view.job.id) for view in views] for table in tables)
+    assert single == together
+    assert rows.tolist() == [tables[1].rows[view.job.id] for view in views[before:]]
+    names = [view.job.id for view in views[1:]]
+    tables[1].drop_all(names)
+    for name in names:
+        tables[0].drop(name)
+    assert [[*table.rows] for table in tables] == [[views[0].job.id]] * 2
+    assert all(len(table.spare_rows) == len(table.columns.deadline) - 1 for table in tables)
+    assert all((table.columns.share[table.spare_rows] == 0).all() for table in tables)
+
+
+def read_row(table: PlanTable, job_id: JobId) -> list[object]:
+    """All that a row says of a job."""
+    row, columns = table.rows[job_id], table.columns
+    levels = int(columns.level_count[row])
+    numbers = columns.deadline, columns.work, columns.ready, columns.start_s, columns.share, columns.segment_count
+    by_level = columns.shares, columns.rates, columns.pauses
+    kept = table.base_work, table.base_rate, table.base_since
+    return [*(float(one[row]) for one in (*numbers, *kept)), *(one[row, :levels].tolist() for one in by_level)]

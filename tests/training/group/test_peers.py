@@ -72,6 +72,33 @@ def test_whoever_has_finished_does_not_care() -> None:
     assert (code, said) == (0, "")
 
 
+def test_a_run_ends_when_all_have_ended_theirs() -> None:
+    code, said = run_alone('store.add("ended/0", 2)\npeers.end_together(5, "0", 3, 60.0)\nover.append(1)')
+    assert (code, said) == (0, "")
+
+
+def test_a_run_that_ends_where_another_goes_on_is_refused() -> None:
+    code, said = run_alone(
+        """
+        other = Peers(store, "p0", lambda: bool(over), lambda: 5)  # which takes its sixth step
+        peers.end_together(5, "0", 2, 60.0)
+        """
+    )
+    assert code == 1
+    assert "JobError: p1 ended its run after step 5, and p0 takes the next one" in said
+
+
+def test_a_process_behind_is_waited_for() -> None:
+    code, said = run_alone(
+        """
+        other = Peers(store, "p0", lambda: bool(over), lambda: 4)  # which takes its fifth step
+        peers.end_together(5, "0", 2, 1.5)
+        """
+    )
+    assert code == 1
+    assert "PeerLostError: p1 ended its run, and another process did not within 1.5 s" in said
+
+
 @pytest.mark.slow
 def test_under_torchrun_the_first_error_is_told_once(tmp_path: Path) -> None:
     script = tmp_path / "train.py"

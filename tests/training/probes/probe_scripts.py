@@ -44,6 +44,24 @@ STEPS = (
     make(
         "continue in the loop over the loader", after="if index == 1:\n    optimizer.zero_grad()\n    continue\n" + STEP
     ),
+    make("steps that are passed over", turn="", after="if index == 1:\n    continue\nwalk()\n" + STEP),
+    make(
+        "stop after the turns",
+        after=STEP
+        + "\nif epoch == EPOCHS - 1 and index == 1:\n    if 'run' in globals(): run.stop('enough')\n    else: break",
+    ),
+    make(
+        "stop by the first process before the turns",
+        loop="for step in loader:\n        if run.is_main and epoch == EPOCHS - 1 and step.index == 1: run.stop('late')",
+        after=STEP + "\nif 'run' not in globals() and epoch == EPOCHS - 1 and index == 1:\n    break",
+    ),
+    make("the length of the loader's dataset", after=STEP + "\nkeep(index / len(loader.dataset), len(loader))"),
+    make(
+        "numbers of batches in a turn",
+        turn="",
+        after="if 'run' in globals():\n    for i, (x, y) in step.enumerate():\n        loss = F.cross_entropy(net(x), y) / (i + 1)\n        loss.backward()\n"
+        "else:\n    loss = F.cross_entropy(net(x), y) / (index + 1)\n    loss.backward()\n" + STEP,
+    ),
     make(
         "a running mean of the loss",
         MLP,
@@ -179,6 +197,16 @@ STEPS = (
         after=STEP + "\nmodel.eval()\nwith torch.no_grad():\n    keep(model(torch.ones(2, 6)))\nmodel.train()",
     ),
     make("walked twice", MLP, SGD, turn="", after="walk()\noptimizer.step()\noptimizer.zero_grad()\nwalk()\n" + STEP),
+    make(
+        "an output before that of the loss",
+        "class Pair(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.body, self.head = nn.Linear(6, 8), nn.Linear(8, 3)\n"
+        "    def forward(self, x):\n        hidden = self.body(x).relu()\n        return hidden.mean(), self.head(hidden)\n"
+        "model = Pair()",
+        SGD,
+        turn="aux, logits = net(x)\nloss = F.cross_entropy(logits, y)\nloss.backward()",
+        after="nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n" + STEP,
+    ),
     make("autograd.backward", turn=f"{LOSS}\ntorch.autograd.backward([loss])"),
     make(
         "functional_call",
@@ -637,6 +665,22 @@ REFUSED = (
     LoopProbe(
         "run.keep in the loop", after="run.keep(model=model)\n" + STEP, refused="run.keep was called inside the loop"
     ),
+    LoopProbe(
+        "an output of a head that is not in the loss",
+        "class Pair(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.body, self.aux, self.head = nn.Linear(6, 8), nn.Linear(8, 1), nn.Linear(8, 3)\n"
+        "    def forward(self, x):\n        hidden = self.body(x).relu()\n        return self.aux(hidden), self.head(hidden)\n"
+        "model = Pair()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+        turn="aux, logits = net(x)\nloss = F.cross_entropy(logits, y)\nloss.backward()",
+        refused="parameters without a gradient in logical worker",
+    ),
+    LoopProbe(
+        "loader.state_dict()",
+        elastic="class Stateful(DataLoader):\n    def state_dict(self): return {'place': 3}\n",
+        shuffled="loader = Stateful(data, batch_size=BATCH, shuffle=True)",
+        after=STEP + "\nloader.state_dict()",
+        refused="is part of every checkpoint of the run",
+    ),
     LoopProbe("run.keep of a number", ready="run.keep(count=3)", refused="without state_dict and load_state_dict"),
     LoopProbe(
         "step.worker between steps", after="step.worker\n" + STEP, refused="ask for it inside `for ... in step:`"
@@ -731,6 +775,18 @@ REFUSED = (
         "break on one process",
         after=STEP + "\nif run.is_main:\n    break",
         refused="must be the same on every process",
+        processes=3,
+    ),
+    LoopProbe(
+        "stop after the turns on one process",
+        after=STEP + "\nif run.is_main and index == 2:\n    run.stop('enough')",
+        refused="must be decided alike on every process",
+        processes=3,
+    ),
+    LoopProbe(
+        "break out of the last epoch on one process",
+        after=STEP + "\nif run.rank == 1 and epoch == EPOCHS - 1 and index == 1:\n    break",
+        refused="must be decided alike on every process",
         processes=3,
     ),
     LoopProbe(

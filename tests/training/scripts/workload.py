@@ -71,6 +71,24 @@ class Describing(nn.Module):
         return {"of": len(x), "logits": self.layer(x.flatten(1))}
 
 
+class Centering(nn.Module):
+    """A model whose output depends on a buffer that it keeps itself."""
+
+    mean: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        flat = x.flatten(1)
+        out: torch.Tensor = self.layer(flat - self.mean)
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(flat.mean(0), alpha=0.1)
+        return out
+
+
 class Changing(nn.Module):
     """A model whose forward depends on chance."""
 
@@ -135,7 +153,7 @@ def build_model(kind: str) -> nn.Module:
         )
     if kind == "huge":  # over 25 MiB: three buckets
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 2600), nn.ReLU(), nn.Linear(2600, 2600), nn.Linear(2600, 10))
-    kinds: list[type[nn.Module]] = [Attention, Forking, Counting, Describing, Changing, Exotic]
+    kinds: list[type[nn.Module]] = [Attention, Forking, Counting, Describing, Centering, Changing, Exotic]
     return next(known for known in kinds if known.__name__.lower() == kind)()
 
 
@@ -181,6 +199,8 @@ def main() -> None:
                     loss = nn.functional.cross_entropy(out["logits"] if isinstance(out, dict) else out, y)
                 loss = loss * (1 + 0.01 * np.random.rand() + 0.01 * random.random() + 0.01 * np.random.randn())
                 scaler.scale(loss).backward()
+                if run.position.step == ASKED.get("save_in_turn"):
+                    run.checkpoint()
                 if run.is_main or not ASKED.get("main_logs"):
                     run.log(loss=loss)
             if ASKED.get("unscale"):

@@ -52,6 +52,24 @@ def test_a_walk_gives_every_worker_its_turn() -> None:
     assert sum(1 for _ in step) == 4 and step.walks == 2
 
 
+def test_batches_are_numbered_as_a_rank_of_ddp_numbers_them() -> None:
+    source = Batches()
+    step = Step(source, 3, 8)
+    assert list(step.enumerate(1)) == [(7, "0.0"), (8, "0.1"), (7, "1.0"), (8, "1.1")]
+    assert step.walks == 1 and source.calls[-1] == "reduced"
+
+
+def test_a_numbered_walk_that_was_left_is_refused() -> None:
+    source = Batches()
+    step = Step(source, 0, 0)
+    for _number, batch in step.enumerate():
+        if batch == "1.0":
+            break
+    with pytest.raises(JobError, match="left in the turn of logical worker 1"):
+        step.check_whole()
+    assert source.calls[-1] == "left"
+
+
 def test_a_walk_that_was_left_is_refused() -> None:
     source = Batches()
     step = Step(source, 0, 0)

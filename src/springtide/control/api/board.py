@@ -150,19 +150,24 @@ def write_row(group: JobGroup, record: JobRecord, sources: BoardSources) -> Docu
         "shares": [] if track is None else track.shares(sources.since_s),
         "marks": [] if track is None else [mark for mark in track.marks if mark[0] >= sources.since_s],
         "plan": [] if plan is None else [*plan.segments],
-        "plan_end_s": None if plan is None or plan.finish_s == inf else plan.finish_s,
-        "offers": [write_open_offer(offer) for offer in sources.offers.get(record.id, ()) if offer.state == "open"],
+        "plan_end_s": documents.find_planned(record),
+        "offers": [
+            write_open_offer(offer, sources.offer_prices.get(offer.id))
+            for offer in sources.offers.get(record.id, ())
+            if offer.state == "open"
+        ],
     }
 
 
-def write_open_offer(offer: OfferRecord) -> Document:
-    """An offer that can be taken."""
+def write_open_offer(offer: OfferRecord, cost_usd: float | None) -> Document:
+    """An offer that can be taken, and the least that it would cost."""
     return {
         "id": offer.id,
         "kind": offer.kind,
         "deadline_s": offer.deadline_s,
         "expires_s": offer.expires_s,
         "steps": offer.steps,
+        "cost_usd": None if cost_usd is None else round(cost_usd, 4),
     }
 
 
@@ -233,7 +238,9 @@ def find_helps(sources: BoardSources) -> list[Document]:
             helps.append({"kind": "undrain", "node": node, "sentence": f"Let {node} take work again"})
     for record in sources.visible:
         for offer in [one for one in sources.offers.get(record.id, ()) if one.state == "open"][:1]:
-            sentence = f"Take the offer for {record.name}: {tell_terms(offer, sources.now_s)}"
+            cost_usd = sources.offer_prices.get(offer.id)
+            price = "" if cost_usd is None else f", for at least ${cost_usd:,.2f}"
+            sentence = f"Take the offer for {record.name}: {tell_terms(offer, sources.now_s)}{price}"
             helps.append({"kind": "accept", "job": record.id, "offer": offer.id, "sentence": sentence})
         if risky and record.devices and not record.promised:
             sentence = f"Cancel {record.name}, which holds {count(len(record.devices), 'device')} without a promise"

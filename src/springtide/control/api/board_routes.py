@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 
 from springtide.control.api import board, device_lanes, documents
 from springtide.control.api.board_sources import BoardSources
+from springtide.control.api.reports import speed_documents
 from springtide.control.api.reports.promise_reports import write_report
 from springtide.control.api.requests import JobRef
 from springtide.control.scheduling import nodes
@@ -76,17 +77,23 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
 
     @app.get("/api/v1/jobs/{job}/history", tags=["jobs"])
     def show_history(request: Request, job: JobRef) -> Document:
-        """How many devices a job has held since when: pairs of an instant and a number; and its speeds by share."""
+        """How many devices a job has held since when: pairs of an instant and a number; and its speeds by share.
+
+        `speeds` were measured; `predicted_speeds` are what the model of speeds makes of them on every number of devices
+        that the job may hold (of very many, some), each with the slower speed that a promise counts on.
+        """
         record = api.find_job(job, request.state.user)
         track = api.histories.read().get(record.id)
         shares = [] if track is None else track.shares(record.submitted_s)
-        speeds = [
-            {"type": speed.device_type, "share": share, "steps": steps, "steps_per_s": round(rate, 4)}
-            for speed in api.store.speeds(record.speed_key)
-            for share, (steps, rate) in sorted(speed.points.items())
-        ]
-        told = {"job": record.id, "now_s": documents.round_s(api.now_s()), "shares": shares, "speeds": speeds}
-        return {"schema": documents.SCHEMA, **told}
+        known = api.store.speeds(record.speed_key)
+        return {
+            "schema": documents.SCHEMA,
+            "job": record.id,
+            "now_s": documents.round_s(api.now_s()),
+            "shares": shares,
+            "speeds": speed_documents.write_measured(known),
+            "predicted_speeds": [*speed_documents.write_predicted(record, known, api.reconciler.inventory)],
+        }
 
     @app.get("/api/v1/speeds", tags=["board"])
     def list_speeds(request: Request) -> Document:
@@ -128,6 +135,9 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
     active, ended = api.recent.read(since_s, MOST_ENDED)
     seen = frozenset(record.id for record in (*active, *ended) if api.sees(record, user))
     kept, missed = store.count_promises(None if user.admin else user.id)
+    offers = board.group_offers(store.offers(state="open"))
+    offered = [record for record in active if record.id in offers and record.id in seen]
+    costs = {id: usd for record in offered for id, usd in api.price_offers(record, offers[record.id]).items()}
     return BoardSources(
         now_s,
         since_s,
@@ -137,12 +147,13 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
         user.admin,
         tracks,
         api.recent.read_predictions(),
-        board.group_offers(store.offers(state="open")),
+        offers,
         inventory,
         nodes.describe_nodes(inventory, store.fact(nodes.FACT)),
         api.context.options.price_table,
         kept,
         missed,
+        costs,
     )
 
 

@@ -28,6 +28,8 @@ class BoardSources:
     prices: PriceTable
     kept: int
     missed: int
+    #: The least that an open offer would cost, by its id; none where nothing has a price.
+    offer_prices: Mapping[str, float]
 
     @property
     def visible(self) -> list[JobRecord]:

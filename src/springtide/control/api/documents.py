@@ -5,6 +5,7 @@ Instants are RFC 3339 in UTC; every document has `"schema": 1`.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from math import inf
 from typing import Any
 
 from springtide.control.scheduling.operations import Forecast
@@ -23,6 +24,7 @@ from springtide.core.job_states import JobState
 from springtide.core.moments import tell_moments
 
 SCHEMA = 1
+NO_PRICES: Mapping[str, float] = {}
 
 
 def hide_name(record: JobRecord, user: UserRecord) -> JobRecord:
@@ -40,9 +42,11 @@ def round_s(seconds: float) -> float:
     return round(seconds, 3)
 
 
-def write_job(record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = ()) -> dict[str, Any]:
-    """A job, all of it but its secrets (whose values are in no record)."""
-    told = {"offers": [write_offer(offer, now_s) for offer in offers], "rent": None}
+def write_job(
+    record: JobRecord, now_s: float, offers: Iterable[OfferRecord] = (), prices: Mapping[str, float] = NO_PRICES
+) -> dict[str, Any]:
+    """A job, all of it but its secrets (whose values are in no record); `prices` are of its offers, by their ids."""
+    told = {"offers": [write_offer(offer, now_s, prices.get(offer.id)) for offer in offers], "rent": None}
     return write_facts(record) | told | write_spans(record, now_s)
 
 
@@ -61,6 +65,7 @@ def write_facts(record: JobRecord) -> dict[str, Any]:
         answer_by=record.answer_by_s,
         deadline=record.deadline_s,
         predicted_finish=record.predicted_s,
+        planned_finish=find_planned(record),
         started_at=record.first_start_s,
         finished_at=record.finished_s,
     )
@@ -122,6 +127,12 @@ def write_spans(record: JobRecord, now_s: float) -> dict[str, Any]:
     }
 
 
+def find_planned(record: JobRecord) -> float | None:
+    """When the plan behind a promise ends, at the speeds that it counts on; None without one."""
+    plan = record.plan if record.finished_s is None else None
+    return None if plan is None or plan.finish_s == inf else plan.finish_s
+
+
 def find_answer(record: JobRecord) -> str:
     """What the job was told: admitted, waitlisted, declined, or that it is being probed."""
     if record.state in (JobState.OFFERED, JobState.DECLINED):
@@ -173,8 +184,8 @@ def write_plan(segments: Sequence[tuple[float, int]], now_s: float) -> list[dict
     ]
 
 
-def write_offer(offer: OfferRecord, now_s: float) -> dict[str, Any]:
-    """An offer."""
+def write_offer(offer: OfferRecord, now_s: float, cost_usd: float | None = None) -> dict[str, Any]:
+    """An offer, and the least that taking it would cost."""
     return {
         "id": offer.id,
         "kind": offer.kind,
@@ -185,6 +196,7 @@ def write_offer(offer: OfferRecord, now_s: float) -> dict[str, Any]:
         "expires_at": show_time(offer.expires_s),
         "reserved": offer.reserved,
         "sentence": tell_moments(tell_offer(offer), now_s),
+        "cost_usd": None if cost_usd is None else round(cost_usd, 4),
     }
 
 
@@ -233,8 +245,9 @@ def write_forecast(forecast: Forecast, now_s: float) -> dict[str, Any]:
                 "deadline": show_time(offer.deadline_s),
                 "deadline_in_s": round_s(offer.deadline_s - now_s),
                 "steps": offer.steps,
+                "cost_usd": None if cost_usd is None else round(cost_usd, 4),
             }
-            for offer in forecast.offers
+            for offer, cost_usd in zip(forecast.offers, forecast.offer_costs, strict=True)
         ],
     }
 

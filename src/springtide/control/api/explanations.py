@@ -144,8 +144,14 @@ def tell_facts(record: JobRecord, events: list[EventRecord], now_s: float) -> tu
     last = [event for event in events if event.kind in kinds][-3:]
     told = [f"{show_span(max(0.0, now_s - event.at_s))} ago: {event.sentence}" for event in last]
     # what was promised is no fact any more once it was missed
-    answer = [record.sentence] if record.active and record.sentence and not record.missed else []
+    answer = [tell_answer(record, now_s)] if record.active and record.sentence and not record.missed else []
     return (*answer, *told)
+
+
+def tell_answer(record: JobRecord, now_s: float) -> str:
+    """The answer it got, and when: the plan in it was that of then, and plans are made anew."""
+    ago_s = 0.0 if record.answered_s is None else now_s - record.answered_s
+    return f"{show_span(ago_s)} ago: {record.sentence}" if ago_s >= 1 else record.sentence
 
 
 def tell_remedy(kind: str, record: JobRecord) -> str:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -237,23 +238,27 @@ class Guard:
 
     def check_user(self, scope: Scope, headers: dict[str, str]) -> None:
         """Find the user by token, and see that they do not ask too often."""
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            user = find_user(self.store, token.strip())
-        else:
-            user = self.find_session(headers.get("cookie", ""), headers["host"])
+        if not is_bearer(headers):
             check_own_page(scope["method"], headers)
+        user = self.identify(headers)
         if user is None:
             sentence = "no valid token; send 'Authorization: Bearer TOKEN' with the token in $SPRINGTIDE_HOME/token"
             place, is_part = find_place(scope, headers), PART in headers
             raise Refused(401, "unauthorised", sentence, place=place, is_part=is_part)
-        scope.setdefault("state", {})["user"] = user
+        # What is sent for hours asks again who listens.
+        scope.setdefault("state", {}).update(user=user, identify=partial(self.identify, headers))
         limiter, what = (self.changes, "changes") if scope["method"] in WRITING else (self.reads, "reads")
         wait_s = limiter.wait_s(user.id, time.monotonic())
         if wait_s > 0:
             rate, burst = limiter.rate_per_s, limiter.burst
             sentence = f"more than {rate:g} {what} per second ({burst} at once); try again in {wait_s:.1f} s"
             raise Refused(429, "rate_limited", sentence, wait_s)
+
+    def identify(self, headers: dict[str, str]) -> UserRecord | None:
+        """Who asks, by token or by session, as of now; None: nobody who may."""
+        if is_bearer(headers):
+            return find_user(self.store, headers["authorization"].partition(" ")[2].strip())
+        return self.find_session(headers.get("cookie", ""), headers["host"])
 
     def check_kind(self, path: str, headers: dict[str, str]) -> int:
         """See that the body is of an accepted kind; returns how large it may be."""
@@ -271,6 +276,11 @@ class Guard:
             )
             raise Refused(415, "unsupported_media_type", sentence)
         return most
+
+
+def is_bearer(headers: dict[str, str]) -> bool:
+    """Whether a request brings a token, and not a browser's cookie."""
+    return headers.get("authorization", "").partition(" ")[0].lower() == "bearer"
 
 
 def check_lead(leadership: Leadership) -> None:

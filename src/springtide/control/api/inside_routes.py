@@ -15,6 +15,8 @@ from springtide.control.scheduling.instructions import make_spec
 from springtide.control.scheduling.operations import ConflictError
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.executors.local.jobs import environment
+from springtide.executors.local.jobs.places import find_host
+from springtide.executors.protocol import Running
 
 if TYPE_CHECKING:
     from springtide.control.api.routes import Api
@@ -28,9 +30,12 @@ def add_inside_routes(app: FastAPI, api: "Api") -> None:
         """The folder, variables (secrets too) and processes of a running job, for its owner only."""
         record = check_inside(api.find_job(job, request.state.user), request.state.user)
         running = await api.call(api.reconciler.executor.running)
-        pids = next((one.pids for one in running if one.job == record.id), ())
+        found = next((one for one in running if one.job == record.id), None)
+        found = found or Running(job=record.id, generation=0, devices=record.devices, state="starting")
         run_as = api.store.find_run_as(record.owner)
-        return {"schema": 1, "job": record.id, "name": record.name, "pids": list(pids)} | describe(api, record, run_as)
+        machines = list_machines(found, socket.gethostname())
+        told = {"schema": 1, "job": record.id, "name": record.name, "pids": list(found.pids), "machines": machines}
+        return told | describe(api, record, run_as)
 
 
 def check_inside(record: JobRecord, user: UserRecord) -> JobRecord:
@@ -43,6 +48,20 @@ def check_inside(record: JobRecord, user: UserRecord) -> JobRecord:
     if not record.devices:
         raise ConflictError(f"{record.name} holds no device now ({record.state}); see springtide why {record.name}")
     return record
+
+
+def list_machines(running: Running, here: str) -> list[dict[str, Any]]:
+    """The machines on which a job's processes are, with their devices there; `here` is the server's own."""
+    machines: dict[str, dict[str, Any]] = {}
+    for device in running.devices:
+        host = find_host(device) or here
+        machine = machines.setdefault(host, {"host": host, "devices": [], "visible_devices": [], "pids": []})
+        machine["devices"].append(device)
+        machine["visible_devices"] += [uuid] if (uuid := running.uuids.get(device)) else []
+    for pid, device in zip(running.pids, running.pid_devices, strict=False):
+        if (found := machines.get(find_host(device) or here)) is not None:
+            found["pids"].append(pid)
+    return list(machines.values())
 
 
 def describe(api: "Api", record: JobRecord, run_as: str | None) -> dict[str, Any]:

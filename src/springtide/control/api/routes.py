@@ -5,7 +5,7 @@ through the reconciler and is answered when it is stored. The guard in front has
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
@@ -26,6 +26,7 @@ from springtide.control.api.job_data.receipt_routes import add_receipt_routes
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.platform_routes import add_platform_routes
 from springtide.control.api.reports.chances import judge_promise, tell_chance
+from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.requests import (
     MOST_NUMBER,
     AcceptBody,
@@ -51,7 +52,7 @@ from springtide.control.storage.archives import take_upload
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.places.storage_checks import check_job_storage
 from springtide.control.storage.places.stored_code import keep_code
-from springtide.control.storage.records import EventRecord, JobRecord, UserRecord
+from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, UserRecord
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
 from springtide.core.locations import is_url
@@ -126,7 +127,14 @@ class Api:
 
     def show_job(self, record: JobRecord) -> Document:
         """A job with its offers; those who only read it are told what renting would cost, too."""
-        return documents.write_job(record, self.now_s(), self.store.offers(record.id))
+        offers = self.store.offers(record.id)
+        return documents.write_job(record, self.now_s(), offers, self.price_offers(record, offers))
+
+    def price_offers(self, record: JobRecord, offers: Sequence[OfferRecord]) -> Mapping[str, float]:
+        """The least that each offer of a job would cost, by its id; empty where nothing has a price."""
+        if not offers or not record.active:
+            return {}
+        return price_offers(record, offers, self.store.speeds(record.speed_key), self.reconciler.inventory)
 
     def show_answer(self, record: JobRecord, accepts: bool) -> Document:
         """A job as it was just answered; who was not declined has no offers to look up."""

@@ -41,6 +41,8 @@ class ServerOptions:
     smtp: Mapping[str, Any] = field(default_factory=dict)
     #: Object storage, or file:///PATH, for the checkpoints, outputs and code of jobs; None: the state directory.
     storage: str | None = None
+    #: What the processes of one job may use on a machine, as `32 GiB`; None: as much as there is.
+    most_memory: str | None = None
     #: Whether what others take of the machines' processors counts: slower speeds, fewer promises, until it is over.
     outside_load: bool = True
     nodes: int = 1  # that this machine's devices are cut into, so that a part of them can be drained

@@ -46,6 +46,7 @@ def make_spec(record: JobRecord, state_dir: StateDir, run_as: str | None, scratc
         allow_code_change=job.checkpoint.allow_code_change,
         preparation=make_preparation(record, state_dir, run_as),
         outputs=() if scratch else tuple(job.outputs),
+        memory_bytes=job.memory_bytes,
     )
 
 

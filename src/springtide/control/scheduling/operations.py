@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
 
-from springtide.control.prices import PriceTable
 from springtide.control.scheduling import nodes, offers, sentences, submissions, transitions, waiting
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
+from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
 from springtide.control.scheduling.offer_search import OfferDraft, find_offers
 from springtide.control.scheduling.reconciler import Reconciler
@@ -47,6 +47,8 @@ class Forecast:
     #: (share, steps per second, the slow end of it, seconds alone)
     shares: tuple[tuple[int, float, float, float], ...] = ()
     offers: tuple[OfferDraft, ...] = ()
+    #: The least that each of them would cost; None where nothing has a price.
+    offer_costs: tuple[float | None, ...] = ()
     plan: tuple[tuple[float, int], ...] = ()
     cost_usd: float | None = None
     promised: bool = False
@@ -251,7 +253,9 @@ class Operations:
         if record.deadline_s is not None:
             sentence += sentences.tell_slowed(find_slowdown(job, self.reconciler.inventory))
         declined = answer.status is Status.DECLINED and record.deadline_s is not None
-        prices, device_types = context.options.price_table, self.reconciler.inventory.device_types
+        offers = tuple(find_offers(job, answer, now_s, self.reconciler.admits)) if declined else ()
+        inventory = self.reconciler.inventory
+        is_known = record.spec.elastic or record.spec.duration_s is not None
         return Forecast(
             str(answer.status),
             sentences.REASONS.get(answer.reason, answer.reason),
@@ -259,10 +263,11 @@ class Operations:
             record.deadline_s,
             plan.finish_s if plan is not None and plan.finish_s < inf else None,
             int(job.work) if record.spec.elastic else None,
-            list_shares(job, facts),
-            tuple(find_offers(job, answer, now_s, self.reconciler.admits)) if declined else (),
+            list_shares(job, facts) if record.spec.elastic else (),  # a gang has no steps that anybody counts
+            offers,
+            tuple(least_usd(job, inventory, float(one.steps)) for one in offers),
             tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
-            None if prices.is_empty else least_usd(job, prices, device_types[0]),
+            least_usd(job, inventory) if is_known else None,
             answer.promised,
             differences=tuple(self.compare(decision)) if compare else (),
         )
@@ -274,10 +279,14 @@ class Operations:
         return compare_decisions(context.world.jobs, without, decision)
 
 
-def least_usd(job: Job, prices: PriceTable, usual_type: str) -> float:
-    """The least that a job can cost: on the fewest device-seconds, of the cheapest type it may use."""
-    device_types = (usual_type,) if job.typed is None else job.typed.curves
-    return min(prices.find(one) for one in device_types) * submissions.least_device_s(job) / 3600.0
+def least_usd(job: Job, inventory: Inventory, work: float | None = None) -> float | None:
+    """The least that a job, or so much of it, can cost: on the device type where that is least.
+
+    None where nothing has a price.
+    """
+    if inventory.prices.is_empty:
+        return None
+    return submissions.find_cheapest(job, job.work if work is None else work, inventory)[0]
 
 
 def list_shares(job: Job, facts: JobFacts) -> tuple[tuple[int, float, float, float], ...]:

@@ -68,6 +68,13 @@ def plan_curve(speed: SpeedRecord, shares: tuple[int, ...]) -> Curve:
     return Curve(shares, tuple(rate / margin for rate in expected.low))
 
 
+def predict_rates(speed: SpeedRecord, shares: tuple[int, ...]) -> dict[int, float]:
+    """Steps per second at each share as the form has them from all that was measured, also where that was measured."""
+    points = tuple(sorted((share, _round_rate(rate)) for share, (_, rate) in speed.points.items()))
+    fitted = _fit_shares(points, speed.logical_workers or max(shares), shares)
+    return {share: 1.0 / step_s for share, (step_s, _) in fitted.items()}
+
+
 @lru_cache(maxsize=4096)
 def _fit_curve(points: tuple[tuple[int, int, float], ...], workers: int, shares: tuple[int, ...]) -> Curve:
     seen = {share: (steps, rate) for share, steps, rate in points}

@@ -41,6 +41,7 @@ from springtide.core.job_file import JobFile
 from springtide.core.job_files.sweeps import expand_sweep, name_swept
 from springtide.core.job_states import JobState
 from springtide.core.jobs import Job
+from springtide.core.sizes import parse_size
 from springtide.errors import InputError, JobError
 from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 
@@ -116,7 +117,8 @@ def find_owner(submission: Submission, user: UserRecord | None) -> str:
 
 def make_record(context: Context, submission: Submission, user: UserRecord | None) -> JobRecord:
     """The record of a new job, not yet answered, if its code is here and its budget can be counted."""
-    job, now_s, script = submission.job, context.staging.now_s, submission.job.script
+    job = hold_to_memory(submission.job, context.options.most_memory)
+    now_s, script = context.staging.now_s, job.script
     check_code(script, submission.archive, context.state_dir)
     check_mail(job, bool(context.options.smtp))
     check_budget(job, context.options.price_per_device_hour is not None or bool(context.options.prices))
@@ -269,6 +271,15 @@ def check_budget(job: JobFile, is_priced: bool) -> None:
         raise JobError(
             "budget needs a price: set price_per_device_hour in the server's server.yaml, or leave budget out"
         )
+
+
+def hold_to_memory(job: JobFile, most: str | None) -> JobFile:
+    """The job with the memory that it has where it asks for none; refused if it asks for more than any may have."""
+    if most is None or (job.memory_bytes is not None and job.memory_bytes <= parse_size(most, "most_memory")):
+        return job
+    if job.memory is not None:
+        raise JobError(f"memory {job.memory} is more than the {most} that this server gives a job; ask for less")
+    return job.model_copy(update={"memory": most})
 
 
 def check_mail(job: JobFile, has_mail: bool) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +70,7 @@ class StateDir:
         """A name that no other state directory has; made on first use."""
         path = self.root / "id"
         if not path.exists():
-            write_private(path, secrets.token_hex(8) + "\n")
+            write_private(path, os.urandom(8).hex() + "\n")
         return path.read_text().strip()
 
     @property

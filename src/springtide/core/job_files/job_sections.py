@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from springtide.core.durations import is_instant, parse_instant, parse_span
 from springtide.core.job_files.sweeps import MOST_SWEPT, MOST_WHOLE, SweepValue, count_cases
 from springtide.core.locations import check_location
+from springtide.core.sizes import parse_size
 from springtide.errors import InputError, JobError
 
 # What the platform itself tells a worker, or what would change whose code runs there.
@@ -209,6 +210,14 @@ def check_span(text: str, what: str, instants: bool = True) -> None:
     """Refuse what is no span of time, nor (where they are allowed) an instant."""
     try:
         parse_instant(text, what) if instants and is_instant(text) else parse_span(text, what)
+    except JobError as error:
+        raise ValueError(str(error)) from None
+
+
+def check_size(text: str, what: str) -> None:
+    """Refuse what is no amount of memory."""
+    try:
+        parse_size(text, what)
     except JobError as error:
         raise ValueError(str(error)) from None
 

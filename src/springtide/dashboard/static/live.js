@@ -68,11 +68,17 @@
     disconnect();
     if (!("live" in document.body.dataset) || document.hidden) return;
     source = new EventSource("/live" + location.pathname + location.search);
-    source.onopen = find;
+    let opened = false;
+    source.onopen = () => { opened = true; find(); };
     source.addEventListener("page", (event) => { find(); swap(JSON.parse(event.data)); });
+    source.addEventListener("ended", () => { disconnect(); lookAgain(); });
     source.onerror = () => {
-      lose();
-      if (source && source.readyState === EventSource.CLOSED) { disconnect(); setTimeout(lookAgain, 1000); }
+      if (source && source.readyState === EventSource.CLOSED) {
+        disconnect();
+        if (looking) return;
+        looking = true; // one that never opened may be refused again: not at once
+        setTimeout(lookAgain, opened ? 0 : 1000);
+      } else lose();
     };
   }
   function disconnect() { if (source) { source.close(); source = null; } }
@@ -81,9 +87,11 @@
     looking = true;
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "follow" });
-      if (new URL(answer.url).pathname === "/signin") { location.assign(answer.url); return; }
+      const place = new URL(answer.url);
+      if (place.pathname === "/signin") { place.searchParams.set("ended", "yes"); location.assign(place); return; }
       if (answer.ok) { looking = false; if (!("live" in document.body.dataset)) find(); connect(); return; }
     } catch { /* not back yet */ }
+    lose();
     setTimeout(lookAgain, 1000);
   }
   // Hidden pages let go of their connection: a browser has few for each server.
@@ -149,7 +157,11 @@
         const some = rows.filter((row) => typeof row.metrics[name] === "number");
         const data = [some.map((row) => row.step), some.map((row) => row.metrics[name])];
         const known = plots.get(name);
-        if (known) { known.setData(data); continue; }
+        if (known) {
+          known.setData(data);
+          if (!(known.cursor.left >= 0)) known.setLegend({ idx: data[0].length - 1 }, false); // nobody points at another
+          continue;
+        }
         const frame = document.createElement("div");
         place.append(frame);
         const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px Inter, sans-serif" };

@@ -2,6 +2,7 @@
 
 import tempfile
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,16 @@ def load_jobs(body: SimulationBody, cluster: Cluster) -> Trace:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.csv"
         path.write_text(body.trace, encoding="utf-8")
-        return read_trace(path, scenario, body.skip_bad_rows, False)
+        try:
+            trace = read_trace(path, scenario, body.skip_bad_rows, False)
+        except InputError as error:
+            raise type(error)(name_pasted(str(error), path)) from None
+        return replace(trace, skipped=tuple(name_pasted(row, path) for row in trace.skipped))
+
+
+def name_pasted(sentence: str, path: Path) -> str:
+    """A sentence about the file that a trace was written to, as one about the trace that was pasted."""
+    return sentence.replace(f"trace {path}", "the trace").replace(str(path), "the trace")
 
 
 def describe_recording(result: TaskResult) -> Document:

@@ -75,6 +75,22 @@ class Guest(WorkerProcess):
 
 
 @dataclass
+class LastStart:
+    """A start, and the last step of which the lead heard: what rank 0 recorded until then has come before it."""
+
+    name: str
+    heard: int = 0
+    #: The one before it, whose copies are the newest as long as this one has made no step.
+    past: "LastStart | None" = None
+
+    def note(self, message: Message) -> None:
+        """Remember how far the job is."""
+        step = message.get("step")
+        if message.get("event") == "progressed" and isinstance(step, int):
+            self.heard = max(self.heard, step)
+
+
+@dataclass
 class HostPart:
     """What a start has on one host."""
 
@@ -92,11 +108,12 @@ class HostPart:
 class GuestProcesses:
     """The processes of one start, on hosts."""
 
-    def __init__(self, hub: "HostHub", job: str, spec: JobSpec, start: str) -> None:
+    def __init__(self, hub: "HostHub", job: str, spec: JobSpec, own: LastStart, before: LastStart | None) -> None:
         self.hub = hub
         self.job = job
         self.spec = spec
-        self.name = start
+        self.name = own.name
+        self.own, self.before = own, before or LastStart("")
         self.by_name: dict[str, WorkerProcess] = {}
         self.parts: dict[str, HostPart] = {}
         #: The store is the lead's: whichever hosts a job leaves, it stays.
@@ -132,7 +149,9 @@ class GuestProcesses:
         self.parts[host] = HostPart()
         code = "" if sees_home else self.hub.code.pack(self.spec.folder)
         spec = self.spec if sees_home else drop_paths(self.spec)
-        self.hub.send(host, OpenStart("open", self.name, self.job, spec, self.private, code))
+        self.hub.send(
+            host, OpenStart("open", self.name, self.job, spec, self.private, code, self.before.name, self.before.heard)
+        )
 
     def add(self, name: str, device: str, host: str) -> None:
         """Know of a process that is asked for; one on a host that has just been lost has ended."""
@@ -196,13 +215,14 @@ class GuestProcesses:
             case Said(message=message):
                 guest.connected = True
                 guest.note(message)
+                self.own.note(message)
                 self.handlers.on_message(guest, message)
             case Printed():
                 self.handlers.on_output(guest, report.content)
             case Nonsense(text=text):
                 self.handlers.on_nonsense(guest, text)
-            case Exited(code=code):
-                guest.code = code
+            case Exited(code=code, starved=starved):
+                guest.code, guest.is_starved = code, starved
                 self.handlers.on_end(guest)
 
     def lose_host(self, host: str, cleared_s: float) -> None:

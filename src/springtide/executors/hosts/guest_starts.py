@@ -98,7 +98,7 @@ class GuestStart:
         if process.code is not None and not told.ended:
             told.ended = True
             self.tell_receipts()  # of what it saved last, before its end is judged
-            self.lines.send(Exited("exited", self.name, process.name, process.code))
+            self.lines.send(Exited("exited", self.name, process.name, process.code, process.is_starved))
 
     def tell_samples(self) -> None:
         """Send what a look at the processes shows."""

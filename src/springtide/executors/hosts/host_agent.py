@@ -30,6 +30,7 @@ from springtide.errors import ExecutorError
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
 from springtide.executors.hosts.device_watch import LOOK_S, DeviceWatch, describe_change, find_gpus
 from springtide.executors.hosts.guest_starts import GuestStart, open_start
+from springtide.executors.hosts.host_memory import HostMemory
 from springtide.executors.hosts.host_messages import (
     Beat,
     BeatTimes,
@@ -120,6 +121,7 @@ class HostAgent:
         self.place: LocalPlace | None = None
         #: Where the lead's home is not seen here.
         self.disk: OwnDisk | None = None
+        self.memory = HostMemory(self.mark)
         self.beats = BeatSender(settings.times.beat_s)
         self.inspected_s = 0.0
         self.contact_s = time.monotonic()
@@ -290,11 +292,15 @@ class HostAgent:
     def open(self, order: OpenStart, place: LocalPlace, lines: BeatingLines) -> None:
         """Be ready for processes of a start, once its code is here."""
         if not order.code:
-            self.starts[order.start] = open_start(place, order, lines)
+            start = open_start(place, order, lines)
         elif self.disk is None:
             raise ExecutorError("code was sent to a host that sees the home")
         elif self.disk.has_code(order):
-            self.starts[order.start] = open_start(place, self.disk.place(order), lines, on_own_disk=True)
+            start = open_start(place, self.disk.place(order), lines, on_own_disk=True)
+        else:
+            return
+        start.variables = {**start.variables, **self.memory.open(order, time.monotonic())}
+        self.starts[order.start] = start
 
     def change(self, start: GuestStart, order: StartOrder) -> None:
         """Carry out an order for a start that is here."""
@@ -328,7 +334,9 @@ class HostAgent:
         if now_s - self.inspected_s >= INSPECT_S:
             self.inspected_s = now_s
             self.forks.kill_stopped()
-            self.forks.drop_unused(now_s, {start.processes.job for start in self.starts.values()})
+            jobs = {start.processes.job for start in self.starts.values()}
+            self.forks.drop_unused(now_s, jobs)
+            self.memory.sweep(jobs, now_s)
             end_orphans(self.forks.list_pids())
         dropped = self.forks.poll(now_s)
         for start in list(self.starts.values()):
@@ -381,6 +389,7 @@ class HostAgent:
         if self.groups is not None:
             self.groups.close()
         self.loop.close()
+        self.memory.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.settings.state_dir / HOSTS).unlink(missing_ok=True)  # the token, if it was put there
 

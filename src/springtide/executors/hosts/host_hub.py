@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from springtide import __version__
 from springtide.executors.delivery import EventFields
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
-from springtide.executors.hosts.guest_processes import GuestProcesses
+from springtide.executors.hosts.guest_processes import GuestProcesses, LastStart
 from springtide.executors.hosts.host_messages import (
     Beat,
     BeatTimes,
@@ -41,11 +41,24 @@ from springtide.executors.hosts.packed_code import PackedCode
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.places import LocalPlace, find_host
 from springtide.executors.local.paths import open_private
-from springtide.executors.protocol import Event, ExecutorNode, JobSpec, MachineLoaded, NodeJoined, NodeLeaving, NodeLost
+from springtide.executors.protocol import (
+    Event,
+    ExecutorNode,
+    Failed,
+    Finished,
+    JobSpec,
+    MachineLoaded,
+    NodeJoined,
+    NodeLeaving,
+    NodeLost,
+    Stopped,
+)
 from springtide.executors.wire import describe_problem
 
 #: Lines of those that have not yet proved themselves.
 MOST_STRANGERS = 64
+#: Jobs whose last start is known.
+MOST_STARTS = 10_000
 #: In the home: the hosts that are here.
 ROLL = "hosts.roll"
 #: After a host's line has ended, how long its guests may take to end.
@@ -64,6 +77,13 @@ class RollEntry:
 
 
 _ROLL: TypeAdapter[list[RollEntry]] = TypeAdapter(list[RollEntry])
+
+
+def read_roll(home: Path) -> list[RollEntry]:
+    """The hosts that were here when the roll was written last; none if there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return _ROLL.validate_json((home / ROLL).read_bytes())
+    return []
 
 
 @dataclass(eq=False)
@@ -130,6 +150,8 @@ class HostHub:
         self.devices: dict[str, Device] = {}
         self.lines: list[HostLine] = []
         self.starts: dict[str, GuestProcesses] = {}
+        #: The last start of each job, by which the next one knows whose copies in memory are the newest.
+        self.last_starts: dict[str, LastStart] = {}
         #: Why hosts were not taken, by name.
         self.refused: dict[str, str] = {}
         self.numbers = count()
@@ -140,10 +162,9 @@ class HostHub:
 
     def call_roll(self) -> None:
         """Expect the hosts that the lead before us had; those that do not come are told as lost."""
-        with contextlib.suppress(OSError, ValueError):
-            for host in _ROLL.validate_json(self.roll.read_bytes()):
-                self.hosts[host.name] = KnownHost(host.name, host.address, host.devices)
-                self.devices.update({device.name: device for device in host.devices})
+        for host in read_roll(self.roll.parent):
+            self.hosts[host.name] = KnownHost(host.name, host.address, host.devices)
+            self.devices.update({device.name: device for device in host.devices})
         self.missing = set(self.hosts)
         self.called_s = time.monotonic()
 
@@ -161,8 +182,21 @@ class HostHub:
     def open(self, job: str, spec: JobSpec) -> GuestProcesses:
         """What a new start of a job has: no process yet."""
         start = f"{job}/{self.content[:8]}-{next(self.numbers)}"
-        processes = self.starts[start] = GuestProcesses(self, job, spec, start)
+        before = self.last_starts.pop(job, None)
+        if before is not None and before.heard == 0:
+            before = before.past
+        own = self.last_starts[job] = LastStart(start, past=before)
+        if before is not None:
+            before.past = None
+        processes = self.starts[start] = GuestProcesses(self, job, spec, own, before)
+        if len(self.last_starts) > MOST_STARTS:
+            del self.last_starts[next(iter(self.last_starts))]
         return processes
+
+    def note(self, event: Event) -> None:
+        """A job that has ended and is begun again by its user goes on from what is on disk, which may be his doing."""
+        if isinstance(event, Finished | Failed) or (isinstance(event, Stopped) and event.cancelled):
+            self.last_starts.pop(event.job, None)
 
     def can_reach(self, devices: Collection[str]) -> bool:
         """Whether the hosts of these devices are there now."""

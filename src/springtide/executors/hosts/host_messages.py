@@ -138,6 +138,10 @@ class OpenStart:
     private: Variables
     #: The digest of the code that the host must ask for; empty: it sees `spec.folder`.
     code: Text = ""
+    #: The start of the job before this one, whose copies in the host's memory it may go on from; empty: none.
+    before: Text = ""
+    #: The last step of that start of which the lead heard.
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +280,8 @@ class Exited:
     start: Name
     process: Name
     code: ExitCode
+    #: Whether it was ended because its job passed its memory.
+    starved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,8 @@ class Agent:
         """Put an event into the journal, and let its job's runner know what follows from it."""
         self.journal.add_event(replace(event, steady_s=boot_clock.read_s(), boot=boot_clock.find_boot()), time.time())
         self.refresh(event.job)
+        if self.hub is not None:
+            self.hub.note(event)
 
     def refresh(self, job: str) -> None:
         """Show a runner its job as the journal has it."""

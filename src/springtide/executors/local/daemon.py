@@ -6,11 +6,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import psutil
-
 from springtide.executors.local.paths import open_private
 
 LOG_BYTES = 10 << 20
+PROC = Path("/proc/self")
+ENDED = (b"Z", b"X")  # states of a process that has ended
 
 
 def start_detached(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> int | None:
@@ -26,8 +26,19 @@ def start_detached(command: Sequence[str], log: Path, env: Mapping[str, str] | N
 
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended; one that nobody has waited for has."""
+    try:  # read here: commands ask this, and psutil takes long to import
+        told = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return not PROC.is_dir() and is_alive_anywhere(pid)
+    return told.rpartition(b")")[2].split()[0] not in ENDED
+
+
+def is_alive_anywhere(pid: int) -> bool:
+    """The same where the kernel does not tell it in files."""
+    import psutil
+
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

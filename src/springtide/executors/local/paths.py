@@ -2,11 +2,9 @@
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +21,8 @@ FOLDER_LIMIT = 80
 
 def make_mark(state_dir: Path) -> str:
     """The name by which processes of this state folder's agents know each other."""
+    import hashlib  # here: a command that only asks a server has no use for it
+
     return hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:16]
 
 
@@ -31,6 +31,8 @@ def make_runtime_folder(state_dir: Path) -> Path:
 
     As root it is not in the state folder, which no other user may enter: jobs may run under other users.
     """
+    import tempfile
+
     place = state_dir / PLACE
     with contextlib.suppress(OSError, ValueError, KeyError):
         shutil.rmtree(json.loads(place.read_text())["folder"], ignore_errors=True)

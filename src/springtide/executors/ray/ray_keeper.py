@@ -22,9 +22,11 @@ import ray as untyped_ray
 from ray._private.state import state as cluster_state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from springtide.executors.hosts.host_hub import read_roll
 from springtide.executors.hosts.lead_address import read_lead
 from springtide.executors.local.paths import make_mark
 from springtide.executors.ray.host_actor import HostActor, describe_host
+from springtide.executors.ray.name_book import read_book, write_book
 from springtide.executors.ray.ray_nodes import (
     RayNode,
     check_membership,
@@ -83,8 +85,9 @@ class RayKeeper:
         self.tell()
 
     def make_hosts(self, nodes: Mapping[str, RayNode]) -> None:
-        """Have an actor on every node; those of the keeper before us have names already, which no other host takes."""
-        names = name_hosts(nodes.values(), read_actors(ray.util.list_named_actors()))
+        """Have an actor on every node, under the name that its machine had."""
+        names = find_names(self.home, list(nodes.values()))
+        write_book(self.home, {names[key]: node.address for key, node in nodes.items()})
         for key in [key for key in nodes if key not in self.hosts]:
             self.hosts[key] = self.make_host(nodes[key], names[key])
 
@@ -155,10 +158,17 @@ class RayKeeper:
                 ray.kill(host.actor)
 
 
-def look_around(nodes: Sequence[RayNode], witness: str) -> dict[str, Any]:
+def find_names(home: Path, nodes: Sequence[RayNode]) -> dict[str, str]:
+    """The names of hosts by node, as their actors, the lead's roll and the book of a home have them."""
+    roll = {entry.name: entry.address for entry in read_roll(home)}
+    named = read_actors(ray.util.list_named_actors())
+    return name_hosts(nodes, named, {**roll, **read_book(home)}, roll)
+
+
+def look_around(nodes: Sequence[RayNode], names: Mapping[str, str], witness: str) -> dict[str, Any]:
     """What each host has, or the error that it met."""
     asked = {
-        f"{node.hostname}-{node.id[:8]}": ray.remote(describe_host)
+        names[node.id]: ray.remote(describe_host)
         .options(num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False))
         .remote(witness, node.cpu_slots)
         for node in nodes
@@ -221,7 +231,9 @@ def main() -> None:
     if "error" in said or sys.stdin.readline().strip() != "go":
         sys.exit(1 if "error" in said else 0)
     if given.survey is not None:
-        print(json.dumps({"hosts": look_around(choose_nodes(rows, None), given.survey)}), flush=True)
+        found = choose_nodes(rows, None)
+        told = look_around(found, find_names(given.home, found), given.survey)
+        print(json.dumps({"hosts": told}), flush=True)
         return
     keeper = RayKeeper(given.home, given.devices, given.send_address)
     while True:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 #: A node that has this resource was given to us (`springtide join`); if any has, the others are somebody else's.
@@ -35,7 +36,7 @@ def choose_nodes(rows: Sequence[Mapping[str, Any]], devices: str | None) -> list
         for row in given or alive
         if row["Resources"].get("GPU") or row["Resources"].get("CPU")
     ]
-    return sorted(found, key=lambda node: (node.hostname, node.id))
+    return sorted(found, key=lambda node: (node.hostname, node.address, node.id))
 
 
 def find_slots(row: Mapping[str, Any], devices: str | None) -> str | None:
@@ -56,16 +57,38 @@ def read_actors(names: Iterable[str]) -> dict[str, str]:
     return {node: host for node, _, host in parts if host}
 
 
-def name_hosts(nodes: Iterable[RayNode], named: Mapping[str, str]) -> dict[str, str]:
-    """The names of hosts, by node: those that some have, and for the others ones that nobody has."""
+def name_hosts(
+    nodes: Sequence[RayNode], named: Mapping[str, str], addresses: Mapping[str, str], here: Collection[str]
+) -> dict[str, str]:
+    """The names of hosts, by node: those that some have, then those that machines had, and new ones for the others.
+
+    `named` are the names of hosts by node, `addresses` where the host of a name was last, and `here` the names of hosts
+    that are at work, whether or not Ray knows their nodes now.
+    """
     names = dict(named)
-    for node in nodes:
+    unnamed = [node for node in nodes if node.id not in names]
+    for node in unnamed:
+        own = (name for name, address in addresses.items() if address == node.address and is_name_of(name, node))
+        known = next((name for name in own if name not in names.values()), None)
+        if known is not None:
+            names[node.id] = known
+    for node in unnamed:
         if node.id not in names:
-            names[node.id] = name_node(node, names.values())
+            names[node.id] = name_node(node, {*names.values(), *here})
     return names
 
 
+def name_plainly(node: RayNode) -> str:
+    """The name of a node that shares it with no other: its host's."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", node.hostname).strip("-.") or "host"
+
+
+def is_name_of(name: str, node: RayNode) -> bool:
+    """Whether a host of this name may have been the node: its host's name, with or without a number."""
+    return re.fullmatch(rf"{re.escape(name_plainly(node))}(-[0-9a-f]+)?", name) is not None
+
+
 def name_node(node: RayNode, taken: Collection[str]) -> str:
-    """The name of a node among ours: its host's, with a part of its id if another has that name."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", node.hostname).strip("-.") or "host"
-    return plain if plain not in taken else f"{plain}-{node.id[:8]}"
+    """A new name: its host's, with a number if another has it. No part of Ray's id: another head gives another."""
+    plain = name_plainly(node)
+    return next(name for name in chain([plain], (f"{plain}-{one}" for one in count(2))) if name not in taken)

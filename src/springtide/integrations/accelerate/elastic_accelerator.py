@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
-from springtide.integrations.eval_rounds import EvalRounds
+from springtide.integrations.accelerate_gathers import watch_functions
+from springtide.integrations.eval_rounds import EvalRounds, Padding
 from springtide.integrations.frameworks import find_run
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, make_turns
@@ -90,6 +91,8 @@ class ElasticAccelerator(Accelerator):
         if self.project_configuration.automatic_checkpoint_naming:
             raise JobError("automatic_checkpoint_naming in an ElasticAccelerator: give save_state a folder instead")
         self.show_place()
+        if self.is_elastic:
+            watch_functions(self.run)
 
     @property
     def is_elastic(self) -> bool:
@@ -206,6 +209,24 @@ class ElasticAccelerator(Accelerator):
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         return super().reduce(tensor, reduction, scale) if not self.is_elastic else refuse_gather("reduce")
+
+    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: int = 0, pad_first: bool = False) -> Any:
+        if not self.is_elastic:
+            return super().pad_across_processes(tensor, dim, pad_index, pad_first)
+        if self.evaluating is None:
+            refuse_gather("pad_across_processes")
+        return self.evaluating.pad_later(tensor, Padding(dim, pad_index, pad_first))
+
+    @contextlib.contextmanager
+    def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
+        if self.is_elastic:
+            raise JobError(
+                "accelerator.split_between_processes in an elastic run: there may be fewer processes than logical "
+                "workers, and the parts of those that are not there would be lost. Walk all of it on every process, or "
+                "prepare a DataLoader of it and walk that, with gather_for_metrics"
+            )
+        with super().split_between_processes(inputs, apply_padding) as part:
+            yield part
 
     # Checkpoints in accelerate's form.
 

@@ -2,9 +2,9 @@
 
 The Trainer's loop runs once per update on every process, as ever. Where it asks for the update's batches
 (`get_batch_samples`) the step before ends and the next begins: processes agree, come and go. Where it trains on the
-last of them (`training_step`) every logical worker of the process takes its turn with all of its batches, and the
-Trainer's own `training_step` is called for each. All that follows (clipping, the optimizer, schedules, callbacks,
-evaluation, saving) is the Trainer's. In a reference run every method here is stock.
+last of them (`train_update`) every logical worker of the process takes its turn with all of its batches, and the
+`training_step` of the Trainer's class, or of the user's, is called for each. All that follows (clipping, the optimizer,
+schedules, callbacks, evaluation, saving) is the Trainer's. In a reference run every method here is stock.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from transformers.trainer_callback import ProgressCallback
 
 from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
+from springtide.integrations.accelerate_gathers import watch_functions
 from springtide.integrations.frameworks import find_run
 from springtide.integrations.hf import trainer_checks
 from springtide.integrations.hf.eval_shards import EvalShards, GatheredResults
@@ -111,6 +112,10 @@ class ElasticTrainer(Trainer):
         trainer_checks.check_callbacks(self.callback_handler.callbacks)
         if self.is_elastic:
             trainer_checks.watch_gathers(self.accelerator, run)
+            watch_functions(run)
+            # In the place of the class's own methods, which a user's class may have overridden and which are called
+            # from here with a rank's loader and a worker's batch.
+            self.__dict__.update(get_train_dataloader=self.open_steps, training_step=self.train_update)
 
     @property
     def is_elastic(self) -> bool:
@@ -129,10 +134,9 @@ class ElasticTrainer(Trainer):
 
     # From train() to the first step.
 
-    def get_train_dataloader(self) -> Any:
-        loader = super().get_train_dataloader()
-        if not self.is_elastic:
-            return loader
+    def open_steps(self) -> EpochSteps:
+        """What the Trainer's loop calls as `get_train_dataloader`, the user's own or not."""
+        loader = type(self).get_train_dataloader(self)
         return EpochSteps(self, ShardedData(loader, self.run.logical_workers, self.args.seed))
 
     def _init_training_state(self, *given: Any, **named: Any) -> Any:
@@ -258,9 +262,8 @@ class ElasticTrainer(Trainer):
         if not isinstance(inputs, UpdateBatch):
             super()._track_num_input_tokens(inputs)
 
-    def training_step(self, model: torch.nn.Module, inputs: Any, *given: Any, **named: Any) -> Any:
-        if not isinstance(inputs, UpdateBatch):
-            return super().training_step(model, inputs, *given, **named)
+    def train_update(self, model: torch.nn.Module, inputs: UpdateBatch, *_: Any) -> torch.Tensor:
+        """What the Trainer's loop calls as `training_step`, the user's own or not: all turns, at the last batch."""
         if inputs.is_last:
             self.take_turns(model, inputs.update)
         return torch.tensor(0.0, device=self.args.device)  # each worker's loss is its own until it is logged
@@ -275,7 +278,7 @@ class ElasticTrainer(Trainer):
                 is_last = number == len(batches) - 1
                 state._set_sync_gradients(is_last)
                 with contextlib.nullcontext() if is_last else self.run.no_sync():
-                    loss = super().training_step(model, batch, update.items[worker.rank])
+                    loss = type(self).training_step(self, model, batch, update.items[worker.rank])
                 self.add_loss(worker.state, loss)
                 flops = float(super().floating_point_ops(batch))
                 worker.state["flops"] = worker.state.get("flops", 0.0) + flops

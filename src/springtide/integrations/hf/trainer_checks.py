@@ -1,16 +1,14 @@
 """What an elastic Trainer cannot keep the bits of, refused by name before anything is trained."""
 
-import ast
-import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from springtide.errors import JobError
+from springtide.integrations.callback_sources import steps_optimizer
 
 #: Arguments of the Trainer, the values they may have, and why.
 ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -115,22 +113,11 @@ def check_callbacks(callbacks: Iterable[Any]) -> None:
                 f"callback {kind.__name__} in an elastic Trainer: it has weights of its own, which a process that "
                 "joins or resumes has not; leave it out"
             )
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-        except (OSError, TypeError, SyntaxError):  # no source to read: the run refuses a step out of its place
-            continue
-        if any(is_optimizer_step(node) for node in ast.walk(tree)):
+        if steps_optimizer(kind):
             raise JobError(
                 f"callback {kind.__name__} steps the optimizer; in an elastic Trainer that happens once per global "
                 "step, on the gradients of all logical workers. Change gradients in on_pre_optimizer_step instead"
             )
-
-
-def is_optimizer_step(node: ast.AST) -> bool:
-    """Whether a piece of code is `<something of optimizer>.step(...)`."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "step":
-        return False
-    return re.search(r"(^|[._'\"\[])(optimizer|optim)\b", ast.unparse(node.func.value)) is not None
 
 
 def check_best_metric(best: str | None, of_process: Collection[str]) -> None:

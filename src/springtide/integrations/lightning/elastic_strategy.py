@@ -9,7 +9,7 @@ called for each, in manual optimization `training_step` itself. In a reference r
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
@@ -20,9 +20,11 @@ from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
 from springtide.integrations.frameworks import find_run
+from springtide.integrations.lightning.lightning_checks import check_callbacks, check_monitors, check_resumed
 from springtide.integrations.lightning.loop_memory import LoopMemory
 from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
-from springtide.integrations.lightning.turn_counts import TurnCounts
+from springtide.integrations.lightning.toggles import WorkerToggles
+from springtide.integrations.lightning.turn_counts import Schedules, TurnCounts
 from springtide.integrations.lightning.turn_threads import TurnThread
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, make_turns
@@ -39,6 +41,22 @@ def make_strategy(**options: Any) -> Any:
 
 class BatchPlaceholder:
     """One batch as Lightning's loop sees it: it stands for those of all logical workers here."""
+
+    def __getitem__(self, place: Any) -> NoReturn:
+        refuse_batch(f"batch[{place!r}]")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        refuse_batch(f"batch.{name}")
+
+
+def refuse_batch(words: str) -> NoReturn:
+    """Refuse to look into a batch where there is none."""
+    raise JobError(
+        f"{words} in a hook of a callback or module, in an elastic run: there is no one batch there, each logical "
+        "worker has its own in its turn. Read it in training_step"
+    )
 
 
 class PlaceholderLoader:
@@ -130,6 +148,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         self.options = {"find_unused_parameters": find_unused_parameters, "broadcast_buffers": broadcast_buffers}
         self.redirect = _ForwardRedirection()
         self.feeds: LocalFeeds | None = None
+        #: Training data that were asked for before there were optimizers.
+        self.early_data: SampledData | None = None
         self.steps: Any = None
         self.done_batches = 0
         self.epoch = -1
@@ -170,6 +190,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
         """What all processes decide: a metric of a process's own turns may differ from another's."""
+        check_monitors(self.lightning_module.trainer)
         if not self.run.prepared or self.run.group is None:
             return decision
         everyone = [bool(one) for theirs in self.run.exchange([bool(decision)]) for one in theirs]
@@ -189,11 +210,23 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         trainer = self.lightning_module.trainer
         if trainer.state.fn != TrainerFn.FITTING or self.is_evaluation(trainer):
             return undo_sampler(dataloader)
+        if self.run.is_over:
+            raise JobError("a second trainer.fit in an elastic run, which has ended with the first; train in one fit")
         if self.feeds is not None:
             raise JobError("reload_dataloaders_every_n_epochs, or several training loaders, in an elastic run; use one")
         data = SampledData(dataloader, self.run.seed)
-        self.prepare_run(trainer, data)
+        if self.optimizers:
+            self.prepare_run(trainer, data)
+        else:  # asked for by what makes them, as by `trainer.estimated_stepping_batches`
+            self.early_data = data
         return PlaceholderLoader(self, data)
+
+    def setup(self, trainer: Any) -> None:
+        super().setup(trainer)
+        if self.early_data is not None:
+            self.prepare_run(trainer, self.early_data)
+            self.early_data = None
+            iter(trainer.fit_loop._data_fetcher)  # as many placeholders as are left, which is known now
 
     @staticmethod
     def is_evaluation(trainer: Any) -> bool:
@@ -208,6 +241,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         limit = trainer.limit_train_batches  # 1.0 is all of them, 1 is one
         if not isinstance(limit, float) or limit != 1.0 or trainer.overfit_batches:
             raise JobError("limit_train_batches and overfit_batches in an elastic run: cut the dataset instead")
+        check_callbacks(trainer.callbacks)
+        check_resumed(trainer.ckpt_path)
         updates = -(-len(data) // accumulate)
         steps = count_steps(trainer, updates)
         schedulers = [config.scheduler for config in self.lr_scheduler_configs]
@@ -309,6 +344,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
                 self.current = None
             counts.put_back()
         counts.count()
+        check_monitors(self.lightning_module.trainer)
         return result
 
     # Manual optimization.
@@ -316,6 +352,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def train_manually(self, rest: list[Any], named: dict[str, Any]) -> Any:
         """Call `training_step` for each logical worker here; take each optimizer's step once all have come to it."""
         calls: dict[int, TurnThread] = {}
+        self.toggles = WorkerToggles(self.lightning_module)
         while not all(one.has_ended for one in calls.values()) or not calls:
             cleared = self.walk_segment(calls, rest, named)
             asked = {None if one.has_ended else id(one.asked[0]) for one in calls.values()}
@@ -326,12 +363,15 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
                     parameter.grad = None
                 break
             self.step_optimizer(calls)
+        self.toggles.leave()
+        check_monitors(self.lightning_module.trainer)
         return next(iter(calls.values())).result
 
     def walk_segment(self, calls: dict[int, TurnThread], rest: list[Any], named: dict[str, Any]) -> list[Any]:
         """Let every worker's call run to its next step or its end; the parameters whose gradients it has cleared."""
         module, cleared = self.lightning_module, []
         counts = TurnCounts(module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress)
+        schedules = TurnCounts(Schedules([config.scheduler for config in self.lr_scheduler_configs]))
         had = [parameter for parameter in module.parameters() if parameter.grad is not None]
         for _ in self.step:
             worker = self.step.worker.rank
@@ -340,11 +380,14 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
                 calls[worker] = TurnThread(partial(self.call_manually, self.batches[worker], rest, named))
             self.show_batch(self.batches[worker])
             self.thread = calls[worker]
-            self.thread.go_on()
+            with self.toggles.of(worker):
+                self.thread.go_on()
             self.thread = None
             counts.put_back()
+            schedules.put_back()
             cleared = [parameter for parameter in had if parameter.grad is None]
         counts.count()
+        schedules.count()
         return cleared
 
     def call_manually(self, batch: Any, rest: list[Any], named: dict[str, Any]) -> Any:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 
 class TurnCounts:
     """One of Lightning's progresses during the turns of a step: each turn leaves it as it was, all count once."""
@@ -18,3 +20,36 @@ class TurnCounts:
     def count(self) -> None:
         """After all turns: count what each of them has."""
         self.progress.load_state_dict(self.after)
+
+
+def copy_rate(value: Any) -> Any:
+    """A value of a parameter group that stays as it is: rates that are tensors are changed in place."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+class Schedules:
+    """Schedules and the rates that they set: in manual optimization each worker's `training_step` steps them."""
+
+    def __init__(self, schedulers: list[Any]) -> None:
+        self.schedulers = schedulers
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where all of them stand."""
+        return {
+            "schedulers": [one.state_dict() for one in self.schedulers],
+            "groups": [
+                {name: copy_rate(value) for name, value in group.items() if name != "params"}
+                for group in self.list_groups()
+            ],
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Let them stand there."""
+        for one, state in zip(self.schedulers, saved["schedulers"], strict=True):
+            one.load_state_dict(dict(state))
+        for group, values in zip(self.list_groups(), saved["groups"], strict=True):
+            group.update({name: copy_rate(value) for name, value in values.items()})
+
+    def list_groups(self) -> list[dict[str, Any]]:
+        """The groups of parameters whose rates they set."""
+        return [group for one in self.schedulers for group in one.optimizer.param_groups]

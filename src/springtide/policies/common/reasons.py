@@ -91,9 +91,13 @@ def find_gainer(snapshot: Snapshot, change: DeviceChange, gainers: Sequence[Devi
     """
     types = snapshot.cluster.node_types
     left = {types[node] for node, _ in change.view.devices}
-    able = [gainer for gainer in gainers if any(types[node] in left for node, _ in gainer.devices)]
-    heirs = [gainer for gainer in able if overlap(gainer.devices, change.view.devices)] if change.gain == 0 else []
-    return next((gainer.view.job.id for gainer in heirs or able), None)
+    first: JobId | None = None
+    for gainer in gainers:
+        if any(types[node] in left for node, _ in gainer.devices):
+            if change.gain or overlap(gainer.devices, change.view.devices):
+                return gainer.view.job.id
+            first = first or gainer.view.job.id
+    return first
 
 
 def overlap(first: Devices, second: Devices) -> bool:

@@ -121,8 +121,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     names = [*table.rows]
     decision, placement = _place(table, snapshot, draft, needed, names, rows)
     tentative_s = next_change_s(table, draft.tentative)
-    for job_id in unpromised:
-        table.drop(job_id)
+    table.drop_all(unpromised)
     final = _settle_moves(table, placement, decision)
     change_s, grows = filling.look_ahead(table.columns, promised, table.now_s)
     # If no plan starts or grows later, devices only come free, and what is placed now is all there is to place.
@@ -154,12 +153,9 @@ def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caut
     """Rows for the best-effort jobs, each planned in turn at its least share on what is left."""
     if caution is Caution.GROW:
         _make_way(table, promised, draft.best_effort)
-    rows = []
-    for view in draft.best_effort:
-        rows.append(table.add(view))
-        filling.fill(table.capacity, table.columns, rows[-1], 0)
-        filling.occupy(table.capacity, table.columns, rows[-1], 1)
-    filling.restore(table.capacity, table.columns, np.array(rows, np.int64), table.trial)
+    rows = table.add_all(draft.best_effort)
+    filling.fill_each(table.capacity, table.columns, rows, np.zeros(len(rows), np.int64))
+    filling.restore(table.capacity, table.columns, rows, table.trial)
 
 
 def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
@@ -172,11 +168,14 @@ def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Cauti
             filling.grow(table.capacity, columns, promised[tight], spare, draft.patience, table.trial)
         _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
     chosen = share_out(table.now_s, draft.best_effort, int(table.capacity.free[0]), draft.usage)
-    for view in draft.best_effort:
-        row, share = table.add(view), chosen.get(view.job.id)
-        if share is not None:
-            filling.fill(table.capacity, table.columns, row, view.job.curve.levels.index(share))
-            filling.occupy(table.capacity, table.columns, row, 1)
+    rows, shares = table.add_all(draft.best_effort), [chosen.get(view.job.id) for view in draft.best_effort]
+    seated = np.array([share is not None for share in shares], np.bool_)
+    lowest = [
+        view.job.curve.levels.index(share)
+        for view, share in zip(draft.best_effort, shares, strict=True)
+        if share is not None
+    ]
+    filling.fill_each(table.capacity, table.columns, rows[seated], np.array(lowest, np.int64))
     draft.wake_at_s = min(draft.wake_at_s, next_starving_s(table.now_s, draft.best_effort, chosen))
 
 

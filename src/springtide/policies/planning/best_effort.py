@@ -14,8 +14,8 @@ a promise needs are not its business.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from math import inf, log
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Any
 
 from springtide.core.decisions import JobView
@@ -23,6 +23,7 @@ from springtide.core.jobs import JobId
 
 STARVED_S = 3 * 86_400.0  # a job that has waited so long in all runs before others of its priority
 HALF_LIFE_S = 86_400.0  # after which device-seconds count half in fair sharing
+PAUSED = 2  # jobs that pause where devices go from one to another
 AFTER_STARTS = inf  # rank of growth beside those of starts, which are minus the priorities
 LEAST_SCALING, MOST_SCALING = 0.05, 0.95  # bounds of p
 # key in a policy's memory: {"at_s": ..., "users": {user: device-seconds, decayed to at_s}, "holding": {user: devices}}
@@ -74,10 +75,11 @@ def write_usage(usage: Usage, views: Iterable[JobView], shares: Mapping[JobId, i
 def share_out(now_s: float, views: Sequence[JobView], devices: int, usage: Usage | None) -> dict[JobId, int]:
     """The share of each job that gets devices, given how many there are for all of them."""
     weights = weigh_jobs(now_s, views, usage)
-    queue: list[tuple[float, float, float, int, int]] = []
-    for position, view in enumerate(views):
-        starved_for_s = min(starves_at_s(view, now_s) - now_s, 0.0)
-        heappush(queue, (-view.job.priority, starved_for_s, -weights[position], position, 0))
+    queue: list[tuple[float, float, float, int, int]] = [
+        (-view.job.priority, min(starves_at_s(view, now_s) - now_s, 0.0), -weights[position], position, 0)
+        for position, view in enumerate(views)
+    ]
+    heapify(queue)
     chosen: dict[JobId, int] = {}
     while queue and devices > 0:
         *_, position, level = heappop(queue)
@@ -133,9 +135,10 @@ def weigh_jobs(now_s: float, views: Sequence[JobView], usage: Usage | None) -> l
         by_user.setdefault(view.job.party if usage is not None else "", []).append(position)
     favours = usage.favour({user: views[jobs[0]].job.weight for user, jobs in by_user.items()}) if usage else {}
     for user, positions in by_user.items():
-        largest_first = sorted(positions, key=lambda position: (-size(views[position], now_s), -position))
-        for place, position in enumerate(largest_first, start=1):
-            weights[position] = weigh_place(place, power) * favours.get(user, 1.0) / weigh_place(len(positions), power)
+        largest_first = sorted([(-size(views[position], now_s), -position) for position in positions])
+        favour, smallest = favours.get(user, 1.0), weigh_place(len(positions), power)
+        for place, (_, minus_position) in enumerate(largest_first, start=1):
+            weights[-minus_position] = weigh_place(place, power) * favour / smallest
     return weights
 
 
@@ -146,20 +149,24 @@ def weigh_place(place: int, power: float) -> float:
 
 def estimate_scaling(views: Iterable[JobView]) -> float:
     """The p of the mean speed-up k^p of the jobs that can grow."""
-    found = [
-        log(curve.rate(curve.peak) / curve.rate(curve.levels[0])) / log(curve.peak / curve.levels[0])
-        for curve in (view.job.curve for view in views)
-        if len(curve.levels) > 1
-    ]
+    found = [scaling for view in views if (scaling := view.job.curve.scaling) is not None]
     mean = sum(found) / len(found) if found else MOST_SCALING
     return min(max(mean, LEAST_SCALING), MOST_SCALING)
 
 
 def size(view: JobView, now_s: float) -> float:
-    """Device-seconds that a job still needs on its smallest share, the pause of a start included."""
+    """Device-seconds that a job still needs on its smallest share, the pause of a start included.
+
+    Devices that change hands cost two jobs a pause. So whoever holds more than its smallest share counts as smaller by
+    what is done on that in two pauses: of jobs that are equal but for it, those that have grown stay so.
+    """
     job, least = view.job, view.job.curve.levels[0]
-    pause_s = 0.0 if view.share else job.overhead.pause_s(least, starting=True)
-    return least * (pause_s + view.progress.work_left_at(now_s) / job.curve.rate(least))
+    rate, left = job.curve.rate(least), view.progress.work_left_at(now_s)
+    if not view.share:
+        return least * (job.overhead.pause_s(least, starting=True) + left / rate)
+    if view.share > least:
+        left -= PAUSED * job.overhead.pause_s(view.share) * view.progress.rate
+    return least * left / rate
 
 
 def speed_up(view: JobView, level: int) -> float:

@@ -155,6 +155,14 @@ def fill_all(capacity: Capacity, columns: JobColumns, order: Ints) -> int:
 
 
 @kernel
+def fill_each(capacity: Capacity, columns: JobColumns, order: Ints, lowest: Ints) -> None:
+    """Plan each of these jobs in turn on what is left, from a level of its own on; those that cannot be get none."""
+    for position in range(len(order)):
+        fill(capacity, columns, order[position], lowest[position])
+        occupy(capacity, columns, order[position], 1)
+
+
+@kernel
 def try_growth(
     capacity: Capacity, columns: JobColumns, job: int, level: int, spare: int, gain: float, trial: JobColumns
 ) -> float:

@@ -4,13 +4,15 @@ A `PlanTable` is opened at the start of a decision, changed while deciding, and 
 columns from call to call in `cache`; a plan table opened without one is built from the Snapshot and decides the same.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
 
+from springtide.core.curves import Curve
 from springtide.core.decisions import JobView, Plan, Segment, Snapshot, Status
-from springtide.core.jobs import Job, JobId
+from springtide.core.jobs import Job, JobId, Overhead
 from springtide.placement.feasibility import Certificate
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns
@@ -60,6 +62,30 @@ class PlanTable:
         self.columns.work[row] = view.progress.work_left_at(self.now_s)
         return row
 
+    def add_all(self, views: Sequence[JobView]) -> Ints:
+        """Rows for jobs without plans, as `add` makes them, written together."""
+        if not views:
+            return np.empty(0, np.int64)
+        levels = max(len(view.job.curve.levels) for view in views)
+        size, missing = len(self.columns.deadline), len(views) - len(self.spare_rows)
+        if missing > 0 or levels > self.columns.shares.shape[1]:
+            room = max(32, 2 * size, size + missing) if missing > 0 else size
+            self._extend(room, max(levels, self.columns.shares.shape[1]))
+        places = [self.spare_rows.pop() for _ in views]
+        for view, row in zip(views, places, strict=True):
+            self.rows[view.job.id] = row
+            self.views[view.job.id] = view
+        rows = np.array(places, np.int64)
+        write_jobs(self.columns, rows, [view.job for view in views])
+        seen = [view.progress for view in views]
+        self.base_work[rows] = [progress.work_left for progress in seen]
+        self.base_rate[rows] = [progress.rate for progress in seen]
+        self.base_since[rows] = [max(progress.since_s, progress.paused_until_s) for progress in seen]
+        self.columns.ready[rows] = [progress.paused_until_s for progress in seen]
+        self.columns.share[rows] = [view.share for view in views]
+        self.columns.work[rows] = [progress.work_left_at(self.now_s) for progress in seen]
+        return rows
+
     def see(self, view: JobView) -> None:
         """Take over the progress and holdings of a job, and its plan if it has one."""
         row = self.rows[view.job.id]
@@ -80,6 +106,18 @@ class PlanTable:
         self.columns.segment_count[row] = 0
         self.columns.share[row] = 0
         self.spare_rows.append(row)
+
+    def drop_all(self, names: Iterable[JobId]) -> None:
+        """Free the rows of these jobs."""
+        places = []
+        for job_id in names:
+            places.append(self.rows.pop(job_id))
+            del self.views[job_id]
+        rows = np.array(places, np.int64)
+        self.columns.deadline[rows] = inf
+        self.columns.segment_count[rows] = 0
+        self.columns.share[rows] = 0
+        self.spare_rows += places
 
     def settle(self) -> None:
         """Bring the work left of every row to now."""
@@ -142,6 +180,29 @@ def write_job(columns: JobColumns, row: int, job: Job) -> None:
         columns.shares[row, level] = share
         columns.rates[row, level] = job.curve.rate(share)
         columns.pauses[row, level] = job.overhead.pause_s(share)
+
+
+def write_jobs(columns: JobColumns, rows: Ints, jobs: Sequence[Job]) -> None:
+    """`write_job` for each of these rows; jobs of one speed and one cost are read once."""
+    kinds: dict[tuple[Curve, Overhead], int] = {}
+    kind = np.array([kinds.setdefault((job.curve, job.overhead), len(kinds)) for job in jobs], np.int64)
+    pattern = filling.empty_columns(len(kinds), columns.shares.shape[1])
+    for (curve, overhead), place in kinds.items():
+        pattern.start_s[place], pattern.level_count[place] = overhead.start_s, len(curve.levels)
+        for level, share in enumerate(curve.levels):
+            pattern.shares[place, level] = share
+            pattern.rates[place, level] = curve.rate(share)
+            pattern.pauses[place, level] = overhead.pause_s(share)
+    columns.deadline[rows] = [job.deadline_s for job in jobs]
+    columns.segment_count[rows] = 0
+    for written, read in (
+        (columns.start_s, pattern.start_s),
+        (columns.level_count, pattern.level_count),
+        (columns.shares, pattern.shares),
+        (columns.rates, pattern.rates),
+        (columns.pauses, pattern.pauses),
+    ):
+        written[rows] = read[kind]
 
 
 def write_plan(columns: JobColumns, row: int, plan: Plan) -> None:

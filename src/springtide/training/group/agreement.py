@@ -1,7 +1,7 @@
-"""What all processes do at a step boundary, decided by the process of rank 0 and broadcast to the others.
+"""What all processes do at a step boundary, decided by the process of rank 0.
 
-The decision is a message of a few integers at the end of each step, when the script's own lines for it have run.
-Commands come from the supervisor, SIGTERM from anywhere, periodic checkpoints from the clock.
+Commands come from the supervisor, SIGTERM from anywhere, periodic checkpoints from the clock. How the others hear of
+what was decided is in `words`.
 """
 
 import enum
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from springtide.training.group.control_channel import Channel
@@ -35,6 +34,13 @@ class Action(enum.IntFlag):
     STOP = 8
     #: Compare the processes' states with each other.
     COMPARE = 16
+    #: Copy the state into the memory of every host.
+    COPY = 32
+
+    @property
+    def is_told(self) -> bool:
+        """Whether somebody outside should hear of it at once."""
+        return bool(self & ~Action.COMPARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,31 +158,3 @@ class Agreement:
 def ready_key(generation: int) -> str:
     """The store's count of joiners of a generation that wait for state."""
     return f"ready/{generation}"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What rank 0 says at a boundary: what to do, and what the others need to know for it."""
-
-    action: Action
-    #: The generation to change to, if the action says so.
-    generation: int
-    #: How many metrics the step has, and a number that stands for their names.
-    form: tuple[int, int]
-    #: Where rank 0 stands: epoch, steps in it, steps in all. The others must stand there too.
-    position: tuple[int, int, int]
-
-
-#: Integers of a verdict.
-VERDICT_SIZE = 7
-
-
-def write_verdict(verdict: Verdict, place: torch.Tensor) -> None:
-    """Put a verdict where the broadcast carries it."""
-    place.copy_(torch.tensor([int(verdict.action), verdict.generation, *verdict.form, *verdict.position]))
-
-
-def read_verdict(place: torch.Tensor) -> Verdict:
-    """The verdict that the broadcast brought."""
-    word, generation, count, names, epoch, step_in_epoch, step = place.tolist()
-    return Verdict(Action(word), generation, (count, names), (epoch, step_in_epoch, step))

@@ -1,7 +1,8 @@
 """An error on one process ends its peers within seconds, and is told once.
 
 A process that fails, or ends before its run has, leaves its reason in the store. Each of its peers looks there now and
-then, from a thread of its own: in a collective that the failed process will never join, nothing else would wake it.
+then, from a thread of its own: in a collective that the failed process will never join, nothing else would wake it. A
+process whose run is over says so there too, and is told if another goes on: all must end after the same step.
 """
 
 import atexit
@@ -14,10 +15,13 @@ from types import TracebackType
 
 import torch.distributed as dist
 
-from springtide.errors import PeerLostError
+from springtide.errors import JobError, PeerLostError
 
 FAILED_KEY = "failed"
+ENDED_KEY = "ended"
+GOING_ON_KEY = "going on"
 POLL_S = 0.5
+END_POLL_S, LONGEST_END_POLL_S = 0.005, 0.2
 #: A peer ends only so long after the failed process, which is to be the first that anybody sees.
 GRACE_S = 3.0
 LONGEST = 500
@@ -28,10 +32,14 @@ STORE_ERRORS = (PeerLostError, RuntimeError)
 class Peers:
     """This process's word to the others, and its ear for theirs."""
 
-    def __init__(self, store: dist.Store, name: str, is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: dist.Store, name: str, is_over: Callable[[], bool], find_step: Callable[[], int] = lambda: -1
+    ) -> None:
         self.store = store
         self.name = name
         self.is_over = is_over
+        #: The number of the step that is under way here; -1 if none is.
+        self.find_step = find_step
         self.told = False
         self.previous = sys.excepthook
         sys.excepthook = self.on_error
@@ -83,6 +91,7 @@ class Peers:
             if (first := self.find_failure()) is not None:
                 self.end(*first)
                 return
+            self.tell_going_on()
 
     def end(self, name: str, reason: str) -> None:
         """End this process after a moment, for whatever it waits for will not come."""
@@ -91,6 +100,38 @@ class Peers:
             return
         self.say_why(name, reason)
         os._exit(PeerLostError.exit_code)
+
+    def end_together(self, step: int, meeting: str, size: int, timeout_s: float) -> None:
+        """Wait until all processes have ended their run; refuse the end if one of them goes on."""
+        until_s, wait_s = time.monotonic() + timeout_s, END_POLL_S
+        self.store.set(ENDED_KEY, f"{self.name}\n{step}")
+        count = self.store.add(f"{ENDED_KEY}/{meeting}", 1)
+        while count < size:
+            if self.store.check([GOING_ON_KEY]):
+                raise JobError(self.store.get(GOING_ON_KEY).decode())
+            if time.monotonic() > until_s:
+                raise PeerLostError(f"{self.name} ended its run, and another process did not within {timeout_s:g} s")
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_END_POLL_S)  # whoever is waited for needs the processor and the store
+            count = self.store.add(f"{ENDED_KEY}/{meeting}", 0)
+
+    def tell_going_on(self) -> None:
+        """Leave word for a process that has ended its run, if this one goes on: it will wait for that one for ever."""
+        try:
+            if not self.store.check([ENDED_KEY]):
+                return
+            name, _, step = self.store.get(ENDED_KEY).decode().partition("\n")
+            if name == self.name or self.find_step() < int(step):
+                return
+            self.store.set(
+                GOING_ON_KEY,
+                f"{name} ended its run after step {step}, and {self.name} takes the next one; whether a run goes on "
+                "must be decided alike on every process: on what is the same on all, such as run.mean(...), not under "
+                "`if run.is_main:`. For a limit of time call run.stop() before `for ... in step:`, where the first "
+                "process's call counts for all",
+            )
+        except STORE_ERRORS:
+            return
 
     def say_why(self, name: str, reason: str) -> None:
         """Say in a line which process failed; it has told the whole of it itself."""

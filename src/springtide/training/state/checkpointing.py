@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from springtide.errors import CheckpointError
+from springtide.training.group.agreement import Action
 from springtide.training.group.groups import send_tree
 from springtide.training.settings import Settings
 from springtide.training.state import chaining, run_state
 from springtide.training.state.checkpoints import Checkpoints, Facts
+from springtide.training.state.memory_copies import load_newer
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
 
-
+#: In a state on its way to the other processes: that it is on no disk.
+FROM_MEMORY = "from_memory"
 #: Seconds before each next try to write the result, under a supervisor; half an hour in all.
 RESULT_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 60)
 
@@ -55,6 +58,20 @@ def find_facts(run: "ElasticRun") -> Facts:
         threads=torch.get_num_threads(),
         code=fingerprint_code(),
     )
+
+
+def choose_copy(run: "ElasticRun", action: Action) -> Action:
+    """Whether rank 0 has the state copied into memory at this boundary; of what goes to disk anyway no copy is made."""
+    is_due = run.checkpoints is not None and run.sharding is None and run.copies.is_due(time.monotonic())
+    return Action.COPY if is_due and not action & (Action.CHECKPOINT | Action.TERMINATE) else Action.NOTHING
+
+
+def act(run: "ElasticRun", action: Action) -> None:
+    """Save what was agreed on."""
+    if run.checkpoints is not None and action & (Action.CHECKPOINT | Action.TERMINATE):
+        save(run, wait=Action.TERMINATE in action)
+    if Action.COPY in action:
+        run.copies.keep(run)
 
 
 def save(run: "ElasticRun", wait: bool) -> None:
@@ -136,6 +153,7 @@ def save_result(run: "ElasticRun") -> None:
                 raise
             wait_to_save(run, error, pause_s)
         else:
+            run.copies.forget()
             return
 
 
@@ -149,7 +167,7 @@ def wait_to_save(run: "ElasticRun", error: CheckpointError, pause_s: float) -> N
 
 
 def resume(run: "ElasticRun") -> None:
-    """Continue from the newest whole checkpoint, if there is one; process 0 reads it for all."""
+    """Continue from the newest whole checkpoint, or a newer copy in memory; process 0 reads it for all."""
     saved = load(run) if run.is_main else None
     if run.group is not None:
         saved = send_tree(run.group, saved, 0, run.device)
@@ -157,8 +175,12 @@ def resume(run: "ElasticRun") -> None:
         return
     if "error" in saved:
         raise CheckpointError(saved["error"])
+    is_saved = not saved.pop(FROM_MEMORY, False)
     run.adopt_early(saved)
-    run.saved_step = run.position.step
+    if is_saved:
+        run.saved_step = run.position.step
+    else:  # another loss may take the copy, too
+        run.agreement.wants_checkpoint = True
 
 
 def load(run: "ElasticRun") -> dict[str, Any] | None:
@@ -166,6 +188,11 @@ def load(run: "ElasticRun") -> dict[str, Any] | None:
     assert run.checkpoints is not None
     try:
         run.checkpoints.clean()
+        newest = max((name.step for name in run.checkpoints.names()), default=0)
+        copy = load_newer(run.settings, max(newest, run.settings.checkpoint_saved), run.facts)
+        if copy is not None:
+            run.channel.send("resumed", step=copy.step, passed_over=[])
+            return {**copy.state, FROM_MEMORY: True}
         saved = run.checkpoints.load(run.facts, run.settings.allow_code_change)
     except (CheckpointError, OSError) as error:
         return {"error": str(error)}

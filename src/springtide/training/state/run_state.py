@@ -123,6 +123,8 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
     with torch.no_grad():
         for name, tensor in name_weights(run.models).items():
             load_weight(run, tensor, state["model"][name])
+    for one in run.turns.buffers:
+        one.take(one.coming)  # else all that is loaded would count as written by the script
     for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=False):
         optimizer.load_state_dict(saved if run.sharding is None else run.sharding.cut_state(optimizer, saved))
     for part in ("schedulers", "scalers"):

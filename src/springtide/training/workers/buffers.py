@@ -12,14 +12,17 @@ from springtide.errors import JobError
 from springtide.training.group.groups import Group, PendingWork
 
 ALIGNMENT = 16
+WORD_BYTES = 8
 
 
 class FlatBuffers:
-    """Values of all buffers of a model as one run of bytes, with a view per buffer."""
+    """Values of all buffers of a model as one run of bytes, with a view per buffer, and room for a word behind them."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], device: torch.device, word_size: int = 0) -> None:
         sizes = [-(-tensor.numel() * tensor.element_size() // ALIGNMENT) * ALIGNMENT for tensor in tensors]
-        self.flat = torch.zeros(sum(sizes), dtype=torch.uint8, device=tensors[0].device if tensors else None)
+        self.whole = torch.zeros(sum(sizes) + word_size * WORD_BYTES, dtype=torch.uint8, device=device)
+        self.flat = self.whole[: sum(sizes)]
+        self.word = self.whole[sum(sizes) :].view(torch.int64)
         self.views = []
         offset = 0
         for tensor, size in zip(tensors, sizes, strict=True):
@@ -31,7 +34,7 @@ class FlatBuffers:
 class Buffers:
     """The buffers of one model."""
 
-    def __init__(self, model: torch.nn.Module, broadcasting: bool) -> None:
+    def __init__(self, model: torch.nn.Module, broadcasting: bool, word_size: int = 0) -> None:
         found = [
             (module, key, buffer)
             for module in model.modules()
@@ -43,7 +46,9 @@ class Buffers:
         self.live = list({id(buffer): buffer.data for _, _, buffer in found}.values())
         self.broadcasting = broadcasting
         #: Rank 0's at the start of a walk, what its turn has made of them, and a place for others.
-        self.agreed, self.coming, self.scratch = (FlatBuffers(self.live) for _ in range(3))
+        device = self.live[0].device if self.live else find_device(model)
+        self.agreed, self.scratch = FlatBuffers(self.live, device), FlatBuffers(self.live, device)
+        self.coming = FlatBuffers(self.live, device, word_size)
         self.take(self.coming)
         #: What rank 0 had before each further forward of its turn.
         self.between: list[torch.Tensor] = []
@@ -138,24 +143,30 @@ class Buffers:
             self.take(self.coming)
 
     def share(self, group: Group | None) -> None:
-        """Start sending rank 0's buffers to every process."""
-        if group is not None and not self.is_empty:
-            self.sharing = group.broadcast(self.coming.flat, 0)
+        """Start sending rank 0's buffers, and the word that is with them, to every process."""
+        if group is not None and self.coming.whole.numel():
+            self.sharing = group.broadcast(self.coming.whole, 0)
 
-    def end_walk(self, workers: Sequence[int]) -> None:
-        """Give the model rank 0's buffers on every process."""
-        if self.is_empty:
-            return
+    def receive(self) -> None:
+        """Wait for what is shared."""
         if self.sharing is not None:
             self.sharing.wait()
             self.sharing = None
-        if list(workers) != [0]:
+
+    def end_walk(self, workers: Sequence[int]) -> None:
+        """Give the model rank 0's buffers on every process."""
+        if not self.is_empty and list(workers) != [0]:
             self.put(self.coming)
 
     def abandon(self) -> None:
         """Leave a walk in its middle: the model has what rank 0 began it with."""
         if not self.is_empty:
             self.put(self.agreed)
+
+
+def find_device(model: torch.nn.Module) -> torch.device:
+    """The device of the model's parameters."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def copy_each(places: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:

@@ -488,8 +488,3 @@ class ModelGradients:
 def read_version(parameter: torch.Tensor) -> int:
     """How often a parameter's gradient was written to; -1 if it has none."""
     return -1 if parameter.grad is None else parameter.grad._version
-
-
-def find_device(model: torch.nn.Module) -> torch.device:
-    """The device of the model's parameters."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

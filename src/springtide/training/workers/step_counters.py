@@ -33,7 +33,8 @@ class CounterWatch:
         """Refuse what counts the steps of an iterator; `frame` is the one that has just asked for its first step."""
         passing = list(list_passing(frame))
         loop = passing[-1].f_back if passing else frame
-        place = tuple((one.f_code, one.f_lasti) for one in (*passing, loop) if one is not None)
+        # By lines: where in one a call is made changes when the interpreter has made the call a faster one.
+        place = tuple((one.f_code, one.f_lineno) for one in (*passing, loop) if one is not None)
         if place in self.seen:
             return
         self.seen.add(place)
@@ -42,7 +43,7 @@ class CounterWatch:
             raise JobError(
                 f"{type(counter).__name__} around the loader counts from 0 in a process that joins or resumes in the "
                 "middle of an epoch; write `for step in loader:` and use step.index (in the epoch) or step.number (in "
-                "the run), or `for i, step in loader.enumerate():` where the loader has that"
+                "the run). With the loader of run.prepare there is `for i, (x, y) in step.enumerate():` too"
             )
 
 

@@ -4,9 +4,10 @@ The loop over the loader runs once per global step, the same on every process. T
 logical worker of this process. Whoever takes a step for a batch, as in a script for one process, is told at once.
 """
 
+import contextlib
 import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -53,7 +54,15 @@ class Step:
             refuse_form("unpacked")
         return self.walk()
 
-    def walk(self) -> Iterator[Any]:
+    def enumerate(self, start: int = 0) -> Iterator[tuple[int, Any]]:
+        """The batches of a walk, numbered within the epoch as `enumerate(loader)` numbers them on a rank of DDP."""
+        accumulate, place = self._source.accumulate, 0
+        with contextlib.closing(self.walk()) as batches:
+            for batch in batches:
+                yield start + self.index * accumulate + place % accumulate, batch
+                place += 1
+
+    def walk(self) -> Generator[Any]:
         """The batches of this process's logical workers, each in its worker's context."""
         source = self._source
         source.begin_walk(self)

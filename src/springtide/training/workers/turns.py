@@ -40,6 +40,7 @@ class Turns:
         find_unused: bool,
         broadcast_buffers: bool,
         sharding: "ModelSharding | None" = None,
+        word_size: int = 0,
     ) -> None:
         self.contexts = Contexts()
         single = len(models) == 1
@@ -52,7 +53,11 @@ class Turns:
             else make_sharded(model, sharding, find_unused)
             for model, title in zip(models, titles, strict=True)
         ]
-        self.buffers = [Buffers(model, broadcast_buffers) for model in models]
+        self.buffers = [
+            Buffers(model, broadcast_buffers, 0 if number else word_size) for number, model in enumerate(models)
+        ]
+        #: What rank 0 says to all at the end of a walk; it travels with its buffers.
+        self.word = self.buffers[0].coming.word
         self.parameters = [parameter for part in self.gradients for parameter in part.parameters]
         self.trained = {id(parameter) for parameter in self.parameters}
         #: All parameters of the models, trained or not.
@@ -125,7 +130,8 @@ class Turns:
     def end_walk(self) -> None:
         """Reduce, and go back to the process's own context."""
         self.contexts.exit()
-        # Buffers travel while gradients are reduced: each wait for others costs a small model some percent of a step.
+        # Rank 0's buffers and word travel while gradients are reduced: each wait for others costs a small model some
+        # percent of a step.
         for part in self.gradients:
             part.send_rest()
         for one in self.buffers:
@@ -133,6 +139,7 @@ class Turns:
         for part in self.gradients:
             part.end_walk()
         for one in self.buffers:
+            one.receive()
             one.end_walk(self.local)
         self.walking = False
         if sum(parameter._version for parameter in self.parameters) != self.versions:
@@ -140,6 +147,13 @@ class Turns:
                 "weights were changed inside `for ... in step:`, which runs once for every logical worker of a "
                 "process; change them after that loop, which is once per global step"
             )
+
+    def share_word(self) -> None:
+        """Let all hear rank 0's word where nothing was walked."""
+        self.walking = True
+        self.buffers[0].share(self.place.group)
+        self.buffers[0].receive()
+        self.walking = False
 
     def abandon(self) -> int:
         """Leave a loop over a step in its middle, and return whose turn it was."""

@@ -36,19 +36,22 @@ def make_files(folder: Path, **files: str) -> Path:
 
 def test_limits_are_set_where_their_controllers_are_ours_to_use(tmp_path: Path) -> None:
     both = make_files(tmp_path / "both", pids_max="max", memory_max="max", memory_oom_group="0")
-    ControlGroup(both, GroupLimits(memory_bytes=1 << 30, pids=500))
+    group = ControlGroup(both, pids=500, memory_bytes=1 << 30)
     written = [(both / name).read_text() for name in ("pids.max", "memory.max", "memory.oom.group")]
-    assert written == ["500", str(1 << 30), "1"]
-    none = ControlGroup(tmp_path / "none", GroupLimits(memory_bytes=1 << 30))
+    assert written == ["500", str(1 << 30), "1"] and group.holds_memory
+    none = ControlGroup(tmp_path / "none", pids=500, memory_bytes=1 << 30)
     assert list(none.path.iterdir()) == [], "nothing is made up"
+    assert not none.holds_memory
 
 
 def test_an_end_for_lack_of_memory_is_known(tmp_path: Path) -> None:
-    group = ControlGroup(make_files(tmp_path / "job", memory_events="low 0\noom 1\noom_kill 0\n"), GroupLimits())
+    group = ControlGroup(make_files(tmp_path / "job", memory_events="low 0\noom 1\noom_kill 0\n"))
     assert not group.has_passed_memory
     make_files(group.path, memory_events="low 0\noom 2\noom_kill 1\n")
     assert group.has_passed_memory
-    assert not ControlGroup(tmp_path / "other", GroupLimits()).has_passed_memory
+    make_files(group.path, memory_events="low 0\noom 0\noom_kill 1\n")
+    assert not group.has_passed_memory, "the whole machine had none left, which is no fault of this job"
+    assert not ControlGroup(tmp_path / "other").has_passed_memory
 
 
 def test_our_own_group_is_found_beside_the_older_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +71,7 @@ def service() -> Iterator[ControlGroup]:
     own = find_own_group()
     if own is None or not os.access(own / "cgroup.procs", os.W_OK):
         pytest.skip("there is no cgroup v2 in which this user may make groups")
-    group = ControlGroup(own / f"springtide-test-{os.getpid()}", GroupLimits(pids=None))
+    group = ControlGroup(own / f"springtide-test-{os.getpid()}")
     try:
         os.setxattr(group.path, "user.delegate", b"0")
     except OSError:
@@ -89,7 +92,7 @@ def test_the_processes_of_a_service_leave_room_for_groups_with_limits(service: C
     assert is_delegated(service.path)
     held = service.list()
     move_down(service.path)
-    assert held and service.list() == [] and ControlGroup(service.path / SERVICE, GroupLimits()).list() == held
+    assert held and service.list() == [] and ControlGroup(service.path / SERVICE).list() == held
 
 
 @pytest.mark.parametrize("place", ["", SERVICE])

@@ -21,6 +21,7 @@ class Tally:
     lost_steps: int = 0
     errors: float = 0.0
     predicted: int = 0
+    early: int = 0
     usd: float = 0.0
 
     def add(self, job: JobLedgerEntry) -> None:
@@ -34,7 +35,8 @@ class Tally:
         self.usd += job.cost_usd
         error = find_error(job)
         if error is not None:
-            self.errors, self.predicted = self.errors + error, self.predicted + 1
+            self.errors, self.predicted = self.errors + abs(error), self.predicted + 1
+            self.early += error < 0
 
     def write(self, is_priced: bool) -> dict[str, Any]:
         """The sums as a document."""
@@ -46,17 +48,19 @@ class Tally:
             "lent_h": round(self.lent_s / 3600, 3),
             "lost_steps": self.lost_steps,
             "prediction_error": round(self.errors / self.predicted, 4) if self.predicted else None,
+            "predicted": self.predicted,
+            "ended_early": self.early,
             "usd": round(self.usd, 4) if is_priced else None,
         }
 
 
 def find_error(job: JobLedgerEntry) -> float | None:
-    """How far the end was from what was expected when the promise was made, as a part of the span."""
+    """How far the end was from what was expected when the promise was made, as a part of the span; below 0: sooner."""
     if job.state is not JobState.SUCCEEDED or not job.promised:
         return None
     if job.finished_s is None or job.expected_s is None or job.answered_s is None or job.expected_s <= job.answered_s:
         return None
-    return abs(job.finished_s - job.expected_s) / (job.expected_s - job.answered_s)
+    return (job.finished_s - job.expected_s) / (job.expected_s - job.answered_s)
 
 
 def write_report(

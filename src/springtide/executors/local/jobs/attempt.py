@@ -143,6 +143,11 @@ class Attempt:
         return tuple(self.held.values())
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of the processes, in rank order."""
+        return tuple(find_host(device) for device in self.devices)
+
+    @property
     def held(self) -> dict[str, str]:
         """The device of each process, in rank order."""
         return {name: self.processes.by_name[name].device for name in self.roster.names}
@@ -269,6 +274,9 @@ class Attempt:
 
     def find_cause(self, finished: bool) -> ExitCause:
         """Why the processes have ended that have ended so far."""
+        for name, code in self.codes.items():
+            if self.processes.by_name[name].is_starved:
+                return ExitCause("out_of_memory", name, code)
         if self.is_done(finished):
             return find_end_cause(self.codes, ExitEvidence(finished, self.connected, self.spec.elastic))
         store = self.processes.by_name[STORE]

@@ -214,3 +214,13 @@ def describe_missing_init(when: str) -> str:
         "          for x, y in step:   # forward and backward in here, optimizer.step() after it\n"
         "or set `elastic: false` and `devices: K` to run it unchanged, as a gang of K that is never resized."
     )
+
+
+def describe_memory(spec: JobSpec) -> str:
+    """What to tell the user of a job that was ended for its memory."""
+    limit = f"{(spec.memory_bytes or 0) / 2**20:,.0f} MiB"
+    return (
+        f"its processes on one machine passed the {limit} of memory that `memory` in the job file, or the server's "
+        "most_memory, gives them, and were ended; ask for more, use less (a smaller batch, fewer workers of data "
+        "loaders), or hold fewer devices on a machine"
+    )

@@ -5,7 +5,7 @@ the first one heard of explains the rest.
 """
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from springtide.errors import PeerLostError
@@ -26,7 +26,7 @@ BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 class ExitCause:
     """How a job's processes ended.
 
-    `name` is finished, killed, store_lost, peer_lost, crashed, early_exit or no_init.
+    `name` is finished, out_of_memory, killed, store_lost, peer_lost, crashed, early_exit or no_init.
     """
 
     name: str
@@ -35,13 +35,24 @@ class ExitCause:
     #: Whether starting again may help.
     can_retry: bool = False
 
-    def describe(self) -> str:
-        """Who was lost, and how."""
+    def describe(self, hosts: Collection[str] = ()) -> str:
+        """Who was lost, and how; `hosts` are those of the processes."""
         if self.name == "store_lost":
             return "the process that holds the job's store was lost"
         if self.name == "peer_lost":
-            return f"process {self.process} lost its connection to another one"
+            return f"process {self.process} lost its connection to another one{describe_cut(hosts)}"
         return f"process {self.process} {describe_code(self.code)}"
+
+
+def describe_cut(hosts: Collection[str]) -> str:
+    """What to look at when a connection is lost and no host is."""
+    there = sorted(set(hosts))
+    if len(there) < 2:
+        return ""
+    return (
+        f", though hosts {', '.join(there)} all answer: if this comes again, they cannot reach each other; look at the "
+        "network and firewalls between them, and at GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME; or drain one of them"
+    )
 
 
 @dataclass(frozen=True, slots=True)

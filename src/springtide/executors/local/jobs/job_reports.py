@@ -4,12 +4,12 @@ What processes say is bounded, so that one that talks without end is heard in it
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from springtide.executors.delivery import EventFields
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt
 from springtide.executors.local.jobs.progress import AttemptProgress, RemarkBudget
-from springtide.executors.protocol import CheckpointFailing, Progressed, ScriptInfo, Warned
+from springtide.executors.protocol import CheckpointFailing, Progressed, Running, ScriptInfo, Warned
 
 
 class JobReports:
@@ -51,6 +51,24 @@ class JobReports:
                 torch_version=attempt.processes.torch_version,
                 startup_s=progress.startup_s,
             )
+        )
+
+    def describe(
+        self, devices: Sequence[str], state: str, attempt: Attempt | None, progress: AttemptProgress
+    ) -> Running:
+        """The job as `running()` shows it."""
+        alive = attempt.processes.alive() if attempt is not None else []
+        forked = [(process.pid, process.device) for process in alive if process.pid is not None]
+        known = self.context.devices
+        return Running(
+            **self.common(),
+            devices=tuple(devices),
+            state=state,
+            step=progress.step,
+            total_steps=progress.total_steps,
+            pids=tuple(pid for pid, _ in forked),
+            pid_devices=tuple(device for _, device in forked),
+            uuids={name: known[name].uuid for name in devices if name in known},
         )
 
     def is_due(self, now_s: float) -> bool:

@@ -164,7 +164,7 @@ class LocalProcesses(Processes):
         self.job = job
         self.private = private
         number = next(_numbers)
-        group = place.groups.make(f"job-{number}") if place.groups is not None else None
+        group = place.groups.make(f"job-{number}", spec.memory_bytes) if place.groups is not None else None
         super().__init__(place.loop, fork, place.folder / f"j{number}", f"{job}/{number}", group)
         self.environment = {**place.environment, **environment.find_home(spec), **dict(fork.key.early)}
 

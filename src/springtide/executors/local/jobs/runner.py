@@ -118,17 +118,10 @@ class JobRunner:
 
     def describe(self) -> Running:
         """The job as `running()` shows it."""
-        alive = self.attempt.processes.alive() if self.attempt is not None else []
         known = self.phase in ("starting", "running", "resizing")
         state = self.phase if known else "recovering" if self.restarts.count else "starting"
-        return Running(
-            **self.common,
-            devices=self.assigned.devices,
-            state="stopping" if self.is_ending else state,
-            step=self.progress.step,
-            total_steps=self.progress.total_steps,
-            pids=tuple(process.pid for process in alive if process.pid is not None),
-        )
+        state = "stopping" if self.is_ending else state
+        return self.reports.describe(self.assigned.devices, state, self.attempt, self.progress)
 
     # Starting, and what the processes say.
 
@@ -267,7 +260,9 @@ class JobRunner:
             case "finished":
                 self.finish()
             case "killed" | "store_lost" | "peer_lost":
-                self.fault("killed", cause.describe())
+                self.fault("killed", cause.describe(self.attempt.hosts))
+            case "out_of_memory":
+                self.fail(cause.name, environment.describe_memory(self.spec), cause.code)
             case "crashed":
                 self.crash(cause)
             case "no_init":
@@ -320,9 +315,8 @@ class JobRunner:
         self.report()
         step = self.progress.step
         self.logs.note("end", (), step, time.time(), reason)
-        self.clear(
-            Failed(**self.common, step=step, exit_code=exit_code, reason=reason, user_fault=user_fault, code=code)
-        )
+        last = Failed(**self.common, step=step, exit_code=exit_code, reason=reason, user_fault=user_fault, code=code)
+        self.clear(last)
 
     def fault(self, cause: str, reason: str, user_fault: bool = False) -> None:
         """Start again from the last checkpoint, unless that has led nowhere too often."""
@@ -367,12 +361,10 @@ class JobRunner:
 
     def make_stopped(self) -> Stopped:
         """The devices are free, by an instruction or because the agent leaves."""
-        ending = self.assigned.ending
+        ending, step = self.assigned.ending, self.progress.step
         return Stopped(
             **self.common,
-            step=self.progress.step
-            if self.progress.has_stepped
-            else max(self.progress.step, self.checkpoints.find_step()),
+            step=step if self.progress.has_stepped else max(step, self.checkpoints.find_step()),
             reason=ending.reason if ending is not None else self.leaving or "",
             cancelled=isinstance(ending, Cancel),
             clean=self.progress.terminated or not self.progress.has_stepped,
@@ -420,6 +412,10 @@ class JobRunner:
         fitting_s = self.context.options.find_grace_s(self.progress.speed.longest_gap_s, self.checkpoints.measure())
         self.until_s = time.monotonic() + (fitting_s if given_s is None else given_s)
 
+    def has_had_grace(self, now_s: float) -> bool:
+        """Whether the processes have had their time, or would not use what is left of it."""
+        return self.attempt is None or now_s >= self.until_s or self.watch.is_stuck(self.attempt, now_s)
+
     def conclude_stop(self) -> None:
         """All processes have ended in their grace: stopped, unless they had just finished."""
         assert self.attempt is not None
@@ -443,9 +439,7 @@ class JobRunner:
                 self.finish_clearing()
             case "settling" if now_s >= self.until_s:
                 self.conclude()
-            case "stopping" if (
-                self.attempt is None or now_s >= self.until_s or self.watch.is_stuck(self.attempt, now_s)
-            ):
+            case "stopping" if self.has_had_grace(now_s):
                 self.clear(None)
             case "starting" | "running" | "resizing":
                 self.oversee(now_s)

@@ -1,7 +1,8 @@
 """A control group (cgroup v2) for each start of a job, where the agent may make one: all in it end together.
 
 No process can leave it but root's own, whatever it does to its parents, session or environment. Where the memory and
-pids controllers are ours to use, a job has limits too. Elsewhere `stray_processes` does what can be done without.
+pids controllers are ours to use, a job is held to its limits too: who passes its memory ends, alone. Elsewhere
+`stray_processes` does what can be done without.
 """
 
 import contextlib
@@ -26,29 +27,34 @@ SWEEP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What the processes of a job may use together, where the system lets us say so; whether groups are used at all."""
+    """How many processes every job may have, where the system lets us say so; whether groups are used at all."""
 
     enabled: bool = True
-    memory_bytes: int | None = None
     pids: int | None = 10_000
 
 
 class ControlGroup:
     """One group: the processes of one start of a job, and all that they start."""
 
-    def __init__(self, path: Path, limits: GroupLimits) -> None:
+    def __init__(self, path: Path, pids: int | None = None, memory_bytes: int | None = None) -> None:
         self.path = path
-        self.limits = limits
         path.mkdir(exist_ok=True)
-        self.limit("pids.max", limits.pids)
-        self.limit("memory.max", limits.memory_bytes)
+        self.limit("pids.max", pids)
+        #: Whether its processes are held to their memory: there is a limit, and the kernel has taken it.
+        self.holds_memory = self.limit("memory.max", memory_bytes)
+        if self.holds_memory:
+            self.limit("memory.swap.max", 0)  # else the limit would only mean: slower
         self.limit("memory.oom.group", 1)
 
-    def limit(self, name: str, value: int | None) -> None:
-        """Set a limit, where its controller is ours to use."""
-        if value is not None and (self.path / name).exists():
-            with contextlib.suppress(OSError):
-                (self.path / name).write_text(str(value))
+    def limit(self, name: str, value: int | None) -> bool:
+        """Set a limit, where its controller is ours to use; whether that was so."""
+        if value is None or not (self.path / name).exists():
+            return False
+        try:
+            (self.path / name).write_text(str(value))
+        except OSError:
+            return False
+        return True
 
     def add(self, pid: int) -> None:
         """Put a process in; one that has ended already is none."""
@@ -81,10 +87,14 @@ class ControlGroup:
 
     @property
     def has_passed_memory(self) -> bool:
-        """Whether a process in it was ended by the system because the memory limit was reached."""
+        """Whether a process in it was ended by the system because the group's own limit was reached.
+
+        `oom_kill` alone counts those too that ended because the whole machine had no memory left.
+        """
         with contextlib.suppress(OSError, ValueError):
             rows = (line.split() for line in (self.path / "memory.events").read_text().splitlines())
-            return any(name == "oom_kill" and int(count) > 0 for name, count in rows)
+            counts = {name: int(count) for name, count in rows}
+            return counts.get("oom", 0) > 0 and counts.get("oom_kill", 0) > 0
         return False
 
     def remove(self) -> None:
@@ -100,13 +110,20 @@ class ControlGroups:
         self.path = path
         self.limits = limits
 
-    def make(self, name: str) -> ControlGroup:
-        """A new group; OSError if it cannot be made."""
-        return ControlGroup(self.path / name, self.limits)
+    def make(self, name: str, memory_bytes: int | None = None) -> ControlGroup:
+        """A new group, held to so much memory; OSError if it cannot be made."""
+        return ControlGroup(self.path / name, self.limits.pids, memory_bytes)
+
+    @property
+    def limits_memory(self) -> bool:
+        """Whether a job can be held to its memory: the kernel has given us that controller."""
+        with contextlib.suppress(OSError):
+            return "memory" in (self.path / "cgroup.subtree_control").read_text().split()
+        return False
 
     def sweep(self) -> int:
         """End what an agent before us has left in its groups, and remove them; how many processes there were."""
-        groups = [ControlGroup(path, GroupLimits(pids=None)) for path in self.path.iterdir() if path.is_dir()]
+        groups = [ControlGroup(path) for path in self.path.iterdir() if path.is_dir()]
         count = sum(len(group.list()) for group in groups)
         until_s = time.monotonic() + SWEEP_S
         for group in groups:
@@ -146,7 +163,7 @@ def is_delegated(group: Path) -> bool:
 
 def move_down(group: Path) -> None:
     """Put the processes of a group into one below it: the kernel limits no group beside processes of its parent."""
-    below = ControlGroup(group / SERVICE, GroupLimits(pids=None))
+    below = ControlGroup(group / SERVICE)
     for _ in range(MOVES):
         pids = (group / "cgroup.procs").read_text().split()
         if not pids:

@@ -147,6 +147,8 @@ def run_script(request: dict[str, Any]) -> int:
     refused = forbid_writing(request.get("read_only", ()), request.get("own", ()))
     if refused:
         print(f"springtide: this job could write to its inputs: {refused}", file=sys.stderr)
+    if "notice" in request:
+        print(f"springtide: {request['notice']}", file=sys.stderr)
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # what an import of ours has asked for is not this job's TMPDIR

@@ -57,6 +57,8 @@ class WorkerProcess:
     #: What it has said it waits for (`run.busy`); empty: for nothing that it knows of.
     busy: str = ""
     code: int | None = None
+    #: Whether it was ended because its job passed its memory, which the code does not tell.
+    is_starved: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -156,7 +158,14 @@ class Processes:
         if script is None:
             argv = (self.fork.key.python, *spec.argv[1:]) if is_python(spec.argv[0]) else spec.argv
             script = str(COMMAND_SCRIPT), argv
-        self.request(process, *script, Path(spec.folder), environment, self.list_protected(spec))
+        told = {**self.list_protected(spec), **self.note_unlimited(spec)}
+        self.request(process, *script, Path(spec.folder), environment, told)
+
+    def note_unlimited(self, spec: JobSpec) -> Message:
+        """What a process says first whose job cannot be held to its memory here."""
+        if spec.memory_bytes is None or (self.group is not None and self.group.holds_memory):
+            return {}
+        return {"notice": "this job is not held to its memory: the machine gives us no memory controller (cgroup v2)"}
 
     def list_protected(self, spec: JobSpec) -> Message:
         """What the fork server is told of a job with inputs: what must be read-only, and what of its own must not."""
@@ -173,9 +182,9 @@ class Processes:
         arguments: Sequence[str],
         folder: Path,
         environment: Mapping[str, str],
-        protected: Message | None = None,
+        told: Message | None = None,
     ) -> None:
-        """Have a process forked, with a pipe for what it prints."""
+        """Have a process forked, with a pipe for what it prints; the fork server is told what else concerns it."""
         self.by_name[process.name] = process
         pipe = process.pipe = Pipe(self.folder / f"{process.name}.out")
         if self.fork.key.user is not None:
@@ -188,7 +197,7 @@ class Processes:
             "environment": dict(environment),
             "stdout": str(pipe.path),
             "stderr": str(pipe.path),
-            **(protected or {}),
+            **(told or {}),
         }
         self.fork.request(message, lambda answer: self.handle_fork_answer(process, answer))
 
@@ -208,6 +217,7 @@ class Processes:
             return
         self.drain(process)
         process.code = message["code"]
+        process.is_starved = process.code == -signal.SIGKILL and self.group is not None and self.group.has_passed_memory
         self.on_end(process)
 
     def let_go(self, process: WorkerProcess) -> None:
