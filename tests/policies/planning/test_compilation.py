@@ -58,6 +58,40 @@ def test_kernels_compiled_later_decide_as_before() -> None:
     assert done.stdout.strip() == "equal", done.stderr
 
 
+BROKEN_IMPORT = dedent(
+    """
+    import builtins, logging, sys
+    from itertools import count
+
+    from springtide.policies.planning import columns, compilation, filling
+
+    whole_import, imports = builtins.__import__, count()
+
+    def fail_half_way(name, scope=None, *more):
+        if (scope or {}).get("__name__", "").startswith("numba") and next(imports) == int(sys.argv[1]):
+            raise RuntimeError("made")
+        return whole_import(name, scope, *more)
+
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")
+    builtins.__import__ = fail_half_way
+    compilation.start_compiling(filling, columns.make_samples()).join()
+    builtins.__import__ = whole_import
+    assert not hasattr(filling.fill, "signatures"), "the plain ones go on"
+    compilation.compile_kernels(filling, columns.make_samples())
+    assert hasattr(filling.fill, "signatures")
+    """
+)
+
+
+@pytest.mark.parametrize("which", [5, 300])
+def test_an_import_that_ended_half_way_is_told_and_can_be_made_again(which: int) -> None:
+    pytest.importorskip("numba")
+    command = [sys.executable, "-c", BROKEN_IMPORT, str(which)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("the planner could not be compiled") and "RuntimeError: made" in done.stdout
+
+
 def test_after_warming_up_nothing_is_left_to_compile() -> None:
     pytest.importorskip("numba")
     elasticflow.warm_up()

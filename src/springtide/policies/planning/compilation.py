@@ -7,10 +7,14 @@ what kernels do.
 """
 
 import inspect
+import logging
+import sys
 from collections.abc import Callable, Mapping
 from threading import Thread
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,11 +31,11 @@ def compile_kernels(module: ModuleType, samples: Mapping[Any, Any]) -> None:
     Nothing happens without numba, or if they are compiled already.
     """
     plain = {name: found for name, found in vars(module).items() if getattr(found, "is_kernel", False)}
-    try:
-        from numba import config, njit, typeof
-    except ImportError:
+    if not plain or not is_numba_there():
         return
-    if not plain or getattr(config, "DISABLE_JIT", False):
+    from numba import config, njit, typeof
+
+    if getattr(config, "DISABLE_JIT", False):
         return
     # Compiled kernels find each other in a copy of the module: whoever decides meanwhile goes on with the plain ones.
     scope = dict(vars(module))
@@ -44,8 +48,29 @@ def compile_kernels(module: ModuleType, samples: Mapping[Any, Any]) -> None:
     vars(module).update({name: scope[name] for name in plain})
 
 
+def is_numba_there() -> bool:
+    """Whether numba can be imported, which this does."""
+    try:
+        import numba  # noqa: F401
+    except BaseException as error:
+        # What an import that ended half-way has left behind makes every later one of this process fail: begin anew.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
+            del sys.modules[name]
+        if isinstance(error, ModuleNotFoundError) and error.name == "numba":
+            return False
+        raise
+    return True
+
+
 def start_compiling(module: ModuleType, samples: Mapping[Any, Any]) -> Thread:
-    """Compile the kernels of a module in the background."""
-    thread = Thread(target=compile_kernels, args=(module, samples), name="kernels", daemon=True)
+    """Compile the kernels of a module in the background; if that fails, the plain ones go on."""
+
+    def compile_or_tell() -> None:
+        try:
+            compile_kernels(module, samples)
+        except Exception:
+            logger.warning("the planner could not be compiled and goes on uncompiled, only slower", exc_info=True)
+
+    thread = Thread(target=compile_or_tell, name="kernels", daemon=True)
     thread.start()
     return thread
