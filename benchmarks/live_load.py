@@ -2,7 +2,7 @@
 
 Run `python -m benchmarks.live_load`. Each figure is printed beside its bound. Answers are timed by the server itself
 (its `Server-Timing` header) and by the client. The flood is sent on a schedule over plain sockets: no submission waits
-for the answer to another.
+for the answer to another. With `--beside CHECKOUT` instead: this code's answers and those of another commit, by turns.
 """
 
 import argparse
@@ -54,7 +54,14 @@ def main() -> None:
     parser.add_argument("--submissions", type=int, default=1000)
     parser.add_argument("--finished", type=int, default=10_000)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="compare with another commit, by turns")
+    parser.add_argument("--answers", type=int, default=600, help="of each, with --beside")
+    parser.add_argument("--starts", type=int, default=5, help="of each, with --beside")
     given = parser.parse_args()
+    if given.beside:
+        from benchmarks.load_beside import compare
+
+        return compare(given.beside, given.answers, given.starts, given.finished)
     with tempfile.TemporaryDirectory(prefix="springtide-load-") as folder:
         figures = measure(Path(folder), given.submissions, given.finished)
     if given.json:
@@ -134,6 +141,11 @@ class Sender:
         timing = response.headers["Server-Timing"].partition("dur=")[2]
         return json.loads(response.read()), float(timing)
 
+    def cancel(self, job: str) -> None:
+        """End a job that was submitted."""
+        self.line.request("POST", f"/api/v1/jobs/{job}/cancel", "{}", self.headers)
+        self.line.getresponse().read()
+
 
 def answer(client: Client, url: str, home: StateDir, body: dict[str, Any]) -> dict[str, float]:
     """Answers to single submissions while about `ACTIVE` jobs are active."""
@@ -146,7 +158,7 @@ def answer(client: Client, url: str, home: StateDir, body: dict[str, Any]) -> di
         document, server_ms = sender.submit()
         outside.append(1000 * (time.perf_counter() - started_s))
         inside.append(server_ms)
-        client.cancel(document["id"])
+        sender.cancel(document["id"])
     server, seen = quantiles(inside, n=100), quantiles(outside, n=100)
     return {
         "answer_p50_ms": server[49],
