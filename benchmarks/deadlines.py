@@ -31,6 +31,7 @@ from springtide.core.decisions import JobView
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job
 from springtide.policies import POLICIES as EVERY_POLICY
+from springtide.policies import find_policy
 from springtide.simulator.batches import mute_solvers
 from springtide.simulator.engine import Observer
 from springtide.simulator.front import simulate
@@ -136,6 +137,7 @@ def show_row(row: Row, report: SimulationReport, bar: float | None) -> Iterable[
 def run_one(data: Path, trace: str, cluster: str, policy: str) -> SimulationReport:
     """One run at the published speeds and the default overhead."""
     machines = parse_cluster(cluster)
+    find_policy(policy).compile()  # however few its jobs are, what is timed is compiled
     with mute_solvers():
         return simulate(load_trace(data, trace, machines), policy, machines)
 
@@ -292,6 +294,7 @@ def measure(setting: TableSetting, workload: str, cluster: str, policy: str) -> 
 def run_workload(setting: TableSetting, workload: str, cluster: str, policy: str) -> SimulationReport:
     """One run of a published trace, of a file under traces/, of a trap, or of a drawn workload."""
     machines, watchers = parse_cluster(cluster), (CpuLimit(setting.limit_s),)
+    find_policy(policy).compile()  # however few its jobs are, what is timed is compiled
     if workload in {trace for trace, _ in PUBLISHED_SIZES}:
         return simulate(load_trace(setting.data, workload, machines), policy, machines, watchers)
     if workload.startswith(TRAP):

@@ -10,6 +10,7 @@ import pytest
 from springtide.core.devices import parse_cluster
 from springtide.errors import PolicyError
 from springtide.policies import POLICIES, PolicyEntry, find_policy
+from springtide.simulator import front
 from springtide.simulator.batches import SimulationTask, run_tasks
 from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
@@ -41,14 +42,17 @@ def test_an_unknown_policy_is_refused() -> None:
         simulate(draw(), "nice", CLUSTER)
 
 
-def test_a_policy_is_warmed_up_once_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    warmed = []
+def test_a_policy_is_warmed_up_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed: list[bool] = []
     module = ModuleType("warm_policy")
     module.__dict__.update(warm=find_policy("fifo").load(), warm_up=lambda: warmed.append(True))
     monkeypatch.setitem(sys.modules, "warm_policy", module)
     monkeypatch.setitem(
         cast(dict[str, PolicyEntry], POLICIES), "warm", PolicyEntry("warm", "warm_policy:warm", warm_up="warm_up")
     )
+    simulate(draw(), "warm", CLUSTER)
+    assert not warmed, "thirty jobs are simulated before anything could be compiled"
+    monkeypatch.setattr(front, "COMPILED_FROM", 30)
     simulate(draw(), "warm", CLUSTER)
     assert warmed == [True]
     find_policy("fifo").compile()

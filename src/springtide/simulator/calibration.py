@@ -10,7 +10,7 @@ from springtide.core.devices import Cluster
 from springtide.core.jobs import JobId
 from springtide.policies import decide, find_policy
 from springtide.simulator.engine import Observer
-from springtide.simulator.front import warm_up
+from springtide.simulator.front import pays_to_compile, warm_up
 from springtide.simulator.reports import meets
 from springtide.simulator.traces import Trace
 from springtide.simulator.uncertainty import Uncertainty, run_uncertain
@@ -59,7 +59,8 @@ class PromiseObserver(Observer):
 def replay_uncertain(trace: Trace, policy: str, cluster: Cluster, uncertain: Uncertainty) -> UncertainReport:
     """The report of a trace under a policy whose beliefs are not the facts."""
     entry = find_policy(policy)
-    warm_up(entry)
+    if pays_to_compile(trace.jobs):
+        warm_up(entry)
     seen = PromiseObserver()
     run = run_uncertain(trace.jobs, cluster, partial(decide, entry), seen, uncertain)
     assert run.beliefs is not None

@@ -1,12 +1,12 @@
 """The simulator as a function: a trace, a policy and a cluster in, a report out; `batches` does many.
 
 What is timed is the simulation alone: policy, placement, book-keeping and metrics. Imports, reading and the
-compilation of a policy's inner loops happen before.
+compilation of a policy's inner loops, where that pays, happen before.
 """
 
 import gc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,9 @@ from springtide.simulator.scenarios import Scenario, load_scenario
 from springtide.simulator.traces import Trace, order_jobs, read_trace
 from springtide.simulator.workloads import draw_trace, parse_workload
 from springtide.throughput.overheads import parse_overhead
+
+#: Jobs from which compiled code pays, even on a machine where it must be made first: fewer take seconds without.
+COMPILED_FROM = 300
 
 
 def simulate(
@@ -67,8 +70,14 @@ def simulate(
     else:
         jobs = trace if isinstance(trace, Trace) else gather_jobs(trace)
     entry = find_policy(policy)
-    warm_up(entry)
+    if pays_to_compile(jobs.jobs):
+        warm_up(entry)
     return replay(ReplayRun(jobs.name, entry.name, jobs.jobs, machines), partial(decide, entry), watchers)
+
+
+def pays_to_compile(jobs: Sized) -> bool:
+    """Whether a run is long enough to be worth the wait for compiled code; its decisions are the same either way."""
+    return len(jobs) >= COMPILED_FROM
 
 
 def warm_up(policy: PolicyEntry) -> float:

@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from springtide.control.storage.database.databases import find_address, open_engine, upsert
 from springtide.control.storage.database.migrations import migrate
-from springtide.control.storage.database.rows import read_job, read_speed, write_job
+from springtide.control.storage.database.rows import read_job, read_speed, write_fields, write_job
 from springtide.control.storage.database.tables import (
     EVENTS,
     FACTS,
@@ -57,8 +57,10 @@ PREDICTED = tuple(PREDICTIONS.c[one.name] for one in fields(PredictionRecord))
 FORGET_INSTRUCTION = INSTRUCTIONS.delete().where(
     (INSTRUCTIONS.c.job == bindparam("sent_job")) & (INSTRUCTIONS.c.generation == bindparam("sent_generation"))
 )
-
 FORGET_PREDICTIONS = PREDICTIONS.delete().where(PREDICTIONS.c.job == bindparam("gone"))
+# Built once: whoever changes a job is answered with its offers, and to build this takes as long as to ask it.
+ALL_OFFERS = select(OFFERS).order_by(OFFERS.c.id)
+OFFERS_OF_JOB = ALL_OFFERS.where(OFFERS.c.job == bindparam("asked"))
 
 
 @dataclass(slots=True)
@@ -131,15 +133,15 @@ class Store:
             counted = ((EVENTS, batch.events), (QUARANTINE, batch.quarantine), (NOTICES, batch.notices))
             for table, records in counted:
                 if records:
-                    rows = [{k: v for k, v in asdict(one).items() if k != "seq"} for one in records]
+                    rows = [{k: v for k, v in write_fields(one).items() if k != "seq"} for one in records]
                     connection.execute(table.insert(), rows)
             for history, entries in ((PREDICTIONS, batch.predictions), (USAGE, batch.usage)):
                 if entries:
-                    connection.execute(history.insert(), [asdict(one) for one in entries])
-            upsert(connection, OFFERS, "id", [asdict(offer) for offer in batch.offers.values()])
-            upsert(connection, SPEEDS, "key", [asdict(speed) for speed in batch.speeds.values()])
+                    connection.execute(history.insert(), [write_fields(one) for one in entries])
+            upsert(connection, OFFERS, "id", [write_fields(offer) for offer in batch.offers.values()])
+            upsert(connection, SPEEDS, "key", [write_fields(speed) for speed in batch.speeds.values()])
             if batch.instructions:
-                connection.execute(INSTRUCTIONS.insert(), [asdict(one) for one in batch.instructions])
+                connection.execute(INSTRUCTIONS.insert(), [write_fields(one) for one in batch.instructions])
             if batch.sent:
                 keys = [{"sent_job": job_id, "sent_generation": generation} for job_id, generation in batch.sent]
                 connection.execute(FORGET_INSTRUCTION, keys)
@@ -324,11 +326,13 @@ class Store:
 
     def offers(self, job_id: str | None = None, state: str | None = None) -> list[OfferRecord]:
         """Offers of one job, or of all, in this state, or in any; the first one first."""
-        query = select(OFFERS).order_by(OFFERS.c.id)
-        query = query.where(OFFERS.c.job == job_id) if job_id is not None else query
+        query = ALL_OFFERS if job_id is None else OFFERS_OF_JOB
         query = query.where(OFFERS.c.state == state) if state is not None else query
         with self.engine.connect() as connection:
-            return [OfferRecord(**row._mapping) for row in connection.execute(query)]
+            return [
+                OfferRecord(**row._mapping)
+                for row in connection.execute(query, {} if job_id is None else {"asked": job_id})
+            ]
 
     def speeds(self, key: str | None = None) -> list[SpeedRecord]:
         """What is known of the speed of some code on each device type, or of all code."""
@@ -369,7 +373,7 @@ class Store:
             known = self.find_user(user.name)
             user = replace(user, id=f"@{secrets.token_hex(8)}" if known is None else known.id)
             with self.begin() as connection:
-                upsert(connection, USERS, "name", [asdict(user)])
+                upsert(connection, USERS, "name", [write_fields(user)])
             others = (one for one in self.users() if one.name != user.name)
             self._users = sorted([*others, user], key=lambda one: one.name)
         return user
@@ -402,7 +406,7 @@ class Store:
     def put_notice(self, notice: NoticeRecord) -> None:
         """Note what came of telling."""
         with self.begin() as connection:
-            connection.execute(NOTICES.update().where(NOTICES.c.seq == notice.seq).values(**asdict(notice)))
+            connection.execute(NOTICES.update().where(NOTICES.c.seq == notice.seq).values(**write_fields(notice)))
 
     def notices(self, job_id: str) -> list[NoticeRecord]:
         """What was or is to be told of a job, oldest first."""
@@ -424,7 +428,7 @@ class Store:
     def put_project(self, project: ProjectRecord) -> None:
         """Add a project, or change its limits."""
         with self.begin() as connection:
-            upsert(connection, PROJECTS, "name", [asdict(project)])
+            upsert(connection, PROJECTS, "name", [write_fields(project)])
 
     def drop_project(self, name: str) -> bool:
         """Remove a project; returns whether there was one."""

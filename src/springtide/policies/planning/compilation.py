@@ -1,9 +1,9 @@
 """How the planner's kernels become fast: compiled by numba where it is there, before a simulation or when it pays.
 
-Loading the compiled form takes about 130 MB and a second. A simulation wants it from the start; a server with a few
-dozen jobs decides in milliseconds without. So kernels are plain functions until they are compiled, and may be beside
-decisions going on: both forms give the same floats, so it does not matter which of them a call meets. Knows nothing of
-what kernels do.
+Loading the compiled form takes about 130 MB and a second, making it on a machine's first use half a minute. A long
+simulation wants it from the start; a short one, or a server with a few dozen jobs, is done sooner without. So kernels
+are plain functions until they are compiled, and may be beside decisions going on: both forms give the same floats, and
+it does not matter which of them a call meets. Knows nothing of what kernels do.
 """
 
 import inspect
@@ -11,12 +11,15 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from threading import Thread
+from time import perf_counter
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+LOADED_S = 3.0  # by then all kernels are there, unless they must be made
 
 
 def kernel(function: F) -> F:
@@ -41,10 +44,14 @@ def compile_kernels(module: ModuleType, samples: Mapping[Any, Any]) -> None:
     scope = dict(vars(module))
     for name, function in plain.items():
         scope[name] = njit(cache=True)(FunctionType(function.__code__, scope, name))
+    began_s, is_told = perf_counter(), False
     for name, function in plain.items():
         parameters = inspect.signature(function).parameters.values()
         types = [typeof(samples[parameter.annotation]) for parameter in parameters]  # type: ignore[no-untyped-call]
         scope[name].compile(tuple(types))
+        if not is_told and perf_counter() - began_s > LOADED_S:
+            is_told = True
+            logger.warning("compiling the planner: once on this machine, for about half a minute")
     vars(module).update({name: scope[name] for name in plain})
 
 

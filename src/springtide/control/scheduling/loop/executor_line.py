@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -73,10 +73,12 @@ class ExecutorLine:
         future: Future[T] = Future()
         self.pending, self.asked_s = future, time.monotonic()
         self.requests.put((call, future))
-        wait([future], self.patience_s)
-        if not future.done():
-            raise UnansweredError(time.monotonic() - self.asked_s)
-        return future.result()
+        try:
+            return future.result(self.patience_s)
+        except TimeoutError:  # of waiting, or raised by the call itself
+            if not future.done():
+                raise UnansweredError(time.monotonic() - self.asked_s) from None
+            return future.result()
 
     def serve(self) -> None:
         """Make the calls, one after the other."""
