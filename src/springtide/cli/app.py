@@ -17,51 +17,64 @@ from springtide import __version__
 from springtide.cli.outputs import tell
 from springtide.errors import SpringtideError
 
-# verb -> (module or module:function, one line for --help). A new verb costs a function and one line here.
-VERBS: dict[str, tuple[str, str]] = {
-    "demo": ("springtide.cli.demo", "See the platform at work on this machine, in about two minutes."),
-    "new": ("springtide.cli.new", "Write a training script and a job file that run as they are."),
-    "submit": ("springtide.cli.submit", "Ask for a promise: what to train, and by when."),
-    "accept": ("springtide.cli.job_changes:accept", "Take an offer of a declined job."),
-    "ps": ("springtide.cli.job_table:ps", "List jobs."),
-    "status": ("springtide.cli.job_views:status", "Show all that is known of one job."),
-    "why": ("springtide.cli.job_views:why", "Say why a job is where it is."),
-    "logs": ("springtide.cli.logs", "Show what a job writes."),
-    "ls": ("springtide.cli.ls", "List what a job has left."),
-    "fetch": ("springtide.cli.fetch", "Bring weights, checkpoints, output or logs of a job here."),
-    "shell": ("springtide.cli.inside:shell", "Open a terminal inside a running job."),
-    "exec": ("springtide.cli.inside:execute", "Run a command inside a running job."),
-    "stack": ("springtide.cli.inside:stack", "Show where the processes of a job are in their code."),
-    "receipt": ("springtide.cli.receipt", "Say by bits what a finished job has trained."),
-    "events": ("springtide.cli.job_views:events", "Show decisions, rescales and faults."),
-    "top": ("springtide.cli.job_table:top", "Watch jobs, devices and slack live."),
-    "cancel": ("springtide.cli.job_changes:cancel", "End jobs; their last checkpoints stay."),
-    "resume": ("springtide.cli.job_changes:resume", "Let a paused, cancelled or failed job go on."),
-    "hold": ("springtide.cli.job_changes:hold", "Let jobs wait until they are released."),
-    "release": ("springtide.cli.job_changes:release", "Let held jobs go."),
-    "nodes": ("springtide.cli.nodes", "List devices and who holds them."),
-    "serve": ("springtide.cli.serve", "Run the platform on this machine."),
-    "join": ("springtide.cli.join", "Give this machine to a cluster."),
-    "mcp": ("springtide.cli.mcp_server", "Serve agents: the verbs as tools of the Model Context Protocol."),
-    "ui": ("springtide.cli.ui", "Open the board in a browser, signed in."),
-    "stop": ("springtide.cli.stop", "End the server and everything it started."),
-    "completion": ("springtide.cli.completion", "Print what makes a shell complete commands and options."),
-    "doctor": ("springtide.cli.doctor", "Check this machine and this installation."),
-    "users": ("springtide.cli.users", "Say who may submit, and how much."),
-    "projects": ("springtide.cli.projects", "Give groups of users a quota of their own."),
-    "usage": ("springtide.cli.usage", "Show device-hours, money and promises kept, by user, project or job."),
-    "gc": ("springtide.cli.maintenance:gc", "Remove what no job needs any more."),
-    "du": ("springtide.cli.maintenance:du", "Show what takes space."),
-    "backup": ("springtide.cli.maintenance:backup", "Copy the database while it is in use."),
-    "restore": ("springtide.cli.maintenance:restore", "Put a backup in the place of the database."),
-    "simulate": ("springtide.cli.simulate", "Replay traces under several policies and compare them."),
-    "figures": ("springtide.cli.figures", "Redraw the figures of the three papers from our own runs."),
-    "catalog": ("springtide.cli.catalog", "List the GPU machines that can be rented, and refresh their prices."),
-    "plan": ("springtide.cli.plan", "Say what a job would take, when it would finish and what it would cost."),
-    "profile": ("springtide.cli.profile", "Measure a training script on the devices at hand."),
-    "throughput": ("springtide.cli.throughput", "Predict step times from a few measured points."),
-    "verify": ("springtide.cli.verify", "Prove by bits that a script trains the same on any number of processes."),
+# What --help lists: panel -> verb -> (module or module:function, one line). A new verb costs a function and a line.
+PANELS: dict[str, dict[str, tuple[str, str]]] = {
+    "Train": {
+        "demo": ("springtide.cli.demo", "See the platform at work on this machine, in about two minutes."),
+        "new": ("springtide.cli.new", "Write a training script and a job file that run as they are."),
+        "plan": ("springtide.cli.plan", "Say what a job would take, when it would finish and what it would cost."),
+        "submit": ("springtide.cli.submit", "Ask for a promise: what to train, and by when."),
+        "accept": ("springtide.cli.job_changes:accept", "Take an offer of a declined job."),
+    },
+    "Follow": {
+        "ps": ("springtide.cli.job_table:ps", "List jobs."),
+        "top": ("springtide.cli.job_table:top", "Watch jobs, devices and slack live."),
+        "ui": ("springtide.cli.ui", "Open the board in a browser, signed in."),
+        "status": ("springtide.cli.job_views:status", "Show all that is known of one job."),
+        "why": ("springtide.cli.job_views:why", "Say why a job is where it is."),
+        "events": ("springtide.cli.job_views:events", "Show decisions, rescales and faults."),
+        "logs": ("springtide.cli.logs", "Show what a job writes."),
+        "shell": ("springtide.cli.inside:shell", "Open a terminal inside a running job."),
+        "exec": ("springtide.cli.inside:execute", "Run a command inside a running job."),
+        "stack": ("springtide.cli.inside:stack", "Show where the processes of a job are in their code."),
+    },
+    "Steer": {
+        "hold": ("springtide.cli.job_changes:hold", "Let jobs wait until they are released."),
+        "release": ("springtide.cli.job_changes:release", "Let held jobs go."),
+        "cancel": ("springtide.cli.job_changes:cancel", "End jobs; their last checkpoints stay."),
+        "resume": ("springtide.cli.job_changes:resume", "Let a paused, cancelled or failed job go on."),
+    },
+    "Results and proof": {
+        "ls": ("springtide.cli.ls", "List what a job has left."),
+        "fetch": ("springtide.cli.fetch", "Bring weights, checkpoints, output or logs of a job here."),
+        "receipt": ("springtide.cli.receipt", "Say by bits what a finished job has trained."),
+        "verify": ("springtide.cli.verify", "Prove by bits that a script trains the same on any number of processes."),
+    },
+    "Study": {
+        "simulate": ("springtide.cli.simulate", "Replay traces under several policies and compare them."),
+        "profile": ("springtide.cli.profile", "Measure a training script on the devices at hand."),
+        "throughput": ("springtide.cli.throughput", "Predict step times from a few measured points."),
+        "catalog": ("springtide.cli.catalog", "List the GPU machines that can be rented, and refresh their prices."),
+        "figures": ("springtide.cli.figures", "Redraw the figures of the three papers from our own runs."),
+    },
+    "Run a platform": {
+        "serve": ("springtide.cli.serve", "Run the platform on this machine."),
+        "join": ("springtide.cli.join", "Give this machine to a cluster."),
+        "nodes": ("springtide.cli.nodes", "List devices and who holds them."),
+        "stop": ("springtide.cli.stop", "End the server and everything it started."),
+        "doctor": ("springtide.cli.doctor", "Check this machine and this installation."),
+        "users": ("springtide.cli.users", "Say who may submit, and how much."),
+        "projects": ("springtide.cli.projects", "Give groups of users a quota of their own."),
+        "usage": ("springtide.cli.usage", "Show device-hours, money and promises kept, by user, project or job."),
+        "gc": ("springtide.cli.maintenance:gc", "Remove what no job needs any more."),
+        "du": ("springtide.cli.maintenance:du", "Show what takes space."),
+        "backup": ("springtide.cli.maintenance:backup", "Copy the database while it is in use."),
+        "restore": ("springtide.cli.maintenance:restore", "Put a backup in the place of the database."),
+        "mcp": ("springtide.cli.mcp_server", "Serve agents: the verbs as tools of the Model Context Protocol."),
+        "completion": ("springtide.cli.completion", "Print what makes a shell complete commands and options."),
+    },
 }
+VERBS = {name: verb for verbs in PANELS.values() for name, verb in verbs.items()}
 
 COMPLETE = "_SPRINGTIDE_COMPLETE"  # set by the shell when it asks for completions
 EPILOG = "Every command has --help with an example. Start with: springtide demo"
@@ -119,11 +132,12 @@ def build_app(verb: str | None) -> typer.Typer:
         epilog=EPILOG,
     )
     app.callback()(springtide)
-    for name, (target, summary) in VERBS.items():
-        if name == verb:
-            add_verb(app, name, target, summary)
-        else:
-            app.command(name, help=summary)(list_only)
+    for panel, verbs in PANELS.items():
+        for name, (target, summary) in verbs.items():
+            if name == verb:
+                add_verb(app, name, target, summary)
+            else:
+                app.command(name, help=summary, rich_help_panel=panel)(list_only)
     return app
 
 

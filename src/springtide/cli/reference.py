@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from springtide.cli.app import VERBS, add_verb
+from springtide.cli.app import PANELS, VERBS, add_verb
 
 HEAD = """# The command line
 
@@ -25,8 +25,10 @@ to stderr. Exit codes: 0 done or admitted, 1 failed, 2 bad input, 3 declined, wa
 
 def write_reference() -> str:
     """The page."""
-    verbs = "".join(f"| [`{verb}`](#springtide-{verb}) | {summary} |\n" for verb, (_, summary) in VERBS.items())
-    parts = [HEAD, "| Command | What it does |\n|---|---|\n", verbs]
+    parts = [HEAD, "| Command | What it does |\n|---|---|\n"]
+    for panel, verbs in PANELS.items():
+        parts.append(f"| | **{panel}** |\n")
+        parts += [f"| [`{verb}`](#springtide-{verb}) | {summary} |\n" for verb, (_, summary) in verbs.items()]
     for verb, (target, summary) in VERBS.items():
         app = typer.Typer(rich_markup_mode="rich")
         app.callback()(lambda: None)
