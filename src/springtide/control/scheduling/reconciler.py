@@ -31,6 +31,7 @@ from springtide.control.scheduling.loop.health import Health, show_safely
 from springtide.control.scheduling.loop.sending import InstructionSender
 from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
 from springtide.control.scheduling.transitions import Decided
+from springtide.control.storage import job_secrets
 from springtide.control.storage.database.databases import is_unavailable
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging, StagingMark
@@ -430,13 +431,16 @@ class Reconciler:
         return self.decide(self.now_s, twin.snapshot())
 
     def commit(self) -> None:
-        """Make what was staged durable; the secrets of a job that ended, in whatever way, go."""
+        """Make what was staged durable; the secrets of a job that ended, in whatever way, go.
+
+        Nothing that follows the store's commit may raise: the step would be undone in memory, and is stored.
+        """
         staging = self.context.staging
         ended = [record.id for record in staging.batch.jobs.values() if record.state in ENDED]
         staging.batch.notices = decide_notices(staging.batch.events, staging.jobs)
         self.sender.unsent += staging.commit()
         for job_id in ended:
-            self.context.state_dir.secrets_file(job_id).unlink(missing_ok=True)
+            job_secrets.forget(self.context.state_dir, job_id)
 
     def act(self) -> None:
         """Send what was decided, and let the executor forget what is stored."""

@@ -4,6 +4,7 @@ One writer, the reconciler, whose changes are gathered in a `Batch` and written 
 done; any number of readers. Knows nothing of policies or executors.
 """
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -51,6 +52,7 @@ from springtide.control.storage.records import (
 )
 from springtide.core.job_states import ACTIVE, JobState
 
+logger = logging.getLogger("springtide.control")
 RECENT_JOBS = 256
 COMMITS = "commits"  # the fact that counts them
 PREDICTED = tuple(PREDICTIONS.c[one.name] for one in fields(PredictionRecord))
@@ -98,7 +100,7 @@ class Store:
         self.engine = open_engine(address, "" if leadership is None else leadership.holder)
         #: How often something was written, and how many events: so that whoever watches knows when to look again.
         self.version = self.happened = 0
-        #: Hear of the jobs that were just written; they may not raise.
+        #: Hear of the jobs that were just written; what they raise is logged.
         self.listeners: list[Callable[[Mapping[str, JobRecord]], None]] = []
         #: How often jobs were forgotten, of which the listeners do not hear.
         self.prunes = 0
@@ -147,8 +149,15 @@ class Store:
         self._remember(batch.jobs)
         self.happened += len(batch.events)
         self.version += 1
+        self._tell(batch.jobs)
+
+    def _tell(self, jobs: Mapping[str, JobRecord]) -> None:
+        """Let the listeners hear of jobs; what fails in one is not the writer's, whose batch is stored."""
         for hear in tuple(self.listeners):
-            hear(batch.jobs)
+            try:
+                hear(jobs)
+            except Exception:
+                logger.exception("a listener failed over jobs that were stored")
 
     def _remember(self, jobs: dict[str, JobRecord]) -> None:
         """Keep the last written jobs at hand. Only this process writes, and records are never changed."""
