@@ -83,6 +83,8 @@ class ReconcilerMark:
     dirty: bool
     laps: dict[str, Lap]
     begun: dict[str, int]
+    next_timers_s: float
+    suspects: frozenset[str]
 
 
 class Reconciler:
@@ -112,7 +114,9 @@ class Reconciler:
         self.dirty = True
         self.calls = CallQueue()
         self.sender = InstructionSender(executor, list_unsent(store))
-        self.suspects: set[str] = set()
+        self.suspects: frozenset[str] = frozenset()
+        #: What was put aside and would be again: a kind of work on a job, and the state in which it failed.
+        self.aside: dict[tuple[str, str], JobState | None] = {}
         self.last_decided_s = -inf
         self.slow_decisions = 0
         self._next_audit_s = self._next_timers_s = -inf
@@ -164,6 +168,7 @@ class Reconciler:
         self.context.staging, self.context.world = handler.staging, handler.world = staging, world
         self.cursor = restore_cursor(self.store, self.stream)
         self.sender.unsent = list_unsent(self.store)
+        self.suspects, self._next_timers_s = frozenset(), -inf  # what was seen and done since the commit was not
         self.dirty = True
         self.recover()
 
@@ -230,8 +235,7 @@ class Reconciler:
         for event in heard.events:
             attempt(self, partial(self.handle, event), singly, partial(self.put_event_aside, event))
         if heard.running is not None:
-            running = {one.job: one for one in heard.running}
-            attempt(self, partial(self.audit, running), singly, partial(self.put_aside, "audit", None, heard.running))
+            self.audit({one.job: one for one in heard.running}, singly)
         if self.now_s >= self._next_timers_s:
             self._next_timers_s = self.now_s + TIMERS_S
             self.check_time(singly)
@@ -243,15 +247,42 @@ class Reconciler:
         """Look at what only time brings."""
         staging, world = self.context.staging, self.context.world
 
-        def check(record: JobRecord) -> None:
-            self.dirty |= timers.check_job(staging, world, record)
-            self.dirty |= waiting.check_job(self.context, record.id)
+        def check(job_id: str) -> None:
+            record = staging.jobs.get(job_id)
+            if record is not None and record.active:  # what time brought another job may have ended it
+                self.dirty |= timers.check_job(staging, world, record)
+                self.dirty |= waiting.check_job(self.context, job_id)
 
         for record in staging.list_active():
-            attempt(self, partial(check, record), singly, partial(self.put_aside, "time", record.id, record.id))
-        state_dir = self.context.state_dir
-        drains = partial(nodes.end_graces, staging, world, state_dir)
-        attempt(self, drains, singly, partial(self.put_aside, "drains", None, ""))
+            self.attempt_for("time", record.id, partial(check, record.id), singly)
+        overdue: list[tuple[str, str]] = []
+        attempt(
+            self,
+            lambda: overdue.extend(nodes.list_overdue(staging, world)),
+            singly,
+            partial(self.put_aside, "drains", None, ""),
+        )
+        for node, job_id in overdue:
+            leave = partial(nodes.end_grace, staging, world, self.context.state_dir, node, job_id)
+            self.attempt_for("drains", job_id, leave, singly)
+
+    def attempt_for(self, kind: str, job_id: str, action: Callable[[], None], singly: bool) -> None:
+        """Do what time or the executor brings for one job; what fails is put aside with it, and not tried again as
+        long as the job is in the same state.
+        """
+        known = (kind, job_id)
+        if known not in self.aside or self.aside[known] is not self.find_state(job_id):
+            attempt(self, action, singly, partial(self.put_job_aside, kind, job_id))
+
+    def put_job_aside(self, kind: str, job_id: str, error: Exception) -> None:
+        """Something cannot be done for a job: keep that for the operator, and hold the job."""
+        self.put_aside(kind, job_id, job_id, error)
+        self.aside[kind, job_id] = self.find_state(job_id)
+
+    def find_state(self, job_id: str) -> JobState | None:
+        """The state of a job as it is now; None if it is none of the active ones."""
+        record = self.context.staging.jobs.get(job_id)
+        return None if record is None else record.state
 
     def put_event_aside(self, event: Event, error: Exception) -> None:
         """An event cannot be worked in or stored: keep it for the operator, hold its job, never ask for it again."""
@@ -277,7 +308,8 @@ class Reconciler:
         """Everything that a transaction may change, as it is."""
         handler = self.event_handler
         marks = self.context.staging.mark(), self.context.world.mark()
-        return ReconcilerMark(*marks, self.cursor, self.dirty, dict(handler.laps), dict(handler.begun))
+        heard = self.cursor, self.dirty, dict(handler.laps), dict(handler.begun)
+        return ReconcilerMark(*marks, *heard, self._next_timers_s, self.suspects)
 
     def roll_back(self, mark: "ReconcilerMark") -> None:
         """Be again as at a mark."""
@@ -285,6 +317,7 @@ class Reconciler:
         self.context.world.roll_back(mark.world)
         self.cursor, self.dirty = mark.cursor, mark.dirty
         self.event_handler.laps, self.event_handler.begun = mark.laps, mark.begun
+        self._next_timers_s, self.suspects = mark.next_timers_s, mark.suspects
 
     def was_stored(self) -> bool | None:
         """Whether the last commit, which failed, was stored nevertheless; None if the store does not say."""
@@ -346,21 +379,24 @@ class Reconciler:
             logger.warning(sentence)
         self.health.note_executor(show_safely(error), waited_s if waited_s < inf else 0.0)
 
-    def audit(self, running: Mapping[str, Running]) -> None:
+    def audit(self, running: Mapping[str, Running], singly: bool) -> None:
         """Start what should run and does not (seen twice), cancel what runs and should not."""
-        context = self.context
         missing = {
             record.id
-            for record in context.staging.jobs.values()
+            for record in self.context.staging.jobs.values()
             if record.devices and record.id not in running and not self.sender.concerns(record.id)
         }
-        for job_id in sorted(missing & self.suspects):
-            sentence = "the executor no longer knows it; it starts again"
-            context.staging.add_event("lost", sentence, job_id)
-            transitions.start_again(context.staging, context.world, context.state_dir, job_id)
-        self.suspects = missing - self.suspects
+        lost, self.suspects = missing & self.suspects, frozenset(missing - self.suspects)
+        for job_id in sorted(lost):
+            self.attempt_for("audit", job_id, partial(self.start_lost, job_id), singly)
         for name, one in running.items():
-            transitions.end_stray(context.staging, name, one)
+            self.attempt_for("audit", name, partial(transitions.end_stray, self.context.staging, name, one), singly)
+
+    def start_lost(self, job_id: str) -> None:
+        """Start a job again that should run and does not."""
+        context = self.context
+        context.staging.add_event("lost", "the executor no longer knows it; it starts again", job_id)
+        transitions.start_again(context.staging, context.world, context.state_dir, job_id)
 
     def make_decision(self) -> None:
         """Ask the policy, and stage what follows from what it says; one that fails costs this decision only."""
