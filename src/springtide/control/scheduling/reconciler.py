@@ -21,6 +21,7 @@ from springtide.control.scheduling import nodes, offers, sentences, timers, tran
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
+from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
@@ -33,14 +34,14 @@ from springtide.control.scheduling.loop.transactions import attempt, take_step, 
 from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage import job_secrets
 from springtide.control.storage.database.databases import is_unavailable
-from springtide.control.storage.records import EventRecord, JobRecord
+from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
 from springtide.core.decisions import Decision, Status
 from springtide.core.job_states import ENDED, JobState
 from springtide.core.jobs import Job, Purpose
-from springtide.errors import SpringtideError
+from springtide.errors import SpringtideError, StateError
 from springtide.executors.protocol import Event, Executor, Finished, Instruction, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
@@ -62,6 +63,7 @@ RETRY_S = 1.0  # after a policy has failed it is asked again, after twice as lon
 MOST_RETRY_S = 60.0
 FAILURES = "policy_failures"  # the fact that counts them
 UNANSWERED_S = 2.0  # after which an executor that was asked counts as lost; a new agent is there by then
+MOST_QUARANTINED = 1000  # looked at for what was put aside before
 STREAM = "stream"  # the fact that names the executor whose events the cursor counts
 
 
@@ -113,7 +115,7 @@ class Reconciler:
         self.retry_s = RETRY_S
         self.dirty = True
         self.calls = CallQueue()
-        self.sender = InstructionSender(executor, list_unsent(store))
+        self.sender = InstructionSender(executor, ())
         self.suspects: frozenset[str] = frozenset()
         #: What was put aside and would be again: a kind of work on a job, and the state in which it failed.
         self.aside: dict[tuple[str, str], JobState | None] = {}
@@ -135,30 +137,67 @@ class Reconciler:
         return self.context.staging.now_s
 
     def recover(self) -> None:
-        """Rebuild the world from the records, as it stood; then let the executor say what became of it."""
-        staging, world, inventory, now_s = self.context.staging, self.context.world, self.inventory, self.now_s
-        world.remember(self.store.fact("memory") or {})
+        """Rebuild the world from the records, as it stood; then let the executor say what became of it.
+
+        A record that cannot be restored, or an instruction that cannot be read, costs its own job only.
+        """
+        self.context.world.remember(self.store.fact("memory") or {})
+        self.sender.unsent, unread = read_unsent(self.store)
+        take_step(self, self.restore)
+        for one, error in unread:
+            self.put_instruction_aside(one, error)
+        self.commit()
+        self.act()
+
+    def restore(self, singly: bool) -> None:
+        """Put every record back into the world, and note by which clock and from which event on."""
+        staging = self.context.staging
         for record in list(staging.jobs.values()):
-            if record.waits_for:
-                continue  # it is put before the policy when the others have ended
-            state, facts = record.state, look_up(record, staging.speeds, inventory)
-            is_unmeasured = state is JobState.WAITLISTED and needs_probe(record, facts)
-            devices, mix = inventory.find_devices(record.devices), inventory.count_types(record.devices)
-            if state is JobState.PROBING and devices:
-                job = fix_share(make_probe_job(record, inventory, [*mix]), mix)
-                world.restore(rebuild_view(record, job, devices, mix, now_s))
-            elif state is JobState.OFFERED:
-                offers.restore(staging, world, record)
-            elif state is JobState.PROBING or is_unmeasured or record.answered_s is None:
-                transitions.arrive(staging, world, record)
-            elif state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
-                world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
+            attempt(self, partial(self.restore_job, record), singly, partial(self.leave_out, record.id))
+        known = {one.job for one in self.store.list_quarantine(MOST_QUARANTINED) if one.kind == "recover"}
+        for job_id, why in self.store.unreadable.items():
+            if job_id not in known:
+                staging.put_aside("recover", job_id, why, StateError(why))
         staging.put_fact("anchor", asdict(self.context.clock.anchor))
         if self.stream:
             staging.put_fact(STREAM, self.stream)
             staging.put_fact("cursor", self.cursor)
-        self.commit()
-        self.act()
+
+    def restore_job(self, record: JobRecord) -> None:
+        """Put one job back into the world, as it stood."""
+        staging, world, inventory, now_s = self.context.staging, self.context.world, self.inventory, self.now_s
+        if record.waits_for or record.state is JobState.PAUSED:
+            return  # it is put before the policy when the others have ended, or its owner lets it go
+        state, facts = record.state, look_up(record, staging.speeds, inventory)
+        is_unmeasured = state is JobState.WAITLISTED and needs_probe(record, facts)
+        devices, mix = inventory.find_devices(record.devices), inventory.count_types(record.devices)
+        if state is JobState.PROBING and devices:
+            job = fix_share(make_probe_job(record, inventory, [*mix]), mix)
+            world.restore(rebuild_view(record, job, devices, mix, now_s))
+        elif state is JobState.OFFERED:
+            offers.restore(staging, world, record)
+        elif state is JobState.PROBING or is_unmeasured or record.answered_s is None:
+            transitions.arrive(staging, world, record)
+        elif state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
+            world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
+
+    def leave_out(self, job_id: str, error: Exception) -> None:
+        """A job cannot be restored: it is held, or, if that cannot be stored, as good as one that cannot be read."""
+        self.put_aside("recover", job_id, job_id, error)
+        if self.find_state(job_id) not in (None, JobState.PAUSED):
+            self.store.unreadable[job_id] = show_safely(error)
+            del self.context.staging.jobs[job_id]
+
+    def put_instruction_aside(self, one: InstructionRecord, error: Exception) -> None:
+        """An instruction cannot be read, so nobody knows where its job is: it stops, and waits for its owner."""
+        staging = self.context.staging
+        staging.batch.sent.append((one.job, one.generation))
+        before = staging.jobs.get(one.job)
+        self.put_aside("recover", one.job, one.body, error)
+        record = staging.jobs.get(one.job)
+        if record is not None and before is not None and record.generation == before.generation:
+            stop = make_stop(record, transitions.QUARANTINED)  # the one that cannot be read may have been that
+            staging.stage(Effects(replace(record, generation=stop.generation), (), stop))
 
     def rebuild(self) -> None:
         """Begin again from the store, as a new server would: after a failed step, memory may not be what is stored."""
@@ -167,7 +206,6 @@ class Reconciler:
         staging, handler = Staging(self.store, self.now_s), self.event_handler
         self.context.staging, self.context.world = handler.staging, handler.world = staging, world
         self.cursor = restore_cursor(self.store, self.stream)
-        self.sender.unsent = list_unsent(self.store)
         self.suspects, self._next_timers_s = frozenset(), -inf  # what was seen and done since the commit was not
         self.dirty = True
         self.recover()
@@ -513,9 +551,16 @@ def restore_inventory(inventory: Inventory, store: Store, options: ServerOptions
     return outside_load.restore_loads(left, loads, options.outside_load)
 
 
-def list_unsent(store: Store) -> list[Instruction]:
-    """The instructions that are not known to have arrived, in order."""
-    return [load_instruction(one.body) for one in store.list_instructions()]
+def read_unsent(store: Store) -> tuple[list[Instruction], list[tuple[InstructionRecord, Exception]]]:
+    """The instructions that are not known to have arrived, in order, and those that cannot be read."""
+    unsent, unread = list[Instruction](), list[tuple[InstructionRecord, Exception]]()
+    for one in store.list_instructions():
+        try:
+            unsent.append(load_instruction(one.body))
+        except Exception as error:
+            logger.exception("an instruction for job %s cannot be read", one.job)
+            unread.append((one, error))
+    return unsent, unread
 
 
 def restore_cursor(store: Store, stream: str) -> int:
