@@ -177,7 +177,7 @@ class Operations:
         if refusal is not None:
             raise LimitError(refusal.sentence)
         if record.spec.secrets:
-            submissions.keep_secrets(context.state_dir, record, secrets or {})
+            submissions.stage_secrets(context, record, secrets or {})
         record = replace(record, state=JobState.WAITLISTED, plan=None, missed="", finished_s=None, exit_code=None)
         record = replace(record, promised=False, endangered=False, measure_only=False, weights="", waits_for=())
         record = replace(

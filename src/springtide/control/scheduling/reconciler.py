@@ -143,6 +143,7 @@ class Reconciler:
         """
         self.context.world.remember(self.store.fact("memory") or {})
         self.sender.unsent, unread = read_unsent(self.store)
+        job_secrets.settle_all(self.context.state_dir, self.context.staging.jobs)
         take_step(self, self.restore)
         for one, error in unread:
             self.put_instruction_aside(one, error)
@@ -509,12 +510,20 @@ class Reconciler:
 
         Nothing that follows the store's commit may raise: the step would be undone in memory, and is stored.
         """
-        staging = self.context.staging
+        staging, state_dir = self.context.staging, self.context.state_dir
         ended = [record.id for record in staging.batch.jobs.values() if record.state in ENDED]
+        secrets = {job_id: values for job_id, values in staging.secrets.items() if job_id not in ended}
         staging.batch.notices = decide_notices(staging.batch.events, staging.jobs)
-        self.sender.unsent += staging.commit()
+        job_secrets.put_apart(state_dir, secrets)
+        try:
+            self.sender.unsent += staging.commit()
+        except Exception:
+            if secrets and self.was_stored() is False:  # where nobody knows, the next beginning finds out
+                job_secrets.drop_apart(state_dir, secrets)
+            raise
+        job_secrets.settle(state_dir, secrets)
         for job_id in ended:
-            job_secrets.forget(self.context.state_dir, job_id)
+            job_secrets.forget(state_dir, job_id)
 
     def act(self) -> None:
         """Send what was decided, and let the executor forget what is stored."""

@@ -31,7 +31,7 @@ from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.places.checkpoint_places import find_folder, find_url
 from springtide.control.storage.records import ArrayPlace, AwaitedJob, JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
-from springtide.control.storage.state_dir import StateDir, write_secrets
+from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
 from springtide.core.curves import Curve
 from springtide.core.decisions import JobView, Plan
@@ -106,7 +106,7 @@ def open_record(context: Context, submission: Submission) -> tuple[JobRecord, Re
     check_limits(staging, find_owner(submission, user), user, context.options, submission.job)
     record = make_record(context, submission, user)
     if submission.job.secrets:
-        keep_secrets(context.state_dir, record, submission.secrets)
+        stage_secrets(context, record, submission.secrets)
     return record, refuse(staging, context.world, record, user)
 
 
@@ -288,14 +288,14 @@ def check_mail(job: JobFile, has_mail: bool) -> None:
         raise JobError("notify.email needs a mail server: set smtp in the server's server.yaml, or use a webhook")
 
 
-def keep_secrets(state_dir: StateDir, record: JobRecord, given: Mapping[str, str]) -> None:
+def stage_secrets(context: Context, record: JobRecord, given: Mapping[str, str]) -> None:
     """Keep the values of a job's secrets until it ends; one that has none, now or from before, is an error."""
     names = record.spec.secrets
     missing = [name for name in names if name not in given]
-    if missing and not state_dir.secrets_file(record.id).exists():
+    if missing and not context.state_dir.secrets_file(record.id).exists():
         raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit or resume from")
     if not missing:
-        write_secrets(state_dir, record.id, {name: given[name] for name in names})
+        context.staging.secrets[record.id] = {name: given[name] for name in names}
 
 
 def grant_anew(record: JobRecord) -> JobRecord:
