@@ -181,6 +181,11 @@ def name_keyed(owner: str, key: str) -> str:
     return hashlib.sha256(f"{owner}\n{key}".encode()).hexdigest()[:8]
 
 
+def name_keyed_array(owner: str, key: str) -> str:
+    """The id of the array that the user of an id submits under a key."""
+    return name_keyed(owner, f"{key}.array")
+
+
 def find_repeated(staging: Staging, submission: Submission) -> JobRecord | None:
     """The job that this submission has made before: under the same key, by the same user."""
     if submission.key is None:
@@ -313,7 +318,7 @@ def split_sweep(context: Context, submission: Submission) -> list[Submission]:
     if submission.job.sweep is None:
         raise JobError("it has no sweep, so it makes one job; send it to /api/v1/jobs")
     owner = find_owner(submission, context.staging.store.find_user(submission.user))
-    array_id = secrets.token_hex(4) if submission.key is None else name_keyed(owner, f"{submission.key}.array")
+    array_id = secrets.token_hex(4) if submission.key is None else name_keyed_array(owner, submission.key)
     job, whole = submission.job, submission.job.sweep.promise == "whole"
     base = job.name or f"{make_name(job, job.script)[:-5]}-{array_id[:4]}"
     swept = expand_sweep(job)

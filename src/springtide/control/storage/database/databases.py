@@ -30,6 +30,11 @@ def is_unavailable(error: BaseException) -> bool:
     return known or isinstance(error, MemoryError | LostLeadError)
 
 
+def is_undone(error: BaseException) -> bool:
+    """Whether what failed has certainly written nothing: it failed before the commit, which has no statement."""
+    return not isinstance(error, DatabaseError) or error.statement not in (None, "COMMIT")
+
+
 def find_address(url: str) -> URL:
     """An address with our driver: `postgresql://` alone would mean an older one that the extra does not install."""
     try:
