@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client import server_line
@@ -23,8 +23,10 @@ from springtide.client.http_line import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import routes
 from springtide.control.scheduling.loop.calls import UnavailableError
+from springtide.control.scheduling.sentences import tell_policy_failure
 from springtide.control.server import Server
 from springtide.control.storage.archives import ArchiveUpload
+from springtide.control.storage.records import UserRecord
 from springtide.errors import InputError, ServerError
 
 
@@ -319,3 +321,24 @@ def test_who_changes_a_job_is_told_of_which_nothing_is_known(
         assert reply["array"] is None and "Idempotency-Key" not in reply["error"]["sentence"]
         reply = client.http.post(f"/api/v1/arrays/{array_id}/cancel").json()
         assert (reply["array"], reply["unknown"]) == (array_id, True)
+
+
+def test_errors_of_the_database_are_shown_without_its_statements(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = OperationalError("UPDATE jobs SET spec=?", {"spec": "hush"}, sqlite3.OperationalError("database is locked"))
+    health = server.reconciler.health
+    monkeypatch.setattr(health.__class__, "step_age_s", property(lambda self: 61.0))
+    monkeypatch.setattr(server.store, "write", fail_with(said))
+    shown = [post(server, write_project(tmp_path / "project"), None).text, httpx.get(f"{server.url}/readyz").text]
+    monkeypatch.setattr(server.store, "fact", fail_with(said))
+    shown += [httpx.get(f"{server.url}/readyz").text, health.tell(), tell_policy_failure("fifo", said)]
+    for one in shown:
+        assert "database is locked" in one and "UPDATE" not in one and "hush" not in one, one
+
+
+def test_the_log_of_a_database_holds_no_values(server: Server) -> None:
+    hush = UserRecord("hush", "hash", project=["no", "text"])  # type: ignore[arg-type]
+    with pytest.raises(DBAPIError) as raised:
+        server.store.put_user(hush)
+    assert "INSERT INTO users" in str(raised.value) and "hush" not in str(raised.value)
