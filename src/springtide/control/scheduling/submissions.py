@@ -2,7 +2,8 @@
 
 A user has limits: active jobs, and the device-seconds that may be outstanding. Outstanding is what is still planned for
 a user's promised jobs and reserved offers, and the fewest that all their other jobs, best effort too, still need; it
-comes back as jobs end. A job is measured by the fewest device-seconds on which it can be done.
+comes back as jobs end. A job is measured by the fewest device-seconds on which it can be done; one of which nobody knows
+how much work it is counts as all that is left, so there is one of these at a time.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import secrets
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import PurePosixPath
 
 from springtide.control.clock import Clock
@@ -25,6 +27,7 @@ from springtide.control.scheduling.live_jobs import (
     list_shares,
     look_up,
     make_job,
+    needs_probe,
 )
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.speeds import make_key
@@ -346,7 +349,7 @@ def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
 def check_quota(staging: Staging, world: PlatformWorld, record: JobRecord, user: UserRecord | None) -> Refusal | None:
     """Why a job cannot be taken: it would exceed the device-seconds that its user may have outstanding.
 
-    Nothing is said of jobs whose speed nobody knows yet; but while a user's quota is spent, they wait as well.
+    One whose size nobody knows fits into whatever is left, and then nothing is.
     """
     for quota in list_quotas(staging, record, user):
         refusal = check_against(staging, world, record, quota)
@@ -377,7 +380,11 @@ def list_quotas(staging: Staging, record: JobRecord, user: UserRecord | None) ->
 def check_against(staging: Staging, world: PlatformWorld, record: JobRecord, quota: OutstandingQuota) -> Refusal | None:
     """Why a job does not fit into one quota, if it does not."""
     own = [view for view in world.jobs.values() if view.job.user in quota.owners and view.job.id != record.id]
-    left = max(0.0, quota.device_s - sum(count_outstanding(staging, world.inventory, view) for view in own))
+    counted = {view.job.id: count_outstanding(staging, world.inventory, view) for view in own}
+    endless = next((staging.jobs[job_id] for job_id, device_s in counted.items() if device_s == inf), None)
+    if endless is not None:
+        return Refusal("quota_exceeded", tell_endless(quota, endless))
+    left = max(0.0, quota.device_s - sum(counted.values()))
     facts = look_up(record, staging.speeds, world.inventory)
     if not is_known(record, facts):
         return None if left > 0 else Refusal("quota_exceeded", tell_spent(quota))
@@ -444,6 +451,15 @@ def tell_spent(quota: OutstandingQuota) -> str:
     return f"the quota of {quota.device_s:.0f} device-seconds of {quota.whose} is taken up by their other jobs"
 
 
+def tell_endless(quota: OutstandingQuota, record: JobRecord) -> str:
+    """That a quota is taken up by a job whose size nobody knows, and what would tell it."""
+    size = "steps: in its file, once its speed was measured," if record.spec.elastic else "duration: in its file"
+    return (
+        f"the quota of {quota.device_s:.0f} device-seconds of {quota.whose} is taken up by job {record.name}, of which "
+        f"nobody knows how long it takes; wait for its end; {size} would tell"
+    )
+
+
 def least_device_s(job: Job, work: float | None = None) -> float:
     """The fewest device-seconds on which a job, or so much of it, can be done."""
     left = job.work if work is None else work
@@ -460,15 +476,17 @@ def most_work(job: Job, device_s: float) -> float:
 def count_outstanding(staging: Staging, inventory: Inventory, view: JobView) -> float:
     """Device-seconds still planned for a job, or the fewest on which what is left of it can be done.
 
-    A job that nobody has measured counts from when it is; one that was declined, or is only measured, does not.
+    Infinite if nobody knows how much that is. One that is put to the check again once it is measured counts from then;
+    one that was declined, or is only measured, does not.
     """
     if view.promise is not None:
         return planned_device_s(view.promise.plan, staging.now_s)
     record = staging.jobs.get(view.job.id)
     if record is None or record.state not in WORKING:
         return 0.0
-    if not is_known(record, look_up(record, staging.speeds, inventory)):
-        return 0.0
+    facts = look_up(record, staging.speeds, inventory)
+    if not is_known(record, facts):
+        return 0.0 if needs_probe(record, facts) else inf
     return least_device_s(view.job, view.progress.work_left_at(staging.now_s))
 
 
