@@ -9,7 +9,8 @@ from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 from tests.control.scheduling.test_quarantine import RUN, SCRIPTS, run_two
 
-import springtide.control.scheduling.reconciler as module
+from springtide.control.scheduling import live_jobs
+from springtide.control.scheduling import reconciler as module
 from springtide.control.storage.job_snapshot import JobSnapshot
 from springtide.core.job_states import JobState
 from springtide.errors import ExecutorError, StateError
@@ -35,7 +36,7 @@ def test_a_job_that_cannot_be_restored_is_held(
     server: HandClockServer, monkeypatch: pytest.MonkeyPatch, begin: str
 ) -> None:
     bad, good = run_two(server)
-    real = module.make_job
+    real = live_jobs.make_job
 
     def fail(record: Any, *rest: Any) -> Any:
         if record.id == bad:

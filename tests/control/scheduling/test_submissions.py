@@ -1,6 +1,7 @@
 """Limits of one user, wherever a promise could exceed them: submitted, planned, just measured, resumed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.hand_clock import HandClockServer
@@ -86,7 +87,7 @@ def test_unknown_code_waits_while_a_quota_is_spent(hand_server: HandClockServer)
     ids=["rigid", "unmeasured"],
 )
 def test_a_job_that_tells_no_length_takes_up_the_rest_of_a_quota(
-    hand_server: HandClockServer, told: dict[str, object], remedy: str
+    hand_server: HandClockServer, told: dict[str, Any], remedy: str
 ) -> None:
     limit(hand_server, 100.0)
     first = hand_server.submit(**told)
@@ -103,8 +104,8 @@ def test_a_job_that_tells_no_length_takes_up_the_rest_of_a_quota(
 
 def test_a_job_that_tells_its_length_leaves_the_rest_of_a_quota(hand_server: HandClockServer) -> None:
     limit(hand_server, 100.0)
-    known = {"elastic": False, "duration": "30s", "devices": 1}
-    assert [hand_server.submit(**known).active for _ in range(4)] == [True, True, False, False]
+    asked = [hand_server.submit(elastic=False, duration="30s", devices=1) for _ in range(4)]
+    assert [record.active for record in asked] == [True, True, False, False]
 
 
 def test_a_plan_says_what_a_submission_would_be_told(hand_server: HandClockServer) -> None:

@@ -346,9 +346,16 @@ class Reconciler:
     def mark(self) -> "ReconcilerMark":
         """Everything that a transaction may change, as it is."""
         handler = self.event_handler
-        marks = self.context.staging.mark(), self.context.world.mark()
-        heard = self.cursor, self.dirty, dict(handler.laps), dict(handler.begun)
-        return ReconcilerMark(*marks, *heard, self._next_timers_s, self.suspects)
+        return ReconcilerMark(
+            self.context.staging.mark(),
+            self.context.world.mark(),
+            self.cursor,
+            self.dirty,
+            dict(handler.laps),
+            dict(handler.begun),
+            self._next_timers_s,
+            self.suspects,
+        )
 
     def roll_back(self, mark: "ReconcilerMark") -> None:
         """Be again as at a mark."""

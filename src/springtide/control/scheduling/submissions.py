@@ -335,12 +335,15 @@ def split_sweep(context: Context, submission: Submission) -> list[Submission]:
     return made
 
 
-def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
-    """The step from which a job would go on: that of its last checkpoint, which may have been removed since."""
+def find_checkpoint(record: JobRecord, state_dir: StateDir, run_as: str | None) -> int:
+    """The step from which a job would go on: that of its last checkpoint, which may have been removed since.
+
+    Looked for as the user that it runs as, who may have named any folder.
+    """
     job = record.spec
     if not job.elastic:
         return 0
-    seen = max(0, CheckpointFolder(find_folder(job, state_dir, record.id)).seen)
+    seen = max(0, CheckpointFolder(find_folder(job, state_dir, record.id), run_as).seen)
     if find_url(job, state_dir, record.id) is not None:
         return max(seen, record.saved_step)  # the receipts may lie on another host
     return seen
