@@ -1,6 +1,6 @@
 """The guard before every route: host, origin, token, rate, kind, size and haste of the body. A plain ASGI wrapper.
 
-Everything but `/healthz` needs a token, on loopback too: a web page open in a browser can reach this port as well. A
+Everything but a few open paths needs a token, on loopback too: a web page in a browser can reach this port as well. A
 token is 256 random bits, so its plain SHA-256 is safe at rest. Comparison takes the same time wherever it fails.
 """
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-
 from springtide.control.storage.archives import UPLOADS
 from springtide.control.storage.orphans import Orphan, find_orphans
 from springtide.control.storage.private_paths import list_inside, remove
