@@ -45,7 +45,7 @@ class ServerOptions:
     most_memory: str | None = None
     #: How many processes and threads one job may have on a machine, where control groups can say so.
     most_processes: int = 10_000
-    #: How long a job may make no step and use no processor before it counts as hanging; `patience:` in its file is more.
+    #: How long a job may make no step and use no processor before it counts as hanging; `patience:` in its file wins.
     idle_patience_s: float = 30.0
     #: How many fork servers that no job uses are kept, for how long, and with how much memory.
     warm_servers: int = 2
