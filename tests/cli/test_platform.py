@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,20 @@ def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, d
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert document["schema"] == 1
     return code, document
+
+
+def test_status_tells_the_digest_of_the_weights(
+    server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _, answer = run_json(capsys, "submit", write_project(tmp_path, name="weighed"))
+    assert run("logs", "-f", "weighed") == 0
+    ended = server.store.job(answer["id"])
+    assert ended is not None
+    for weights, told in (("", "none yet"), ("c0ffee" * 10, "SHA-256 " + "c0ffee" * 10)):
+        server.store.write(Batch(jobs={ended.id: replace(ended, weights=weights)}))
+        capsys.readouterr()
+        assert run("status", "weighed") == 0
+        assert f"  {'weights':<10} {told}" in capsys.readouterr().out.splitlines()
 
 
 def test_submit_follows_the_probe_and_exits_0_when_admitted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

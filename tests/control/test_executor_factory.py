@@ -1,13 +1,19 @@
 """What a platform takes of a machine: all its devices, those of each type as nodes of their own."""
 
+import json
 from pathlib import Path
 
+import psutil
 import pytest
 
-from springtide.control.executor_factory import list_inventory, open_executor
+from springtide.control.executor_factory import choose_limits, list_inventory, open_executor
+from springtide.control.scheduling.context import ServerOptions
 from springtide.control.storage.state_dir import StateDir
 from springtide.errors import InputError
 from springtide.executors.local.discovery import Device
+from springtide.executors.local.executor import LocalExecutor
+from springtide.executors.local.jobs.attempt import AttemptOptions
+from springtide.executors.local.processes.fork_servers import ForkBudget
 
 T4 = Device("gpu:0", "t4")
 A100S = tuple(Device(f"gpu:{index}", "a100") for index in (1, 2))
@@ -42,3 +48,24 @@ def test_slots_that_cannot_be_are_refused_before_an_agent_is_started(tmp_path: P
     with pytest.raises(InputError, match="only cpu, cpu-sse41"):
         open_executor("local", StateDir(tmp_path), "2:a100")
     assert not any(tmp_path.iterdir())
+
+
+def test_the_limits_of_an_agent_are_the_owners() -> None:
+    assert choose_limits(ServerOptions()) == AttemptOptions()
+    options = ServerOptions(
+        most_processes=500, idle_patience_s=2000.0, warm_servers=0, warm_s=5.0, warm_memory="64 MiB"
+    )
+    limits = choose_limits(options)
+    assert limits.limits.pids == 500 and limits.forks == ForkBudget(5.0, 0, 64 << 20)
+    assert (limits.patience.idle_s, limits.patience.silent_s) == (2000.0, 2000.0)
+
+
+def test_an_agent_is_started_with_the_limits(tmp_path: Path) -> None:
+    limits = AttemptOptions(forks=ForkBudget(idle_servers=1))
+    handle = open_executor("local", StateDir(tmp_path).make(), "1", limits=limits)
+    try:
+        assert isinstance(handle.executor, LocalExecutor)
+        command = psutil.Process(handle.executor.hello()["pid"]).cmdline()
+        assert json.loads(command[command.index("--options") + 1])["forks"]["idle_servers"] == 1
+    finally:
+        handle.close()

@@ -39,7 +39,7 @@ from springtide.executors.protocol import CheckpointPolicy, JobSpec
 EVE, MALLORY = "nobody", "daemon"
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
 TRAIN = """
-import json, os, subprocess, sys, torch, numpy, springtide
+import json, os, socket, subprocess, sys, torch, numpy, springtide
 
 control = os.path.dirname(os.environ["SPRINGTIDE_CONTROL"].removeprefix("unix:"))
 output = os.environ["SPRINGTIDE_OUTPUT"]
@@ -54,7 +54,14 @@ def attempt(name, act):
         print(f"{name}: done", flush=True)
 
 print("uid", os.getuid(), os.getgroups(), flush=True)
+state = os.path.dirname(os.environ["TOKEN_FILE"])
 attempt("token", lambda: open(os.environ["TOKEN_FILE"]).read())
+attempt("database", lambda: open(f"{state}/springtide.db", "rb").read())
+attempt("write-database", lambda: open(f"{state}/springtide.db", "ab"))
+attempt("list-state", lambda: os.listdir(state))
+attempt("list-jobs", lambda: os.listdir(os.path.dirname(home)))
+attempt("move-job", lambda: os.rename(home, f"{home}-gone"))
+attempt("link-secrets", lambda: os.symlink("/etc/passwd", f"{home}/secrets.json"))
 attempt("link-log", lambda: os.symlink("/etc/passwd", f"{home}/logs/rank-7.log"))
 attempt("move-logs", lambda: os.rename(f"{home}/logs", f"{home}/gone"))
 attempt("move-checkpoints", lambda: os.rename(f"{home}/checkpoints", f"{home}/gone"))
@@ -65,6 +72,10 @@ attempt("link-control", lambda: os.symlink("/etc/passwd", f"{control}/p9.out"))
 attempt("remove-control", lambda: os.unlink(f"{control}/c"))
 for place in json.loads(os.environ.get("OTHERS", "[]")):
     attempt(place, lambda: os.listdir(place) if os.path.isdir(place) else open(place).read())
+if "NOISE" in os.environ:
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(os.environ["SPRINGTIDE_CONTROL"].removeprefix("unix:"))
+    line.sendall(os.environ["NOISE"].encode() + b"\\n")
 if "DAEMON" in os.environ:
     code = "import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); " \\
         f"open({os.path.join(output, 'daemon')!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
@@ -86,7 +97,8 @@ if run.is_main:
 """
 #: What the script tries, but for the places of others.
 CONTROL = ("link-control", "remove-control")
-DENIED = ("token", "link-log", "move-logs", "move-checkpoints", "link-probe", "list-home", "list-logs", *CONTROL)
+STATE = ("token", "database", "write-database", "list-state", "list-jobs", "move-job", "link-secrets")
+DENIED = (*STATE, "link-log", "move-logs", "move-checkpoints", "link-probe", "list-home", "list-logs", *CONTROL)
 
 
 def can_run_as_other() -> bool:
@@ -162,14 +174,30 @@ def test_a_job_runs_as_its_users_system_user_and_reaches_nothing_else(shared: Sh
 
 
 @pytest.mark.slow
-def test_two_users_see_nothing_of_each_other(shared: SharedServer) -> None:
+def test_two_users_see_nothing_of_each_other(shared: SharedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = shared.run(shared.mallory)
+    monkeypatch.setenv("KEY", "hunter2")
+    code = shared.projects / "held"
+    code.mkdir()
+    (code / "train.py").write_text(TRAIN)
+    held = shared.mallory.submit({"run": "python train.py", "workdir": str(code), "hold": True, "secrets": ["KEY"]})
     home = shared.home
+    assert "hunter2" in home.secrets_file(held.id).read_text()
     places = [home.output(first.id), home.checkpoints(first.id), home.logs(first.id) / "rank-0.log"]
+    places += [home.secrets_file(held.id), home.new_secrets]
     ended, said = shared.run(shared.eve, env={"OTHERS": json.dumps([str(place) for place in places])})
     assert (first.state, ended.state) == ("succeeded", "succeeded")
     for place in places:
         assert f"{place}: Permission denied" in said, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["no JSON at all", '{"type": "progress", "step": "many"}'])
+def test_what_a_job_says_on_its_control_socket_costs_itself(shared: SharedServer, noise: str) -> None:
+    ended, said = shared.run(shared.eve, env={"NOISE": noise})
+    assert ended.state == "failed" and "SPRINGTIDE_CONTROL" in ended.sentence, (ended.sentence, said)
+    other, said = shared.run(shared.mallory)
+    assert other.state == "succeeded", (other.sentence, said)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """What a policy may not say: refused with the job, the value and the rule, and the world is as it was."""
 
-from math import inf
+from math import inf, nan
 
 import pytest
 
@@ -44,6 +44,7 @@ REFUSED = {
         answers={B: ADMITTED}, allocations={A: (), B: (NodeSlice(0, 0b111),)}
     ),
     "woken at 1.0 s, which is not after 1.0 s": Decision(answers={B: ADMITTED}, wake_at_s=1.0),
+    "woken at nan s, which is not after 1.0 s": Decision(answers={B: ADMITTED}, wake_at_s=nan),
 }
 
 

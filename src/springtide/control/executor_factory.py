@@ -4,13 +4,19 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import Inventory, join_inventories, make_inventory, name_inventory
 from springtide.control.storage.state_dir import StateDir
+from springtide.core.sizes import parse_size
 from springtide.errors import InputError
 from springtide.executors.hosts.lead_address import HOSTS
 from springtide.executors.local.discovery import Device, make_cpu_slots, parse_slots
 from springtide.executors.protocol import Executor
+
+if TYPE_CHECKING:
+    from springtide.executors.local.jobs.attempt import AttemptOptions
 
 NAMES = ("local", "ray", "fake")
 
@@ -27,11 +33,17 @@ class ExecutorHandle:
 
 
 def open_executor(
-    name: str, state_dir: StateDir, devices: str | None, nodes: int = 1, address: str = "auto"
+    name: str,
+    state_dir: StateDir,
+    devices: str | None,
+    nodes: int = 1,
+    address: str = "auto",
+    limits: "AttemptOptions | None" = None,
 ) -> ExecutorHandle:
     """The engine of this name; `devices` are the CPU slots where there is no GPU, a number or numbers by type.
 
     The devices of each type are cut into so many nodes; those of a cluster are the executor's own, found at an address.
+    An agent of this machine that is started has the limits; one that runs already keeps its own.
     """
     if name == "fake":
         from springtide.executors.fake import RealTimeFake
@@ -55,9 +67,24 @@ def open_executor(
         )
     if devices is not None:
         make_cpu_slots(devices)  # refused here, not in the log of an agent that does not start
-    local = LocalExecutor(state_dir.root, devices)
+    local = LocalExecutor(state_dir.root, devices, options=limits)
     stream = f"local:{state_dir.identify()}"
     return ExecutorHandle(local, list_inventory(local.devices(), nodes), local.shutdown, stream)
+
+
+def choose_limits(options: ServerOptions) -> "AttemptOptions":
+    """The agent's times and limits, as the owner of the server sets them."""
+    from springtide.executors.local.jobs.attempt import AttemptOptions
+    from springtide.executors.local.jobs.hangs import Patience
+    from springtide.executors.local.processes.cgroups import GroupLimits
+    from springtide.executors.local.processes.fork_servers import ForkBudget
+
+    idle_s = options.idle_patience_s
+    return AttemptOptions(
+        patience=Patience(idle_s=idle_s, silent_s=max(idle_s, Patience().silent_s)),
+        limits=GroupLimits(pids=options.most_processes),
+        forks=ForkBudget(options.warm_s, options.warm_servers, parse_size(options.warm_memory, "warm_memory")),
+    )
 
 
 def check_memory_limit(most: str) -> None:

@@ -25,7 +25,7 @@ from springtide.control.api.http_lines import bound_lines
 from springtide.control.api.routes import AddPages, build_app
 from springtide.control.api.sessions import Pulse
 from springtide.control.clock import SystemClocks
-from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, open_executor
+from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, choose_limits, open_executor
 from springtide.control.memory_sweeps import shorten_sweeps
 from springtide.control.notices.deliveries import MailServer
 from springtide.control.notices.notifier import Notifier
@@ -317,7 +317,9 @@ def serve(
         if settings.standby:
             stack.enter_context(hold_lock(state_dir, beside=True))
         options = settings.options
-        engine = open_executor(settings.engine, settings.state_dir, settings.devices, options.nodes, settings.address)
+        limits = choose_limits(options) if settings.engine == "local" else None
+        where = settings.devices, options.nodes, settings.address
+        engine = open_executor(settings.engine, settings.state_dir, *where, limits)
         server = Server(settings, engine, add_pages, line, leadership)
         announce(server.url, server.sessions.make_link(server.owner))
         server.run()

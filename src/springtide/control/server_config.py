@@ -9,7 +9,7 @@ from typing import (
     Required,  # before Python 3.12 pydantic takes no other
 )
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo
 from typing_extensions import TypedDict
 
 from springtide.control.scheduling.context import ServerOptions
@@ -22,10 +22,13 @@ from springtide.errors import InputError
 Amount = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
 
 
-def check_memory(text: str) -> str:
+def check_memory(text: str, info: ValidationInfo) -> str:
     """An amount of memory."""
-    check_size(text, "most_memory")
+    check_size(text, str(info.field_name))
     return text
+
+
+Memory = Annotated[str, AfterValidator(check_memory)]
 
 
 class SmtpConfig(TypedDict, total=False):
@@ -60,7 +63,12 @@ class ServerConfig(TypedDict, total=False):
     keep_days: Annotated[float, Field(ge=1, le=36500, allow_inf_nan=False)]
     clouds: Annotated[str, Field(min_length=1, max_length=200)]
     smtp: SmtpConfig
-    most_memory: Annotated[str, AfterValidator(check_memory)]
+    most_memory: Memory
+    most_processes: Annotated[int, Field(ge=100, le=4_000_000)]
+    idle_patience_s: Annotated[float, Field(ge=5, le=86400, allow_inf_nan=False)]
+    warm_servers: Annotated[int, Field(ge=0, le=1000)]
+    warm_s: Annotated[float, Field(ge=0, le=10**7, allow_inf_nan=False)]
+    warm_memory: Memory
     outside_load: bool
     nodes: Annotated[int, Field(ge=1, le=4096)]
     storage: Annotated[str, Field(min_length=1, max_length=1000)] | None

@@ -219,7 +219,7 @@ def check_decision(now_s: float, snapshot: Snapshot, decision: Decision) -> None
         raise PolicyError(f"job {unanswered[0]} has just arrived and gets no answer; every newcomer must get one")
     if decision.allocations:
         check_devices(snapshot, decision)
-    if decision.wake_at_s <= now_s:
+    if not decision.wake_at_s > now_s:  # nor is what is no number
         raise PolicyError(f"a policy asks to be woken at {decision.wake_at_s} s, which is not after {now_s} s")
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import re
 import socket
 import stat
 import tarfile
@@ -14,15 +15,18 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from starlette.routing import Route
 from tests.control.http_servers import OPTIONS, connect, run_server, write_project
 
 from springtide.client.client import Client
 from springtide.client.job_folders import load_job
 from springtide.client.log_streams import LogChoice, LogKind
-from springtide.control.api.guard import is_own_origin
+from springtide.control.api.guard import WRITING, is_own_origin
 from springtide.control.server import Server
 from springtide.control.storage.job_logs import read_log
 from springtide.control.storage.state_dir import StateDir
+from springtide.dashboard.pages import add_pages
 from springtide.errors import InputError, ServerError, StateError
 from springtide.executors.fake import FakeJob
 from springtide.executors.local.jobs.worker_logs import JobLogs, RotatingLog
@@ -121,14 +125,39 @@ def test_why_says_what_would_help(client: Client, tmp_path: Path, keys: dict[str
     assert remedy in told.remedy
 
 
-def test_every_route_but_healthz_needs_a_token(server: Server) -> None:
-    assert httpx.get(f"{server.url}/healthz").json()["status"] == "ok"
-    for path in ("/api/v1/jobs", "/metrics", "/docs", "/openapi.json", "/nowhere"):
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}):
-            response = httpx.get(server.url + path, headers=headers)
-            assert (response.status_code, response.json()["error"]["reason"]) == (401, "unauthorised")
-    with Client(server.url, "wrong") as stranger, pytest.raises(ServerError, match="no valid token"):
-        stranger.jobs()
+#: What the page on security names.
+OPEN = {"/healthz", "/readyz", "/signin", "/signin/{secret}", "/static/{name:path}"}
+
+
+def list_routes(server: Server) -> set[tuple[str, str]]:
+    """Every method and path there is, of the API and of the pages."""
+    app = server.app.app
+    assert isinstance(app, FastAPI)
+    routes = [route for route in app.routes if isinstance(route, Route)]
+    described = {(verb.upper(), path) for path, verbs in app.openapi()["paths"].items() for verb in verbs}
+    return described | {(method, route.path) for route in routes for method in route.methods or ()}
+
+
+def test_every_route_but_the_open_ones_needs_a_token(tmp_path: Path) -> None:
+    with run_server(tmp_path, add_pages=add_pages) as server:
+        routes = list_routes(server)
+        assert len(routes) > 60 and {path for _, path in routes} >= OPEN
+        for method, path in sorted({*routes, ("GET", "/nowhere")}):
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}):
+                reply = httpx.request(method, server.url + re.sub(r"{[^}]*}", "x", path), headers=headers)
+                # without a token a change could only be a page's, and this is none
+                is_foreign = method in WRITING and "Bearer" not in str(headers)
+                is_refused = reply.status_code == 403 if is_foreign else "WWW-Authenticate" in reply.headers
+                assert is_refused is (path not in OPEN), (method, path, reply.status_code)
+        assert httpx.get(f"{server.url}/healthz").json()["status"] == "ok"
+        with Client(server.url, "wrong") as stranger, pytest.raises(ServerError, match="no valid token"):
+            stranger.jobs()
+
+
+def test_the_page_on_security_names_every_open_route() -> None:
+    page = (Path(__file__).parents[3] / "docs/concepts/security.md").read_text()
+    told = page.partition("**Who comes in.**")[2].partition("need")[0]
+    assert {re.sub(r"[{/][^}/]*}", "", path).rstrip("/") for path in OPEN} == set(re.findall(r"`(/[a-z]+)", told))
 
 
 def test_strange_hosts_origins_and_bodies_are_refused(server: Server, client: Client) -> None:

@@ -1,10 +1,12 @@
 """Answers are true: an error has no effect, a repeated submission makes one job, a standstill is said with its age."""
 
+import errno
 import http.client
 import json
 import socket
+import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from sqlalchemy.exc import DBAPIError, OperationalError
 from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.client import server_line
@@ -19,7 +22,11 @@ from springtide.client.client import Client
 from springtide.client.http_line import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import routes
+from springtide.control.scheduling.loop.calls import UnavailableError
+from springtide.control.scheduling.sentences import tell_policy_failure
 from springtide.control.server import Server
+from springtide.control.storage.archives import ArchiveUpload
+from springtide.control.storage.records import UserRecord
 from springtide.errors import InputError, ServerError
 
 
@@ -218,3 +225,120 @@ def test_only_admins_see_what_was_put_aside(server: Server) -> None:
         assert client.server().document["quarantined"] == 1
     with connect(server, token) as bob, pytest.raises((InputError, ServerError), match="no admin"):
         bob.ask("GET", "/api/v1/quarantine")
+
+
+def fail_with(error: Exception) -> Callable[..., Any]:
+    """A function that raises."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+LOCKED = OperationalError("INSERT INTO users", {}, sqlite3.OperationalError("database is locked"))
+TORN = OperationalError(None, None, sqlite3.OperationalError("disk I/O error"))  # as SQLAlchemy tells of a commit
+
+
+@pytest.mark.parametrize("path", ["/api/v1/users/bob", "/api/v1/projects/physics"])
+@pytest.mark.parametrize(("error", "unknown"), [(LOCKED, False), (TORN, True)], ids=["locked", "torn"])
+def test_a_change_that_the_database_does_not_take_is_answered_truly(
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str, error: Exception, unknown: bool
+) -> None:
+    monkeypatch.setattr(server.store, "put_user", fail_with(error))
+    monkeypatch.setattr(server.store, "put_project", fail_with(error))
+    with connect(server) as client:
+        reply = client.http.request("PUT", path, json={})
+    told = reply.json()
+    assert (reply.status_code, told["unknown"], reply.headers["Retry-After"]) == (503, unknown, "1")
+    assert ("not known" if unknown else "nothing was done") in told["error"]["sentence"]
+    assert "Idempotency-Key" not in told["error"]["sentence"], "none is taken here"
+
+
+def test_reads_and_tokens_of_a_database_that_fails_are_answered_too(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(server) as client:
+        monkeypatch.setattr(server.store, "projects", fail_with(TORN))
+        reply = client.http.get("/api/v1/projects")
+        assert (reply.status_code, reply.json()["unknown"]) == (503, False)
+        monkeypatch.setattr(server.store, "users", fail_with(TORN))
+        reply = client.http.get("/api/v1/jobs")
+        assert (reply.status_code, reply.json()["error"]["reason"]) == (503, "unavailable")
+
+
+def test_an_upload_beside_a_full_disk_is_answered_truly(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(ArchiveUpload, "write", fail_with(full))
+    archive = load_job(write_project(tmp_path / "project")).pack()
+    with connect(server) as client:
+        headers = {"Content-Type": "application/x-tar"}
+        where = f"/api/v1/archives/{archive.code_hash}"
+        reply = client.http.request("PUT", where, content=archive.data, headers=headers)
+    assert (reply.status_code, reply.json()["unknown"]) == (503, False)
+    assert "No space left" in reply.json()["error"]["sentence"]
+
+
+def test_what_was_stored_is_not_called_a_failure_because_it_cannot_be_read(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_project(tmp_path / "project")
+    with monkeypatch.context() as patch:
+        patch.setattr(routes.Api, "reload", fail_with(TORN))
+        reply = post(server, path, "key-12345")
+        (stored,) = server.store.list_jobs()
+        told = reply.json()
+        assert (reply.status_code, told["unknown"], told["job"]) == (503, True, stored.id)
+        assert f"it was done, and job {stored.id} stored" in told["error"]["sentence"]
+        with connect(server) as client:
+            ended = client.http.post(f"/api/v1/jobs/{stored.id}/cancel")
+        assert (ended.status_code, ended.json()["job"]) == (503, stored.id)
+    assert post(server, path, "key-12345").json()["id"] == stored.id
+
+
+def test_who_changes_a_job_is_told_of_which_nothing_is_known(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = post(server, write_project(tmp_path / "project"), None).json()["id"]
+    swept = load_job(write_project(tmp_path / "swept", sweep={"grid": {"lr": [1, 2]}}, run="python train.py {lr}"))
+    with connect(server) as client:
+        archive = client.upload(swept.pack())
+        told = {"job": swept.job.model_dump(mode="json", exclude_defaults=True), "archive": archive}
+        array_id = client.http.post("/api/v1/arrays", json=told, headers={"Idempotency-Key": "key-1234567"}).json()[
+            "id"
+        ]
+        error = UnavailableError("the disk is torn; whether it was done is not known", unknown=True)
+        monkeypatch.setattr(routes.Api, "call", fail_with(error))
+        for verb in ("cancel", "hold", "resume", "release"):
+            reply = client.http.post(f"/api/v1/jobs/{job_id}/{verb}").json()
+            assert (reply["job"], reply["unknown"]) == (job_id, True) and job_id in reply["error"]["sentence"]
+            assert "Idempotency-Key" not in reply["error"]["sentence"]
+        reply = client.http.post("/api/v1/arrays", json=told, headers={"Idempotency-Key": "key-1234567"}).json()
+        assert reply["array"] == array_id and "same Idempotency-Key" in reply["error"]["sentence"]
+        reply = client.http.post("/api/v1/arrays", json=told).json()
+        assert reply["array"] is None and "Idempotency-Key" not in reply["error"]["sentence"]
+        reply = client.http.post(f"/api/v1/arrays/{array_id}/cancel").json()
+        assert (reply["array"], reply["unknown"]) == (array_id, True)
+
+
+def test_errors_of_the_database_are_shown_without_its_statements(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = OperationalError("UPDATE jobs SET spec=?", {"spec": "hush"}, sqlite3.OperationalError("database is locked"))
+    health = server.reconciler.health
+    monkeypatch.setattr(health.__class__, "step_age_s", property(lambda self: 61.0))
+    monkeypatch.setattr(server.store, "write", fail_with(said))
+    shown = [post(server, write_project(tmp_path / "project"), None).text, httpx.get(f"{server.url}/readyz").text]
+    monkeypatch.setattr(server.store, "fact", fail_with(said))
+    shown += [httpx.get(f"{server.url}/readyz").text, health.tell(), tell_policy_failure("fifo", said)]
+    for one in shown:
+        assert "database is locked" in one and "UPDATE" not in one and "hush" not in one, one
+
+
+def test_the_log_of_a_database_holds_no_values(server: Server) -> None:
+    hush = UserRecord("hush", "hash", project=["no", "text"])  # type: ignore[arg-type]
+    with pytest.raises(DBAPIError) as raised:
+        server.store.put_user(hush)
+    assert "INSERT INTO users" in str(raised.value) and "hush" not in str(raised.value)

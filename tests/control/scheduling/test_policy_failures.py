@@ -1,6 +1,8 @@
 """A policy that fails costs the decision it was asked for and nothing else: newcomers wait, and it is asked again."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,8 @@ def faulty(now_s: float, snapshot: Snapshot) -> Decision:
         raise ZeroDivisionError("no devices at all")
     if fault == "refused":
         return Decision(answers={job_id: Answer(Status.FINISHED) for job_id in snapshot.changes.arrived})
-    return springtide(now_s, snapshot)
+    decision = springtide(now_s, snapshot)
+    return replace(decision, wake_at_s=nan) if fault == "no number" else decision
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +48,7 @@ def hand_server(tmp_path: Path) -> HandClockServer:
     return HandClockServer(tmp_path, scripts=SCRIPTS, options=ServerOptions(policy=f"{__name__}:faulty"))
 
 
-@pytest.mark.parametrize("fault", ["raises", "refused"])
+@pytest.mark.parametrize("fault", ["raises", "refused", "no number"])
 def test_a_newcomer_waits_and_is_answered_soon(hand_server: HandClockServer, fault: str) -> None:
     running = hand_server.submit(run="python train.py long").id
     hand_server.pass_s(5)

@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
+from springtide.control.scheduling import submissions
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.submissions import Submission
-from springtide.control.storage.records import JobRecord
+from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.errors import JobError
 from springtide.executors.fake import FakeJob
+from springtide.executors.local.jobs.checkpoint_folder import CheckpointFolder
 from springtide.policies import POLICIES
 
 RUN = "python train.py long"
@@ -146,3 +148,20 @@ def test_a_job_may_be_cancelled_before_any_policy_hears_of_it(tmp_path: Path, po
     for future in asked:
         future.result(timeout=0)
     assert hand_server.job(ids[0]).state is JobState.CANCELLED
+
+
+def test_the_checkpoint_is_looked_for_as_the_user_who_named_its_folder(
+    hand_server: HandClockServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[tuple[str, str | None]] = []
+
+    def look(folder: Path, user: str | None = None) -> CheckpointFolder:
+        looked.append((str(folder), user))
+        return CheckpointFolder(folder)
+
+    monkeypatch.setattr(submissions, "CheckpointFolder", look)
+    hand_server.store.put_user(UserRecord("ann", "hash", run_as="eve"))
+    record = hand_server.submit(run=RUN, devices=1, checkpoint={"dir": str(tmp_path / "roots")})
+    cancel(hand_server, record)
+    resume(hand_server, record)
+    assert looked == [(str(tmp_path / "roots"), "eve")]

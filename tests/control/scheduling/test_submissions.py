@@ -1,6 +1,7 @@
 """Limits of one user, wherever a promise could exceed them: submitted, planned, just measured, resumed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.hand_clock import HandClockServer
@@ -78,6 +79,33 @@ def test_unknown_code_waits_while_a_quota_is_spent(hand_server: HandClockServer)
     limit(hand_server, 1.0)
     unknown = hand_server.submit(run="python train.py unseen")
     assert unknown.sentence == "the quota of 1 device-seconds of user ann is taken up by their other jobs"
+
+
+@pytest.mark.parametrize(
+    ("told", "remedy"),
+    [({"elastic": False, "devices": 1}, "duration: in its file would tell"), ({"run": RUN}, "steps: in its file")],
+    ids=["rigid", "unmeasured"],
+)
+def test_a_job_that_tells_no_length_takes_up_the_rest_of_a_quota(
+    hand_server: HandClockServer, told: dict[str, Any], remedy: str
+) -> None:
+    limit(hand_server, 100.0)
+    first = hand_server.submit(**told)
+    assert first.active
+    for other in (told, {"elastic": False, "duration": "5s", "devices": 1}):
+        second = hand_server.submit(**other)
+        assert (second.state, second.reason) == (JobState.DECLINED, "quota_exceeded")
+        assert f"taken up by job {first.name}, of which nobody knows how long it takes" in second.sentence
+        assert remedy in second.sentence
+    assert hand_server.submit(user="bob", **told).active
+    cancel(hand_server, first)
+    assert hand_server.submit(**told).active
+
+
+def test_a_job_that_tells_its_length_leaves_the_rest_of_a_quota(hand_server: HandClockServer) -> None:
+    limit(hand_server, 100.0)
+    asked = [hand_server.submit(elastic=False, duration="30s", devices=1) for _ in range(4)]
+    assert [record.active for record in asked] == [True, True, False, False]
 
 
 def test_a_plan_says_what_a_submission_would_be_told(hand_server: HandClockServer) -> None:

@@ -162,8 +162,9 @@ def forget(store: Store, job_id: str) -> None:
     store._recent = {}
 
 
+@pytest.mark.parametrize("error", [OSError("the disk is away"), KeyError("nobody expected this")])
 def test_a_server_keeps_house_until_it_ends(
-    home: StateDir, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    home: StateDir, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     put_job(home, store, "job", JobState.SUCCEEDED, 91)
     ended = Event()
@@ -174,7 +175,7 @@ def test_a_server_keeps_house_until_it_ends(
         if len(rounds) == 3:
             ended.set()
         if len(rounds) == 1:
-            raise OSError("the disk is away")
+            raise error
         return NOW_S
 
     monkeypatch.setattr(housekeeping, "FIRST_S", 0.0)

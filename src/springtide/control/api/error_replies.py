@@ -1,20 +1,26 @@
 """Errors as replies: a status, and a document with a reason and a sentence; never a bare code."""
 
+import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DatabaseError
 from starlette.exceptions import HTTPException
 
-from springtide.control.api.guard import Refused, tell_failure, write_error
-from springtide.control.scheduling.loop.calls import UnavailableError
+from springtide.control.api.guard import WRITING, Refused, tell_failure, write_error
+from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN, UnavailableError
+from springtide.control.scheduling.loop.health import show_safely
 from springtide.control.scheduling.operations import ConflictError, MissingError
 from springtide.control.scheduling.submissions import LimitError
+from springtide.control.storage.database.databases import is_unavailable, is_undone
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import JobFile
 from springtide.core.job_files.job_explanations import explain_errors
 from springtide.errors import ExecutorError, InputError, SpringtideError, StateError
+
+logger = logging.getLogger("springtide.control")
 
 # What the framework says in its own words, in ours.
 SENTENCES = {
@@ -54,8 +60,16 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(UnavailableError)
     async def show_unavailable(_request: Request, error: UnavailableError) -> JSONResponse:
-        document = write_error("unavailable", str(error)) | {"job": error.job_id or None, "unknown": error.unknown}
-        return JSONResponse(document, 503, headers={"Retry-After": "1"})
+        return write_unavailable(error)
+
+    @app.exception_handler(OSError)
+    @app.exception_handler(MemoryError)
+    @app.exception_handler(DatabaseError)
+    async def show_machine(request: Request, error: Exception) -> JSONResponse:
+        if is_unavailable(error):
+            return write_unavailable(blame_machine(error, request.method))
+        failure = tell_failure(error)
+        return JSONResponse(write_error(failure.reason, failure.sentence), failure.status)
 
     @app.exception_handler(Refused)
     async def show_refusal(_request: Request, refused: Refused) -> JSONResponse:
@@ -75,6 +89,19 @@ def add_error_handlers(app: FastAPI) -> None:
     async def show_http(_request: Request, error: HTTPException) -> JSONResponse:
         sentence = SENTENCES.get(str(error.detail), str(error.detail))
         return JSONResponse(write_error("http", sentence), error.status_code, headers=error.headers)
+
+
+def write_unavailable(error: UnavailableError) -> JSONResponse:
+    """The reply that something cannot be done now."""
+    facts = {"job": error.job_id or None, "array": error.array_id or None, "unknown": error.unknown}
+    return JSONResponse(write_error("unavailable", str(error)) | facts, 503, headers={"Retry-After": "1"})
+
+
+def blame_machine(error: Exception, method: str) -> UnavailableError:
+    """What is told where the database is locked or a disk full, of a request that did not go through the reconciler."""
+    logger.warning("a request found the machine unable: %s", show_safely(error))
+    unknown = method in WRITING and not is_undone(error)
+    return UnavailableError(f"{show_safely(error)}; {UNKNOWN if unknown else UNDONE}", unknown)
 
 
 def strip_places(errors: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The guard before every route: host, origin, token, rate, kind, size and haste of the body. A plain ASGI wrapper.
 
-Everything but `/healthz` needs a token, on loopback too: a web page open in a browser can reach this port as well. A
+Everything but a few open paths needs a token, on loopback too: a web page in a browser can reach this port as well. A
 token is 256 random bits, so its plain SHA-256 is safe at rest. Comparison takes the same time wherever it fails.
 """
 
@@ -22,6 +22,9 @@ from math import ceil
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from springtide.control.scheduling.loop.calls import UNDONE
+from springtide.control.scheduling.loop.health import show_safely
+from springtide.control.storage.database.databases import is_unavailable
 from springtide.control.storage.leadership import LEASE_S, Leadership
 from springtide.control.storage.records import UserRecord
 from springtide.control.storage.state_dir import StateDir, write_private
@@ -367,6 +370,8 @@ async def read_body(receive: Receive) -> Receive:
 
 def tell_failure(error: Exception) -> Refused:
     """The answer where something of ours went wrong; what it was is in the log, under the number that is told."""
+    if is_unavailable(error):  # before anything of the request was done
+        return Refused(503, "unavailable", f"{show_safely(error)}; {UNDONE}", wait_s=1.0)
     number = secrets.token_hex(4)
     logger.error("a request failed; its number is %s", number, exc_info=error)
     sentence = f"something went wrong in the server, not in your request; its log has more under {number}"

@@ -5,7 +5,9 @@ through the reconciler and is answered when it is stored. The guard in front has
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
@@ -44,10 +46,10 @@ from springtide.control.api.user_routes import add_user_routes
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.loop import outside_load
-from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN, UnavailableError
+from springtide.control.scheduling.loop.calls import SAFE_AGAIN, UNDONE, UNKNOWN, UnavailableError
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
 from springtide.control.scheduling.reconciler import Reconciler
-from springtide.control.scheduling.submissions import Submission, name_keyed
+from springtide.control.scheduling.submissions import Submission, name_keyed, name_keyed_array
 from springtide.control.storage.archives import take_upload
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.places.storage_checks import check_job_storage
@@ -59,6 +61,7 @@ from springtide.core.locations import is_url
 from springtide.errors import InputError
 
 T = TypeVar("T")
+logger = logging.getLogger("springtide.control")
 Document = dict[str, Any]
 ANSWER_S = 30.0  # that a request waits for the reconciler
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
@@ -82,6 +85,25 @@ class Api:
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
         self.rents = RentQuotes(clouds, self.context.state_dir, device_types, self.store)
+
+    async def change(self, record: JobRecord, function: Callable[[], None]) -> Document:
+        """Have the reconciler change a job, and show it as it is then."""
+        try:
+            await self.call(function)
+        except UnavailableError as error:
+            raise UnavailableError(f"{error}; job {record.id}", error.unknown, record.id) from None
+        with self.telling(f"job {record.id}", record.id):
+            return self.show_job(self.reload(record.id))
+
+    @contextmanager
+    def telling(self, what: str, job_id: str = "", array_id: str = "") -> Iterator[None]:
+        """While what was done and stored is read again: an error is no failure of what was asked, and says so."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("what was stored of %s cannot be read", what)
+            sentence = f"it was done, and {what} stored; only what came of it cannot be read now; ask again"
+            raise UnavailableError(sentence, unknown=True, job_id=job_id, array_id=array_id) from error
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have the reconciler run a function, and wait until its effects are stored."""
@@ -322,21 +344,29 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
             job_id = await api.call(partial(api.operations.submit, submission))
         except UnavailableError as error:
             job_id = name_keyed(user.id, idempotency_key) if idempotency_key is not None else ""
-            raise UnavailableError(f"{error}; job {job_id or 'without a key'}", error.unknown, job_id) from None
-        record = api.reload(job_id)
-        return JSONResponse(
-            api.show_answer(record, body.accept_offer), 202 if record.state is JobState.PROBING else 201
-        )
+            sentence = f"{error}; {SAFE_AGAIN}; job {job_id}" if job_id else f"{error}; job without a key"
+            raise UnavailableError(sentence, error.unknown, job_id) from None
+        with api.telling(f"job {job_id}", job_id):
+            record = api.reload(job_id)
+            answer = api.show_answer(record, body.accept_offer)
+        return JSONResponse(answer, 202 if record.state is JobState.PROBING else 201)
 
     @app.post("/api/v1/arrays", tags=["jobs"], status_code=201)
     async def submit_array(request: Request, body: SubmitBody, idempotency_key: IdempotencyKey = None) -> JSONResponse:
         """Ask for a promise for every job of a sweep: all are taken in, or none. 202 while one of them is measured."""
         user: UserRecord = request.state.user
         submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer, key=idempotency_key)
-        ids = await api.call(partial(api.operations.submit_array, submission))
-        records = [api.reload(job_id) for job_id in ids]
+        try:
+            ids = await api.call(partial(api.operations.submit_array, submission))
+        except UnavailableError as error:
+            array_id = name_keyed_array(user.id, idempotency_key) if idempotency_key is not None else ""
+            sentence = f"{error}; {SAFE_AGAIN}; array {array_id}" if array_id else f"{error}; array without a key"
+            raise UnavailableError(sentence, error.unknown, array_id=array_id) from None
+        with api.telling(f"jobs {', '.join(ids)}"):
+            records = [api.reload(job_id) for job_id in ids]
+            answer = documents.write_array(records, api.now_s())
         is_open = any(record.state is JobState.PROBING for record in records)
-        return JSONResponse(documents.write_array(records, api.now_s()), 202 if is_open else 201)
+        return JSONResponse(answer, 202 if is_open else 201)
 
     @app.get("/api/v1/arrays/{array}", tags=["jobs"])
     def show_array(request: Request, array: JobRef) -> Document:
@@ -347,29 +377,35 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     async def cancel_array(request: Request, array: JobRef) -> Document:
         """End all jobs of an array for good."""
         user: UserRecord = request.state.user
-        active = [record.id for record in api.find_array(array, user) if record.active]
+        found = api.find_array(array, user)
+        active = [record.id for record in found if record.active]
+        array_id = found[0].array_place.id if found[0].array_place is not None else ""
 
         def cancel_all() -> None:
             for job_id in active:
                 api.operations.cancel(job_id, user.name)
 
-        await api.call(cancel_all)
-        return documents.write_array(api.find_array(array, user), api.now_s())
+        try:
+            await api.call(cancel_all)
+        except UnavailableError as error:
+            raise UnavailableError(f"{error}; array {array_id}", error.unknown, array_id=array_id) from None
+        with api.telling(f"array {array_id}", array_id=array_id):
+            return documents.write_array(api.find_array(array, user), api.now_s())
 
     @app.post("/api/v1/jobs/{job}/hold", tags=["jobs"])
     async def hold_job(request: Request, job: JobRef) -> Document:
         """Let a job wait until it is released; one that runs is checkpointed."""
         user: UserRecord = request.state.user
         record = api.find_job(job, user, alone=True)
-        await api.call(lambda: api.operations.hold(record.id, user.name))
-        return api.show_job(api.reload(record.id))
+        return await api.change(record, lambda: api.operations.hold(record.id, user.name))
 
     @app.post("/api/v1/jobs/{job}/release", tags=["jobs"])
     async def release_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
         """Let a held job go."""
         record = api.find_job(job, request.state.user)
-        await api.call(lambda: api.operations.release(record.id, body.secrets if body is not None else {}))
-        return api.show_job(api.reload(record.id))
+        return await api.change(
+            record, lambda: api.operations.release(record.id, body.secrets if body is not None else {})
+        )
 
     @app.post("/api/v1/plan", tags=["jobs"])
     async def plan_job(request: Request, body: PlanBody) -> Document:
@@ -389,22 +425,21 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         """End a job for good; its last checkpoint stays."""
         user: UserRecord = request.state.user
         record = api.find_job(job, user, alone=True)
-        await api.call(lambda: api.operations.cancel(record.id, user.name))
-        return api.show_job(api.reload(record.id))
+        return await api.change(record, lambda: api.operations.cancel(record.id, user.name))
 
     @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
     async def resume_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
         """Let a paused, cancelled or failed job go on from its last checkpoint."""
         record = api.find_job(job, request.state.user)
-        await api.call(lambda: api.operations.resume(record.id, body.secrets if body is not None else {}))
-        return api.show_job(api.reload(record.id))
+        return await api.change(
+            record, lambda: api.operations.resume(record.id, body.secrets if body is not None else {})
+        )
 
     @app.post("/api/v1/jobs/{job}/accept", tags=["jobs"])
     async def accept_offer(request: Request, job: JobRef, body: AcceptBody) -> Document:
         """Take an open offer; it is checked once more."""
         record = api.find_job(job, request.state.user)
-        await api.call(lambda: api.operations.accept(record.id, body.offer))
-        return api.show_job(api.reload(record.id))
+        return await api.change(record, lambda: api.operations.accept(record.id, body.offer))
 
     @app.head("/api/v1/archives/{code_hash}", tags=["archives"])
     @app.get("/api/v1/archives/{code_hash}", tags=["archives"])

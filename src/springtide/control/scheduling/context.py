@@ -43,6 +43,14 @@ class ServerOptions:
     storage: str | None = None
     #: What the processes of one job may use on a machine, as `32 GiB`; None: as much as there is.
     most_memory: str | None = None
+    #: How many processes and threads one job may have on a machine, where control groups can say so.
+    most_processes: int = 10_000
+    #: How long a job may make no step and use no processor before it counts as hanging; `patience:` in its file wins.
+    idle_patience_s: float = 30.0
+    #: How many fork servers that no job uses are kept, for how long, and with how much memory.
+    warm_servers: int = 2
+    warm_s: float = 600.0
+    warm_memory: str = "1 GiB"
     #: Whether what others take of the machines' processors counts: slower speeds, fewer promises, until it is over.
     outside_load: bool = True
     nodes: int = 1  # that this machine's devices are cut into, so that a part of them can be drained

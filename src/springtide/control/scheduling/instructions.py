@@ -109,8 +109,12 @@ def make_change(
 
 def make_stop(record: JobRecord, reason: str, grace_s: float | None = None) -> Stop:
     """The instruction that takes all devices from a job, after a checkpoint if the grace is long enough for one."""
-    generation = record.generation + 1
-    return Stop(job=record.id, generation=generation, key=f"{record.id}.{generation}", reason=reason, grace_s=grace_s)
+    return make_stop_of(record.id, record.generation + 1, reason, grace_s)
+
+
+def make_stop_of(job_id: str, generation: int, reason: str, grace_s: float | None = None) -> Stop:
+    """The same, of a job whose record is not at hand."""
+    return Stop(job=job_id, generation=generation, key=f"{job_id}.{generation}", reason=reason, grace_s=grace_s)
 
 
 def make_probe(record: JobRecord, devices: tuple[str, ...], state_dir: StateDir, run_as: str | None) -> Probe:

@@ -347,14 +347,18 @@ def strike_off(staging: Staging, one: Drain, job_id: str) -> None:
         staging.add_event("drained", sentence, node=one.node)
 
 
-def end_graces(staging: Staging, world: PlatformWorld, state_dir: StateDir) -> None:
-    """Start jobs elsewhere from their last checkpoint if the grace is over and they are still on a drained node."""
+def list_overdue(staging: Staging, world: PlatformWorld) -> list[tuple[str, str]]:
+    """The jobs that are still on a drained node although the grace is over, each after the name of its node."""
     if not world.inventory.drained:
-        return
-    for one in list_drains(staging).values():
-        for job_id in [job_id for job_id, told in one.jobs.items() if told and staging.now_s >= one.until_s]:
-            force_to_leave(staging, world, state_dir, one, job_id)
-            strike_off(staging, list_drains(staging)[one.node], job_id)
+        return []
+    over = [one for one in list_drains(staging).values() if staging.now_s >= one.until_s]
+    return [(one.node, job_id) for one in over for job_id, told in one.jobs.items() if told]
+
+
+def end_grace(staging: Staging, world: PlatformWorld, state_dir: StateDir, node: str, job_id: str) -> None:
+    """Start a job elsewhere from its last checkpoint; it has not left a drained node within the grace."""
+    force_to_leave(staging, world, state_dir, list_drains(staging)[node], job_id)
+    strike_off(staging, list_drains(staging)[node], job_id)
 
 
 def force_to_leave(staging: Staging, world: PlatformWorld, state_dir: StateDir, one: Drain, job_id: str) -> None:

@@ -169,7 +169,7 @@ class Operations:
         if not record.active:
             submissions.check_limits(staging, record.owner, user, context.options, record.spec)
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
-        step = submissions.find_checkpoint(record, context.state_dir)
+        step = submissions.find_checkpoint(record, context.state_dir, staging.store.find_run_as(record.owner))
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
         granted = submissions.tell_grant(record)
         record = submissions.grant_anew(replace(record, saved_step=step))
@@ -177,7 +177,7 @@ class Operations:
         if refusal is not None:
             raise LimitError(refusal.sentence)
         if record.spec.secrets:
-            submissions.keep_secrets(context.state_dir, record, secrets or {})
+            submissions.stage_secrets(context, record, secrets or {})
         record = replace(record, state=JobState.WAITLISTED, plan=None, missed="", finished_s=None, exit_code=None)
         record = replace(record, promised=False, endangered=False, measure_only=False, weights="", waits_for=())
         record = replace(

@@ -21,6 +21,7 @@ from springtide.control.scheduling import nodes, offers, sentences, timers, tran
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
+from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
 from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
@@ -31,15 +32,16 @@ from springtide.control.scheduling.loop.health import Health, show_safely
 from springtide.control.scheduling.loop.sending import InstructionSender
 from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
 from springtide.control.scheduling.transitions import Decided
+from springtide.control.storage import job_secrets
 from springtide.control.storage.database.databases import is_unavailable
-from springtide.control.storage.records import EventRecord, JobRecord
+from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
 from springtide.core.decisions import Decision, Status
 from springtide.core.job_states import ENDED, JobState
 from springtide.core.jobs import Job, Purpose
-from springtide.errors import SpringtideError
+from springtide.errors import SpringtideError, StateError
 from springtide.executors.protocol import Event, Executor, Finished, Instruction, Running
 from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
@@ -61,6 +63,7 @@ RETRY_S = 1.0  # after a policy has failed it is asked again, after twice as lon
 MOST_RETRY_S = 60.0
 FAILURES = "policy_failures"  # the fact that counts them
 UNANSWERED_S = 2.0  # after which an executor that was asked counts as lost; a new agent is there by then
+MOST_QUARANTINED = 1000  # looked at for what was put aside before
 STREAM = "stream"  # the fact that names the executor whose events the cursor counts
 
 
@@ -82,6 +85,8 @@ class ReconcilerMark:
     dirty: bool
     laps: dict[str, Lap]
     begun: dict[str, int]
+    next_timers_s: float
+    suspects: frozenset[str]
 
 
 class Reconciler:
@@ -110,8 +115,10 @@ class Reconciler:
         self.retry_s = RETRY_S
         self.dirty = True
         self.calls = CallQueue()
-        self.sender = InstructionSender(executor, list_unsent(store))
-        self.suspects: set[str] = set()
+        self.sender = InstructionSender(executor, ())
+        self.suspects: frozenset[str] = frozenset()
+        #: What was put aside and would be again: a kind of work on a job, and the state in which it failed.
+        self.aside: dict[tuple[str, str], JobState | None] = {}
         self.last_decided_s = -inf
         self.slow_decisions = 0
         self._next_audit_s = self._next_timers_s = -inf
@@ -130,30 +137,68 @@ class Reconciler:
         return self.context.staging.now_s
 
     def recover(self) -> None:
-        """Rebuild the world from the records, as it stood; then let the executor say what became of it."""
-        staging, world, inventory, now_s = self.context.staging, self.context.world, self.inventory, self.now_s
-        world.remember(self.store.fact("memory") or {})
+        """Rebuild the world from the records, as it stood; then let the executor say what became of it.
+
+        A record that cannot be restored, or an instruction that cannot be read, costs its own job only.
+        """
+        self.context.world.remember(self.store.fact("memory") or {})
+        self.sender.unsent, unread = read_unsent(self.store)
+        job_secrets.settle_all(self.context.state_dir, self.context.staging.jobs)
+        take_step(self, self.restore)
+        for one, error in unread:
+            self.put_instruction_aside(one, error)
+        self.commit()
+        self.act()
+
+    def restore(self, singly: bool) -> None:
+        """Put every record back into the world, and note by which clock and from which event on."""
+        staging = self.context.staging
         for record in list(staging.jobs.values()):
-            if record.waits_for:
-                continue  # it is put before the policy when the others have ended
-            state, facts = record.state, look_up(record, staging.speeds, inventory)
-            is_unmeasured = state is JobState.WAITLISTED and needs_probe(record, facts)
-            devices, mix = inventory.find_devices(record.devices), inventory.count_types(record.devices)
-            if state is JobState.PROBING and devices:
-                job = fix_share(make_probe_job(record, inventory, [*mix]), mix)
-                world.restore(rebuild_view(record, job, devices, mix, now_s))
-            elif state is JobState.OFFERED:
-                offers.restore(staging, world, record)
-            elif state is JobState.PROBING or is_unmeasured or record.answered_s is None:
-                transitions.arrive(staging, world, record)
-            elif state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
-                world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
+            attempt(self, partial(self.restore_job, record), singly, partial(self.leave_out, record.id))
+        known = {one.job for one in self.store.list_quarantine(MOST_QUARANTINED) if one.kind == "recover"}
+        for job_id, why in self.store.unreadable.items():
+            if job_id not in known:
+                staging.put_aside("recover", job_id, why, StateError(why))
         staging.put_fact("anchor", asdict(self.context.clock.anchor))
         if self.stream:
             staging.put_fact(STREAM, self.stream)
             staging.put_fact("cursor", self.cursor)
-        self.commit()
-        self.act()
+
+    def restore_job(self, record: JobRecord) -> None:
+        """Put one job back into the world, as it stood."""
+        staging, world, inventory, now_s = self.context.staging, self.context.world, self.inventory, self.now_s
+        if record.waits_for or record.state is JobState.PAUSED:
+            return  # it is put before the policy when the others have ended, or its owner lets it go
+        state, facts = record.state, look_up(record, staging.speeds, inventory)
+        is_unmeasured = state is JobState.WAITLISTED and needs_probe(record, facts)
+        devices, mix = inventory.find_devices(record.devices), inventory.count_types(record.devices)
+        if state is JobState.PROBING and devices:
+            job = fix_share(make_probe_job(record, inventory, [*mix]), mix)
+            world.restore(rebuild_view(record, job, devices, mix, now_s))
+        elif state is JobState.OFFERED:
+            offers.restore(staging, world, record)
+        elif state is JobState.PROBING or is_unmeasured or record.answered_s is None:
+            transitions.arrive(staging, world, record)
+        elif state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
+            world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
+
+    def leave_out(self, job_id: str, error: Exception) -> None:
+        """A job cannot be restored: it is held, or, if that cannot be stored, as good as one that cannot be read."""
+        self.put_aside("recover", job_id, job_id, error)
+        if self.find_state(job_id) not in (None, JobState.PAUSED):
+            self.store.unreadable[job_id] = show_safely(error)
+            del self.context.staging.jobs[job_id]
+
+    def put_instruction_aside(self, one: InstructionRecord, error: Exception) -> None:
+        """An instruction cannot be read, so nobody knows where its job is: it stops, and waits for its owner."""
+        staging = self.context.staging
+        staging.batch.sent.append((one.job, one.generation))
+        before = staging.jobs.get(one.job)
+        self.put_aside("recover", one.job, one.body, error)
+        record = staging.jobs.get(one.job)
+        if record is not None and before is not None and record.generation == before.generation:
+            stop = make_stop(record, transitions.QUARANTINED)  # the one that cannot be read may have been that
+            staging.stage(Effects(replace(record, generation=stop.generation), (), stop))
 
     def rebuild(self) -> None:
         """Begin again from the store, as a new server would: after a failed step, memory may not be what is stored."""
@@ -162,7 +207,7 @@ class Reconciler:
         staging, handler = Staging(self.store, self.now_s), self.event_handler
         self.context.staging, self.context.world = handler.staging, handler.world = staging, world
         self.cursor = restore_cursor(self.store, self.stream)
-        self.sender.unsent = list_unsent(self.store)
+        self.suspects, self._next_timers_s = frozenset(), -inf  # what was seen and done since the commit was not
         self.dirty = True
         self.recover()
 
@@ -229,8 +274,7 @@ class Reconciler:
         for event in heard.events:
             attempt(self, partial(self.handle, event), singly, partial(self.put_event_aside, event))
         if heard.running is not None:
-            running = {one.job: one for one in heard.running}
-            attempt(self, partial(self.audit, running), singly, partial(self.put_aside, "audit", None, heard.running))
+            self.audit({one.job: one for one in heard.running}, singly)
         if self.now_s >= self._next_timers_s:
             self._next_timers_s = self.now_s + TIMERS_S
             self.check_time(singly)
@@ -242,15 +286,42 @@ class Reconciler:
         """Look at what only time brings."""
         staging, world = self.context.staging, self.context.world
 
-        def check(record: JobRecord) -> None:
-            self.dirty |= timers.check_job(staging, world, record)
-            self.dirty |= waiting.check_job(self.context, record.id)
+        def check(job_id: str) -> None:
+            record = staging.jobs.get(job_id)
+            if record is not None and record.active:  # what time brought another job may have ended it
+                self.dirty |= timers.check_job(staging, world, record)
+                self.dirty |= waiting.check_job(self.context, job_id)
 
         for record in staging.list_active():
-            attempt(self, partial(check, record), singly, partial(self.put_aside, "time", record.id, record.id))
-        state_dir = self.context.state_dir
-        drains = partial(nodes.end_graces, staging, world, state_dir)
-        attempt(self, drains, singly, partial(self.put_aside, "drains", None, ""))
+            self.attempt_for("time", record.id, partial(check, record.id), singly)
+        overdue: list[tuple[str, str]] = []
+        attempt(
+            self,
+            lambda: overdue.extend(nodes.list_overdue(staging, world)),
+            singly,
+            partial(self.put_aside, "drains", None, ""),
+        )
+        for node, job_id in overdue:
+            leave = partial(nodes.end_grace, staging, world, self.context.state_dir, node, job_id)
+            self.attempt_for("drains", job_id, leave, singly)
+
+    def attempt_for(self, kind: str, job_id: str, action: Callable[[], None], singly: bool) -> None:
+        """Do what time or the executor brings for one job; what fails is put aside with it, and not tried again as
+        long as the job is in the same state.
+        """
+        known = (kind, job_id)
+        if known not in self.aside or self.aside[known] is not self.find_state(job_id):
+            attempt(self, action, singly, partial(self.put_job_aside, kind, job_id))
+
+    def put_job_aside(self, kind: str, job_id: str, error: Exception) -> None:
+        """Something cannot be done for a job: keep that for the operator, and hold the job."""
+        self.put_aside(kind, job_id, job_id, error)
+        self.aside[kind, job_id] = self.find_state(job_id)
+
+    def find_state(self, job_id: str) -> JobState | None:
+        """The state of a job as it is now; None if it is none of the active ones."""
+        record = self.context.staging.jobs.get(job_id)
+        return None if record is None else record.state
 
     def put_event_aside(self, event: Event, error: Exception) -> None:
         """An event cannot be worked in or stored: keep it for the operator, hold its job, never ask for it again."""
@@ -275,8 +346,16 @@ class Reconciler:
     def mark(self) -> "ReconcilerMark":
         """Everything that a transaction may change, as it is."""
         handler = self.event_handler
-        marks = self.context.staging.mark(), self.context.world.mark()
-        return ReconcilerMark(*marks, self.cursor, self.dirty, dict(handler.laps), dict(handler.begun))
+        return ReconcilerMark(
+            self.context.staging.mark(),
+            self.context.world.mark(),
+            self.cursor,
+            self.dirty,
+            dict(handler.laps),
+            dict(handler.begun),
+            self._next_timers_s,
+            self.suspects,
+        )
 
     def roll_back(self, mark: "ReconcilerMark") -> None:
         """Be again as at a mark."""
@@ -284,6 +363,7 @@ class Reconciler:
         self.context.world.roll_back(mark.world)
         self.cursor, self.dirty = mark.cursor, mark.dirty
         self.event_handler.laps, self.event_handler.begun = mark.laps, mark.begun
+        self._next_timers_s, self.suspects = mark.next_timers_s, mark.suspects
 
     def was_stored(self) -> bool | None:
         """Whether the last commit, which failed, was stored nevertheless; None if the store does not say."""
@@ -345,21 +425,24 @@ class Reconciler:
             logger.warning(sentence)
         self.health.note_executor(show_safely(error), waited_s if waited_s < inf else 0.0)
 
-    def audit(self, running: Mapping[str, Running]) -> None:
+    def audit(self, running: Mapping[str, Running], singly: bool) -> None:
         """Start what should run and does not (seen twice), cancel what runs and should not."""
-        context = self.context
         missing = {
             record.id
-            for record in context.staging.jobs.values()
+            for record in self.context.staging.jobs.values()
             if record.devices and record.id not in running and not self.sender.concerns(record.id)
         }
-        for job_id in sorted(missing & self.suspects):
-            sentence = "the executor no longer knows it; it starts again"
-            context.staging.add_event("lost", sentence, job_id)
-            transitions.start_again(context.staging, context.world, context.state_dir, job_id)
-        self.suspects = missing - self.suspects
+        lost, self.suspects = missing & self.suspects, frozenset(missing - self.suspects)
+        for job_id in sorted(lost):
+            self.attempt_for("audit", job_id, partial(self.start_lost, job_id), singly)
         for name, one in running.items():
-            transitions.end_stray(context.staging, name, one)
+            self.attempt_for("audit", name, partial(transitions.end_stray, self.context.staging, name, one), singly)
+
+    def start_lost(self, job_id: str) -> None:
+        """Start a job again that should run and does not."""
+        context = self.context
+        context.staging.add_event("lost", "the executor no longer knows it; it starts again", job_id)
+        transitions.start_again(context.staging, context.world, context.state_dir, job_id)
 
     def make_decision(self) -> None:
         """Ask the policy, and stage what follows from what it says; one that fails costs this decision only."""
@@ -430,13 +513,24 @@ class Reconciler:
         return self.decide(self.now_s, twin.snapshot())
 
     def commit(self) -> None:
-        """Make what was staged durable; the secrets of a job that ended, in whatever way, go."""
-        staging = self.context.staging
+        """Make what was staged durable; the secrets of a job that ended, in whatever way, go.
+
+        Nothing that follows the store's commit may raise: the step would be undone in memory, and is stored.
+        """
+        staging, state_dir = self.context.staging, self.context.state_dir
         ended = [record.id for record in staging.batch.jobs.values() if record.state in ENDED]
+        secrets = {job_id: values for job_id, values in staging.secrets.items() if job_id not in ended}
         staging.batch.notices = decide_notices(staging.batch.events, staging.jobs)
-        self.sender.unsent += staging.commit()
+        job_secrets.put_apart(state_dir, secrets)
+        try:
+            self.sender.unsent += staging.commit()
+        except Exception:
+            if secrets and self.was_stored() is False:  # where nobody knows, the next beginning finds out
+                job_secrets.drop_apart(state_dir, secrets)
+            raise
+        job_secrets.settle(state_dir, secrets)
         for job_id in ended:
-            self.context.state_dir.secrets_file(job_id).unlink(missing_ok=True)
+            job_secrets.forget(state_dir, job_id)
 
     def act(self) -> None:
         """Send what was decided, and let the executor forget what is stored."""
@@ -473,9 +567,16 @@ def restore_inventory(inventory: Inventory, store: Store, options: ServerOptions
     return outside_load.restore_loads(left, loads, options.outside_load)
 
 
-def list_unsent(store: Store) -> list[Instruction]:
-    """The instructions that are not known to have arrived, in order."""
-    return [load_instruction(one.body) for one in store.list_instructions()]
+def read_unsent(store: Store) -> tuple[list[Instruction], list[tuple[InstructionRecord, Exception]]]:
+    """The instructions that are not known to have arrived, in order, and those that cannot be read."""
+    unsent, unread = list[Instruction](), list[tuple[InstructionRecord, Exception]]()
+    for one in store.list_instructions():
+        try:
+            unsent.append(load_instruction(one.body))
+        except Exception as error:
+            logger.exception("an instruction for job %s cannot be read", one.job)
+            unread.append((one, error))
+    return unsent, unread
 
 
 def restore_cursor(store: Store, stream: str) -> int:

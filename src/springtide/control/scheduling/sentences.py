@@ -7,6 +7,7 @@ Pure: every sentence is made of values that were decided elsewhere. Sentences th
 from collections.abc import Sequence
 from math import inf
 
+from springtide.control.storage.database.databases import find_cause
 from springtide.control.storage.records import AwaitedJob, JobRecord, OfferRecord
 from springtide.core.decisions import Answer, Cause, Plan, Reason
 from springtide.core.dependencies import AfterEnd
@@ -96,7 +97,8 @@ def tell_declined(record: JobRecord, job: Job, answer: Answer, now_s: float) -> 
 
 def tell_policy_failure(policy: str, error: BaseException) -> str:
     """That the policy has failed, with its error; nothing was decided, and it is asked again."""
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    cause = find_cause(error)
+    what = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
     return f"policy {policy} failed ({what}); nothing was decided, and it is asked again"
 
 

@@ -2,7 +2,8 @@
 
 A user has limits: active jobs, and the device-seconds that may be outstanding. Outstanding is what is still planned for
 a user's promised jobs and reserved offers, and the fewest that all their other jobs, best effort too, still need; it
-comes back as jobs end. A job is measured by the fewest device-seconds on which it can be done.
+comes back as jobs end. A job is measured by the fewest device-seconds on which it can be done; one of which nobody
+knows how much work it is counts as all that is left, so there is one of these at a time.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import secrets
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import PurePosixPath
 
 from springtide.control.clock import Clock
@@ -25,13 +27,14 @@ from springtide.control.scheduling.live_jobs import (
     list_shares,
     look_up,
     make_job,
+    needs_probe,
 )
 from springtide.control.scheduling.live_world import PlatformWorld
 from springtide.control.scheduling.speeds import make_key
 from springtide.control.storage.places.checkpoint_places import find_folder, find_url
 from springtide.control.storage.records import ArrayPlace, AwaitedJob, JobRecord, UserRecord
 from springtide.control.storage.staging import Staging
-from springtide.control.storage.state_dir import StateDir, write_secrets
+from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
 from springtide.core.curves import Curve
 from springtide.core.decisions import JobView, Plan
@@ -106,7 +109,7 @@ def open_record(context: Context, submission: Submission) -> tuple[JobRecord, Re
     check_limits(staging, find_owner(submission, user), user, context.options, submission.job)
     record = make_record(context, submission, user)
     if submission.job.secrets:
-        keep_secrets(context.state_dir, record, submission.secrets)
+        stage_secrets(context, record, submission.secrets)
     return record, refuse(staging, context.world, record, user)
 
 
@@ -179,6 +182,11 @@ def name_job(submission: Submission, owner: str, store: Store) -> str:
 def name_keyed(owner: str, key: str) -> str:
     """The id of the job that the user of an id submits under a key."""
     return hashlib.sha256(f"{owner}\n{key}".encode()).hexdigest()[:8]
+
+
+def name_keyed_array(owner: str, key: str) -> str:
+    """The id of the array that the user of an id submits under a key."""
+    return name_keyed(owner, f"{key}.array")
 
 
 def find_repeated(staging: Staging, submission: Submission) -> JobRecord | None:
@@ -288,14 +296,14 @@ def check_mail(job: JobFile, has_mail: bool) -> None:
         raise JobError("notify.email needs a mail server: set smtp in the server's server.yaml, or use a webhook")
 
 
-def keep_secrets(state_dir: StateDir, record: JobRecord, given: Mapping[str, str]) -> None:
+def stage_secrets(context: Context, record: JobRecord, given: Mapping[str, str]) -> None:
     """Keep the values of a job's secrets until it ends; one that has none, now or from before, is an error."""
     names = record.spec.secrets
     missing = [name for name in names if name not in given]
-    if missing and not state_dir.secrets_file(record.id).exists():
+    if missing and not context.state_dir.secrets_file(record.id).exists():
         raise JobError(f"secret {missing[0]} has no value; set it in the environment you submit or resume from")
     if not missing:
-        write_secrets(state_dir, record.id, {name: given[name] for name in names})
+        context.staging.secrets[record.id] = {name: given[name] for name in names}
 
 
 def grant_anew(record: JobRecord) -> JobRecord:
@@ -313,7 +321,7 @@ def split_sweep(context: Context, submission: Submission) -> list[Submission]:
     if submission.job.sweep is None:
         raise JobError("it has no sweep, so it makes one job; send it to /api/v1/jobs")
     owner = find_owner(submission, context.staging.store.find_user(submission.user))
-    array_id = secrets.token_hex(4) if submission.key is None else name_keyed(owner, f"{submission.key}.array")
+    array_id = secrets.token_hex(4) if submission.key is None else name_keyed_array(owner, submission.key)
     job, whole = submission.job, submission.job.sweep.promise == "whole"
     base = job.name or f"{make_name(job, job.script)[:-5]}-{array_id[:4]}"
     swept = expand_sweep(job)
@@ -327,12 +335,15 @@ def split_sweep(context: Context, submission: Submission) -> list[Submission]:
     return made
 
 
-def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
-    """The step from which a job would go on: that of its last checkpoint, which may have been removed since."""
+def find_checkpoint(record: JobRecord, state_dir: StateDir, run_as: str | None) -> int:
+    """The step from which a job would go on: that of its last checkpoint, which may have been removed since.
+
+    Looked for as the user that it runs as, who may have named any folder.
+    """
     job = record.spec
     if not job.elastic:
         return 0
-    seen = max(0, CheckpointFolder(find_folder(job, state_dir, record.id)).seen)
+    seen = max(0, CheckpointFolder(find_folder(job, state_dir, record.id), run_as).seen)
     if find_url(job, state_dir, record.id) is not None:
         return max(seen, record.saved_step)  # the receipts may lie on another host
     return seen
@@ -341,7 +352,7 @@ def find_checkpoint(record: JobRecord, state_dir: StateDir) -> int:
 def check_quota(staging: Staging, world: PlatformWorld, record: JobRecord, user: UserRecord | None) -> Refusal | None:
     """Why a job cannot be taken: it would exceed the device-seconds that its user may have outstanding.
 
-    Nothing is said of jobs whose speed nobody knows yet; but while a user's quota is spent, they wait as well.
+    One whose size nobody knows fits into whatever is left, and then nothing is.
     """
     for quota in list_quotas(staging, record, user):
         refusal = check_against(staging, world, record, quota)
@@ -372,7 +383,11 @@ def list_quotas(staging: Staging, record: JobRecord, user: UserRecord | None) ->
 def check_against(staging: Staging, world: PlatformWorld, record: JobRecord, quota: OutstandingQuota) -> Refusal | None:
     """Why a job does not fit into one quota, if it does not."""
     own = [view for view in world.jobs.values() if view.job.user in quota.owners and view.job.id != record.id]
-    left = max(0.0, quota.device_s - sum(count_outstanding(staging, world.inventory, view) for view in own))
+    counted = {view.job.id: count_outstanding(staging, world.inventory, view) for view in own}
+    endless = next((staging.jobs[job_id] for job_id, device_s in counted.items() if device_s == inf), None)
+    if endless is not None:
+        return Refusal("quota_exceeded", tell_endless(quota, endless))
+    left = max(0.0, quota.device_s - sum(counted.values()))
     facts = look_up(record, staging.speeds, world.inventory)
     if not is_known(record, facts):
         return None if left > 0 else Refusal("quota_exceeded", tell_spent(quota))
@@ -439,6 +454,15 @@ def tell_spent(quota: OutstandingQuota) -> str:
     return f"the quota of {quota.device_s:.0f} device-seconds of {quota.whose} is taken up by their other jobs"
 
 
+def tell_endless(quota: OutstandingQuota, record: JobRecord) -> str:
+    """That a quota is taken up by a job whose size nobody knows, and what would tell it."""
+    size = "steps: in its file, once its speed was measured," if record.spec.elastic else "duration: in its file"
+    return (
+        f"the quota of {quota.device_s:.0f} device-seconds of {quota.whose} is taken up by job {record.name}, of which "
+        f"nobody knows how long it takes; wait for its end; {size} would tell"
+    )
+
+
 def least_device_s(job: Job, work: float | None = None) -> float:
     """The fewest device-seconds on which a job, or so much of it, can be done."""
     left = job.work if work is None else work
@@ -455,15 +479,17 @@ def most_work(job: Job, device_s: float) -> float:
 def count_outstanding(staging: Staging, inventory: Inventory, view: JobView) -> float:
     """Device-seconds still planned for a job, or the fewest on which what is left of it can be done.
 
-    A job that nobody has measured counts from when it is; one that was declined, or is only measured, does not.
+    Infinite if nobody knows how much that is. One that is put to the check again once it is measured counts from then;
+    one that was declined, or is only measured, does not.
     """
     if view.promise is not None:
         return planned_device_s(view.promise.plan, staging.now_s)
     record = staging.jobs.get(view.job.id)
     if record is None or record.state not in WORKING:
         return 0.0
-    if not is_known(record, look_up(record, staging.speeds, inventory)):
-        return 0.0
+    facts = look_up(record, staging.speeds, inventory)
+    if not is_known(record, facts):
+        return 0.0 if needs_probe(record, facts) else inf
     return least_device_s(view.job, view.progress.work_left_at(staging.now_s))
 
 

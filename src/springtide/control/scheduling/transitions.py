@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from springtide.control.scheduling import sentences
-from springtide.control.scheduling.instructions import make_cancel, make_change, make_probe, make_stop
+from springtide.control.scheduling.instructions import make_cancel, make_change, make_probe, make_stop, make_stop_of
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import (
     deal_workers,
@@ -349,14 +349,14 @@ def pause(staging: Staging, world: PlatformWorld, job_id: str, reason: str, sent
 
 
 def hold(staging: Staging, world: PlatformWorld, job_id: str, finished: bool, why: str) -> None:
-    """Put a job aside of which something was reported that cannot be taken in: it checkpoints and waits for its owner.
+    """Put a job aside of which something cannot be taken in: it checkpoints and waits for its owner.
 
     One that has finished stays finished: only what it said at its end is not known.
     """
     record = staging.jobs.get(job_id)
     if record is None or not record.active or record.state is JobState.PAUSED:
         return
-    sentence = f"what it reported cannot be taken in ({why}); it is kept for the operator: springtide doctor"
+    sentence = f"something of it cannot be taken in ({why}); that is kept for the operator: springtide doctor"
     if finished:
         end_job(staging, world, job_id, Ending(JobState.SUCCEEDED, "finished", f"finished; {sentence}"))
     else:
@@ -381,8 +381,11 @@ def start_again(staging: Staging, world: PlatformWorld, state_dir: StateDir, job
 
 
 def end_stray(staging: Staging, name: str, running: Running) -> None:
-    """Cancel what runs although it has ended or was never ours."""
+    """Cancel what runs although it has ended or was never ours; stop what nobody can read the record of."""
     if name in staging.jobs or running.state == "stopping":
+        return
+    if name in staging.store.unreadable:
+        staging.send(make_stop_of(name, running.generation + 1, QUARANTINED))
         return
     known = staging.store.job(name)
     if known is None or not known.active:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from springtide.control.storage.archives import UPLOADS
 from springtide.control.storage.orphans import Orphan, find_orphans
 from springtide.control.storage.private_paths import list_inside, remove
@@ -167,7 +165,7 @@ def keep_house(state_dir: StateDir, store: Store, now_s: Callable[[], float], ke
         wait_s = HOUR_S
         try:
             gone = collect(state_dir, store, now_s(), keep_days)
-        except (OSError, SQLAlchemyError):
+        except Exception:  # else nothing would be removed until the next server
             logger.exception("keeping house failed; it is tried again in an hour")
             continue
         if gone:

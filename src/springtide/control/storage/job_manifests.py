@@ -95,7 +95,7 @@ class ManifestKeeper:
         while (record := self.records.get()) is not None:
             try:
                 write_manifest(self.state_dir, JobManifest(record, self.store.find_run_as(record.owner)))
-            except OSError as error:
+            except Exception as error:  # of the disk, or of the database that is asked for the user
                 logger.warning("the account of job %s could not be written: %s", record.id, error)
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def adopt(state_dir: StateDir, store: Store, now_s: float) -> tuple[list[JobReco
     told.sort(key=lambda manifest: (manifest.record.submitted_s, manifest.record.id))
     adopted: list[JobRecord] = []
     for number, manifest in enumerate(told, start=store.next_seq()):
-        record = replace(end_lost(state_dir, manifest.record, now_s), seq=number)
+        record = replace(end_lost(state_dir, manifest, now_s), seq=number)
         sentence = f"found on disk as {manifest.record.state} and taken back; the database did not know it"
         store.remember_owner(record.owner, record.user, manifest.run_as)
         store.write(Batch(jobs={record.id: record}, events=[EventRecord(now_s, "adopted", sentence, record.id)]))
@@ -74,11 +74,12 @@ def adopt(state_dir: StateDir, store: Store, now_s: float) -> tuple[list[JobReco
     return adopted, [orphan for orphan in orphans if orphan.manifest is None]
 
 
-def end_lost(state_dir: StateDir, record: JobRecord, now_s: float) -> JobRecord:
+def end_lost(state_dir: StateDir, manifest: JobManifest, now_s: float) -> JobRecord:
     """A job as it is taken back: as it ended, or else cancelled, from where it can go on with its last checkpoint."""
+    record = manifest.record
     if not record.active:
         return record
-    step = CheckpointFolder(find_folder(record.spec, state_dir, record.id)).seen
+    step = CheckpointFolder(find_folder(record.spec, state_dir, record.id), manifest.run_as).seen
     return replace(
         record,
         state=JobState.CANCELLED,

@@ -339,4 +339,4 @@ class InstructionRecord:
     job: str
     generation: int
     key: str
-    body: dict[str, Any]
+    body: dict[str, Any] | None  # None: what is stored is no JSON

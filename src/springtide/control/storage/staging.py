@@ -3,7 +3,8 @@
 Whoever decides something stages it here as `Effects`; `commit` makes it durable, and only then does anyone act on it.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from springtide.control.storage.records import (
@@ -42,6 +43,7 @@ class StagingMark:
     instructions: list[Instruction]
     next_seq: int
     predictions: dict[str, PredictionRecord]
+    secrets: dict[str, Mapping[str, str]] = field(repr=False)
 
 
 class KnownSpeeds(dict[str, dict[str, SpeedRecord]]):
@@ -68,6 +70,7 @@ class Staging:
         self.jobs: dict[str, JobRecord] = {record.id: record for record in store.active_jobs()}
         self.batch = Batch()
         self.instructions: list[Instruction] = []  # those of the batch
+        self.secrets: dict[str, Mapping[str, str]] = {}  # of the jobs of the batch; these go into no database
         self.speeds = KnownSpeeds(store)
         self.next_seq = store.next_seq()
         self.predictions = store.last_predictions()
@@ -76,14 +79,13 @@ class Staging:
 
     def mark(self) -> StagingMark:
         """The working copy as it is, to come back to by `roll_back`; once."""
-        return StagingMark(
-            dict(self.jobs), self.batch.copy(), list(self.instructions), self.next_seq, dict(self.predictions)
-        )
+        changes = self.batch.copy(), list(self.instructions), self.next_seq, dict(self.predictions)
+        return StagingMark(dict(self.jobs), *changes, dict(self.secrets))
 
     def roll_back(self, mark: StagingMark) -> None:
         """Be again as at a mark: what was staged since is gone."""
         self.jobs, self.next_seq, self.predictions = mark.jobs, mark.next_seq, mark.predictions
-        self.batch, self.instructions = mark.batch, mark.instructions
+        self.batch, self.instructions, self.secrets = mark.batch, mark.instructions, mark.secrets
         self.speeds.clear()  # to be read again, from the store and from what is staged
         for speed in self.batch.speeds.values():
             self.put_speed(speed)
@@ -162,5 +164,5 @@ class Staging:
         for job_id in [job_id for job_id in self.batch.jobs if self.jobs[job_id].state in ENDED]:
             del self.jobs[job_id]
             self.predictions.pop(job_id, None)
-        instructions, self.batch, self.instructions = self.instructions, Batch(), []
+        instructions, self.batch, self.instructions, self.secrets = self.instructions, Batch(), [], {}
         return instructions

@@ -118,6 +118,11 @@ class StateDir:
         """A folder per job."""
         return self.root / "jobs"
 
+    @property
+    def new_secrets(self) -> Path:
+        """The secrets of jobs that are being stored, by job."""
+        return self.root / "new-secrets"
+
     def job_folder(self, job_id: str) -> Path:
         """All that a job leaves on disk: logs, output, checkpoints."""
         return self.jobs / job_id

@@ -4,6 +4,7 @@ One writer, the reconciler, whose changes are gathered in a `Batch` and written 
 done; any number of readers. Knows nothing of policies or executors.
 """
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -12,12 +13,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.engine import Connection
 
-from springtide.control.storage.database.databases import find_address, open_engine, upsert
+from springtide.control.storage.database.databases import find_address, is_unavailable, open_engine, upsert
 from springtide.control.storage.database.migrations import migrate
-from springtide.control.storage.database.rows import read_job, read_speed, write_fields, write_job
+from springtide.control.storage.database.rows import read_body, read_job, read_speed, write_fields, write_job
 from springtide.control.storage.database.tables import (
     EVENTS,
     FACTS,
@@ -50,7 +51,9 @@ from springtide.control.storage.records import (
     UserRecord,
 )
 from springtide.core.job_states import ACTIVE, JobState
+from springtide.errors import StateError
 
+logger = logging.getLogger("springtide.control")
 RECENT_JOBS = 256
 COMMITS = "commits"  # the fact that counts them
 PREDICTED = tuple(PREDICTIONS.c[one.name] for one in fields(PredictionRecord))
@@ -100,7 +103,7 @@ class Store:
         self.engine = open_engine(address, "" if leadership is None else leadership.holder)
         #: How often something was written, and how many events: so that whoever watches knows when to look again.
         self.version = self.happened = 0
-        #: Hear of the jobs that were just written; they may not raise.
+        #: Hear of the jobs that were just written; what they raise is logged.
         self.listeners: list[Callable[[Mapping[str, JobRecord]], None]] = []
         #: How often jobs were forgotten, of which the listeners do not hear.
         self.prunes = 0
@@ -108,6 +111,8 @@ class Store:
         self.accounts = threading.RLock()
         self._users: list[UserRecord] | None = None
         self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
+        #: Jobs whose rows cannot be read, and why: left out of every list, and never written.
+        self.unreadable: dict[str, str] = {}
         migrate(self.engine, self.path)
         if self.path is not None:
             self.path.chmod(0o600)
@@ -149,8 +154,50 @@ class Store:
         self._remember(batch.jobs)
         self.happened += len(batch.events)
         self.version += 1
+        self._tell(batch.jobs)
+
+    def _tell(self, jobs: Mapping[str, JobRecord]) -> None:
+        """Let the listeners hear of jobs; what fails in one is not the writer's, whose batch is stored."""
         for hear in tuple(self.listeners):
-            hear(batch.jobs)
+            try:
+                hear(jobs)
+            except Exception:
+                logger.exception("a listener failed over jobs that were stored")
+
+    def _read_jobs(self, query: Select[Any]) -> list[JobRecord]:
+        """The jobs of a query; one whose row cannot be read is left out, and costs no other."""
+        if self.unreadable:
+            query = query.where(JOBS.c.id.not_in(list(self.unreadable)))
+        with self.engine.connect() as connection:
+            try:
+                return [read_job(row) for row in connection.execute(query)]
+            except Exception as error:
+                ids = (
+                    []
+                    if is_unavailable(error)
+                    else connection.execute(query.with_only_columns(JOBS.c.id)).scalars().all()
+                )
+                if all([self._can_read(connection, job_id) for job_id in ids]):
+                    raise
+        return self._read_jobs(query)
+
+    def _can_read(self, connection: Connection, job_id: str) -> bool:
+        """Whether the row of a job can be read; one that cannot is noted."""
+        try:
+            read_job(connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one())
+        except Exception as error:
+            if is_unavailable(error):
+                raise
+            logger.exception("the record of job %s cannot be read", job_id)
+            self.unreadable[job_id] = f"{type(error).__name__}: {error}"
+        return job_id not in self.unreadable
+
+    def _check_readable(self, job_id: str) -> None:
+        """Refuse to say anything of a job whose row cannot be read; that it is not there would be untrue."""
+        if job_id in self.unreadable:
+            raise StateError(
+                f"the record of job {job_id} cannot be read; it is kept for the operator: springtide doctor"
+            )
 
     def _remember(self, jobs: dict[str, JobRecord]) -> None:
         """Keep the last written jobs at hand. Only this process writes, and records are never changed."""
@@ -160,8 +207,9 @@ class Store:
     def list_instructions(self) -> list[InstructionRecord]:
         """Instructions that may not have reached the executor, oldest first for each job."""
         with self.engine.connect() as connection:
-            rows = connection.execute(select(INSTRUCTIONS).order_by(INSTRUCTIONS.c.job, INSTRUCTIONS.c.generation))
-            return [InstructionRecord(**row._mapping) for row in rows]
+            keys = select(INSTRUCTIONS.c.job, INSTRUCTIONS.c.generation, INSTRUCTIONS.c.key)
+            rows = connection.execute(keys.order_by(INSTRUCTIONS.c.job, INSTRUCTIONS.c.generation)).all()
+            return [InstructionRecord(*row, body=read_body(connection, row.job, row.generation)) for row in rows]
 
     def next_seq(self) -> int:
         """The number that the next job will have."""
@@ -182,16 +230,16 @@ class Store:
         recent = self._recent.get(job_id)
         if recent is not None:
             return recent
-        with self.engine.connect() as connection:
-            row = connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
-            return None if row is None else read_job(row)
+        found = self._read_jobs(select(JOBS).where(JOBS.c.id == job_id))
+        self._check_readable(job_id)
+        return found[0] if found else None
 
     def find_request(self, owner: str, key: str) -> JobRecord | None:
         """The job that the user of an id has submitted under an idempotency key."""
-        query = select(JOBS).where((JOBS.c.owner == owner) & (JOBS.c.idempotency_key == key))
+        asked = (JOBS.c.owner == owner) & (JOBS.c.idempotency_key == key)
         with self.engine.connect() as connection:
-            row = connection.execute(query).one_or_none()
-            return None if row is None else read_job(row)
+            job_id = connection.execute(select(JOBS.c.id).where(asked)).scalar_one_or_none()
+        return None if job_id is None else self.job(job_id)
 
     def list_quarantine(self, limit: int = 100) -> list[QuarantineRecord]:
         """What could not be worked in or stored, newest first."""
@@ -208,12 +256,11 @@ class Store:
         """The jobs that an id, a name, or a prefix of either stands for: the exact ones if there are any."""
         exact = (JOBS.c.id == text) | (JOBS.c.name == text)
         near = JOBS.c.id.startswith(text, autoescape=True) | JOBS.c.name.startswith(text, autoescape=True)
-        with self.engine.connect() as connection:
-            for chosen in (exact, near):
-                query = select(JOBS).where(chosen).order_by(JOBS.c.seq.desc()).limit(20)
-                rows = connection.execute(query if owner is None else query.where(JOBS.c.owner == owner)).all()
-                if rows:
-                    return [read_job(row) for row in rows]
+        for chosen in (exact, near):
+            query = select(JOBS).where(chosen).order_by(JOBS.c.seq.desc()).limit(20)
+            found = self._read_jobs(query if owner is None else query.where(JOBS.c.owner == owner))
+            if found:
+                return found
         return []
 
     def find_array(self, text: str, owner: str | None = None) -> list[JobRecord]:
@@ -224,10 +271,9 @@ class Store:
             query = select(place["id"].as_string()).where(named).order_by(newest).limit(1)
             query = query if owner is None else query.where(JOBS.c.owner == owner)
             array_id = connection.execute(query).scalar_one_or_none()
-            if array_id is None:
-                return []
-            rows = connection.execute(select(JOBS).where(place["id"].as_string() == array_id).order_by(JOBS.c.seq))
-            return [read_job(row) for row in rows]
+        if array_id is None:
+            return []
+        return self._read_jobs(select(JOBS).where(place["id"].as_string() == array_id).order_by(JOBS.c.seq))
 
     def list_jobs(
         self,
@@ -249,16 +295,13 @@ class Store:
         query = query.where(JOBS.c.user == user) if user is not None else query
         query = query.where(JOBS.c.seq < before) if before is not None else query
         query = query.where(~JOBS.c.measure_only) if without_probes else query
-        with self.engine.connect() as connection:
-            return [read_job(row) for row in connection.execute(query.limit(limit) if limit else query)]
+        return self._read_jobs(query.limit(limit) if limit else query)
 
     def list_recent(self, since_s: float, owner: str | None = None) -> list[JobRecord]:
         """Jobs that go on or ended since an instant, newest first; those that were only measured are left out."""
         recent = (JOBS.c.finished_s > since_s) | JOBS.c.finished_s.is_(None)
         query = select(JOBS).where(recent & ~JOBS.c.measure_only).order_by(JOBS.c.seq.desc())
-        with self.engine.connect() as connection:
-            rows = connection.execute(query if owner is None else query.where(JOBS.c.owner == owner))
-            return [read_job(row) for row in rows]
+        return self._read_jobs(query if owner is None else query.where(JOBS.c.owner == owner))
 
     def list_outcomes(self) -> list[JobOutcome]:
         """What became of every job, oldest first."""

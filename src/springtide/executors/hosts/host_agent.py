@@ -56,7 +56,7 @@ from springtide.executors.hosts.lead_address import HOSTS, find_lead_file, read_
 from springtide.executors.hosts.lead_dialer import LeadLine, RefusedError, dial
 from springtide.executors.hosts.network_routes import Route, find_route
 from springtide.executors.hosts.own_disk import AwaitedStart, OwnDisk
-from springtide.executors.local.daemon import detach
+from springtide.executors.local.daemon import detach, turn_over
 from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.environment import MARK, allow
 from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
@@ -333,6 +333,7 @@ class HostAgent:
         now_s = time.monotonic()
         if now_s - self.inspected_s >= INSPECT_S:
             self.inspected_s = now_s
+            turn_over(self.settings.state_dir / LOG)
             self.forks.kill_stopped()
             jobs = {start.processes.job for start in self.starts.values()}
             self.forks.drop_unused(now_s, jobs)

@@ -25,7 +25,7 @@ from springtide.executors import boot_clock
 from springtide.executors.delivery import Freshness, refuse
 from springtide.executors.local.agent_notes import note_devices
 from springtide.executors.local.agent_server import AgentServer
-from springtide.executors.local.daemon import detach
+from springtide.executors.local.daemon import detach, turn_over
 from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.attempt import AgentContext, AttemptOptions
 from springtide.executors.local.jobs.environment import MARK, allow
@@ -227,6 +227,7 @@ class Agent:
         """Move fork servers on; jobs whose server has gone start again."""
         if now_s - self.inspected_s >= self.settings.options.inspect_s:
             self.inspected_s = now_s
+            turn_over(self.state_dir / LOG)
             self.forks.kill_stopped()
             self.forks.drop_unused(now_s, {*self.runners, *self.journal.jobs})
             preparing = {pid for runner in self.runners.values() for pid in runner.helpers}

@@ -1,8 +1,10 @@
 """A process of its own for something that serves: apart from its starter's session, with its output in a log."""
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,13 +17,28 @@ ENDED = (b"Z", b"X")  # states of a process that has ended
 
 def start_detached(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> int | None:
     """Run a command that calls `detach`; its process then, or None if it did not get so far. The log says why."""
-    if log.exists() and log.stat().st_size > LOG_BYTES:
-        log.replace(log.with_name(f"{log.name}.1"))
+    if log.exists():
+        turn_over(log)
     with open(log, "ab", opener=open_private) as file:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, cwd=log.parent, env=env
         )
     return int(done.stdout) if done.returncode == 0 else None
+
+
+def turn_over(log: Path) -> None:
+    """Put what a log holds aside once it is too long, while processes write to it.
+
+    They append, so they go on at its new end; a file of another name would be written to by those who have it open.
+    """
+    try:
+        if log.stat().st_size <= LOG_BYTES:
+            return
+        with log.open("rb") as whole, open(log.with_name(f"{log.name}.1"), "wb", opener=open_private) as former:
+            shutil.copyfileobj(whole, former)
+        os.truncate(log, 0)
+    except OSError as error:
+        print(f"the log {log} cannot be turned over: {error}", file=sys.stderr, flush=True)
 
 
 def is_alive(pid: int) -> bool:

@@ -14,7 +14,8 @@ from springtide.errors import SpringtideError
 
 T = TypeVar("T")
 UNDONE = "nothing was done; try again"
-UNKNOWN = "whether it was done is not known; ask again, or send the same request again with the same Idempotency-Key"
+UNKNOWN = "whether it was done is not known; ask again before you send it again"
+SAFE_AGAIN = "it can be sent again with the same Idempotency-Key"
 
 #: A function that was handed in, and where its value goes.
 Call: TypeAlias = tuple[Callable[[], Any], "Future[Any]"]
@@ -38,11 +39,11 @@ class CallReply:
 
 
 class UnavailableError(SpringtideError):
-    """The server cannot do what was asked now; `unknown`: or has done it to this job, which nobody can say yet."""
+    """The server cannot do what was asked now; `unknown`: or has done it to this job or array, which nobody can say."""
 
-    def __init__(self, sentence: str, unknown: bool = False, job_id: str = "") -> None:
+    def __init__(self, sentence: str, unknown: bool = False, job_id: str = "", array_id: str = "") -> None:
         super().__init__(sentence)
-        self.unknown, self.job_id = unknown, job_id
+        self.unknown, self.job_id, self.array_id = unknown, job_id, array_id
 
 
 class CallQueue:

@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
+from springtide.control.storage.database.databases import find_cause
 from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.store import Store
 from springtide.core.durations import show_span
@@ -124,5 +125,6 @@ def check_disk(root: Path) -> dict[str, Any]:
 
 def show_safely(error: BaseException) -> str:
     """An error in one line of letters that can be stored and shown."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    cause = find_cause(error)
+    text = " ".join(str(cause).split()) or type(cause).__name__
     return text.encode("utf-8", "backslashreplace").decode()[:500]

@@ -30,6 +30,16 @@ def is_unavailable(error: BaseException) -> bool:
     return known or isinstance(error, MemoryError | LostLeadError)
 
 
+def find_cause(error: BaseException) -> BaseException:
+    """What the driver says where an error is the database's: the rest of it is our statement, which is for our log."""
+    return getattr(error, "orig", None) or error
+
+
+def is_undone(error: BaseException) -> bool:
+    """Whether what failed has certainly written nothing: it failed before the commit, which has no statement."""
+    return not isinstance(error, DatabaseError) or error.statement not in (None, "COMMIT")
+
+
 def find_address(url: str) -> URL:
     """An address with our driver: `postgresql://` alone would mean an older one that the extra does not install."""
     try:
@@ -53,11 +63,13 @@ def is_file(url: str) -> bool:
 def open_engine(address: URL, name: str = "") -> Engine:
     """An engine for an address, whose sessions bear a name where there are sessions.
 
-    SQLite is in WAL mode, synchronous enough to survive a kill at any moment.
+    SQLite is in WAL mode, synchronous enough to survive a kill at any moment. Errors do not repeat the values of a
+    statement: they are shown to others than whose values those are.
     """
     if not address.drivername.startswith("sqlite"):
-        return create_engine(address, pool_pre_ping=True, connect_args={"application_name": name} if name else {})
-    engine = create_engine(address)
+        arguments = {"application_name": name} if name else {}
+        return create_engine(address, pool_pre_ping=True, connect_args=arguments, hide_parameters=True)
+    engine = create_engine(address, hide_parameters=True)
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return engine

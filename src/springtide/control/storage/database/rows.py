@@ -4,9 +4,10 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Row
+from sqlalchemy import Row, select
+from sqlalchemy.engine import Connection
 
-from springtide.control.storage.database.tables import JOBS
+from springtide.control.storage.database.tables import INSTRUCTIONS, JOBS
 from springtide.control.storage.records import ArrayPlace, AwaitedJob, Condition, JobRecord, PlanRecord, SpeedRecord
 from springtide.core.dependencies import AfterEnd
 from springtide.core.job_file import STORED, JobFile
@@ -67,3 +68,12 @@ def load_job(fields: dict[str, Any]) -> JobRecord:
     place = fields.get("array_place")
     fields["array_place"] = None if place is None else ArrayPlace(**place)
     return JobRecord(**fields)
+
+
+def read_body(connection: Connection, job_id: str, generation: int) -> Any:
+    """What an instruction says; None if that is no JSON, which costs no other row."""
+    one = (INSTRUCTIONS.c.job == job_id) & (INSTRUCTIONS.c.generation == generation)
+    try:
+        return connection.execute(select(INSTRUCTIONS.c.body).where(one)).scalar_one()
+    except ValueError:
+        return None
