@@ -16,6 +16,7 @@ UNTUNED = {
     "FEW_ROWS": "which of two ways to the same result is faster",
     "GUARD_S": "half the tolerance within which a deadline is met",
     "LEAST_SPAN_S": "rounding",
+    "LOADED_S": "when it is said that the planner is being compiled",
     "NO_FIT": "a rank behind all others",
     "PAUSED": "how many jobs pause where devices change hands",
     "ROUNDING": "rounding",
