@@ -177,6 +177,24 @@ def test_a_page_that_is_only_looked_at_ends_with_its_session(folder: Path) -> No
         assert page.locator("#banner").is_hidden()
 
 
+def test_back_after_a_search_shows_what_the_address_asks_for(folder: Path) -> None:
+    with serve_pages(folder / "sought") as server, open_page(folder / "back-one", server) as page:
+        with connect(server) as client:
+            client.submit(write_project(folder / "bert", name="bert", deadline="10h"))
+            client.submit(write_project(folder / "clicks", name="clicks"))
+            rows = page.locator("li.line.job")
+            expect(rows).to_have_count(2)
+            page.locator("#find").fill("bert")
+            page.wait_for_url(re.compile("find=bert"))
+            expect(rows).to_have_count(1)
+            page.go_back()
+            expect(page.locator("#find")).to_have_value("")
+            expect(rows).to_have_count(2)
+            client.submit(write_project(folder / "fresh", name="fresh"))
+            expect(rows).to_have_count(3)  # by itself, and of all jobs: the stream is that of the address
+            expect(page.locator("#theme")).to_be_visible()
+
+
 def test_who_has_signed_out_elsewhere_is_sent_to_sign_in(folder: Path) -> None:
     with serve_pages(folder / "out") as server, open_page(folder / "five", server) as page:
         with connect(server) as client:
@@ -186,6 +204,47 @@ def test_who_has_signed_out_elsewhere_is_sent_to_sign_in(folder: Path) -> None:
         page.context.clear_cookies()
         page.locator("#deadline").fill("5h")
         page.wait_for_url(re.compile(r"/signin\?next=%2Fask"))
+
+
+def sign_in_again(page: Any, server: Server) -> None:
+    """Sign in on the page to which an ended session has led."""
+    page.wait_for_url(re.compile("/signin"))
+    page.get_by_label("Your token").fill(server.settings.state_dir.token.read_text().strip())
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_what_was_typed_is_there_again_after_signing_in(folder: Path) -> None:
+    with serve_pages(folder / "typed") as server, open_page(folder / "typed-one", server) as page:
+        with connect(server) as client:
+            job = client.submit(write_project(folder / "code", name="code", deadline="10h"))
+        page.goto(f"{server.url}/ask?job={job.id}")
+        expect(page.locator("#answer")).to_contain_text("Promised")
+        page.locator("#job-file").fill("run: python train.py\nname: precious")
+        page.locator("#deadline").fill("9h")
+        expect(page.locator("#answer")).to_contain_text("Promised")
+        page.context.clear_cookies()
+        page.get_by_role("button", name="Submit this job").click()
+        sign_in_again(page, server)
+        page.wait_for_url(f"{server.url}/ask?job={job.id}")
+        expect(page.locator("#job-file")).to_have_value("run: python train.py\nname: precious")
+        expect(page.locator("#deadline")).to_have_value("9h")
+        page.get_by_role("button", name="Submit this job").click()
+        page.wait_for_url(re.compile("/jobs/"))
+        expect(page.get_by_role("heading", level=1)).to_have_text("precious")
+        page.goto(f"{server.url}/ask?job={job.id}")
+        expect(page.locator("#job-file")).not_to_have_value(re.compile("precious"))  # it was taken
+
+        page.goto(f"{server.url}/simulate")
+        page.get_by_text("A trace instead").click()
+        page.locator("#trace").fill("job_id,submit_s")
+        page.get_by_label("fifo", exact=True).check()
+        page.context.clear_cookies()
+        page.get_by_role("button", name="Simulate").click()
+        sign_in_again(page, server)
+        page.wait_for_url(f"{server.url}/simulate")
+        expect(page.locator("#trace")).to_have_value("job_id,submit_s")
+        expect(page.locator("#trace")).to_be_visible()
+        expect(page.get_by_label("fifo", exact=True)).to_be_checked()
 
 
 def test_curves_and_logs_of_each_rank_are_shown_as_they_are_written(folder: Path) -> None:

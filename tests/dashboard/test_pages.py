@@ -67,6 +67,20 @@ def test_a_part_of_a_page_leads_to_sign_in_where_the_session_has_ended(shown: Sh
             assert answer.text == ""
 
 
+def test_a_form_whose_session_has_ended_leads_back_to_the_page_it_was_on(shown: Shown) -> None:
+    with httpx.Client(base_url=shown.url, headers=HTML | {"origin": shown.url}) as stranger:
+        for referer, place in (
+            (f"{shown.url}/ask?job=x", "%2Fask%3Fjob%3Dx"),
+            ("http://evil.example/ask", "%2F"),
+            ("http://[broken", "%2F"),
+            ("", "%2F"),
+        ):
+            sent = stranger.post("/ask/submit", data={"base": "x"}, headers={"referer": referer})
+            assert sent.headers["location"] == f"/signin?next={place}"
+    with sign_in(shown, shown.token) as browser:
+        assert browser.get("/ask/submit").headers["location"] == "/ask"
+
+
 def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(shown: Shown) -> None:
     with httpx.Client(base_url=shown.url, headers={"origin": shown.url}) as client:
         cookie = client.post("/signin", data={"token": shown.token}).headers["set-cookie"]

@@ -49,6 +49,10 @@ def add_ask_pages(app: FastAPI) -> None:
             return rendering.send_html(request, rendering.render("part_answer.html", question=question, **found))
         return await show(request, question, **found)
 
+    @app.get("/ask/submit", include_in_schema=False)
+    async def ask_again(request: Request) -> Response:  # whoever signs in after a refused submission comes here
+        return rendering.go_to("/ask")
+
     @app.post("/ask/submit", include_in_schema=False)
     async def submit(request: Request) -> Response:
         line, form = open_line(request), await read_form(request)

@@ -304,7 +304,18 @@ def find_place(scope: Scope, headers: dict[str, str]) -> str:
     if scope["path"].startswith(API) or "text/html" not in headers.get("accept", ""):
         return ""
     asked = scope["path"] + ("?" + scope["query_string"].decode("latin-1") if scope.get("query_string") else "")
-    return f"/signin?next={quote(asked if scope['method'] == 'GET' else '/', safe='')}"
+    return f"/signin?next={quote(asked if scope['method'] == 'GET' else find_page(headers), safe='')}"
+
+
+def find_page(headers: dict[str, str]) -> str:
+    """The page of this server that a form was sent from, as its reader's browser says; else the board."""
+    try:
+        page = urlsplit(headers.get("referer", ""))
+    except ValueError:
+        return "/"
+    if page.netloc.lower() != headers["host"].lower() or not page.path.startswith("/"):
+        return "/"
+    return page.path + (f"?{page.query}" if page.query else "")
 
 
 class TimedAnswer:

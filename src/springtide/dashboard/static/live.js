@@ -1,4 +1,5 @@
-// What moves: times in the reader's zone, the stream of a page, the theme, logs, curves, and terms that are dragged.
+// What moves: times in the reader's zone, the stream of a page, the theme, logs, curves, and terms that are dragged; and
+// what keeps what was typed until it was taken.
 (() => {
   "use strict";
   const $ = (id) => document.getElementById(id);
@@ -98,9 +99,74 @@
   document.addEventListener("visibilitychange", connect);
   window.addEventListener("pagehide", disconnect);
   document.addEventListener("htmx:pushedIntoHistory", connect);
+  // Back: what is asked for stands in the address again, and the stream of what was asked since would draw over it.
+  document.addEventListener("htmx:historyRestore", () => { showTimes(document); connect(); });
+  document.addEventListener("htmx:historyCacheMissLoadError", () => location.reload());
+  window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
   // A form that is sent to a server that is away: what was filled in stays.
   document.addEventListener("htmx:sendError", () => { lose(); if (!looking) lookAgain(); });
   document.addEventListener("htmx:afterSwap", (event) => showTimes(event.target));
+
+  // A refusal is a sentence about what was sent, and no part of this page: it stands above, and what is here stays.
+  function refuse(sentence) {
+    const banner = $("refusal");
+    banner.textContent = sentence.charAt(0).toUpperCase() + sentence.slice(1) + ".";
+    banner.hidden = false;
+  }
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr } = event.detail;
+    $("refusal").hidden = true;
+    if (!(xhr.getResponseHeader("content-type") || "").startsWith("application/json")) return;
+    event.detail.shouldSwap = false;
+    let sentence = `the server answered with ${xhr.status}`;
+    try { sentence = JSON.parse(xhr.responseText).error.sentence; } catch { /* not one of ours */ }
+    refuse(sentence);
+  });
+
+  // ---- what was typed, kept until it was taken: a session may end before that
+  const DRAFT = "springtide-form:";
+  const nameDraft = (form) => DRAFT + new URL(form.action).pathname;
+  function readDraft(name) {
+    try { return JSON.parse(sessionStorage.getItem(name)); } catch { return null; }
+  }
+  function dropDrafts(isDropped) {
+    try {
+      for (const name of Object.keys(sessionStorage)) if (name.startsWith(DRAFT) && isDropped(name, readDraft(name))) sessionStorage.removeItem(name);
+    } catch { /* private windows keep nothing */ }
+  }
+  function keepDraft(form, sent) {
+    try { sessionStorage.setItem(nameDraft(form), JSON.stringify({ sent, fields: [...new FormData(form)] })); } catch { /* not kept */ }
+  }
+  function fillIn(form, fields) {
+    for (const field of form.elements) {
+      const values = fields.filter(([name]) => name === field.name).map(([, value]) => value);
+      if (field.type === "checkbox") field.checked = values.includes(field.value);
+      else if (field.name && values.length) {
+        const before = field.value;
+        field.value = values[0];
+        if (field.tagName === "SELECT" && field.selectedIndex < 0) field.value = before; // no longer offered
+        if (field.value !== before && field.closest("details")) field.closest("details").open = true;
+        field.dispatchEvent(new Event("input")); // the slider beside it follows
+      }
+    }
+  }
+  function setUpDrafts() {
+    const here = DRAFT + location.pathname, isSignIn = location.pathname === "/signin";
+    // What was sent and led to another page was taken; unless that page is the one to sign in on.
+    dropDrafts((name, draft) => !draft || (draft.sent && !isSignIn && name !== here));
+    if (isSignIn) dropDrafts((name, draft) => { sessionStorage.setItem(name, JSON.stringify({ ...draft, sent: false })); return false; });
+    for (const form of document.querySelectorAll("form[data-keep]")) {
+      const draft = nameDraft(form) === here ? readDraft(here) : null;
+      if (draft) {
+        fillIn(form, draft.fields);
+        window.htmx.trigger(form, "input"); // where answers follow what is typed, ask again
+      }
+      form.addEventListener("input", (event) => { if (!event.target.matches("[data-go]")) keepDraft(form, false); });
+      form.addEventListener("submit", () => keepDraft(form, true));
+      form.addEventListener("htmx:afterRequest", (event) => { if (event.detail.successful) dropDrafts((name) => name === nameDraft(form)); });
+    }
+    for (const form of document.querySelectorAll("form[action='/signout']")) form.addEventListener("submit", () => dropDrafts(() => true));
+  }
 
   // ---- the theme
   function setUpTheme() {
@@ -227,7 +293,10 @@
       });
     }
     const go = document.querySelector("select[data-go]");
-    if (go) go.addEventListener("change", () => location.assign(go.dataset.go + encodeURIComponent(go.value)));
+    if (go) go.addEventListener("change", () => {
+      dropDrafts((name) => name === nameDraft(go.form)); // typed for the code of another job
+      location.assign(go.dataset.go + encodeURIComponent(go.value));
+    });
     document.addEventListener("click", (event) => {
       const button = event.target.closest("[data-set]");
       if (!button) return;
@@ -244,6 +313,7 @@
     setUpLogs();
     setUpCurves();
     setUpSliders();
+    setUpDrafts();
     connect();
   });
 })();
