@@ -347,6 +347,22 @@ def test_a_trace_with_bad_rows_is_told_by_row_and_simulated_without_them(folder:
         expect(page.locator("#study")).to_contain_text("1 row left out")
 
 
+def test_a_refusal_of_the_guard_stands_above_the_page_which_stays(folder: Path) -> None:
+    with serve_pages(folder / "refused") as server, open_page(folder / "refused-one", server) as page:
+        page.goto(f"{server.url}/simulate")
+        page.get_by_text("A trace instead").click()
+        limiter = server.app.changes
+        limiter.rate_per_s, limiter.burst, limiter.buckets = 0.001, 0, {}
+        page.get_by_role("button", name="Simulate").click()
+        expect(page.locator("#refusal")).to_contain_text("More than 0.001 changes per second")
+        expect(page.locator("#study")).to_contain_text("Choose jobs, a cluster and policies")  # as it was
+        limiter.rate_per_s, limiter.burst, limiter.buckets = 100.0, 100, {}
+        page.locator("#trace").evaluate("(field) => { field.value = 'job_id,submit_s\\n'.repeat(140000); }")
+        page.get_by_role("button", name="Simulate").click()
+        expect(page.locator("#study")).to_contain_text("the trace is longer than 2 MiB")
+        expect(page.locator("#refusal")).to_be_hidden()
+
+
 def test_a_point_of_the_front_shows_its_plan_and_saves_its_task(folder: Path) -> None:
     with serve_pages(folder / "rented") as server, open_page(folder / "twelve", server) as page:
         page.goto(f"{server.url}/cloud")

@@ -180,6 +180,15 @@ def test_pages_let_nothing_but_our_files_run(browser: httpx.Client, place: str) 
     assert page.text.count("<script") == page.text.count("<script src=")
 
 
+def test_the_page_of_the_api_is_ours_and_loads_nothing_from_elsewhere(browser: httpx.Client) -> None:
+    page = browser.get("/docs")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    sources = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="([^"]+)"', page.text)
+    assert sources and all(place.startswith("/static/") for place in sources)
+    assert not re.search(r"<script>|<style|style=", page.text)
+    assert "<code>/api/v1/jobs/{job}/cancel</code>" in page.text and "<code>past_s</code>" in page.text
+
+
 def test_the_board_shows_every_job_with_its_promise(browser: httpx.Client) -> None:
     text = browser.get("/").text
     for name in ("bert-finetune", "vit-large", "clicks-hurry", "sweep-3", "resnet-a"):

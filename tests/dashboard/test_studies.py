@@ -78,6 +78,22 @@ def test_what_cannot_be_simulated_is_told(browser: httpx.Client, change: dict[st
     assert told in page.text
 
 
+def test_a_trace_that_is_too_long_is_told_wherever_it_is_sent(browser: httpx.Client) -> None:
+    trace = "job_id,submit_s\n" * 140_000  # 2.1 MiB, 2.7 MiB as a form
+    for place, status in (("/simulate", 200), ("/simulate/runs.csv", 422), ("/simulate/runs.png", 422)):
+        answer = browser.post(place, data={**SIMULATION, "trace": trace})
+        assert (answer.status_code, "the trace is longer than 2 MiB" in answer.text) == (status, True)
+
+
+def test_what_the_guard_refuses_is_a_page_for_who_reads_pages(browser: httpx.Client, shown: Shown) -> None:
+    sent = {**SIMULATION, "trace": "x" * (9 << 20)}
+    refused = browser.post("/simulate", data=sent)
+    assert (refused.status_code, refused.headers["content-type"]) == (413, "text/html; charset=utf-8")
+    assert "The body is larger than" in refused.text and "script-src" in refused.headers["content-security-policy"]
+    part = browser.post("/simulate", data=sent, headers={"hx-request": "true"})
+    assert part.json()["error"]["reason"] == "too_large"
+
+
 def test_the_api_runs_no_code_of_the_caller(shown: Shown) -> None:
     body = SIMULATION | {"policies": ["subprocess:run"]}
     headers = {"authorization": f"Bearer {shown.token}"}
