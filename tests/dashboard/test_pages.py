@@ -15,7 +15,8 @@ from tests.dashboard.scenes import Shown, play, play_storm, show, write_receipt
 from springtide.control.api.guard import hash_token
 from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.reports.promise_reports import write_report
-from springtide.control.storage.records import JobLedgerEntry, UserRecord
+from springtide.control.storage.records import EventRecord, JobLedgerEntry, UserRecord
+from springtide.control.storage.store import Batch
 from springtide.core.job_states import JobState
 from springtide.dashboard.rendering import tell
 from springtide.dashboard.report_view import build_grid
@@ -363,6 +364,17 @@ def test_a_job_in_danger_has_what_would_help_as_buttons(tmp_path: Path) -> None:
         answer = browser.post("/nodes/node-1/undrain", data={"next": f"/jobs/{job}"})
         assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{job}")
         assert "Let node-1 take work again" not in browser.get("/").text
+
+
+def test_changes_that_are_left_out_are_counted(browser: httpx.Client, shown: Shown) -> None:
+    id = shown.scene.submit(name="restless", run="python train.py sweep", user="bo").id
+    now_s = shown.scene.source.wall_s()
+    events = [EventRecord(now_s, "moves", f"moves for the {k}th time", id) for k in range(1050)]
+    shown.scene.store.write(Batch(events=events))
+    page = browser.get(f"/jobs/{id}").text
+    assert "Every change" not in page and "The last 40 changes of its devices" in page
+    assert "moves for the 1049th time" in page  # the newest, beyond what the API gives at once
+    assert re.search(r"10\d\d earlier changes left out", page)
 
 
 def test_instants_in_sentences_are_for_the_readers_own_zone() -> None:

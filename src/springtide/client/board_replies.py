@@ -98,11 +98,13 @@ class PromiseCounts(Reply):
 
 @reply
 class DeviceCounts(Reply):
-    """Devices, those held now, and which part of their time was used on the board's past."""
+    """Devices, those held now, and which part of their time was used since an instant."""
 
     total: int
     held: int
     used: float
+    #: The beginning of the board's past, or later the first instant of which anything is known.
+    used_since_s: float = 0.0
     #: What those held now cost in an hour; None where nothing has a price.
     usd_per_h: float | None = None
 

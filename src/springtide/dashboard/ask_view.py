@@ -64,6 +64,7 @@ class ChangedRow:
     after: list[TimeBar]
     deadline: Mark | None
     sentence: str
+    tone: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def tell_effect(changes: Sequence[ChangeInfo]) -> str:
     if not changes:
         return "Nothing: no other job would hold other devices now, or end by another plan."
     promised = [one for one in changes if one.deadline_s is not None and one.after.finish_s is not None]
-    late = [one.name for one in promised if (one.after.finish_s or 0.0) > (one.deadline_s or 0.0)]
+    late = [one.name for one in promised if find_change_tone(one) == "risk"]
     if late:
         kept = f"after its deadline would end: {', '.join(late)}"
     elif promised:
@@ -151,7 +152,7 @@ def draw_change(change: ChangeInfo, axis: Axis, most: int) -> ChangedRow:
     """Another job before and after, on the axis of the question."""
     deadline = None if change.deadline_s is None else mark(axis, change.deadline_s, "flag")
     before, after = draw_standing(change.before, axis, most), draw_standing(change.after, axis, most)
-    return ChangedRow(change, before, after, deadline, tell_change(change))
+    return ChangedRow(change, before, after, deadline, tell_change(change), find_change_tone(change))
 
 
 def draw_standing(standing: StandingInfo, axis: Axis, most: int) -> list[TimeBar]:
@@ -170,6 +171,15 @@ def tell_change(change: ChangeInfo) -> str:
         later_s = after.finish_s - before.finish_s
         if abs(later_s) >= 1:
             told.append(f"planned end {show_span(abs(later_s))} {'later' if later_s > 0 else 'sooner'}")
-        if change.deadline_s is not None:
-            told.append(f"still {show_span(max(0.0, change.deadline_s - after.finish_s))} before its deadline")
+    if after.finish_s is not None and change.deadline_s is not None:
+        spare_s = change.deadline_s - after.finish_s
+        still = "still " if before.finish_s is not None and (before.finish_s > change.deadline_s) == (spare_s < 0) else ""
+        told.append(f"{still}{show_span(abs(spare_s))} {'before' if spare_s >= 0 else 'after'} its deadline")
     return ", ".join(told) or "another plan"
+
+
+def find_change_tone(change: ChangeInfo) -> str:
+    """The colour of another job as it would be: late, in time, or nothing promised to it."""
+    if change.deadline_s is None:
+        return "plain"
+    return "risk" if change.after.finish_s is not None and change.after.finish_s > change.deadline_s else "safe"

@@ -35,7 +35,7 @@ class NodeCard:
     device_type: str
     state: str
     cells: list[Cell]
-    #: Which part of the time its devices were held, in the board's past.
+    #: Which part of the time its devices were held, since it is known.
     used: float
     #: What its devices cost in an hour; None where nothing has a price.
     usd_per_h: float | None
@@ -83,7 +83,7 @@ class FleetView:
 def build_fleet(devices: Sequence[DeviceInfo], board: BoardInfo, speeds: Sequence[dict[str, Any]]) -> FleetView:
     """The fleet of the API's documents."""
     tones = {job.id: find_tone(job) for job in board.jobs}
-    span_s = max(1e-9, board.now_s - board.since_s)
+    span_s = max(1e-9, board.now_s - board.devices.used_since_s)
     used: dict[str, float] = {}
     for lane in board.lanes:
         used[lane.node] = used.get(lane.node, 0.0) + sum(end_s - start_s for start_s, end_s, _, _ in lane.held)

@@ -20,6 +20,7 @@ Values: TypeAlias = dict[str, Any]
 #: Where the files of a job's output are in its tree, and how many of them a page shows.
 OUTPUT = "output/"
 MOST_SHOWN = 40
+EVENTS_AT_ONCE = 1000  # that the API gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ async def read_job(line: ApiLine, request: Request) -> Values:
     """All of one job."""
     ref = request.path_params["job"]
     job = JobInfo.read(await line.get("jobs", ref))
-    events = [EventInfo.read(one) for one in (await line.get("jobs", job.id, "events"))["events"]]
+    events = await read_events(line, job.id)
     told = (await line.get("jobs", job.id, "predictions"))["predictions"]
     history = await line.get("jobs", job.id, "history")
     sources = JobSources(
@@ -66,6 +67,16 @@ async def read_job(line: ApiLine, request: Request) -> Values:
         "bits": await read_bits(line, job),
         "helps": await read_helps(line, job),
     }
+
+
+async def read_events(line: ApiLine, job: str) -> list[EventInfo]:
+    """What happened to a job, oldest first: all of it, which may be more than one request gives."""
+    events: list[EventInfo] = []
+    while True:
+        page = (await line.get("jobs", job, "events", after=str(events[-1].seq if events else 0)))["events"]
+        events += map(EventInfo.read, page)
+        if len(page) < EVENTS_AT_ONCE:
+            return events
 
 
 async def read_helps(line: ApiLine, job: JobInfo) -> list[HelpInfo]:

@@ -13,6 +13,7 @@ from springtide.control.api import documents
 from springtide.control.api.board_sources import BoardSources
 from springtide.control.api.device_lanes import sum_held, write_lanes
 from springtide.control.scheduling.live_world import read_promise
+from springtide.control.scheduling.sentences import name_node
 from springtide.control.storage.records import JobRecord, OfferRecord
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
@@ -61,7 +62,7 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
     chosen = [(group, one) for group, one in found if choice.group is None or group is choice.group]
     chosen.sort(key=lambda pair: sort_key(*pair))
     total = len(sources.inventory.types_by_name)
-    span_s = max(1e-9, now_s - sources.since_s)
+    span_s = max(1e-9, now_s - sources.counted_s)
     return {
         "schema": documents.SCHEMA,
         "now_s": documents.round_s(now_s),
@@ -72,7 +73,8 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
         "devices": {
             "total": total,
             "held": sum(len(record.devices) for record in sources.active),
-            "used": round(sum_held(sources.tracks.values(), sources.since_s, now_s) / (span_s * max(1, total)), 4),
+            "used": round(sum_held(sources.tracks.values(), sources.counted_s, now_s) / (span_s * max(1, total)), 4),
+            "used_since_s": documents.round_s(sources.counted_s),
             "usd_per_h": find_rent(sources),
         },
         "groups": {str(group): sum(one is group for one, _ in found) for group in JobGroup},
@@ -223,8 +225,7 @@ def tell_unless(sources: BoardSources) -> str:
     """What would save it."""
     away = [node for node, state in sources.node_states.items() if state != "ready"]
     if away:
-        noun = "" if away[0].startswith("node") else "node " if len(away) == 1 else "nodes "
-        return f" unless {noun}{', '.join(away)} return{'s' * (len(away) == 1)}"
+        return f" unless {', '.join(map(name_node, away))} return{'s' * (len(away) == 1)}"
     lent = sum(len(record.devices) for record in sources.active if not record.promised)
     return f" unless it gets some of the {count(lent, 'device')} of jobs without a promise" if lent else ""
 

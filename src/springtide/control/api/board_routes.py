@@ -141,6 +141,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
     return BoardSources(
         now_s,
         since_s,
+        min(api.opened_s, now_s if api.histories.first_s is None else api.histories.first_s),
         active,
         ended,
         seen,

@@ -15,6 +15,8 @@ class BoardSources:
 
     now_s: float
     since_s: float
+    #: From when on it is known who held what: the first event, or the start of this server.
+    known_s: float
     active: Sequence[JobRecord]
     ended: Sequence[JobRecord]
     #: The ids of the jobs that the reader may see.
@@ -30,6 +32,11 @@ class BoardSources:
     missed: int
     #: The least that an open offer would cost, by its id; none where nothing has a price.
     offer_prices: Mapping[str, float]
+
+    @property
+    def counted_s(self) -> float:
+        """From when on the use of devices is counted: not before anything is known."""
+        return min(self.now_s, max(self.since_s, self.known_s))
 
     @property
     def visible(self) -> list[JobRecord]:

@@ -77,6 +77,7 @@ class Api:
         self.request_stop = request_stop
         self.snapshot = JobSnapshot(self.store)
         self.pages = JobPages(self.snapshot, self.now_s, reconciler.health.tell)
+        self.opened_s = self.now_s()
         self.histories, self.recent = Histories(self.store), RecentJobs(self.store, self.snapshot)
         self.sessions = Sessions(self.store, self.now_s)
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
