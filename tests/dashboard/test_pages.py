@@ -367,8 +367,7 @@ def test_a_job_in_danger_has_what_would_help_as_buttons(tmp_path: Path) -> None:
 
 
 def test_changes_that_are_left_out_are_counted(browser: httpx.Client, shown: Shown) -> None:
-    id = shown.scene.submit(name="restless", run="python train.py sweep", user="bo").id
-    now_s = shown.scene.source.wall_s()
+    id, now_s = job_id(shown, "night-sweep"), shown.scene.source.wall_s()
     events = [EventRecord(now_s, "moves", f"moves for the {k}th time", id) for k in range(1050)]
     shown.scene.store.write(Batch(events=events))
     page = browser.get(f"/jobs/{id}").text
