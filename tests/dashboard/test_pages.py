@@ -181,6 +181,20 @@ def test_pages_let_nothing_but_our_files_run(browser: httpx.Client, place: str) 
     assert page.text.count("<script") == page.text.count("<script src=")
 
 
+def test_the_font_has_one_address(browser: httpx.Client) -> None:
+    page = browser.get("/").text
+    style = browser.get(re.findall(r'"(/static/style.css[^"]+)"', page)[0]).text
+    assert re.findall(r'href="([^"]+woff2[^"]+)"', page) == re.findall(r'url\("([^"]+woff2[^"]*)"\)', style)
+
+
+def test_what_is_read_aloud_and_pointed_at_is_in_words(browser: httpx.Client, shown: Shown) -> None:
+    board = browser.get("/").text
+    assert "due in -" not in board and re.search(r"was due [\w.]+ ago", board)
+    asked = browser.get(f"/ask?job={job_id(shown, 'bert-finetune')}").text
+    assert "<title>flag</title>" not in asked and "<title>deadline" in asked
+    assert 'data-low="1" data-high="16"' in asked  # as many as there are
+
+
 def test_the_page_of_the_api_is_ours_and_loads_nothing_from_elsewhere(browser: httpx.Client) -> None:
     page = browser.get("/docs")
     assert "script-src 'self'" in page.headers["content-security-policy"]

@@ -64,6 +64,8 @@ class LaneInfo(Reply):
     held: tuple[tuple[float, float, str | None, str], ...]
     #: What it costs in an hour; None where nothing has a price.
     usd_per_h: float | None = None
+    #: Since when its node takes no work, if it takes none.
+    state_since_s: float | None = None
 
 
 @reply
@@ -107,6 +109,9 @@ class DeviceCounts(Reply):
     used_since_s: float = 0.0
     #: What those held now cost in an hour; None where nothing has a price.
     usd_per_h: float | None = None
+    #: How many of them jobs without a promise hold, and device-hours such jobs have had since that instant.
+    lent: int = 0
+    lent_h: float = 0.0
 
 
 @reply

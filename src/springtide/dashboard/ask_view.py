@@ -16,6 +16,8 @@ from springtide.errors import JobError
 
 ROOM, LOW_ROOM = 56.0, 18.0
 TERMS = ("deadline", "devices", "steps", "budget")
+#: How the flag of the job looks that is asked about, and what it says: without and with a promise.
+DEADLINES = (("wish", "deadline, which is not promised"), ("flag", "deadline"))
 TONES = {"admitted": "safe", "waitlisted": "tight", "declined": "risk", "unknown": "plain"}
 
 
@@ -100,8 +102,8 @@ def build_reply(document: dict[str, Any], now_s: float) -> AskReply:
         TONES.get(plan.answer, "plain"),
         axis,
         draw_steps(segments, finish_s or now_s, axis, ROOM, most),
-        None if deadline_s is None else mark(axis, deadline_s, "flag" if plan.answer == "admitted" else "wish"),
-        None if finish_s is None else mark(axis, finish_s, "expected"),
+        None if deadline_s is None else mark(axis, deadline_s, *DEADLINES[plan.answer == "admitted"]),
+        None if finish_s is None else mark(axis, finish_s, "expected", "planned end"),
         [draw_change(one, axis, most) for one in changes],
         tell_effect(changes),
         keep_faster(plan.shares),
@@ -143,14 +145,16 @@ def find_most(change: ChangeInfo) -> int:
     return max(share for one in (change.before, change.after) for share in (one.share, *(s for _, s in one.plan)))
 
 
-def mark(axis: Axis, at_s: float, kind: str) -> Mark:
-    """A mark on the axis; beyond it, an arrow."""
-    return Mark(axis.x(at_s), "beyond" if axis.is_beyond(at_s) else kind, kind, at_s)
+def mark(axis: Axis, at_s: float, kind: str, name: str) -> Mark:
+    """A mark on the axis; beyond it, an arrow. It says what it is and when."""
+    told = f"{name}, in {show_span(max(0.0, at_s - axis.now_s))}"
+    return Mark(axis.x(at_s), "beyond" if axis.is_beyond(at_s) else kind, told, at_s)
 
 
 def draw_change(change: ChangeInfo, axis: Axis, most: int) -> ChangedRow:
     """Another job before and after, on the axis of the question."""
-    deadline = None if change.deadline_s is None else mark(axis, change.deadline_s, "flag")
+    name = f"deadline of {change.name}"
+    deadline = None if change.deadline_s is None else mark(axis, change.deadline_s, "flag", name)
     before, after = draw_standing(change.before, axis, most), draw_standing(change.after, axis, most)
     return ChangedRow(change, before, after, deadline, tell_change(change), find_change_tone(change))
 
@@ -173,8 +177,9 @@ def tell_change(change: ChangeInfo) -> str:
             told.append(f"planned end {show_span(abs(later_s))} {'later' if later_s > 0 else 'sooner'}")
     if after.finish_s is not None and change.deadline_s is not None:
         spare_s = change.deadline_s - after.finish_s
-        still = "still " if before.finish_s is not None and (before.finish_s > change.deadline_s) == (spare_s < 0) else ""
-        told.append(f"{still}{show_span(abs(spare_s))} {'before' if spare_s >= 0 else 'after'} its deadline")
+        was_so = before.finish_s is not None and (before.finish_s > change.deadline_s) == (spare_s < 0)
+        side = "before" if spare_s >= 0 else "after"
+        told.append(f"{'still ' if was_so else ''}{show_span(abs(spare_s))} {side} its deadline")
     return ", ".join(told) or "another plan"
 
 

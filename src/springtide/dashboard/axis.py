@@ -49,6 +49,11 @@ class Axis:
         """How long something must last to be seen."""
         return LEAST_WIDTH / 100.0 * (self.end_s - self.start_s)
 
+    @property
+    def past(self) -> "Axis":
+        """An axis of the same past alone."""
+        return Axis(self.start_s, self.now_s, self.now_s)
+
     def is_beyond(self, at_s: float) -> bool:
         """Whether an instant lies after the end."""
         return at_s > self.end_s

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from fastapi import Request
 
-from springtide.client.board_replies import BoardInfo, HelpInfo, HistoryInfo, LanesInfo, PredictionInfo
+from springtide.client.board_replies import BoardInfo, BoardJobInfo, HelpInfo, HistoryInfo, LanesInfo, PredictionInfo
 from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, KeptFileInfo, WhyInfo
 from springtide.core.job_states import JobState
 from springtide.dashboard.api_line import ApiLine, ApiRefusal
@@ -20,7 +20,7 @@ Values: TypeAlias = dict[str, Any]
 #: Where the files of a job's output are in its tree, and how many of them a page shows.
 OUTPUT = "output/"
 MOST_SHOWN = 40
-EVENTS_AT_ONCE = 1000  # that the API gives
+EVENTS_AT_ONCE = JOBS_AT_ONCE = 1000  # that the API gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ async def read_board(line: ApiLine, request: Request) -> Values:
     query = read_query(request.query_params)
     info = BoardInfo.read(await line.get("board", lanes="false", **query.ask()))
     axis = find_axis(info, query)
-    past_s = axis.now_s - axis.start_s
-    lanes = LanesInfo.read(await line.get("lanes", past_s=str(past_s), least_s=str(axis.least_s)))
+    past_s, least_s, cell_s = axis.now_s - axis.start_s, axis.past.least_s, 2 * axis.least_s
+    lanes = LanesInfo.read(await line.get("lanes", past_s=str(past_s), least_s=str(least_s), cell_s=str(cell_s)))
     return {"board": build_page(info, lanes, query, axis)}
 
 
@@ -117,10 +117,21 @@ async def read_bits(line: ApiLine, job: JobInfo) -> Values | None:
 
 async def read_fleet(line: ApiLine, _request: Request) -> Values:
     """Nodes and devices."""
-    board = BoardInfo.read(await line.get("board", limit="1000"))
+    board = BoardInfo.read(await line.get("board", limit="1"))
     devices = [DeviceInfo.read(one) for one in (await line.get("nodes"))["devices"]]
     speeds = (await line.get("speeds"))["speeds"]
-    return {"fleet": build_fleet(devices, board, speeds)}
+    return {"fleet": build_fleet(devices, board, await read_holders(line), speeds)}
+
+
+async def read_holders(line: ApiLine) -> list[BoardJobInfo]:
+    """All jobs that hold devices, however many there are."""
+    found: list[BoardJobInfo] = []
+    while True:
+        asked = {"held": "true", "lanes": "false", "limit": str(JOBS_AT_ONCE), "offset": str(len(found))}
+        page = BoardInfo.read(await line.get("board", **asked))
+        found += page.jobs
+        if not page.jobs or len(found) >= page.count:
+            return found
 
 
 async def read_report(line: ApiLine, _request: Request) -> Values:

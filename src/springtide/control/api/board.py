@@ -38,7 +38,7 @@ class JobGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of the jobs are shown: a group, words in their names, one owner, and a page."""
+    """Which of the jobs are shown: a group, words in their names, one owner, those on devices, and a page."""
 
     group: JobGroup | None = None
     find: str = ""
@@ -46,13 +46,14 @@ class Choice:
     offset: int = 0
     limit: int = 100
     lanes: bool = True
+    held: bool = False
 
     def takes(self, record: JobRecord) -> bool:
         """Whether a job is one of them, whatever its group."""
         wanted = self.find.lower()
-        return (not self.owner or record.user == self.owner) and (
-            not wanted or wanted in record.name.lower() or record.id.startswith(wanted)
-        )
+        if (self.owner and record.user != self.owner) or (self.held and not record.devices):
+            return False
+        return not wanted or wanted in record.name.lower() or record.id.startswith(wanted)
 
 
 def write_board(sources: BoardSources, choice: Choice) -> Document:
@@ -76,6 +77,7 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
             "used": round(sum_held(sources.tracks.values(), sources.counted_s, now_s) / (span_s * max(1, total)), 4),
             "used_since_s": documents.round_s(sources.counted_s),
             "usd_per_h": find_rent(sources),
+            **count_lent(sources),
         },
         "groups": {str(group): sum(one is group for one, _ in found) for group in JobGroup},
         "count": len(chosen),
@@ -95,6 +97,16 @@ def find_rent(sources: BoardSources) -> float | None:
     types = sources.inventory.types_by_name
     held = (sources.prices.find(types.get(name, "")) for record in sources.active for name in record.devices)
     return round(sum(held), 4)
+
+
+def count_lent(sources: BoardSources) -> Document:
+    """Devices that jobs without a promise hold now, and device-hours they have had; whoever's they are."""
+    best_effort = [record.id for record in (*sources.active, *sources.ended) if not record.promised]
+    tracks = [sources.tracks[id] for id in best_effort if id in sources.tracks]
+    return {
+        "lent": sum(len(record.devices) for record in sources.active if not record.promised),
+        "lent_h": round(sum_held(tracks, sources.counted_s, sources.now_s) / 3600.0, 3),
+    }
 
 
 def find_group(record: JobRecord) -> JobGroup:

@@ -27,6 +27,8 @@ class BoardSources:
     offers: Mapping[str, Sequence[OfferRecord]]
     inventory: Inventory
     node_states: Mapping[str, str]
+    #: Since when nodes take no work that take none.
+    away_since: Mapping[str, float]
     prices: PriceTable
     kept: int
     missed: int

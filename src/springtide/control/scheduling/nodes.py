@@ -118,8 +118,8 @@ def drain(
         raise InputError(f"{name_node(node)} is drained already; springtide nodes undrain {node} takes it back")
     if len(inventory.usable) == 1:
         raise InputError(
-            f"{name_node(node)} is the last one that takes work, so its jobs have nowhere to go; take another node back "
-            "first (springtide nodes undrain), or end everything with checkpoints: springtide stop"
+            f"{name_node(node)} is the last one that takes work, so its jobs have nowhere to go; take another node "
+            "back first (springtide nodes undrain), or end everything with checkpoints: springtide stop"
         )
     gone = set(inventory.names_of(node))
     leaving = {record.id: 0 for record in staging.list_active() if gone & set(record.devices)}

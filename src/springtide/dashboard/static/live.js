@@ -33,7 +33,9 @@
 
   // ---- the stream
   let source = null, lastSeen = Date.now(), lost = false, looking = false;
-  const keep = { ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: (name) => name !== "open" } };
+  // What somebody is about to confirm stays as it is; all around it goes on.
+  const isAsked = (node) => node.nodeType === 1 && node.matches("details.confirm[open]");
+  const keep = { ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: (name) => name !== "open", beforeNodeMorphed: (node) => !isAsked(node) } };
   function tell(state, text) {
     const live = $("live");
     if (!live) return;
@@ -59,7 +61,7 @@
   function swap(parts) {
     for (const [id, html] of Object.entries(parts)) {
       const part = $(id);
-      if (!part || part.querySelector(":scope details.confirm[open]")) continue;
+      if (!part) continue;
       window.Idiomorph.morph(part, html, keep);
       const fresh = $(id);
       if (fresh) { showTimes(fresh); window.htmx.process(fresh); fresh.dispatchEvent(new CustomEvent("drawn", { bubbles: true })); }
@@ -186,29 +188,40 @@
   function setUpLogs() {
     const box = $("log");
     if (!box) return;
-    let offset = 0, rank = 0, busy = false;
+    const MOST = 400_000; // letters that are kept on the page; a log may grow for days
+    let offset = 0, rank = 0, turn = 0, reading = -1, fresh = true;
     const follow = $("follow"), ranks = $("rank");
-    async function read(first) {
-      if (busy || document.hidden) return;
-      busy = true;
-      try {
-        const query = first ? `rank=${rank}&tail=400` : `rank=${rank}&offset=${offset}`;
-        const answer = await fetch(`/api/v1/jobs/${encodeURIComponent(box.dataset.job)}/logs?${query}`);
-        if (answer.ok) {
-          const page = await answer.json();
-          if (first || page.offset < offset) box.textContent = "";
-          offset = page.next_offset;
-          if (page.text) { box.append(page.text); if (follow.checked) box.scrollTop = box.scrollHeight; }
-          if (first && !page.text) box.textContent = "Nothing was written yet.";
-          if (first) box.dataset.empty = page.text ? "" : "yes";
-          else if (page.text && box.dataset.empty) { box.textContent = page.text; box.dataset.empty = ""; }
-        }
-      } catch { /* the stream tells that the server is away */ }
-      busy = false;
+    function show(page) {
+      if (fresh || page.offset < offset || (page.text && box.dataset.empty)) box.textContent = "";
+      if (fresh) $("log-cut").hidden = true;
+      offset = page.next_offset;
+      if (page.text) { box.append(page.text); box.dataset.empty = ""; } else if (fresh) { box.textContent = "Nothing was written yet."; box.dataset.empty = "yes"; }
+      fresh = false;
+      for (let left = box.textContent.length - MOST; left > 0 && box.childNodes.length > 1; $("log-cut").hidden = false) { left -= box.firstChild.length; box.firstChild.remove(); }
+      if (page.text && follow.checked) box.scrollTop = box.scrollHeight;
     }
-    ranks.addEventListener("change", () => { rank = Number(ranks.value) || 0; offset = 0; read(true); });
-    read(true);
-    setInterval(() => read(false), 1000);
+    function offerRanks(known) {
+      const offered = new Set([...ranks.options].map((one) => Number(one.value)));
+      for (const one of known.filter((some) => !offered.has(some))) {
+        const after = [...ranks.options].find((option) => Number(option.value) > one) || null;
+        ranks.insertBefore(new Option(String(one), String(one)), after);
+      }
+    }
+    // Each choice of a rank is a turn; what comes for an earlier one is of another log.
+    async function read() {
+      if (reading === turn || document.hidden) return;
+      const mine = reading = turn;
+      try {
+        const query = fresh ? `rank=${rank}&tail=400` : `rank=${rank}&offset=${offset}`;
+        const answer = await fetch(`/api/v1/jobs/${encodeURIComponent(box.dataset.job)}/logs?${query}`);
+        const page = answer.ok ? await answer.json() : null;
+        if (page && mine === turn) { show(page); offerRanks(page.ranks); }
+      } catch { /* the stream tells that the server is away */ }
+      if (mine === turn) reading = -1;
+    }
+    ranks.addEventListener("change", () => { rank = Number(ranks.value) || 0; turn += 1; fresh = true; read(); });
+    read();
+    setInterval(read, 1000);
   }
 
   // ---- curves of what run.log recorded
