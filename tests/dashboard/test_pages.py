@@ -17,6 +17,7 @@ from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.reports.promise_reports import write_report
 from springtide.control.storage.records import EventRecord, JobLedgerEntry, UserRecord
 from springtide.control.storage.store import Batch
+from springtide.core.durations import parse_span
 from springtide.core.job_states import JobState
 from springtide.dashboard.rendering import tell
 from springtide.dashboard.report_view import build_grid
@@ -331,6 +332,14 @@ def test_every_end_of_a_job_is_named_where_it_is_drawn(browser: httpx.Client, sh
     assert board.index("How to read this") < board.index('class="timeline"')  # seen before any number of rows
 
 
+def test_an_ended_job_has_ended_and_its_facts_are_in_order(browser: httpx.Client, shown: Shown) -> None:
+    ended = browser.get(f"/jobs/{job_id(shown, 'resnet-a')}").text
+    assert '<th scope="row">Ended</th>' in ended and "Expected end</th>" not in ended
+    facts = browser.get(f"/api/v1/jobs/{job_id(shown, 'vit-large')}/why").json()["facts"]
+    ages = [parse_span(one.partition(" ago: ")[0], "age") for one in facts if " ago: " in one]
+    assert len(ages) > 2 and ages == sorted(ages, reverse=True)
+
+
 def test_a_report_has_a_column_for_each_of_the_last_weeks() -> None:
     ends_s = [1_800_000_000.0 + 7 * 86400.0 * week for week in range(10)]
     jobs = [
@@ -341,7 +350,7 @@ def test_a_report_has_a_column_for_each_of_the_last_weeks() -> None:
     ]
     grid = build_grid(write_report(jobs, None, True))
     assert (len(grid.weeks), grid.weeks[-1]) == (8, "2027-W11")
-    assert grid.users == [("ann", [1.0] * 8), ("bo", [None] * 7 + [2.0])]
+    assert grid.users == [("ann", [1.0] * 8), ("bo", [None] * 7 + [2.0])]  # who pays most first
     unpriced = [replace(job, cost_usd=0.0) for job in jobs]
     report = write_report(unpriced, None, False)
     assert report["total"]["usd"] is None and build_grid(report).users[0] == ("ann", [1.0] * 8)

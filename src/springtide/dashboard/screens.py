@@ -14,7 +14,7 @@ from springtide.dashboard.api_line import ApiLine, ApiRefusal
 from springtide.dashboard.board_view import build_page, find_axis, read_query
 from springtide.dashboard.fleet_view import build_fleet
 from springtide.dashboard.job_view import JobSources, build_job_page
-from springtide.dashboard.report_view import build_grid
+from springtide.dashboard.report_view import build_rows
 
 Values: TypeAlias = dict[str, Any]
 #: Where the files of a job's output are in its tree, and how many of them a page shows.
@@ -137,7 +137,7 @@ async def read_holders(line: ApiLine) -> list[BoardJobInfo]:
 async def read_report(line: ApiLine, _request: Request) -> Values:
     """What became of all jobs."""
     report = await line.get("report")
-    return {"report": report, "grid": build_grid(report)}
+    return {"report": report, "rows": build_rows(report)}
 
 
 SCREENS = (

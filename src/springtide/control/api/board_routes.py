@@ -124,7 +124,8 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
         user: UserRecord = request.state.user
         entries = api.store.list_ledger(None if user.admin else user.id)
         options = api.context.options
-        return write_report(entries, options.price_per_device_hour, not options.price_table.is_empty)
+        report = write_report(entries, options.price_per_device_hour, not options.price_table.is_empty)
+        return report | {"now_s": documents.round_s(api.now_s())}
 
     @app.post("/api/v1/links", tags=["users"], status_code=201)
     def make_link(request: Request) -> Document:

@@ -10,6 +10,7 @@
   const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric" });
   const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short" });
   const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const dated = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
   const sameDay = (a, b) => a.toDateString() === b.toDateString();
   // As short as is clear: the clock of today, the weekday of this week, else the date.
   function showMoment(at, now) {
@@ -23,7 +24,7 @@
       const at = new Date(Number(one.dataset.at) * 1000);
       const midnight = at.getHours() === 0 && at.getMinutes() === 0 && at.getSeconds() === 0;
       if (one.tagName === "TIME") {
-        one.textContent = showMoment(at, now);
+        one.textContent = "date" in one.dataset ? dated.format(at) : showMoment(at, now);
         one.title = full.format(at);
       } else {
         one.textContent = midnight || "day" in one.dataset ? day.format(at) : at.getSeconds() ? fine.format(at) : clock.format(at);
