@@ -10,8 +10,8 @@ from springtide.client.board_replies import ChangeInfo, StandingInfo, read_chang
 from springtide.client.replies import JobInfo, PlanInfo, ShareInfo
 from springtide.core.durations import show_span
 from springtide.core.job_file import JobFile, check_job, parse_job_text
-from springtide.dashboard.axis import Axis, make_axis
-from springtide.dashboard.shapes import Mark, TimeBar, clip_steps, draw_steps
+from springtide.dashboard.drawings.axis import Axis, make_axis
+from springtide.dashboard.drawings.shapes import Mark, TimeBar, clip_steps, draw_steps
 from springtide.errors import JobError
 
 ROOM, LOW_ROOM = 56.0, 18.0
@@ -128,6 +128,8 @@ def tell_effect(changes: Sequence[ChangeInfo]) -> str:
     late = [one.name for one in promised if find_change_tone(one) == "risk"]
     if late:
         kept = f"after its deadline would end: {', '.join(late)}"
+    elif endless := [one.name for one in changes if find_change_tone(one) == "tight"]:
+        kept = f"without a planned end would be: {', '.join(endless)}"
     elif promised:
         kept = "each still ends before its deadline" if len(promised) == len(changes) else "every promise still holds"
     else:
@@ -180,11 +182,15 @@ def tell_change(change: ChangeInfo) -> str:
         was_so = before.finish_s is not None and (before.finish_s > change.deadline_s) == (spare_s < 0)
         side = "before" if spare_s >= 0 else "after"
         told.append(f"{'still ' if was_so else ''}{show_span(abs(spare_s))} {side} its deadline")
+    if after.finish_s is None and change.deadline_s is not None:
+        told.append("without a planned end")
     return ", ".join(told) or "another plan"
 
 
 def find_change_tone(change: ChangeInfo) -> str:
-    """The colour of another job as it would be: late, in time, or nothing promised to it."""
+    """The colour of another job as it would be: late, in time, without a planned end, or without a deadline."""
     if change.deadline_s is None:
         return "plain"
-    return "risk" if change.after.finish_s is not None and change.after.finish_s > change.deadline_s else "safe"
+    if change.after.finish_s is None:
+        return "tight"
+    return "risk" if change.after.finish_s > change.deadline_s else "safe"

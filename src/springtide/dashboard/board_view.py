@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 from springtide.client.board_replies import BoardInfo, BoardJobInfo, LanesInfo, OpenOfferInfo
 from springtide.core.durations import parse_span, show_span
 from springtide.core.job_states import JobState
-from springtide.dashboard.axis import Axis, make_axis
-from springtide.dashboard.lane_view import LaneGroup, build_lanes
-from springtide.dashboard.shapes import Mark, TimeBar, Whisker, clip_steps, draw_steps, find_height
+from springtide.dashboard.drawings.axis import Axis, make_axis
+from springtide.dashboard.drawings.lane_view import LaneGroup, build_lanes
+from springtide.dashboard.drawings.shapes import Mark, TimeBar, Whisker, clip_steps, draw_steps, find_height
 
 ROOM = 30.0  # pixels of a row for its bars
 LOAD_ROOM = 44.0

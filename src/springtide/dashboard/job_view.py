@@ -13,8 +13,8 @@ from springtide.client.board_replies import HistoryInfo, PredictionInfo
 from springtide.client.replies import EventInfo, JobInfo, WhyInfo
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
-from springtide.dashboard.axis import Axis, Tick, make_axis
-from springtide.dashboard.shapes import Mark, TimeBar, clip_steps, draw_steps
+from springtide.dashboard.drawings.axis import Axis, Tick, make_axis
+from springtide.dashboard.drawings.shapes import Mark, TimeBar, clip_steps, draw_steps
 
 ROOM = 64.0
 TRUST_WIDTH, TRUST_HEIGHT = 1000.0, 220.0

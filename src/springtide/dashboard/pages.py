@@ -126,8 +126,8 @@ def add_reference(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def show_reference(request: Request) -> Response:
-        values = {"sections": read_operations(app.openapi()), "origin": str(request.base_url).rstrip("/")}
-        return rendering.answer_page(request, "docs.html", title="HTTP API", **values)
+        sections, origin = read_operations(app.openapi()), str(request.base_url).rstrip("/")
+        return rendering.answer_page(request, "docs.html", title="HTTP API", sections=sections, origin=origin)
 
 
 def show_screen(app: FastAPI, screen: Screen) -> Handler:

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from springtide import __version__
 from springtide.core.durations import show_span
 from springtide.dashboard.assets import find_address
-from springtide.dashboard.axis import show_clock
+from springtide.dashboard.drawings.axis import show_clock
 
 if TYPE_CHECKING:
     from jinja2 import Environment

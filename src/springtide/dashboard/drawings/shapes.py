@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from springtide.dashboard.axis import LEAST_WIDTH, Axis
+from springtide.dashboard.drawings.axis import LEAST_WIDTH, Axis
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from springtide.client.board_replies import LaneInfo
-from springtide.dashboard.axis import Axis
-from springtide.dashboard.shapes import TimeBar
+from springtide.dashboard.drawings.axis import Axis
+from springtide.dashboard.drawings.shapes import TimeBar
 
 TIGHT_LANES = 48  # devices: more are drawn as thin lines without names
 TIGHT_ROOM, ROOM = 5.0, 18.0  # pixels for a lane

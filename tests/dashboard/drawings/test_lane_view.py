@@ -8,8 +8,8 @@ import pytest
 from tests.dashboard.scenes import Shown, play_storm, show
 
 from springtide.client.board_replies import LaneInfo
-from springtide.dashboard.axis import Axis
-from springtide.dashboard.lane_view import build_lanes
+from springtide.dashboard.drawings.axis import Axis
+from springtide.dashboard.drawings.lane_view import build_lanes
 
 BOARD = Axis(0.0, 100.0, 1000.0)  # a tenth of it is past
 
