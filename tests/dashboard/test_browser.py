@@ -178,8 +178,11 @@ def test_a_page_that_is_only_looked_at_ends_with_its_session(folder: Path) -> No
 
 
 def test_back_after_a_search_shows_what_the_address_asks_for(folder: Path) -> None:
-    with serve_pages(folder / "sought") as server, open_page(folder / "sought-one", server) as page:
-        client = connect(server)
+    with (
+        serve_pages(folder / "sought") as server,
+        open_page(folder / "sought-one", server) as page,
+        connect(server) as client,
+    ):
         client.submit(write_project(folder / "bert", name="bert", deadline="10h"))
         client.submit(write_project(folder / "clicks", name="clicks"))
         rows = page.locator("li.line.job")
@@ -283,7 +286,7 @@ def test_the_log_of_a_rank_is_its_own_and_ranks_that_come_later_are_offered(fold
         logs.mkdir(parents=True, exist_ok=True)
         for rank in range(2):
             (logs / f"rank-{rank}.log").write_text(f"rank {rank}\n")
-        page.route(re.compile("rank=0&offset"), held.append)  # a poll whose answer is late
+        page.route(re.compile("rank=0&offset"), lambda route: held.append(route))  # a poll whose answer is late
         page.goto(f"{server.url}/jobs/{job.id}")
         log = page.locator("#log")
         expect(log).to_have_text("rank 0")
@@ -440,7 +443,8 @@ def test_without_scripts_every_page_shows_the_state_and_its_forms_work(folder: P
             for place, words in told.items():
                 page.goto(server.url + place)
                 expect(page.locator("main")).to_contain_text(words)
-            expect(page.locator("footer")).to_contain_text("times are UTC")
+            expect(page.get_by_text("times are UTC")).to_be_visible()
+            expect(page.get_by_text("times are shown in your zone")).to_be_hidden()
             page.locator("#deadline").fill("20s")
             page.get_by_role("button", name="Ask", exact=True).click()
             expect(page.locator("#answer")).to_contain_text("Declined")
