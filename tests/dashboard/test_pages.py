@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load
 from tests.dashboard.scenes import Shown, play, play_storm, show, write_receipt
 
+from springtide.client.board_replies import BoardInfo
 from springtide.control.api.guard import hash_token
 from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.reports.promise_reports import write_report
@@ -19,7 +20,7 @@ from springtide.control.storage.records import EventRecord, JobLedgerEntry, User
 from springtide.control.storage.store import Batch
 from springtide.core.durations import parse_span
 from springtide.core.job_states import JobState
-from springtide.dashboard.board_view import tell_due
+from springtide.dashboard.board_view import BoardQuery, find_axis, tell_due
 from springtide.dashboard.rendering import tell
 from springtide.dashboard.report_view import build_grid
 from springtide.dashboard.vendoring import check
@@ -383,6 +384,10 @@ def test_a_job_in_danger_has_what_would_help_as_buttons(tmp_path: Path) -> None:
     with show(play_storm(tmp_path / "storm")) as shown, sign_in(shown, shown.token) as browser:
         board = browser.get("/").text
         assert "5 promises: 4 safe, 1 at risk: vit-second ends" in board and "late unless node-1 returns" in board
+        info = BoardInfo.read(browser.get("/api/v1/board").json())
+        slowest = max(info.jobs, key=lambda one: one.predicted_s or 0.0)
+        assert slowest.group == "best_effort" and slowest.predicted_s is not None
+        assert find_axis(info, BoardQuery()).is_beyond(slowest.predicted_s)  # it squeezes no promise
         job = job_id(shown, "vit-second")
         assert "Let node-1 take work again" in browser.get(f"/jobs/{job}").text
         answer = browser.post("/nodes/node-1/undrain", data={"next": f"/jobs/{job}"})

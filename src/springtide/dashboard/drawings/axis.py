@@ -18,7 +18,7 @@ LEAST_WIDTH = 0.12  # per cent: narrower bars cannot be seen
 LEAST_FUTURE_S = 60.0
 LEAST_PAST_S = 30.0
 PAST_PART = 0.4  # of the axis at most, unless more of the past is asked for
-FAR = 4.0  # times the usual horizon: one job that is due next year must not press all others into a line
+FAR = 6.0  # times the usual horizon: one job that is due next year must not press all others into a line
 USUAL = 0.8  # of the jobs are due within the usual horizon
 
 
