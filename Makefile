@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-whole test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-limits test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-trackers-page test-cluster install-frameworks test-frameworks test-frameworks-short test-storage clean
+.PHONY: setup demo test test-whole test-failed check docs axe screenshots images vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-limits test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-trackers-page test-cluster install-frameworks test-frameworks test-frameworks-short test-storage clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,10 @@ $(AXE)/package/axe.min.js:
 # Every page in both themes, to be looked at.
 screenshots: setup
 	$(BIN)/python -m tests.dashboard.screenshots build/screenshots
+
+# The pictures that README and the guides show, taken anew.
+images: setup
+	$(BIN)/python -m tests.dashboard.screenshots --images docs/images
 
 # The scripts and the font of the pages, taken anew from their npm packages.
 vendor: setup

@@ -45,3 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take long first; all else stays in its order."""
     places = {ROOT / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once at the end what to install where tests were left out for want of it."""
+    reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []) if is_told(report)}
+    for reason in sorted(one.removeprefix("Skipped: ") for one in reasons if " need" in one):
+        terminalreporter.write_line(f"left out: {reason}")
+
+
+def is_told(report: pytest.TestReport) -> bool:
+    """Whether a report of a skipped test has its reason."""
+    return isinstance(report.longrepr, tuple)

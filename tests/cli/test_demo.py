@@ -122,3 +122,29 @@ def test_the_address_works_when_the_demo_is_over_and_until_the_next_begins(
         with pytest.raises(httpx.ConnectError):
             browser.get(link)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(300)
+def test_an_open_demo_opens_the_board_signed_in_and_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    opened: list[str] = []
+    monkeypatch.setattr("springtide.cli.ui.open_browser", opened.append)
+    with httpx.Client(follow_redirects=True, headers={"accept": "text/html"}) as browser:
+        with demo.open_demo(browser=True) as home, Client(home=home.root) as client:
+            assert '<h1 class="sr">Promise board</h1>' in browser.get(opened[0]).text
+
+            def press(_seconds: float) -> None:
+                told = capsys.readouterr().err
+                assert "the board stays open at http" in told and "Ctrl-C ends it" in told
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr("springtide.cli.demo.time.sleep", press)
+            run = make_run()
+            run.client = client
+            demo.stay_open(run)
+            monkeypatch.undo()
+        with pytest.raises(httpx.ConnectError):
+            browser.get(opened[0])
+    assert list(tmp_path.iterdir()) == []

@@ -75,5 +75,5 @@ def test_a_reply_is_made_of_all_its_fields_and_no_others() -> None:
         DeviceInfo({}, "cpu:0", "node-0", "up", "cpu", None, None, mood="sunny")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="DeviceInfo got 'name' twice"):
         DeviceInfo({}, "cpu:0", name="cpu:1")  # type: ignore[call-arg,misc]
-    with pytest.raises(TypeError, match="has 7 fields, 8 values were given"):
-        DeviceInfo({}, "cpu:0", "node-0", "up", "cpu", None, None, None)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="has 10 fields, 11 values were given"):
+        DeviceInfo({}, "cpu:0", "node-0", "up", "cpu", None, None, None, None, 0, 0)  # type: ignore[call-arg]

@@ -2,7 +2,8 @@
 
 The scenes are played on clocks moved by hand, so the pictures change only when the pages do. After the pages of an
 afternoon: on a phone, on paper, a storm with a promise at risk, a thousand jobs, and an empty board. Some only:
-`python -m tests.dashboard.screenshots FOLDER NAME...`
+`python -m tests.dashboard.screenshots FOLDER NAME...`. Those of the documentation, for `make images`:
+`python -m tests.dashboard.screenshots --images docs/images`
 """
 
 import sys
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PHONE = (390, 844)
+#: What the documentation shows, as `docs/images/PAGE-THEME.png`.
+IMAGES = (("board", "light"), ("board", "dark"), ("job", "light"), ("ask", "light"))
 
 
 def list_places(shown: Shown) -> dict[str, str]:
@@ -117,8 +120,23 @@ def play_whole(folder: Path) -> HandClockServer:
     return scene
 
 
+def take_images(folder: Path) -> Iterator[Path]:
+    """The pictures that the documentation shows, taken anew."""
+    with tempfile.TemporaryDirectory() as name, show(play_whole(Path(name) / "scene")) as shown:
+        places = list_places(shown)
+        for theme in THEMES:
+            with sign_in(shown, Path(name) / theme, theme) as page:
+                for image in [image for image, one in IMAGES if one == theme]:
+                    open_place(page, shown, places[image])
+                    yield shoot(page, folder / f"{image}-{theme}.png")
+
+
 def main() -> None:
     """Play, show, take."""
+    if sys.argv[1] == "--images":
+        for path in take_images(Path(sys.argv[2])):
+            print(path, flush=True)
+        return
     folder, chosen = Path(sys.argv[1]), sys.argv[2:]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:

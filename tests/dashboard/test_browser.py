@@ -177,6 +177,27 @@ def test_a_page_that_is_only_looked_at_ends_with_its_session(folder: Path) -> No
         assert page.locator("#banner").is_hidden()
 
 
+def test_back_after_a_search_shows_what_the_address_asks_for(folder: Path) -> None:
+    with (
+        serve_pages(folder / "sought") as server,
+        open_page(folder / "sought-one", server) as page,
+        connect(server) as client,
+    ):
+        client.submit(write_project(folder / "bert", name="bert", deadline="10h"))
+        client.submit(write_project(folder / "clicks", name="clicks"))
+        rows = page.locator("li.line.job")
+        expect(rows).to_have_count(2)
+        page.locator("#find").fill("bert")
+        page.wait_for_url(re.compile("find=bert"))
+        expect(rows).to_have_count(1)
+        page.go_back()
+        expect(page.locator("#find")).to_have_value("")
+        expect(rows).to_have_count(2)
+        client.submit(write_project(folder / "fresh", name="fresh"))
+        expect(rows).to_have_count(3)  # by itself, and of all jobs: the stream is that of the address
+        expect(page.locator("#theme")).to_be_visible()
+
+
 def test_who_has_signed_out_elsewhere_is_sent_to_sign_in(folder: Path) -> None:
     with serve_pages(folder / "out") as server, open_page(folder / "five", server) as page:
         with connect(server) as client:
@@ -186,6 +207,47 @@ def test_who_has_signed_out_elsewhere_is_sent_to_sign_in(folder: Path) -> None:
         page.context.clear_cookies()
         page.locator("#deadline").fill("5h")
         page.wait_for_url(re.compile(r"/signin\?next=%2Fask"))
+
+
+def sign_in_again(page: Any, server: Server) -> None:
+    """Sign in on the page to which an ended session has led."""
+    page.wait_for_url(re.compile("/signin"))
+    page.get_by_label("Your token").fill(server.settings.state_dir.token.read_text().strip())
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_what_was_typed_is_there_again_after_signing_in(folder: Path) -> None:
+    with serve_pages(folder / "typed") as server, open_page(folder / "typed-one", server) as page:
+        with connect(server) as client:
+            job = client.submit(write_project(folder / "code", name="code", deadline="10h"))
+        page.goto(f"{server.url}/ask?job={job.id}")
+        expect(page.locator("#answer")).to_contain_text("Promised")
+        page.locator("#job-file").fill("run: python train.py\nname: precious")
+        page.locator("#deadline").fill("9h")
+        expect(page.locator("#answer")).to_contain_text("Promised")
+        page.context.clear_cookies()
+        page.get_by_role("button", name="Submit this job").click()
+        sign_in_again(page, server)
+        page.wait_for_url(f"{server.url}/ask?job={job.id}")
+        expect(page.locator("#job-file")).to_have_value("run: python train.py\nname: precious")
+        expect(page.locator("#deadline")).to_have_value("9h")
+        page.get_by_role("button", name="Submit this job").click()
+        page.wait_for_url(re.compile("/jobs/"))
+        expect(page.get_by_role("heading", level=1)).to_have_text("precious")
+        page.goto(f"{server.url}/ask?job={job.id}")
+        expect(page.locator("#job-file")).not_to_have_value(re.compile("precious"))  # it was taken
+
+        page.goto(f"{server.url}/simulate")
+        page.get_by_text("A trace instead").click()
+        page.locator("#trace").fill("job_id,submit_s")
+        page.get_by_label("fifo", exact=True).check()
+        page.context.clear_cookies()
+        page.get_by_role("button", name="Simulate").click()
+        sign_in_again(page, server)
+        page.wait_for_url(f"{server.url}/simulate")
+        expect(page.locator("#trace")).to_have_value("job_id,submit_s")
+        expect(page.locator("#trace")).to_be_visible()
+        expect(page.get_by_label("fifo", exact=True)).to_be_checked()
 
 
 def test_curves_and_logs_of_each_rank_are_shown_as_they_are_written(folder: Path) -> None:
@@ -213,6 +275,50 @@ def test_curves_and_logs_of_each_rank_are_shown_as_they_are_written(folder: Path
             file.write(json.dumps({"step": 9, "metrics": {"loss": 0.0625, "accuracy": 0.5}}) + "\n")
         expect(log).to_contain_text("and more")  # by itself
         expect(page.locator("#curves .u-legend").last).to_contain_text("0.0625")
+
+
+def test_the_log_of_a_rank_is_its_own_and_ranks_that_come_later_are_offered(folder: Path) -> None:
+    held: list[Any] = []
+    with serve_pages(folder / "ranks") as server, open_page(folder / "ranks-one", server) as page:
+        with connect(server) as client:
+            job = client.submit(write_project(folder / "ranked", name="ranked", deadline="10h"))
+        logs = server.settings.state_dir.logs(job.id)
+        logs.mkdir(parents=True, exist_ok=True)
+        for rank in range(2):
+            (logs / f"rank-{rank}.log").write_text(f"rank {rank}\n")
+        page.route(re.compile("rank=0&offset"), lambda route: held.append(route))  # a poll whose answer is late
+        page.goto(f"{server.url}/jobs/{job.id}")
+        log = page.locator("#log")
+        expect(log).to_have_text("rank 0")
+        with page.expect_request(re.compile("rank=0&offset")):
+            pass
+        page.locator("#rank").select_option("1")
+        expect(log).to_have_text("rank 1")
+        with (logs / "rank-0.log").open("a") as file:
+            file.write("more of rank 0\n")
+        with page.expect_response(re.compile("rank=0&offset")):
+            held[0].continue_()
+        (logs / "rank-9.log").write_text("rank 9\n")
+        expect(page.locator("#rank option").last).to_have_text("9")
+        expect(log).to_have_text("rank 1")
+        with (logs / "rank-1.log").open("a") as file:
+            file.write(("x" * 99 + "\n") * 6000)
+        expect(page.locator("#log-cut")).to_be_visible()
+        assert len(log.inner_text()) < 500_000
+
+
+def test_what_is_about_to_be_confirmed_stays_and_the_page_around_it_goes_on(folder: Path) -> None:
+    with serve_pages(folder / "open", nodes=2) as server, open_page(folder / "open-one", server) as page:
+        page.goto(f"{server.url}/fleet")
+        node = page.locator("#node-1")
+        node.get_by_text("Drain…").click()
+        node.get_by_label("within").fill("5m")
+        page.locator("h1").click()  # the field is no longer the one that is typed in
+        with connect(server) as client:
+            client.submit(write_project(folder / "meanwhile", name="meanwhile", deadline="10h"))
+        expect(node.locator(".holders")).to_contain_text("meanwhile")
+        expect(node.get_by_label("within")).to_be_visible()
+        expect(node.get_by_label("within")).to_have_value("5m")
 
 
 def test_a_job_that_is_gone_while_it_is_looked_at_is_told(folder: Path) -> None:
@@ -288,6 +394,22 @@ def test_a_trace_with_bad_rows_is_told_by_row_and_simulated_without_them(folder:
         expect(page.locator("#study")).to_contain_text("1 row left out")
 
 
+def test_a_refusal_of_the_guard_stands_above_the_page_which_stays(folder: Path) -> None:
+    with serve_pages(folder / "refused") as server, open_page(folder / "refused-one", server) as page:
+        page.goto(f"{server.url}/simulate")
+        page.get_by_text("A trace instead").click()
+        limiter = server.app.changes
+        limiter.rate_per_s, limiter.burst, limiter.buckets = 0.001, 0, {}
+        page.get_by_role("button", name="Simulate").click()
+        expect(page.locator("#refusal")).to_contain_text("More than 0.001 changes per second")
+        expect(page.locator("#study")).to_contain_text("Choose jobs, a cluster and policies")  # as it was
+        limiter.rate_per_s, limiter.burst, limiter.buckets = 100.0, 100, {}
+        page.locator("#trace").evaluate("(field) => { field.value = 'job_id,submit_s\\n'.repeat(140000); }")
+        page.get_by_role("button", name="Simulate").click()
+        expect(page.locator("#study")).to_contain_text("the trace is longer than 2 MiB")
+        expect(page.locator("#refusal")).to_be_hidden()
+
+
 def test_a_point_of_the_front_shows_its_plan_and_saves_its_task(folder: Path) -> None:
     with serve_pages(folder / "rented") as server, open_page(folder / "twelve", server) as page:
         page.goto(f"{server.url}/cloud")
@@ -321,6 +443,8 @@ def test_without_scripts_every_page_shows_the_state_and_its_forms_work(folder: P
             for place, words in told.items():
                 page.goto(server.url + place)
                 expect(page.locator("main")).to_contain_text(words)
+            expect(page.get_by_text("times are UTC")).to_be_visible()
+            expect(page.get_by_text("times are shown in your zone")).to_be_hidden()
             page.locator("#deadline").fill("20s")
             page.get_by_role("button", name="Ask", exact=True).click()
             expect(page.locator("#answer")).to_contain_text("Declined")
@@ -343,6 +467,8 @@ def test_without_scripts_the_pages_still_show_the_state(folder: Path) -> None:
             page.goto(client.make_link())
             expect(page.locator(f"#row-{job.id}")).to_contain_text("still")
             page.locator(f"#name-{job.id}").click()
+            expect(page.get_by_text("Nothing yet")).to_be_hidden()  # that is not known without scripts
+            expect(page.get_by_text("Curves need scripts")).to_be_visible()
             page.get_by_text("Cancel…").click()
             page.get_by_role("button", name="Yes, cancel still").click()
             expect(page.locator(".pill").first).to_have_text("cancelled")

@@ -12,11 +12,15 @@ import torch
 from safetensors.torch import load
 from tests.dashboard.scenes import Shown, play, play_storm, show, write_receipt
 
+from springtide.client.board_replies import BoardInfo
 from springtide.control.api.guard import hash_token
 from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.reports.promise_reports import write_report
-from springtide.control.storage.records import JobLedgerEntry, UserRecord
+from springtide.control.storage.records import EventRecord, JobLedgerEntry, UserRecord
+from springtide.control.storage.store import Batch
+from springtide.core.durations import parse_span
 from springtide.core.job_states import JobState
+from springtide.dashboard.board_view import BoardQuery, find_axis, tell_due
 from springtide.dashboard.rendering import tell
 from springtide.dashboard.report_view import build_grid
 from springtide.dashboard.vendoring import check
@@ -65,6 +69,20 @@ def test_a_part_of_a_page_leads_to_sign_in_where_the_session_has_ended(shown: Sh
         for answer in (stranger.get("/"), stranger.post("/ask", data={"job": "x"})):
             assert (answer.status_code, answer.headers["hx-redirect"]) == (401, "/signin?next=%2Fask%3Fjob%3Dx")
             assert answer.text == ""
+
+
+def test_a_form_whose_session_has_ended_leads_back_to_the_page_it_was_on(shown: Shown) -> None:
+    with httpx.Client(base_url=shown.url, headers=HTML | {"origin": shown.url}) as stranger:
+        for referer, place in (
+            (f"{shown.url}/ask?job=x", "%2Fask%3Fjob%3Dx"),
+            ("http://evil.example/ask", "%2F"),
+            ("http://[broken", "%2F"),
+            ("", "%2F"),
+        ):
+            sent = stranger.post("/ask/submit", data={"base": "x"}, headers={"referer": referer})
+            assert sent.headers["location"] == f"/signin?next={place}"
+    with sign_in(shown, shown.token) as browser:
+        assert browser.get("/ask/submit").headers["location"] == "/ask"
 
 
 def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(shown: Shown) -> None:
@@ -164,6 +182,29 @@ def test_pages_let_nothing_but_our_files_run(browser: httpx.Client, place: str) 
     assert "script-src 'self'" in page.headers["content-security-policy"]
     assert "<style" not in page.text and " style=" not in page.text and "onclick" not in page.text
     assert page.text.count("<script") == page.text.count("<script src=")
+
+
+def test_the_font_has_one_address(browser: httpx.Client) -> None:
+    page = browser.get("/").text
+    style = browser.get(re.findall(r'"(/static/style.css[^"]+)"', page)[0]).text
+    assert re.findall(r'href="([^"]+woff2[^"]+)"', page) == re.findall(r'url\("([^"]+woff2[^"]*)"\)', style)
+
+
+def test_what_is_read_aloud_and_pointed_at_is_in_words(browser: httpx.Client, shown: Shown) -> None:
+    assert (tell_due(60), tell_due(-6180)) == ("due in 1m", "was due 1h43m ago")
+    assert "due in -" not in browser.get("/").text
+    asked = browser.get(f"/ask?job={job_id(shown, 'bert-finetune')}").text
+    assert "<title>flag</title>" not in asked and "<title>deadline" in asked
+    assert 'data-low="1" data-high="16"' in asked  # as many as there are
+
+
+def test_the_page_of_the_api_is_ours_and_loads_nothing_from_elsewhere(browser: httpx.Client) -> None:
+    page = browser.get("/docs")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    sources = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="([^"]+)"', page.text)
+    assert sources and all(place.startswith("/static/") for place in sources)
+    assert not re.search(r"<script>|<style|style=", page.text)
+    assert "<code>/api/v1/jobs/{job}/cancel</code>" in page.text and "<code>past_s</code>" in page.text
 
 
 def test_the_board_shows_every_job_with_its_promise(browser: httpx.Client) -> None:
@@ -293,6 +334,14 @@ def test_every_end_of_a_job_is_named_where_it_is_drawn(browser: httpx.Client, sh
     assert board.index("How to read this") < board.index('class="timeline"')  # seen before any number of rows
 
 
+def test_an_ended_job_has_ended_and_its_facts_are_in_order(browser: httpx.Client, shown: Shown) -> None:
+    ended = browser.get(f"/jobs/{job_id(shown, 'resnet-a')}").text
+    assert '<th scope="row">Ended</th>' in ended and "Expected end</th>" not in ended
+    facts = browser.get(f"/api/v1/jobs/{job_id(shown, 'vit-large')}/why").json()["facts"]
+    ages = [parse_span(one.partition(" ago: ")[0], "age") for one in facts if " ago: " in one]
+    assert len(ages) > 2 and ages == sorted(ages, reverse=True)
+
+
 def test_a_report_has_a_column_for_each_of_the_last_weeks() -> None:
     ends_s = [1_800_000_000.0 + 7 * 86400.0 * week for week in range(10)]
     jobs = [
@@ -303,7 +352,7 @@ def test_a_report_has_a_column_for_each_of_the_last_weeks() -> None:
     ]
     grid = build_grid(write_report(jobs, None, True))
     assert (len(grid.weeks), grid.weeks[-1]) == (8, "2027-W11")
-    assert grid.users == [("ann", [1.0] * 8), ("bo", [None] * 7 + [2.0])]
+    assert grid.users == [("ann", [1.0] * 8), ("bo", [None] * 7 + [2.0])]  # who pays most first
     unpriced = [replace(job, cost_usd=0.0) for job in jobs]
     report = write_report(unpriced, None, False)
     assert report["total"]["usd"] is None and build_grid(report).users[0] == ("ann", [1.0] * 8)
@@ -335,11 +384,25 @@ def test_a_job_in_danger_has_what_would_help_as_buttons(tmp_path: Path) -> None:
     with show(play_storm(tmp_path / "storm")) as shown, sign_in(shown, shown.token) as browser:
         board = browser.get("/").text
         assert "5 promises: 4 safe, 1 at risk: vit-second ends" in board and "late unless node-1 returns" in board
+        info = BoardInfo.read(browser.get("/api/v1/board").json())
+        slowest = max(info.jobs, key=lambda one: one.predicted_s or 0.0)
+        assert slowest.group == "best_effort" and slowest.predicted_s is not None
+        assert find_axis(info, BoardQuery()).is_beyond(slowest.predicted_s)  # it squeezes no promise
         job = job_id(shown, "vit-second")
         assert "Let node-1 take work again" in browser.get(f"/jobs/{job}").text
         answer = browser.post("/nodes/node-1/undrain", data={"next": f"/jobs/{job}"})
         assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{job}")
         assert "Let node-1 take work again" not in browser.get("/").text
+
+
+def test_changes_that_are_left_out_are_counted(browser: httpx.Client, shown: Shown) -> None:
+    id, now_s = job_id(shown, "night-sweep"), shown.scene.source.wall_s()
+    events = [EventRecord(now_s, "moves", f"moves for the {k}th time", id) for k in range(1050)]
+    shown.scene.store.write(Batch(events=events))
+    page = browser.get(f"/jobs/{id}").text
+    assert "Every change" not in page and "The last 40 changes of its devices" in page
+    assert "moves for the 1049th time" in page  # the newest, beyond what the API gives at once
+    assert re.search(r"10\d\d earlier changes left out", page)
 
 
 def test_instants_in_sentences_are_for_the_readers_own_zone() -> None:

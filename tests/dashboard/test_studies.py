@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.dashboard.scenes import Shown, play, show
 
+from springtide.cloud.plan_reports import tell_ratio
 from springtide.dashboard.studies import study_runner
-from springtide.dashboard.studies.cloud_view import LogScale, build_rental
+from springtide.dashboard.studies.cloud_view import LogScale, build_rental, list_spans
 from springtide.dashboard.studies.rental_study import RentalBody, run_rental, write_packaged
+from springtide.dashboard.studies.simulate_view import build_simulation
 from springtide.dashboard.studies.simulation_runs import run_simulation
 from springtide.dashboard.studies.simulation_study import SimulationBody
 from springtide.dashboard.studies.study_runner import StudyRunner
@@ -78,6 +81,22 @@ def test_what_cannot_be_simulated_is_told(browser: httpx.Client, change: dict[st
     assert told in page.text
 
 
+def test_a_trace_that_is_too_long_is_told_wherever_it_is_sent(browser: httpx.Client) -> None:
+    trace = "job_id,submit_s\n" * 140_000  # 2.1 MiB, 2.7 MiB as a form
+    for place, status in (("/simulate", 200), ("/simulate/runs.csv", 422), ("/simulate/runs.png", 422)):
+        answer = browser.post(place, data={**SIMULATION, "trace": trace})
+        assert (answer.status_code, "the trace is longer than 2 MiB" in answer.text) == (status, True)
+
+
+def test_what_the_guard_refuses_is_a_page_for_who_reads_pages(browser: httpx.Client, shown: Shown) -> None:
+    sent = {**SIMULATION, "trace": "x" * (9 << 20)}
+    refused = browser.post("/simulate", data=sent)
+    assert (refused.status_code, refused.headers["content-type"]) == (413, "text/html; charset=utf-8")
+    assert "The body is larger than" in refused.text and "script-src" in refused.headers["content-security-policy"]
+    part = browser.post("/simulate", data=sent, headers={"hx-request": "true"})
+    assert part.json()["error"]["reason"] == "too_large"
+
+
 def test_the_api_runs_no_code_of_the_caller(shown: Shown) -> None:
     body = SIMULATION | {"policies": ["subprocess:run"]}
     headers = {"authorization": f"Bearer {shown.token}"}
@@ -126,6 +145,31 @@ def test_a_front_of_one_plan_is_drawn() -> None:
     view = build_rental(found)
     assert view.best is not None and all(0 <= dot.x <= 100 for dot in view.dots)
     assert LogScale(1.0, 10.0).find(1.0) < LogScale(1.0, 10.0).find(5.0) < LogScale(1.0, 10.0).find(10.0)
+
+
+def test_policies_that_do_as_well_as_the_best_are_named_with_it() -> None:
+    def run(policy: str, met: int) -> dict[str, object]:
+        counts = {"met": met, "met_unpromised": 0, "dsr": 0.5, "dsr_alone_bound": 1.0, "avg_jct_s": 60.0}
+        return {"policy": policy, **counts, "hours": [0.0, 1.0], "held": [1.0, 0.0]}
+
+    view = build_simulation({"devices": 4, "runs": [run("edf", 9), run("fifo", 7), run("springtide", 9)]})
+    assert (view.best["policy"], view.equals) == ("edf", ["springtide"])
+
+
+def test_times_between_one_and_two_hours_have_marks() -> None:
+    assert len(list_spans(LogScale(3700.0, 7100.0))) >= 3
+    places = sorted(LogScale(60.0, 2.6e6).find(span) for span in list_spans(LogScale(60.0, 2.6e6)))
+    assert min(after - before for before, after in pairwise(places)) >= 0.06  # no words touch
+
+
+def test_ratios_are_told_in_words() -> None:
+    assert [tell_ratio(ratio, "as long") for ratio in (2.14, 23.3, 1.14, 0.96, 1.001)] == [
+        "2.1 times as long",
+        "23 times as long",
+        "14 % more time",
+        "4 % less time",
+        "as long",
+    ]
 
 
 def test_few_wait_and_what_is_known_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,8 @@ class LaneInfo(Reply):
     held: tuple[tuple[float, float, str | None, str], ...]
     #: What it costs in an hour; None where nothing has a price.
     usd_per_h: float | None = None
+    #: Since when its node takes no work, if it takes none.
+    state_since_s: float | None = None
 
 
 @reply
@@ -98,13 +100,18 @@ class PromiseCounts(Reply):
 
 @reply
 class DeviceCounts(Reply):
-    """Devices, those held now, and which part of their time was used on the board's past."""
+    """Devices, those held now, and which part of their time was used since an instant."""
 
     total: int
     held: int
     used: float
+    #: The beginning of the board's past, or later the first instant of which anything is known.
+    used_since_s: float = 0.0
     #: What those held now cost in an hour; None where nothing has a price.
     usd_per_h: float | None = None
+    #: How many of them jobs without a promise hold, and device-hours such jobs have had since that instant.
+    lent: int = 0
+    lent_h: float = 0.0
 
 
 @reply

@@ -318,6 +318,10 @@ class DeviceInfo(Reply):
     device_type: str = field(metadata={"key": "type"})
     job: str | None
     job_name: str | None
+    #: Of a node that takes no work: since when, by when its jobs are to have left, and how many have not.
+    state_since_s: float | None = None
+    leave_by_s: float | None = None
+    leaving: int = 0
 
 
 @reply

@@ -147,9 +147,20 @@ def _blame(found: Candidates, row: int, plan: RentalPlan, best: RentalPlan, limi
         return (
             f"does not keep the {' and the '.join(broken)} with {limits.confidence:.0%} confidence: {hours}, {dollars}"
         )
-    dearer = plan.cost_usd.value / best.cost_usd.value - 1
-    slower = plan.time_s.value / best.time_s.value - 1
-    return f"costs {dearer:+.0%} and takes {slower:+.0%} against the best"
+    costs = tell_ratio(plan.cost_usd.value / best.cost_usd.value, "as much")
+    takes = tell_ratio(plan.time_s.value / best.time_s.value, "as long")
+    return f"compared with the best it costs {costs} and takes {takes}"
+
+
+def tell_ratio(ratio: float, equal: str) -> str:
+    """How many times as much something is, or by how many per cent more or less: `equal` is how equal is said."""
+    if ratio >= 1.995:
+        return f"{ratio:.{0 if ratio >= 9.95 else 1}f} times {equal}"
+    change = round(100 * (ratio - 1))
+    if not change:
+        return equal
+    noun = "" if equal == "as much" else " time"
+    return f"{abs(change)} % {'more' if change > 0 else 'less'}{noun}"
 
 
 def draw_front(search: PlanSearch, limits: Limits, target: Path) -> None:

@@ -26,7 +26,9 @@ def add_ask_pages(app: FastAPI) -> None:
 
     async def show(request: Request, question: Question | None, **more: Any) -> Response:
         line = open_line(request)
+        total = (await line.get("board", limit="1", lanes="false"))["devices"]["total"]
         values = {"title": "Ask", "question": question, "bases": await list_bases(line), "reply": None, "problem": ""}
+        values |= {"most_devices": max(2, total)}  # a slider from one to one could not be dragged
         return rendering.answer_page(request, "ask.html", **(values | more))
 
     @app.get("/ask", include_in_schema=False)
@@ -48,6 +50,10 @@ def add_ask_pages(app: FastAPI) -> None:
         if request.headers.get("hx-request"):
             return rendering.send_html(request, rendering.render("part_answer.html", question=question, **found))
         return await show(request, question, **found)
+
+    @app.get("/ask/submit", include_in_schema=False)
+    async def ask_again(request: Request) -> Response:  # whoever signs in after a refused submission comes here
+        return rendering.go_to("/ask")
 
     @app.post("/ask/submit", include_in_schema=False)
     async def submit(request: Request) -> Response:
@@ -94,7 +100,7 @@ async def find_reply(line: ApiLine, question: Question) -> dict[str, AskReply | 
     try:
         body = await write_request(line, question)
         document = await line.post("plan", body=body | {"compare": True})
-        board = await line.get("board", limit="1")
+        board = await line.get("board", limit="1", lanes="false")
         return {"reply": build_reply(document, board["now_s"]), "problem": ""}
     except (JobError, ApiRefusal) as error:
         return {"reply": None, "problem": str(error)}

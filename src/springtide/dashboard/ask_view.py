@@ -10,12 +10,14 @@ from springtide.client.board_replies import ChangeInfo, StandingInfo, read_chang
 from springtide.client.replies import JobInfo, PlanInfo, ShareInfo
 from springtide.core.durations import show_span
 from springtide.core.job_file import JobFile, check_job, parse_job_text
-from springtide.dashboard.axis import Axis, make_axis
-from springtide.dashboard.shapes import Mark, TimeBar, clip_steps, draw_steps
+from springtide.dashboard.drawings.axis import Axis, make_axis
+from springtide.dashboard.drawings.shapes import Mark, TimeBar, clip_steps, draw_steps
 from springtide.errors import JobError
 
 ROOM, LOW_ROOM = 56.0, 18.0
 TERMS = ("deadline", "devices", "steps", "budget")
+#: How the flag of the job looks that is asked about, and what it says: without and with a promise.
+DEADLINES = (("wish", "deadline, which is not promised"), ("flag", "deadline"))
 TONES = {"admitted": "safe", "waitlisted": "tight", "declined": "risk", "unknown": "plain"}
 
 
@@ -64,6 +66,7 @@ class ChangedRow:
     after: list[TimeBar]
     deadline: Mark | None
     sentence: str
+    tone: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,8 @@ def build_reply(document: dict[str, Any], now_s: float) -> AskReply:
         TONES.get(plan.answer, "plain"),
         axis,
         draw_steps(segments, finish_s or now_s, axis, ROOM, most),
-        None if deadline_s is None else mark(axis, deadline_s, "flag" if plan.answer == "admitted" else "wish"),
-        None if finish_s is None else mark(axis, finish_s, "expected"),
+        None if deadline_s is None else mark(axis, deadline_s, *DEADLINES[plan.answer == "admitted"]),
+        None if finish_s is None else mark(axis, finish_s, "expected", "planned end"),
         [draw_change(one, axis, most) for one in changes],
         tell_effect(changes),
         keep_faster(plan.shares),
@@ -122,9 +125,11 @@ def tell_effect(changes: Sequence[ChangeInfo]) -> str:
     if not changes:
         return "Nothing: no other job would hold other devices now, or end by another plan."
     promised = [one for one in changes if one.deadline_s is not None and one.after.finish_s is not None]
-    late = [one.name for one in promised if (one.after.finish_s or 0.0) > (one.deadline_s or 0.0)]
+    late = [one.name for one in promised if find_change_tone(one) == "risk"]
     if late:
         kept = f"after its deadline would end: {', '.join(late)}"
+    elif endless := [one.name for one in changes if find_change_tone(one) == "tight"]:
+        kept = f"without a planned end would be: {', '.join(endless)}"
     elif promised:
         kept = "each still ends before its deadline" if len(promised) == len(changes) else "every promise still holds"
     else:
@@ -142,16 +147,18 @@ def find_most(change: ChangeInfo) -> int:
     return max(share for one in (change.before, change.after) for share in (one.share, *(s for _, s in one.plan)))
 
 
-def mark(axis: Axis, at_s: float, kind: str) -> Mark:
-    """A mark on the axis; beyond it, an arrow."""
-    return Mark(axis.x(at_s), "beyond" if axis.is_beyond(at_s) else kind, kind, at_s)
+def mark(axis: Axis, at_s: float, kind: str, name: str) -> Mark:
+    """A mark on the axis; beyond it, an arrow. It says what it is and when."""
+    told = f"{name}, in {show_span(max(0.0, at_s - axis.now_s))}"
+    return Mark(axis.x(at_s), "beyond" if axis.is_beyond(at_s) else kind, told, at_s)
 
 
 def draw_change(change: ChangeInfo, axis: Axis, most: int) -> ChangedRow:
     """Another job before and after, on the axis of the question."""
-    deadline = None if change.deadline_s is None else mark(axis, change.deadline_s, "flag")
+    name = f"deadline of {change.name}"
+    deadline = None if change.deadline_s is None else mark(axis, change.deadline_s, "flag", name)
     before, after = draw_standing(change.before, axis, most), draw_standing(change.after, axis, most)
-    return ChangedRow(change, before, after, deadline, tell_change(change))
+    return ChangedRow(change, before, after, deadline, tell_change(change), find_change_tone(change))
 
 
 def draw_standing(standing: StandingInfo, axis: Axis, most: int) -> list[TimeBar]:
@@ -170,6 +177,20 @@ def tell_change(change: ChangeInfo) -> str:
         later_s = after.finish_s - before.finish_s
         if abs(later_s) >= 1:
             told.append(f"planned end {show_span(abs(later_s))} {'later' if later_s > 0 else 'sooner'}")
-        if change.deadline_s is not None:
-            told.append(f"still {show_span(max(0.0, change.deadline_s - after.finish_s))} before its deadline")
+    if after.finish_s is not None and change.deadline_s is not None:
+        spare_s = change.deadline_s - after.finish_s
+        was_so = before.finish_s is not None and (before.finish_s > change.deadline_s) == (spare_s < 0)
+        side = "before" if spare_s >= 0 else "after"
+        told.append(f"{'still ' if was_so else ''}{show_span(abs(spare_s))} {side} its deadline")
+    if after.finish_s is None and change.deadline_s is not None:
+        told.append("without a planned end")
     return ", ".join(told) or "another plan"
+
+
+def find_change_tone(change: ChangeInfo) -> str:
+    """The colour of another job as it would be: late, in time, without a planned end, or without a deadline."""
+    if change.deadline_s is None:
+        return "plain"
+    if change.after.finish_s is None:
+        return "tight"
+    return "risk" if change.after.finish_s > change.deadline_s else "safe"

@@ -3,17 +3,16 @@
 Pure: made of the API's document and what was asked for.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from urllib.parse import urlencode
 
-from springtide.client.board_replies import BoardInfo, BoardJobInfo, LaneInfo, LanesInfo, OpenOfferInfo
+from springtide.client.board_replies import BoardInfo, BoardJobInfo, LanesInfo, OpenOfferInfo
 from springtide.core.durations import parse_span, show_span
 from springtide.core.job_states import JobState
-from springtide.dashboard.axis import Axis, make_axis
-from springtide.dashboard.shapes import Mark, TimeBar, Whisker, clip_steps, draw_steps, find_height
+from springtide.dashboard.drawings.axis import Axis, make_axis
+from springtide.dashboard.drawings.lane_view import LaneGroup, build_lanes
+from springtide.dashboard.drawings.shapes import Mark, TimeBar, Whisker, clip_steps, draw_steps, find_height
 
 ROOM = 30.0  # pixels of a row for its bars
 LOAD_ROOM = 44.0
@@ -45,10 +44,7 @@ MARK_WORDS = {
     "missed": "deadline missed",
     "suspended": "gave its devices to others",
 }
-TIGHT_LANES = 48  # devices: more are drawn as thin lines without names
 FEW_MARKS = 60
-ELSEWHERE = "load"  # the tone of jobs that are on another page
-SOON_S = 1.0  # between the instants of two documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +121,6 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneGroup:
-    """The devices of one node, each with the bars of who held it."""
-
-    node: str
-    device_type: str
-    state: str
-    lanes: list[tuple[str, list[TimeBar]]]
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class BoardPage:
     """All that the template draws."""
 
@@ -146,7 +131,11 @@ class BoardPage:
     lanes: list[LaneGroup]
     load_past: list[TimeBar]
     load_plan: list[TimeBar]
-    lane_room: float
+
+    @property
+    def away(self) -> int:
+        """How many devices take no work."""
+        return sum(len(group.lanes) for group in self.lanes if group.state != "ready")
 
     @property
     def pages(self) -> int:
@@ -164,25 +153,23 @@ def build_page(info: BoardInfo, lanes: LanesInfo, query: BoardQuery, axis: Axis)
             sections.append(Section(group, title, info.groups.get(group, len(rows)), rows))
     total = info.devices.total
     tones = {row.job.id: row.tone for section in sections for row in section.rows}
-    room = 5.0 if total > TIGHT_LANES else 15.0
     return BoardPage(
         query,
         info,
         axis,
         sections,
-        build_lanes(lanes.lanes, axis, room, tones),
+        build_lanes(lanes.lanes, axis.past, tones),
         draw_steps(lanes.held, info.now_s, axis, LOAD_ROOM, total),
         draw_steps(clip_steps(info.planned, info.now_s), axis.end_s, axis, LOAD_ROOM, total),
-        room,
     )
 
 
 def find_axis(info: BoardInfo, query: BoardQuery) -> Axis:
-    """The axis on which all shown jobs fit."""
+    """The axis on which the shown jobs fit. Best effort ends when it may: alone it says how far to look ahead."""
+    open_jobs = [job for job in info.jobs if job.group != "ended"]
     ends = [
         at_s
-        for job in info.jobs
-        if job.group != "ended"
+        for job in [job for job in open_jobs if job.group != "best_effort"] or open_jobs
         for at_s in (job.deadline_s, job.predicted_s, job.late_s, job.answer_by_s, *(o.deadline_s for o in job.offers))
         if at_s is not None
     ]
@@ -263,7 +250,8 @@ def draw_whisker(job: BoardJobInfo, axis: Axis) -> Whisker | None:
     if late_s > job.predicted_s:
         slow = show_span(max(0.0, late_s - axis.now_s))
         title += f"; whisker: in {slow}, if it is only as fast as its promise counts on"
-    return Whisker(axis.x(job.predicted_s), axis.x(late_s), axis.is_beyond(late_s), title)
+    is_gone = axis.is_beyond(job.predicted_s)
+    return Whisker(axis.x(job.predicted_s), axis.x(late_s), axis.is_beyond(late_s), title, is_gone)
 
 
 def tell_plan(job: BoardJobInfo, now_s: float) -> str:
@@ -314,38 +302,14 @@ def tell_margin(job: BoardJobInfo) -> str:
 def tell_row(job: BoardJobInfo, now_s: float) -> str:
     """The row in a sentence, for those who do not see the drawing."""
     held = f"{job.share} device{'' if job.share == 1 else 's'}" if job.share else "no devices"
-    due = "" if job.deadline_s is None else f", due in {show_span(job.deadline_s - now_s)}"
+    due = "" if job.deadline_s is None else f", {tell_due(job.deadline_s - now_s)}"
     margin = tell_margin(job)
     return f"{job.name}: {job.state} on {held}, {tell_outlook(job, now_s)}{due}{', ' + margin if margin else ''}"
 
 
-def build_lanes(lanes: Iterable[LaneInfo], axis: Axis, room: float, tones: Mapping[str, str]) -> list[LaneGroup]:
-    """The devices by node, each with who held it on this axis."""
-    nodes: dict[str, list[LaneInfo]] = defaultdict(list)
-    holding: dict[str, str] = {}  # jobs of another page that go on: whoever holds a device now
-    for lane in lanes:
-        nodes[lane.node].append(lane)
-        holding |= {job: ELSEWHERE for _, end_s, job, _ in lane.held[-1:] if job and end_s >= axis.now_s - SOON_S}
-    tones = holding | {**tones}
-    groups = []
-    find_x = cache(axis.x)  # a job begins on several devices at once, and where another ended
-    for node, some in nodes.items():
-        drawn = [(lane.device, draw_lane(lane, find_x, k * room, room, tones)) for k, lane in enumerate(some)]
-        groups.append(LaneGroup(node, some[0].device_type, some[0].state, drawn, room * len(some)))
-    return groups
-
-
-def draw_lane(
-    lane: LaneInfo, find_x: Callable[[float], float], y: float, room: float, tones: Mapping[str, str]
-) -> list[TimeBar]:
-    """Who held one device."""
-    bars = []
-    for start_s, end_s, job_id, name in lane.held:
-        x, end_x = find_x(start_s), find_x(end_s)
-        if end_x > x:
-            tone = tones.get(job_id or "", "done" if job_id else "other")
-            bars.append(TimeBar(x, round(end_x - x, 3), y + 1, room - 2, 1, name, job_id or "", tone))
-    return bars
+def tell_due(left_s: float) -> str:
+    """When a deadline is or was."""
+    return f"due in {show_span(left_s)}" if left_s >= 0 else f"was due {show_span(-left_s)} ago"
 
 
 __all__ = ["BoardPage", "BoardQuery", "build_page", "find_height", "read_query"]

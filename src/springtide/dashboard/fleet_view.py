@@ -1,10 +1,10 @@
 """The fleet as values that a template draws: nodes with their devices, and what is known of speeds."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from springtide.client.board_replies import BoardInfo
+from springtide.client.board_replies import BoardInfo, BoardJobInfo
 from springtide.client.replies import DeviceInfo
 from springtide.dashboard.board_view import find_tone
 
@@ -25,6 +25,8 @@ class NodeHolder:
     name: str
     count: int
     tone: str
+    #: Whether nothing was promised to it: it has them for as long as nobody needs them.
+    borrows: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,12 @@ class NodeCard:
     name: str
     device_type: str
     state: str
+    #: Of one that takes no work: since when, by when jobs are to have left, and how many have not.
+    since_s: float | None
+    leave_by_s: float | None
+    leaving: int
     cells: list[Cell]
-    #: Which part of the time its devices were held, in the board's past.
+    #: Which part of the time its devices were held, since it is known.
     used: float
     #: What its devices cost in an hour; None where nothing has a price.
     usd_per_h: float | None
@@ -45,6 +51,16 @@ class NodeCard:
     def held(self) -> int:
         """How many of its devices are held."""
         return sum(cell.device.job_name is not None for cell in self.cells)
+
+    @property
+    def borrowers(self) -> list[NodeHolder]:
+        """The jobs to which some of its devices are lent."""
+        return [one for one in self.holders if one.borrows]
+
+    @property
+    def lent(self) -> int:
+        """How many of its devices are lent."""
+        return sum(one.count for one in self.borrowers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +84,18 @@ class FleetView:
     nodes: list[NodeCard]
     codes: list[Code]
     board: BoardInfo
-    #: Device-hours that jobs without a promise have had, in the board's past.
-    lent_h: float
     span_s: float
     #: What all devices cost in an hour; None where nothing has a price.
     usd_per_h: float | None
 
-    @property
-    def lent(self) -> int:
-        """How many devices jobs without a promise hold now."""
-        return sum(cell.tone == "plain" for node in self.nodes for cell in node.cells)
 
-
-def build_fleet(devices: Sequence[DeviceInfo], board: BoardInfo, speeds: Sequence[dict[str, Any]]) -> FleetView:
-    """The fleet of the API's documents."""
-    tones = {job.id: find_tone(job) for job in board.jobs}
-    span_s = max(1e-9, board.now_s - board.since_s)
+def build_fleet(
+    devices: Sequence[DeviceInfo], board: BoardInfo, holders: Sequence[BoardJobInfo], speeds: Sequence[dict[str, Any]]
+) -> FleetView:
+    """The fleet of the API's documents: the devices, the board with its lanes, and all jobs that hold devices."""
+    tones = {job.id: find_tone(job) for job in holders}
+    promised = {job.id for job in holders if job.promised}
+    span_s = max(1e-9, board.now_s - board.devices.used_since_s)
     used: dict[str, float] = {}
     for lane in board.lanes:
         used[lane.node] = used.get(lane.node, 0.0) + sum(end_s - start_s for start_s, end_s, _, _ in lane.held)
@@ -98,26 +110,29 @@ def build_fleet(devices: Sequence[DeviceInfo], board: BoardInfo, speeds: Sequenc
         cells = [Cell(one, find_cell_tone(one, tones)) for one in some]
         used_part = used.get(name, 0.0) / (span_s * len(some))
         cost = sum(prices[name]) if name in prices else None
-        nodes.append(NodeCard(name, some[0].device_type, some[0].state, cells, used_part, cost, list_holders(cells)))
-    promised = {job.id for job in board.jobs if job.promised}
-    lent_s = sum(end - start for lane in board.lanes for start, end, job, _ in lane.held if job and job not in promised)
+        first, held = some[0], list_holders(cells, promised)
+        drain = (first.state_since_s, first.leave_by_s, first.leaving)
+        nodes.append(NodeCard(name, first.device_type, first.state, *drain, cells, used_part, cost, held))
     codes = [
         Code(one["jobs"], one["type"], [(share, steps, rate) for share, steps, rate in one["points"]])
         for one in speeds
         if one["points"]
     ]
     usd_per_h = sum(map(sum, prices.values())) if prices else None
-    return FleetView(nodes, codes, board, lent_s / 3600.0, span_s, usd_per_h)
+    return FleetView(nodes, codes, board, span_s, usd_per_h)
 
 
-def list_holders(cells: Sequence[Cell]) -> list[NodeHolder]:
+def list_holders(cells: Sequence[Cell], promised: Set[str]) -> list[NodeHolder]:
     """Who holds how many of these devices, in their order."""
     found: dict[tuple[str, str, str], int] = {}
     for cell in cells:
         if cell.device.job_name is not None:
             key = (cell.device.job or "", cell.device.job_name, cell.tone)
             found[key] = found.get(key, 0) + 1
-    return [NodeHolder(job, name, count, tone) for (job, name, tone), count in found.items()]
+    return [
+        NodeHolder(job, name, count, tone, bool(job) and job not in promised)
+        for (job, name, tone), count in found.items()
+    ]
 
 
 def find_cell_tone(device: DeviceInfo, tones: dict[str, str]) -> str:

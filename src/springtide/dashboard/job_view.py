@@ -13,12 +13,13 @@ from springtide.client.board_replies import HistoryInfo, PredictionInfo
 from springtide.client.replies import EventInfo, JobInfo, WhyInfo
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
-from springtide.dashboard.axis import Axis, Tick, make_axis
-from springtide.dashboard.shapes import Mark, TimeBar, clip_steps, draw_steps
+from springtide.dashboard.drawings.axis import Axis, Tick, make_axis
+from springtide.dashboard.drawings.shapes import Mark, TimeBar, clip_steps, draw_steps
 
 ROOM = 64.0
 TRUST_WIDTH, TRUST_HEIGHT = 1000.0, 220.0
 MOST_EVENTS = 400
+MOST_CHANGES = 40
 #: What events are about, in the order in which they are shown.
 #: That somebody has put the receipt of the job to the proof.
 VERIFICATIONS = ("verified", "not_verified")
@@ -97,7 +98,9 @@ class JobPage:
     offers: list[Mark]
     trust: Trust | None
     topics: list[Topic]
+    #: Changes of its devices, the newest first, and how many older ones are left out.
     changes: list[EventInfo]
+    changes_left: int
     #: Who has trained it again to see whether its receipt holds, the newest first.
     verifications: list[EventInfo]
     history: HistoryInfo
@@ -156,6 +159,7 @@ def build_job_page(sources: JobSources) -> JobPage:
     steps = clip_steps(plan, now_s) if plan else [(now_s, job.share)] if job.share and predicted_s else []
     most = max((share for _, share in (*sources.history.shares, *plan)), default=1)
     tone = find_job_tone(job, late_s or predicted_s, deadline_s)
+    changes = [event for event in sources.events if event.kind in CHANGES][::-1]
     return JobPage(
         job,
         sources.why,
@@ -170,7 +174,8 @@ def build_job_page(sources: JobSources) -> JobPage:
         [mark for at_s in offered if (mark := place(axis, at_s, "flag", "offered deadline"))],
         draw_trust(sources.predictions, deadline_s, finished_s, now_s),
         group_events(sources.events),
-        [event for event in sources.events if event.kind in CHANGES][::-1],
+        changes[:MOST_CHANGES],
+        len(changes[MOST_CHANGES:]),
         [event for event in sources.events if event.kind in VERIFICATIONS][::-1],
         sources.history,
         list_speeds(sources.history, job.share),

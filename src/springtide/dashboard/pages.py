@@ -6,25 +6,26 @@ from typing import TypeAlias
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 
-from springtide.control.api.guard import find_user, write_error
+from springtide.control.api.guard import PageRules, find_user, write_error
 from springtide.control.api.sessions import SESSION_S, Pulse, Sessions, name_cookie, read_cookie
 from springtide.control.storage.records import UserRecord
 from springtide.dashboard import rendering
 from springtide.dashboard.api_line import ApiLine, ApiRefusal
+from springtide.dashboard.api_reference import read_operations
 from springtide.dashboard.ask_pages import add_ask_pages
 from springtide.dashboard.assets import FOR_EVER, load_assets
 from springtide.dashboard.live import Hub
 from springtide.dashboard.posted_forms import find_next, read_form
 from springtide.dashboard.screens import SCREENS, Screen, read_report
-from springtide.dashboard.studies.study_pages import add_study_pages
+from springtide.dashboard.studies.study_pages import MOST_FORM_BYTES, add_study_pages
 from springtide.dashboard.studies.study_routes import add_study_routes
 from springtide.errors import SpringtideError
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def add_pages(app: FastAPI, sessions: Sessions, pulse: Pulse) -> None:
-    """Put the pages on an application that has the API."""
+def add_pages(app: FastAPI, sessions: Sessions, pulse: Pulse) -> PageRules:
+    """Put the pages on an application that has the API; returns what its guard must know of them."""
     add_sign_in(app, sessions)
     add_static(app)
     add_screens(app, Hub(pulse))
@@ -33,7 +34,9 @@ def add_pages(app: FastAPI, sessions: Sessions, pulse: Pulse) -> None:
     add_report(app)
     add_study_routes(app)
     add_study_pages(app)
+    add_reference(app)
     add_rest(app)
+    return PageRules(MOST_FORM_BYTES, rendering.write_refusal)
 
 
 def open_line(app: FastAPI, request: Request) -> ApiLine:
@@ -116,6 +119,15 @@ def add_report(app: FastAPI) -> None:
     async def show_report(request: Request) -> Response:
         values = await read_report(open_line(app, request), request)
         return rendering.answer_page(request, "report.html", title="Report", **values)
+
+
+def add_reference(app: FastAPI) -> None:
+    """The API, described as the application describes itself."""
+
+    @app.get("/docs", include_in_schema=False)
+    async def show_reference(request: Request) -> Response:
+        sections, origin = read_operations(app.openapi()), str(request.base_url).rstrip("/")
+        return rendering.answer_page(request, "docs.html", title="HTTP API", sections=sections, origin=origin)
 
 
 def show_screen(app: FastAPI, screen: Screen) -> Handler:

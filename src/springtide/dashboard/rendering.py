@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from springtide import __version__
 from springtide.core.durations import show_span
 from springtide.dashboard.assets import find_address
-from springtide.dashboard.axis import show_clock
+from springtide.dashboard.drawings.axis import show_clock
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -48,7 +48,7 @@ def open_templates() -> "Environment":
     )
     templates.globals.update(asset=find_address, version=__version__)
     templates.filters.update(span=show_long_span, clock=show_clock, iso=show_iso, count=count, number=show_number)
-    templates.filters.update(told=tell, money=show_money)
+    templates.filters.update(told=tell, money=show_money, coded=show_code)
     return templates
 
 
@@ -69,6 +69,13 @@ def send_html(request: Request, text: str, status: int = 200) -> HTMLResponse:
     if len(data) >= LEAST_PACKED and "gzip" in request.headers.get("accept-encoding", ""):
         data, headers["Content-Encoding"] = gzip.compress(data, 4, mtime=0), "gzip"
     return HTMLResponse(data, status, headers)
+
+
+def write_refusal(sentence: str) -> tuple[dict[str, str], bytes]:
+    """What the guard refuses, as a page for whoever asked for one: its headers and its text."""
+    told = sentence[:1].upper() + sentence[1:] + "."
+    page = render("problem.html", user=None, path="", title="Not possible", sentence=told)
+    return HEADERS | {"Content-Type": "text/html; charset=utf-8"}, page.encode()
 
 
 def go_to(place: str) -> RedirectResponse:
@@ -100,6 +107,15 @@ def tell(sentence: str) -> "Markup":
         moment = Markup('<time datetime="{}" data-at="{}">{} {} UTC</time>').format(found[0], at_s, day, clock)
         told, place = told + sentence[place : found.start()] + moment, found.end()
     return told + sentence[place:]
+
+
+def show_code(text: str) -> "Markup":
+    """A text, escaped, with what stands in backticks as code."""
+    from markupsafe import Markup
+
+    parts = text.split("`")
+    shown = (Markup("<code>{}</code>").format(part) if k % 2 else Markup.escape(part) for k, part in enumerate(parts))
+    return Markup("").join(shown)
 
 
 def show_money(usd: float) -> str:

@@ -7,19 +7,20 @@ from urllib.parse import quote
 
 from fastapi import Request
 
-from springtide.client.board_replies import BoardInfo, HelpInfo, HistoryInfo, LanesInfo, PredictionInfo
+from springtide.client.board_replies import BoardInfo, BoardJobInfo, HelpInfo, HistoryInfo, LanesInfo, PredictionInfo
 from springtide.client.replies import DeviceInfo, EventInfo, JobInfo, KeptFileInfo, WhyInfo
 from springtide.core.job_states import JobState
 from springtide.dashboard.api_line import ApiLine, ApiRefusal
 from springtide.dashboard.board_view import build_page, find_axis, read_query
 from springtide.dashboard.fleet_view import build_fleet
 from springtide.dashboard.job_view import JobSources, build_job_page
-from springtide.dashboard.report_view import build_grid
+from springtide.dashboard.report_view import build_rows
 
 Values: TypeAlias = dict[str, Any]
 #: Where the files of a job's output are in its tree, and how many of them a page shows.
 OUTPUT = "output/"
 MOST_SHOWN = 40
+EVENTS_AT_ONCE = JOBS_AT_ONCE = 1000  # that the API gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ async def read_board(line: ApiLine, request: Request) -> Values:
     query = read_query(request.query_params)
     info = BoardInfo.read(await line.get("board", lanes="false", **query.ask()))
     axis = find_axis(info, query)
-    past_s = axis.now_s - axis.start_s
-    lanes = LanesInfo.read(await line.get("lanes", past_s=str(past_s), least_s=str(axis.least_s)))
+    past_s, least_s, cell_s = axis.now_s - axis.start_s, axis.past.least_s, 2 * axis.least_s
+    lanes = LanesInfo.read(await line.get("lanes", past_s=str(past_s), least_s=str(least_s), cell_s=str(cell_s)))
     return {"board": build_page(info, lanes, query, axis)}
 
 
@@ -48,7 +49,7 @@ async def read_job(line: ApiLine, request: Request) -> Values:
     """All of one job."""
     ref = request.path_params["job"]
     job = JobInfo.read(await line.get("jobs", ref))
-    events = [EventInfo.read(one) for one in (await line.get("jobs", job.id, "events"))["events"]]
+    events = await read_events(line, job.id)
     told = (await line.get("jobs", job.id, "predictions"))["predictions"]
     history = await line.get("jobs", job.id, "history")
     sources = JobSources(
@@ -66,6 +67,16 @@ async def read_job(line: ApiLine, request: Request) -> Values:
         "bits": await read_bits(line, job),
         "helps": await read_helps(line, job),
     }
+
+
+async def read_events(line: ApiLine, job: str) -> list[EventInfo]:
+    """What happened to a job, oldest first: all of it, which may be more than one request gives."""
+    events: list[EventInfo] = []
+    while True:
+        page = (await line.get("jobs", job, "events", after=str(events[-1].seq if events else 0)))["events"]
+        events += map(EventInfo.read, page)
+        if len(page) < EVENTS_AT_ONCE:
+            return events
 
 
 async def read_helps(line: ApiLine, job: JobInfo) -> list[HelpInfo]:
@@ -106,16 +117,27 @@ async def read_bits(line: ApiLine, job: JobInfo) -> Values | None:
 
 async def read_fleet(line: ApiLine, _request: Request) -> Values:
     """Nodes and devices."""
-    board = BoardInfo.read(await line.get("board", limit="1000"))
+    board = BoardInfo.read(await line.get("board", limit="1"))
     devices = [DeviceInfo.read(one) for one in (await line.get("nodes"))["devices"]]
     speeds = (await line.get("speeds"))["speeds"]
-    return {"fleet": build_fleet(devices, board, speeds)}
+    return {"fleet": build_fleet(devices, board, await read_holders(line), speeds)}
+
+
+async def read_holders(line: ApiLine) -> list[BoardJobInfo]:
+    """All jobs that hold devices, however many there are."""
+    found: list[BoardJobInfo] = []
+    while True:
+        asked = {"held": "true", "lanes": "false", "limit": str(JOBS_AT_ONCE), "offset": str(len(found))}
+        page = BoardInfo.read(await line.get("board", **asked))
+        found += page.jobs
+        if not page.jobs or len(found) >= page.count:
+            return found
 
 
 async def read_report(line: ApiLine, _request: Request) -> Values:
     """What became of all jobs."""
     report = await line.get("report")
-    return {"report": report, "grid": build_grid(report)}
+    return {"report": report, "rows": build_rows(report)}
 
 
 SCREENS = (

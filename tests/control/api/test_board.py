@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.control.hand_clock import HandClockServer
 
 from springtide.control.api import board, board_routes
@@ -40,6 +41,16 @@ def test_the_past_of_a_job_and_of_its_devices_is_told(tmp_path: Path) -> None:
     held = {name for lane in told["lanes"] for *_, name in lane["held"]}
     assert held == {"one"}
     assert told["sentence"] == "1 promise: safe."
+
+
+def test_the_use_of_devices_is_counted_from_the_first_known_instant(tmp_path: Path) -> None:
+    server = open_server(tmp_path)
+    begin_s = server.source.wall_s()
+    server.submit(name="one")
+    server.pass_s(300)
+    devices = write(server)["devices"]  # of an hour, of which nothing is known but the last five minutes
+    assert devices["used_since_s"] == pytest.approx(begin_s, abs=1)
+    assert devices["used"] > 0.9
 
 
 def test_a_promise_in_danger_is_named_with_what_would_help(tmp_path: Path) -> None:

@@ -50,6 +50,18 @@ def test_a_running_job_shrinks_off_the_node_and_nothing_goes_there_again(hand_se
     assert not held(hand_server) & GONE and hand_server.job(other).devices
 
 
+def test_the_reason_of_a_job_that_the_policy_shrinks_off_the_node_is_the_node(hand_server: HandClockServer) -> None:
+    hand_server.submit(run="python train.py long", devices=1, deadline="1h")
+    job = hand_server.submit(run="python train.py long", devices="1..2").id
+    hand_server.pass_s(20)
+    assert set(hand_server.job(job).devices) & GONE
+    drain(hand_server)
+    hand_server.pass_s(5)
+    changes = [one for one in hand_server.store.events(job) if one.kind in ("shrinks", "moves", "suspended")]
+    assert changes[-1].sentence.endswith(": node-1 is drained")  # and not the policy's reason for what is left
+    assert (changes[-1].data["cause"], changes[-1].data["nodes"]) == ("drained", ["node-1"])
+
+
 def test_jobs_without_room_checkpoint_within_the_grace_and_go_on_when_the_node_is_back(
     hand_server: HandClockServer,
 ) -> None:

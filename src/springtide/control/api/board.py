@@ -13,6 +13,7 @@ from springtide.control.api import documents
 from springtide.control.api.board_sources import BoardSources
 from springtide.control.api.device_lanes import sum_held, write_lanes
 from springtide.control.scheduling.live_world import read_promise
+from springtide.control.scheduling.sentences import name_node
 from springtide.control.storage.records import JobRecord, OfferRecord
 from springtide.core.durations import show_span
 from springtide.core.job_states import JobState
@@ -37,7 +38,7 @@ class JobGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of the jobs are shown: a group, words in their names, one owner, and a page."""
+    """Which of the jobs are shown: a group, words in their names, one owner, those on devices, and a page."""
 
     group: JobGroup | None = None
     find: str = ""
@@ -45,13 +46,14 @@ class Choice:
     offset: int = 0
     limit: int = 100
     lanes: bool = True
+    held: bool = False
 
     def takes(self, record: JobRecord) -> bool:
         """Whether a job is one of them, whatever its group."""
         wanted = self.find.lower()
-        return (not self.owner or record.user == self.owner) and (
-            not wanted or wanted in record.name.lower() or record.id.startswith(wanted)
-        )
+        if (self.owner and record.user != self.owner) or (self.held and not record.devices):
+            return False
+        return not wanted or wanted in record.name.lower() or record.id.startswith(wanted)
 
 
 def write_board(sources: BoardSources, choice: Choice) -> Document:
@@ -61,7 +63,7 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
     chosen = [(group, one) for group, one in found if choice.group is None or group is choice.group]
     chosen.sort(key=lambda pair: sort_key(*pair))
     total = len(sources.inventory.types_by_name)
-    span_s = max(1e-9, now_s - sources.since_s)
+    span_s = max(1e-9, now_s - sources.counted_s)
     return {
         "schema": documents.SCHEMA,
         "now_s": documents.round_s(now_s),
@@ -72,8 +74,10 @@ def write_board(sources: BoardSources, choice: Choice) -> Document:
         "devices": {
             "total": total,
             "held": sum(len(record.devices) for record in sources.active),
-            "used": round(sum_held(sources.tracks.values(), sources.since_s, now_s) / (span_s * max(1, total)), 4),
+            "used": round(sum_held(sources.tracks.values(), sources.counted_s, now_s) / (span_s * max(1, total)), 4),
+            "used_since_s": documents.round_s(sources.counted_s),
             "usd_per_h": find_rent(sources),
+            **count_lent(sources),
         },
         "groups": {str(group): sum(one is group for one, _ in found) for group in JobGroup},
         "count": len(chosen),
@@ -93,6 +97,16 @@ def find_rent(sources: BoardSources) -> float | None:
     types = sources.inventory.types_by_name
     held = (sources.prices.find(types.get(name, "")) for record in sources.active for name in record.devices)
     return round(sum(held), 4)
+
+
+def count_lent(sources: BoardSources) -> Document:
+    """Devices that jobs without a promise hold now, and device-hours they have had; whoever's they are."""
+    best_effort = [record.id for record in (*sources.active, *sources.ended) if not record.promised]
+    tracks = [sources.tracks[id] for id in best_effort if id in sources.tracks]
+    return {
+        "lent": sum(len(record.devices) for record in sources.active if not record.promised),
+        "lent_h": round(sum_held(tracks, sources.counted_s, sources.now_s) / 3600.0, 3),
+    }
 
 
 def find_group(record: JobRecord) -> JobGroup:
@@ -223,8 +237,7 @@ def tell_unless(sources: BoardSources) -> str:
     """What would save it."""
     away = [node for node, state in sources.node_states.items() if state != "ready"]
     if away:
-        noun = "" if away[0].startswith("node") else "node " if len(away) == 1 else "nodes "
-        return f" unless {noun}{', '.join(away)} return{'s' * (len(away) == 1)}"
+        return f" unless {', '.join(map(name_node, away))} return{'s' * (len(away) == 1)}"
     lent = sum(len(record.devices) for record in sources.active if not record.promised)
     return f" unless it gets some of the {count(lent, 'device')} of jobs without a promise" if lent else ""
 

@@ -38,13 +38,15 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
         offset: Annotated[int, Query(ge=0, le=10**6)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         lanes: Annotated[bool, Query()] = True,
+        held: Annotated[bool, Query()] = False,
     ) -> JSONResponse:
         """Jobs on one axis of time, those in danger first: past shares, plans, deadlines; the devices; one sentence.
 
         Instants are seconds since 1970. `find` looks in names and ids. `lanes=false` leaves the devices out.
+        `held=true` gives only jobs that hold devices now.
         """
         sources = gather(api, request.state.user, past_s)
-        chosen = board.Choice(group, find, owner, offset, limit, lanes)
+        chosen = board.Choice(group, find, owner, offset, limit, lanes, held)
         return JSONResponse(board.write_board(sources, chosen))  # not checked and copied once more by the framework
 
     @app.get("/api/v1/lanes", tags=["board"])
@@ -52,14 +54,17 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
         request: Request,
         past_s: Annotated[float, Query(ge=1, le=MOST_PAST_S, allow_inf_nan=False)] = 6 * 3600.0,
         least_s: Annotated[float, Query(gt=0, le=MOST_PAST_S, allow_inf_nan=False)] = 10.0,
+        cell_s: Annotated[float | None, Query(gt=0, le=MOST_PAST_S, allow_inf_nan=False)] = None,
     ) -> JSONResponse:
         """Every device with who held it: [from, to, job, name]; and how many were held, on average, from when on.
 
-        For a chart: what was shorter than `least_s` is joined with what is beside it. Instants are seconds since 1970.
+        For a chart: what was shorter than `least_s` is joined with what is beside it, and averages are those of cells
+        of `cell_s` (twice `least_s` if it is not given). Instants are seconds since 1970.
         """
         sources = gather(api, request.state.user, past_s)
         lanes = device_lanes.write_lanes(sources, sources.since_s, least_s)
-        held = device_lanes.average_held(sources.tracks.values(), sources.since_s, sources.now_s, 2 * least_s)
+        tracks, wide_s = sources.tracks.values(), cell_s or 2 * least_s
+        held = device_lanes.average_held(tracks, sources.since_s, sources.now_s, wide_s)
         return JSONResponse({"schema": documents.SCHEMA, "lanes": lanes, "held": held})
 
     @app.get("/api/v1/jobs/{job}/predictions", tags=["jobs"])
@@ -119,7 +124,8 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
         user: UserRecord = request.state.user
         entries = api.store.list_ledger(None if user.admin else user.id)
         options = api.context.options
-        return write_report(entries, options.price_per_device_hour, not options.price_table.is_empty)
+        report = write_report(entries, options.price_per_device_hour, not options.price_table.is_empty)
+        return report | {"now_s": documents.round_s(api.now_s())}
 
     @app.post("/api/v1/links", tags=["users"], status_code=201)
     def make_link(request: Request) -> Document:
@@ -130,6 +136,7 @@ def add_board_routes(app: FastAPI, api: "Api") -> None:
 def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
     """All that the board of a user is made of, as it is now."""
     now_s, store, inventory = api.now_s(), api.store, api.reconciler.inventory
+    drains = store.fact(nodes.FACT)
     since_s = now_s - past_s
     tracks = api.histories.read()
     active, ended = api.recent.read(since_s, MOST_ENDED)
@@ -141,6 +148,7 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
     return BoardSources(
         now_s,
         since_s,
+        min(api.opened_s, now_s if api.histories.first_s is None else api.histories.first_s),
         active,
         ended,
         seen,
@@ -149,7 +157,8 @@ def gather(api: "Api", user: UserRecord, past_s: float) -> BoardSources:
         api.recent.read_predictions(),
         offers,
         inventory,
-        nodes.describe_nodes(inventory, store.fact(nodes.FACT)),
+        nodes.describe_nodes(inventory, drains),
+        {node: one.since_s for node, one in nodes.read_drains(drains).items()},
         api.context.options.price_table,
         kept,
         missed,

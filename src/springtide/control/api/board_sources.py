@@ -15,6 +15,8 @@ class BoardSources:
 
     now_s: float
     since_s: float
+    #: From when on it is known who held what: the first event, or the start of this server.
+    known_s: float
     active: Sequence[JobRecord]
     ended: Sequence[JobRecord]
     #: The ids of the jobs that the reader may see.
@@ -25,11 +27,18 @@ class BoardSources:
     offers: Mapping[str, Sequence[OfferRecord]]
     inventory: Inventory
     node_states: Mapping[str, str]
+    #: Since when nodes take no work that take none.
+    away_since: Mapping[str, float]
     prices: PriceTable
     kept: int
     missed: int
     #: The least that an open offer would cost, by its id; none where nothing has a price.
     offer_prices: Mapping[str, float]
+
+    @property
+    def counted_s(self) -> float:
+        """From when on the use of devices is counted: not before anything is known."""
+        return min(self.now_s, max(self.since_s, self.known_s))
 
     @property
     def visible(self) -> list[JobRecord]:

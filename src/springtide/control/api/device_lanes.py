@@ -24,6 +24,7 @@ def write_lanes(sources: BoardSources, since_s: float, least_s: float = 0.0) -> 
             "node": label,
             "type": device_type,
             "state": sources.node_states[label],
+            "state_since_s": sources.away_since.get(label),
             "usd_per_h": None if sources.prices.is_empty else sources.prices.find(device_type),
             "held": list(join_short(sorted(held.get(device, []), key=lambda one: one[:2]), least_s)),
         }

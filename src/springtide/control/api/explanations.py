@@ -142,10 +142,12 @@ def tell_facts(record: JobRecord, events: list[EventRecord], now_s: float) -> tu
     """The answer it got, and the last things that happened to it."""
     kinds = {"grows", "shrinks", "moves", "placed", "suspended", "faulted", "at_risk", "missed", "lost", "warned"}
     last = [event for event in events if event.kind in kinds][-3:]
-    told = [f"{show_span(max(0.0, now_s - event.at_s))} ago: {event.sentence}" for event in last]
-    # what was promised is no fact any more once it was missed
-    answer = [tell_answer(record, now_s)] if record.active and record.sentence and not record.missed else []
-    return (*answer, *told)
+    told: list[tuple[float, str]] = []
+    if record.active and record.sentence and not record.missed:  # what was promised is no fact any more once missed
+        answered_s = record.submitted_s if record.answered_s is None else record.answered_s
+        told.append((answered_s, tell_answer(record, now_s)))
+    told += [(event.at_s, f"{show_span(max(0.0, now_s - event.at_s))} ago: {event.sentence}") for event in last]
+    return tuple(sentence for _, sentence in sorted(told, key=lambda one: one[0]))
 
 
 def tell_answer(record: JobRecord, now_s: float) -> str:

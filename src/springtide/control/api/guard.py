@@ -15,7 +15,7 @@ import pwd
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -192,6 +192,20 @@ class Refused(Exception):
         return headers | ({"connection": "close"} if self.status in (408, 413) else {})
 
 
+@dataclass(frozen=True, slots=True)
+class PageRules:
+    """What the guard must know of the pages that stand behind it."""
+
+    #: How large a form may be, by how its path begins; others as large as a document.
+    most_form_bytes: Mapping[str, int] = field(default_factory=dict)
+    #: A refusal as a page: its headers and its text.
+    write_refusal: Callable[[str], tuple[Mapping[str, str], bytes]] | None = None
+
+    def find_most(self, path: str) -> int:
+        """How large a form for a path may be."""
+        return next((most for start, most in self.most_form_bytes.items() if path.startswith(start)), MOST_JSON_BYTES)
+
+
 @dataclass(slots=True)
 class Guard:
     """Lets through what may pass, with the user in `scope["state"]["user"]`."""
@@ -204,6 +218,7 @@ class Guard:
     most_archive_bytes: int
     #: The user of a browser's session, by the headers `cookie` and `host`.
     find_session: Callable[[str, str], UserRecord | None] = lambda cookie, host: None
+    rules: PageRules = field(default_factory=PageRules)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check, then pass on; or answer with the refusal."""
@@ -214,16 +229,25 @@ class Guard:
         try:
             await self.app(scope, await self.check(scope, receive), timed)
         except Refused as refused:
-            await answer(timed, refused)
+            await self.refuse(timed, scope, refused)
         except Exception as error:
             if not timed.status:
-                await answer(timed, tell_failure(error))
+                await self.refuse(timed, scope, tell_failure(error))
             elif timed.status != FAILED:  # else it was told and logged
                 raise
 
+    async def refuse(self, send: Send, scope: Scope, refused: Refused) -> None:
+        """Answer with a refusal; who asked for a whole page gets it as one."""
+        write = self.rules.write_refusal
+        if write is None or refused.place or not reads_page(scope["path"], read_headers(scope)):
+            await answer(send, refused)
+            return
+        headers, body = write(refused.sentence)
+        await send_whole(send, refused.status, {**headers, **refused.headers}, body)
+
     async def check(self, scope: Scope, receive: Receive) -> Receive:
         """The body to pass on; raises Refused."""
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = read_headers(scope)
         if not is_own_host(headers.get("host"), self.hosts):
             sentence = f"host {headers.get('host')!r} is not a name of this server; add it with --host-name"
             raise Refused(421, "unknown_host", sentence)
@@ -269,7 +293,7 @@ class Guard:
         if path.startswith(ARCHIVES):
             accepted, most = ARCHIVE_KINDS, self.most_archive_bytes
         elif not path.startswith(API):
-            accepted, most = FORM_KINDS, MOST_JSON_BYTES
+            accepted, most = FORM_KINDS, self.rules.find_most(path)
         else:
             accepted, most = frozenset({"application/json"}), MOST_JSON_BYTES
         empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
@@ -279,6 +303,16 @@ class Guard:
             )
             raise Refused(415, "unsupported_media_type", sentence)
         return most
+
+
+def read_headers(scope: Scope) -> dict[str, str]:
+    """The headers of a request by their names in lower case."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def reads_page(path: str, headers: dict[str, str]) -> bool:
+    """Whether a whole page is asked for, and neither a document nor a part of a page."""
+    return not path.startswith(API) and PART not in headers and "text/html" in headers.get("accept", "")
 
 
 def is_bearer(headers: dict[str, str]) -> bool:
@@ -304,10 +338,21 @@ def find_place(scope: Scope, headers: dict[str, str]) -> str:
     if PART in headers:  # of a page that htmx fills in: its reader goes on where that page is
         page = urlsplit(headers.get("hx-current-url", "/"))
         return f"/signin?next={quote(page.path + (f'?{page.query}' if page.query else ''), safe='')}"
-    if scope["path"].startswith(API) or "text/html" not in headers.get("accept", ""):
+    if not reads_page(scope["path"], headers):
         return ""
     asked = scope["path"] + ("?" + scope["query_string"].decode("latin-1") if scope.get("query_string") else "")
-    return f"/signin?next={quote(asked if scope['method'] == 'GET' else '/', safe='')}"
+    return f"/signin?next={quote(asked if scope['method'] == 'GET' else find_page(headers), safe='')}"
+
+
+def find_page(headers: dict[str, str]) -> str:
+    """The page of this server that a form was sent from, as its reader's browser says; else the board."""
+    try:
+        page = urlsplit(headers.get("referer", ""))
+    except ValueError:
+        return "/"
+    if page.netloc.lower() != headers["host"].lower() or not page.path.startswith("/"):
+        return "/"
+    return page.path + (f"?{page.query}" if page.query else "")
 
 
 class TimedAnswer:
@@ -388,9 +433,14 @@ async def answer(send: Send, refused: Refused) -> None:
         await send({"type": "http.response.body", "body": b""})
         return
     body = json.dumps(write_error(refused.reason, refused.sentence)).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **refused.headers}
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": refused.status, "headers": raw})
+    await send_whole(send, refused.status, {"content-type": "application/json", **refused.headers}, body)
+
+
+async def send_whole(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    """Send an answer that is there as a whole."""
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    raw.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -60,6 +60,8 @@ class Histories:
         self.store = store
         self._tracks: dict[str, Track] = {}
         self._last: int | None = None
+        #: The instant of the oldest event that was read: nothing is known of who held what before.
+        self.first_s: float | None = None
         self._lock = threading.Lock()
 
     def read(self) -> dict[str, Track]:
@@ -72,6 +74,8 @@ class Histories:
         return self._tracks
 
     def _take_in(self, events: list[EventRecord]) -> None:
+        if events and self.first_s is None:
+            self.first_s = events[0].at_s
         for event in events:
             if event.job is not None:
                 self._tracks.setdefault(event.job, Track()).note(event)

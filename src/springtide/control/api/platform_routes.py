@@ -55,12 +55,15 @@ def add_platform_routes(app: FastAPI, api: "Api") -> None:
         active = [documents.hide_name(record, request.state.user) for record in api.store.active_jobs()]
         holders = {name: record for record in active for name in record.devices}
         inventory = api.reconciler.inventory
-        states = nodes.describe_nodes(inventory, api.store.fact(nodes.FACT))
+        drains = nodes.read_drains(api.store.fact(nodes.FACT))
         devices = [
             {
                 "name": name,
                 "node": label,
-                "state": states[label],
+                "state": nodes.describe_node(drains.get(label)),
+                "state_since_s": drains[label].since_s if label in drains else None,
+                "leave_by_s": drains[label].until_s if label in drains else None,
+                "leaving": len(drains[label].jobs) if label in drains else 0,
                 "type": device_type,
                 "slowdown": round(inventory.find_slowest([name]), 2),
                 "job": holders[name].id or None if name in holders else None,

@@ -18,7 +18,7 @@ from springtide import __version__
 from springtide.control.api import documents, explanations
 from springtide.control.api.board_routes import add_board_routes, write_differences
 from springtide.control.api.error_replies import add_error_handlers
-from springtide.control.api.guard import Guard, Limiter
+from springtide.control.api.guard import Guard, Limiter, PageRules
 from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.inside_routes import add_inside_routes
 from springtide.control.api.job_data.checkpoint_routes import add_checkpoint_routes
@@ -80,6 +80,7 @@ class Api:
         self.request_stop = request_stop
         self.snapshot = JobSnapshot(self.store)
         self.pages = JobPages(self.snapshot, self.now_s, reconciler.health.tell)
+        self.opened_s = self.now_s()
         self.histories, self.recent = Histories(self.store), RecentJobs(self.store, self.snapshot)
         self.sessions = Sessions(self.store, self.now_s)
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
@@ -189,13 +190,14 @@ class Api:
         return record
 
 
-#: What adds pages for browsers to an application: they call it for its documents, and sign people in.
-AddPages = Callable[[FastAPI, Sessions, Pulse], None]
+#: What adds pages for browsers to an application: they call it for its documents, and sign people in. It says what the
+#: guard must know of them.
+AddPages = Callable[[FastAPI, Sessions, Pulse], PageRules]
 
 
 def make_app() -> FastAPI:
-    """An application without routes."""
-    return FastAPI(title="Springtide", version=__version__, docs_url="/docs", redoc_url=None)
+    """An application without routes; the framework's own pages of documentation load scripts from elsewhere."""
+    return FastAPI(title="Springtide", version=__version__, docs_url=None, redoc_url=None)
 
 
 def add_routes(app: FastAPI, api: Api) -> None:
@@ -232,8 +234,7 @@ def build_app(
     app, api = make_app(), Api(reconciler, request_stop)
     add_routes(app, api)
     add_error_handlers(app)
-    if add_pages is not None:
-        add_pages(app, api.sessions, pulse)
+    rules = PageRules() if add_pages is None else add_pages(app, api.sessions, pulse)
     options = reconciler.context.options
     changes, reads = Limiter(options.rate_per_s, options.burst), Limiter(options.reads_per_s, options.read_burst)
 
@@ -241,7 +242,8 @@ def build_app(
         secret = read_cookie(cookie, host)
         return api.sessions.find(secret) if secret else None
 
-    guard = Guard(app, reconciler.store, hosts, changes, reads, 2 * options.archive_limit_bytes, find_session)
+    most_archive_bytes = 2 * options.archive_limit_bytes
+    guard = Guard(app, reconciler.store, hosts, changes, reads, most_archive_bytes, find_session, rules)
     return guard, api.sessions
 
 

@@ -17,6 +17,7 @@ from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import build_job
 from springtide.control.scheduling.live_world import LiveWorld, PlatformWorld
+from springtide.control.scheduling.sentences import name_node
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir
@@ -114,19 +115,19 @@ def drain(
     inventory, now_s = world.inventory, staging.now_s
     check_node(inventory, node)
     if node in inventory.drained:
-        raise InputError(f"node {node} is drained already; springtide nodes undrain {node} takes it back")
+        raise InputError(f"{name_node(node)} is drained already; springtide nodes undrain {node} takes it back")
     if len(inventory.usable) == 1:
         raise InputError(
-            f"node {node} is the last one that takes work, so its jobs have nowhere to go; take another node back "
-            "first (springtide nodes undrain), or end everything with checkpoints: springtide stop"
+            f"{name_node(node)} is the last one that takes work, so its jobs have nowhere to go; take another node "
+            "back first (springtide nodes undrain), or end everything with checkpoints: springtide stop"
         )
     gone = set(inventory.names_of(node))
     leaving = {record.id: 0 for record in staging.list_active() if gone & set(record.devices)}
-    sentence = f"node {node} takes no new work; {len(leaving)} jobs leave within {show_span(grace_s)}"
+    sentence = f"{name_node(node)} takes no new work; {len(leaving)} jobs leave within {show_span(grace_s)}"
     staging.add_event("draining", sentence)
     put(staging, Drain(node, now_s, now_s + grace_s, leaving, by_hand=by_hand))
     remedy = f"springtide nodes undrain {node} would give it room again"
-    leave_out(staging, world, node, CapacityLoss(f"node {node} is drained", remedy), decide)
+    leave_out(staging, world, node, CapacityLoss(f"{name_node(node)} is drained", remedy), decide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +150,11 @@ def undrain(staging: Staging, world: PlatformWorld, node: str) -> None:
     inventory = world.inventory
     check_node(inventory, node)
     if node not in inventory.drained:
-        raise InputError(f"node {node} is not drained")
+        raise InputError(f"{name_node(node)} is not drained")
     left = {other: one for other, one in list_drains(staging).items() if other != node}
     staging.put_fact(FACT, write_drains(left))
     world.change_inventory(replace(inventory, drained=inventory.drained - {node}), staging.now_s)
-    staging.add_event("undrained", f"node {node} takes work again")
+    staging.add_event("undrained", f"{name_node(node)} takes work again")
 
 
 def check_node(inventory: Inventory, node: str) -> None:
@@ -165,14 +166,14 @@ def check_node(inventory: Inventory, node: str) -> None:
 def lose_node(staging: Staging, world: PlatformWorld, event: NodeLost, decide: Decide) -> bool:
     """Go on without a node that is gone, until it is undrained; returns whether a decision is called for."""
     inventory, node, now_s = world.inventory, event.node, staging.now_s
-    staging.add_event(NODE_LOST, f"node {node} is gone: {event.reason}", node=node)
+    staging.add_event(NODE_LOST, f"{name_node(node)} is gone: {event.reason}", node=node)
     if node not in inventory.nodes:
         return False
     if node in inventory.drained:  # who has not left by now never will, and is started again at the next look
         put(staging, replace(list_drains(staging)[node], until_s=now_s, lost=True))
         return False
     if len(inventory.usable) == 1:
-        sentence = f"node {node} was the last one that takes work; its jobs start again when it is back"
+        sentence = f"{name_node(node)} was the last one that takes work; its jobs start again when it is back"
         staging.add_event("no_nodes", sentence, node=node)
         return False
     gone = set(inventory.names_of(node))
@@ -181,13 +182,13 @@ def lose_node(staging: Staging, world: PlatformWorld, event: NodeLost, decide: D
         if gone & set(record.devices):
             stop_after_node_loss(staging, world, record, node)
     remedy = "it has room again when that node is back, or another one joins"
-    leave_out(staging, world, node, CapacityLoss(f"node {node} is gone", remedy), decide)
+    leave_out(staging, world, node, CapacityLoss(f"{name_node(node)} is gone", remedy), decide)
     return True
 
 
 def leave_node(staging: Staging, world: PlatformWorld, event: NodeLeaving, decide: Decide) -> bool:
     """A node is about to go: jobs leave it, if there is another; returns whether a decision is called for."""
-    staging.add_event("node_leaving", f"node {event.node} goes in {show_span(event.grace_s)}: {event.reason}")
+    staging.add_event("node_leaving", f"{name_node(event.node)} goes in {show_span(event.grace_s)}: {event.reason}")
     inventory = world.inventory
     if event.node not in inventory.nodes or event.node in inventory.drained or len(inventory.usable) == 1:
         return False
@@ -201,7 +202,7 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined) -> bool
     Plans are made for the types of devices that there were when the server started: others wait for the next start.
     """
     inventory, node = world.inventory, ExecutorNode(event.node, event.device_type, event.devices)
-    found = f"node {node.name} is there with {len(node.devices)} {node.device_type}"
+    found = f"{name_node(node.name)} is there with {len(node.devices)} {node.device_type}"
     if node.device_type not in inventory.device_types:
         here = " and ".join(inventory.device_types)
         staging.add_event("node_joined", f"{found}; this server plans for {here}, so start it again to use them")
@@ -242,7 +243,7 @@ def stop_after_node_loss(staging: Staging, world: PlatformWorld, record: JobReco
     world.apply(Decision(allocations={job_id: ()}), now_s)
     world.observe(job_id, Progress(guess_left(record, view, now_s), 0.0, now_s, now_s), now_s)
     state = record.state if record.state is JobState.PROBING else JobState.ADMITTED
-    sentence = f"node {node} is gone with processes of it; it goes on from its last checkpoint"
+    sentence = f"{name_node(node)} is gone with processes of it; it goes on from its last checkpoint"
     record = transitions.account(staging, world, record, world.jobs[job_id]).with_condition(
         "recovering", NODE_LOST, sentence, now_s
     )
@@ -320,7 +321,7 @@ def tell_to_leave(staging: Staging, world: PlatformWorld, state_dir: StateDir, o
     record, view = staging.jobs.get(job_id), world.jobs.get(JobId(job_id))
     if record is None or view is None or not set(record.devices) & set(world.inventory.names_of(one.node)):
         return
-    why = transitions.Why(f"node {one.node} is drained")
+    why = transitions.tell_drained([one.node])
     leaving = transitions.change_devices(staging, world, state_dir, Effects(record), view, why)
     if isinstance(leaving.instruction, Stop):
         stop = replace(leaving.instruction, grace_s=max(0.0, one.until_s - staging.now_s))
@@ -343,7 +344,7 @@ def strike_off(staging: Staging, one: Drain, job_id: str) -> None:
     jobs = {other: generation for other, generation in one.jobs.items() if other != job_id}
     put(staging, replace(one, jobs=jobs))
     if not jobs:
-        sentence = f"node {one.node} is empty after {show_span(staging.now_s - one.since_s)}"
+        sentence = f"{name_node(one.node)} is empty after {show_span(staging.now_s - one.since_s)}"
         staging.add_event("drained", sentence, node=one.node)
 
 
@@ -366,7 +367,7 @@ def force_to_leave(staging: Staging, world: PlatformWorld, state_dir: StateDir, 
     record = staging.jobs.get(job_id)
     if record is None or not record.active:
         return
-    sentence = f"did not leave node {one.node} within {show_span(one.until_s - one.since_s)}"
+    sentence = f"did not leave {name_node(one.node)} within {show_span(one.until_s - one.since_s)}"
     sentence += "; it goes on from its last checkpoint"
     staging.add_event("drain_forced", sentence, job_id, node=one.node)
     if record.devices:

@@ -58,6 +58,11 @@ CAUSES = {
 }
 
 
+def name_node(node: str) -> str:
+    """A node in a sentence; most are called node-1 or so, and need not be called a node twice."""
+    return node if node.startswith("node") else f"node {node}"
+
+
 def tell_reason(reason: Reason, other: JobRecord | None, owner: str) -> str:
     """Why the devices of a user's job change: for itself, or for another job, named only if it is that user's."""
     text = CAUSES[reason.cause]

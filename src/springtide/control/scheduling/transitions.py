@@ -34,6 +34,7 @@ from springtide.executors.protocol import Instruction, Resize, Running, Start
 
 UNMEASURED = "unknown_speed"
 QUARANTINED = "quarantined"  # why a job is held
+DRAINED = "drained"  # why devices change, where it is not the policy that says so
 LOST_CAPACITY, OUTSIDE_LOAD = "lost_capacity", "outside_load"  # why a promise is in danger
 
 
@@ -79,7 +80,9 @@ def stage_changes(staging: Staging, world: PlatformWorld, state_dir: StateDir, d
     for before, after in decided.moved:
         if after is not before:
             effects = changes.pop(before.job.id, Effects(staging.jobs[before.job.id]))
-            why = tell_reason(staging, effects.record, decision.reasons.get(before.job.id))
+            left = find_left(world.inventory, effects.record, after)
+            told = decision.reasons.get(before.job.id)
+            why = tell_drained(left) if left else tell_reason(staging, effects.record, told)
             changes[before.job.id] = change_devices(staging, world, state_dir, effects, after, why)
     for effects in changes.values():
         staging.stage(effects)
@@ -128,6 +131,25 @@ def tell_reason(staging: Staging, record: JobRecord, reason: Reason | None) -> W
     why = sentences.tell_reason(reason, other, record.owner)
     named = {} if other is None else {"other": other.id, "other_name": other.name, "other_user": other.owner}
     return Why(why, {"cause": str(reason.cause), "why": why, **named})
+
+
+def find_left(inventory: Inventory, record: JobRecord, view: JobView) -> list[str]:
+    """The drained nodes that a job leaves, if it is not to have more devices than it had: they are why it changes.
+
+    A policy does not know of them. It decides for the devices that are left, and its reason is one for those.
+    """
+    given = inventory.name_devices(view.devices)
+    gone = set(record.devices).difference(given)
+    if len(given) > len(record.devices):
+        return []
+    return [node for node in inventory.nodes if node in inventory.drained and gone & set(inventory.names_of(node))]
+
+
+def tell_drained(nodes: Sequence[str]) -> Why:
+    """Why the devices of a job change that was on drained nodes."""
+    named = " and ".join(map(sentences.name_node, nodes))
+    why = f"{named} {'is' if len(nodes) == 1 else 'are'} drained"
+    return Why(why, {"cause": DRAINED, "why": why, "nodes": list(nodes)})
 
 
 def change_devices(

@@ -1,4 +1,5 @@
-// What moves: times in the reader's zone, the stream of a page, the theme, logs, curves, and terms that are dragged.
+// What moves: times in the reader's zone, the stream of a page, the theme, logs, curves, and terms that are dragged; and
+// what keeps what was typed until it was taken.
 (() => {
   "use strict";
   const $ = (id) => document.getElementById(id);
@@ -9,6 +10,7 @@
   const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric" });
   const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short" });
   const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const dated = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
   const sameDay = (a, b) => a.toDateString() === b.toDateString();
   // As short as is clear: the clock of today, the weekday of this week, else the date.
   function showMoment(at, now) {
@@ -22,7 +24,7 @@
       const at = new Date(Number(one.dataset.at) * 1000);
       const midnight = at.getHours() === 0 && at.getMinutes() === 0 && at.getSeconds() === 0;
       if (one.tagName === "TIME") {
-        one.textContent = showMoment(at, now);
+        one.textContent = "date" in one.dataset ? dated.format(at) : showMoment(at, now);
         one.title = full.format(at);
       } else {
         one.textContent = midnight || "day" in one.dataset ? day.format(at) : at.getSeconds() ? fine.format(at) : clock.format(at);
@@ -32,7 +34,9 @@
 
   // ---- the stream
   let source = null, lastSeen = Date.now(), lost = false, looking = false;
-  const keep = { ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: (name) => name !== "open" } };
+  // What somebody is about to confirm stays as it is; all around it goes on.
+  const isAsked = (node) => node.nodeType === 1 && node.matches("details.confirm[open]");
+  const keep = { ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: (name) => name !== "open", beforeNodeMorphed: (node) => !isAsked(node) } };
   function tell(state, text) {
     const live = $("live");
     if (!live) return;
@@ -58,7 +62,7 @@
   function swap(parts) {
     for (const [id, html] of Object.entries(parts)) {
       const part = $(id);
-      if (!part || part.querySelector(":scope details.confirm[open]")) continue;
+      if (!part) continue;
       window.Idiomorph.morph(part, html, keep);
       const fresh = $(id);
       if (fresh) { showTimes(fresh); window.htmx.process(fresh); fresh.dispatchEvent(new CustomEvent("drawn", { bubbles: true })); }
@@ -98,9 +102,74 @@
   document.addEventListener("visibilitychange", connect);
   window.addEventListener("pagehide", disconnect);
   document.addEventListener("htmx:pushedIntoHistory", connect);
+  // Back: what is asked for stands in the address again, and the stream of what was asked since would draw over it.
+  document.addEventListener("htmx:historyRestore", () => { showTimes(document); connect(); });
+  document.addEventListener("htmx:historyCacheMissLoadError", () => location.reload());
+  window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
   // A form that is sent to a server that is away: what was filled in stays.
   document.addEventListener("htmx:sendError", () => { lose(); if (!looking) lookAgain(); });
   document.addEventListener("htmx:afterSwap", (event) => showTimes(event.target));
+
+  // A refusal is a sentence about what was sent, and no part of this page: it stands above, and what is here stays.
+  function refuse(sentence) {
+    const banner = $("refusal");
+    banner.textContent = sentence.charAt(0).toUpperCase() + sentence.slice(1) + ".";
+    banner.hidden = false;
+  }
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr } = event.detail;
+    $("refusal").hidden = true;
+    if (!(xhr.getResponseHeader("content-type") || "").startsWith("application/json")) return;
+    event.detail.shouldSwap = false;
+    let sentence = `the server answered with ${xhr.status}`;
+    try { sentence = JSON.parse(xhr.responseText).error.sentence; } catch { /* not one of ours */ }
+    refuse(sentence);
+  });
+
+  // ---- what was typed, kept until it was taken: a session may end before that
+  const DRAFT = "springtide-form:";
+  const nameDraft = (form) => DRAFT + new URL(form.action).pathname;
+  function readDraft(name) {
+    try { return JSON.parse(sessionStorage.getItem(name)); } catch { return null; }
+  }
+  function dropDrafts(isDropped) {
+    try {
+      for (const name of Object.keys(sessionStorage)) if (name.startsWith(DRAFT) && isDropped(name, readDraft(name))) sessionStorage.removeItem(name);
+    } catch { /* private windows keep nothing */ }
+  }
+  function keepDraft(form, sent) {
+    try { sessionStorage.setItem(nameDraft(form), JSON.stringify({ sent, fields: [...new FormData(form)] })); } catch { /* not kept */ }
+  }
+  function fillIn(form, fields) {
+    for (const field of form.elements) {
+      const values = fields.filter(([name]) => name === field.name).map(([, value]) => value);
+      if (field.type === "checkbox") field.checked = values.includes(field.value);
+      else if (field.name && values.length) {
+        const before = field.value;
+        field.value = values[0];
+        if (field.tagName === "SELECT" && field.selectedIndex < 0) field.value = before; // no longer offered
+        if (field.value !== before && field.closest("details")) field.closest("details").open = true;
+        field.dispatchEvent(new Event("input")); // the slider beside it follows
+      }
+    }
+  }
+  function setUpDrafts() {
+    const here = DRAFT + location.pathname, isSignIn = location.pathname === "/signin";
+    // What was sent and led to another page was taken; unless that page is the one to sign in on.
+    dropDrafts((name, draft) => !draft || (draft.sent && !isSignIn && name !== here));
+    if (isSignIn) dropDrafts((name, draft) => { sessionStorage.setItem(name, JSON.stringify({ ...draft, sent: false })); return false; });
+    for (const form of document.querySelectorAll("form[data-keep]")) {
+      const draft = nameDraft(form) === here ? readDraft(here) : null;
+      if (draft) {
+        fillIn(form, draft.fields);
+        window.htmx.trigger(form, "input"); // where answers follow what is typed, ask again
+      }
+      form.addEventListener("input", (event) => { if (!event.target.matches("[data-go]")) keepDraft(form, false); });
+      form.addEventListener("submit", () => keepDraft(form, true));
+      form.addEventListener("htmx:afterRequest", (event) => { if (event.detail.successful) dropDrafts((name) => name === nameDraft(form)); });
+    }
+    for (const form of document.querySelectorAll("form[action='/signout']")) form.addEventListener("submit", () => dropDrafts(() => true));
+  }
 
   // ---- the theme
   function setUpTheme() {
@@ -120,29 +189,40 @@
   function setUpLogs() {
     const box = $("log");
     if (!box) return;
-    let offset = 0, rank = 0, busy = false;
+    const MOST = 400_000; // letters that are kept on the page; a log may grow for days
+    let offset = 0, rank = 0, turn = 0, reading = -1, fresh = true;
     const follow = $("follow"), ranks = $("rank");
-    async function read(first) {
-      if (busy || document.hidden) return;
-      busy = true;
-      try {
-        const query = first ? `rank=${rank}&tail=400` : `rank=${rank}&offset=${offset}`;
-        const answer = await fetch(`/api/v1/jobs/${encodeURIComponent(box.dataset.job)}/logs?${query}`);
-        if (answer.ok) {
-          const page = await answer.json();
-          if (first || page.offset < offset) box.textContent = "";
-          offset = page.next_offset;
-          if (page.text) { box.append(page.text); if (follow.checked) box.scrollTop = box.scrollHeight; }
-          if (first && !page.text) box.textContent = "Nothing was written yet.";
-          if (first) box.dataset.empty = page.text ? "" : "yes";
-          else if (page.text && box.dataset.empty) { box.textContent = page.text; box.dataset.empty = ""; }
-        }
-      } catch { /* the stream tells that the server is away */ }
-      busy = false;
+    function show(page) {
+      if (fresh || page.offset < offset || (page.text && box.dataset.empty)) box.textContent = "";
+      if (fresh) $("log-cut").hidden = true;
+      offset = page.next_offset;
+      if (page.text) { box.append(page.text); box.dataset.empty = ""; } else if (fresh) { box.textContent = "Nothing was written yet."; box.dataset.empty = "yes"; }
+      fresh = false;
+      for (let left = box.textContent.length - MOST; left > 0 && box.childNodes.length > 1; $("log-cut").hidden = false) { left -= box.firstChild.length; box.firstChild.remove(); }
+      if (page.text && follow.checked) box.scrollTop = box.scrollHeight;
     }
-    ranks.addEventListener("change", () => { rank = Number(ranks.value) || 0; offset = 0; read(true); });
-    read(true);
-    setInterval(() => read(false), 1000);
+    function offerRanks(known) {
+      const offered = new Set([...ranks.options].map((one) => Number(one.value)));
+      for (const one of known.filter((some) => !offered.has(some))) {
+        const after = [...ranks.options].find((option) => Number(option.value) > one) || null;
+        ranks.insertBefore(new Option(String(one), String(one)), after);
+      }
+    }
+    // Each choice of a rank is a turn; what comes for an earlier one is of another log.
+    async function read() {
+      if (reading === turn || document.hidden) return;
+      const mine = reading = turn;
+      try {
+        const query = fresh ? `rank=${rank}&tail=400` : `rank=${rank}&offset=${offset}`;
+        const answer = await fetch(`/api/v1/jobs/${encodeURIComponent(box.dataset.job)}/logs?${query}`);
+        const page = answer.ok ? await answer.json() : null;
+        if (page && mine === turn) { show(page); offerRanks(page.ranks); }
+      } catch { /* the stream tells that the server is away */ }
+      if (mine === turn) reading = -1;
+    }
+    ranks.addEventListener("change", () => { rank = Number(ranks.value) || 0; turn += 1; fresh = true; read(); });
+    read();
+    setInterval(read, 1000);
   }
 
   // ---- curves of what run.log recorded
@@ -227,7 +307,10 @@
       });
     }
     const go = document.querySelector("select[data-go]");
-    if (go) go.addEventListener("change", () => location.assign(go.dataset.go + encodeURIComponent(go.value)));
+    if (go) go.addEventListener("change", () => {
+      dropDrafts((name) => name === nameDraft(go.form)); // typed for the code of another job
+      location.assign(go.dataset.go + encodeURIComponent(go.value));
+    });
     document.addEventListener("click", (event) => {
       const button = event.target.closest("[data-set]");
       if (!button) return;
@@ -244,6 +327,7 @@
     setUpLogs();
     setUpCurves();
     setUpSliders();
+    setUpDrafts();
     connect();
   });
 })();

@@ -9,7 +9,19 @@ from springtide.core.durations import show_span
 
 ROOM = 300.0  # pixels down
 MARGIN = 0.06  # of the picture, left free around the points
-SPANS_S = tuple(float(span) for span in (60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 259200, 604800, 2592000))
+MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
+#: Round spans, and those to put between them where there is room.
+SPANS_S = (
+    *(MINUTE_S * count for count in (1, 5, 15, 30)),
+    *(HOUR_S * count for count in (1, 2, 6, 12)),
+    *(DAY_S * count for count in (1, 3, 7, 30)),
+)
+MORE_SPANS_S = (
+    *(MINUTE_S * count for count in (90, 2, 10, 20, 45, 75, 105, 150)),
+    *(HOUR_S * count for count in (3, 4, 5, 8, 9, 10, 18)),
+    *(DAY_S * count for count in (2, 5, 14)),
+)
+NEAR = 0.06  # of the picture: words closer than that would touch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,7 @@ def build_rental(document: Mapping[str, Any]) -> RentalView:
     return RentalView(
         document,
         dots,
-        [ScaleMark(round(100 * times.find(span), 2), show_span(span)) for span in SPANS_S if is_inside(span, times)],
+        [ScaleMark(round(100 * times.find(span), 2), show_span(span)) for span in list_spans(times)],
         [ScaleMark(round(ROOM * (1 - costs.find(usd)), 1), f"${usd:,.0f}") for usd in list_round(costs)],
         mark(limits["deadline_s"], lambda value: 100 * times.find(value), "deadline"),
         mark(limits["budget_usd"], lambda value: ROOM * (1 - costs.find(value)), "budget"),
@@ -108,6 +120,16 @@ def make_scale(values: Sequence[float], limit: float | None) -> LogScale:
 def is_inside(value: float, scale: LogScale) -> bool:
     """Whether a value lies between the ends."""
     return scale.low <= value <= scale.high
+
+
+def list_spans(scale: LogScale) -> list[float]:
+    """Round spans between the ends, the roundest first to be taken; none so close to another that words touch."""
+    taken: list[float] = []
+    for span in (*SPANS_S, *MORE_SPANS_S):
+        is_free = all(abs(scale.find(span) - scale.find(other)) >= NEAR for other in taken)
+        if is_inside(span, scale) and is_free:
+            taken.append(span)
+    return sorted(taken)
 
 
 def list_round(scale: LogScale) -> Iterable[float]:

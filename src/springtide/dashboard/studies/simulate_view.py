@@ -31,10 +31,21 @@ class SimulationView:
     @property
     def best(self) -> Mapping[str, Any]:
         """The run that met the most deadlines, or without any the one with the shortest jobs."""
-        reports = [row.report for row in self.rows]
-        if self.has_deadlines:
-            return max(reports, key=lambda report: report["met"] + report["met_unpromised"])
-        return min(reports, key=find_wait)
+        return max((row.report for row in self.rows), key=self.judge)
+
+    @property
+    def equals(self) -> list[str]:
+        """The other policies that did as well as the best one."""
+        best = self.best
+        return [
+            row.report["policy"]
+            for row in self.rows
+            if row.report is not best and self.judge(row.report) == self.judge(best)
+        ]
+
+    def judge(self, report: Mapping[str, Any]) -> float:
+        """How well a policy did, the more the better: deadlines met, or without any the mean time to the end."""
+        return float(report["met"] + report["met_unpromised"]) if self.has_deadlines else -find_wait(report)
 
 
 def build_simulation(document: Mapping[str, Any]) -> SimulationView:

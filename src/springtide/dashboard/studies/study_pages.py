@@ -39,6 +39,8 @@ CLOUD = {
     "spot": "yes",
 }
 CLOUDS = ("aws", "azure", "gcp")
+#: A letter is sent as three, at worst; what is somewhat too long is still read, so that the page can say so.
+MOST_FORM_BYTES = {"/simulate": 4 * MOST_TRACE_BYTES, "/cloud": 4 * MOST_POINTS_BYTES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +117,26 @@ def add_downloads(app: FastAPI) -> None:
     def send(data: bytes | str, kind: str, name: str) -> Response:
         return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
+    def refuse(request: Request, error: SpringtideError) -> Response:
+        return rendering.answer_page(request, "problem.html", 422, title="Not possible", sentence=str(error))
+
     @app.post("/simulate/runs.csv", include_in_schema=False)
     async def save_table(request: Request) -> Response:
-        line, body = open_line(app, request), write_simulation(await read_fields(request, SIMULATE))
         try:
-            return send(write_csv(await line.post("simulations", body=body)), "text/csv", "runs.csv")
+            body = write_simulation(await read_fields(request, SIMULATE))
+            document = await open_line(app, request).post("simulations", body=body)
         except SpringtideError as error:
-            return rendering.answer_page(request, "problem.html", 422, title="Not possible", sentence=str(error))
+            return refuse(request, error)
+        return send(write_csv(document), "text/csv", "runs.csv")
 
     @app.post("/simulate/runs.png", include_in_schema=False)
     async def save_picture(request: Request) -> Response:
-        line, body = open_line(app, request), write_simulation(await read_fields(request, SIMULATE))
         try:
-            return send(await line.post_bytes("simulations", "picture", body=body), "image/png", "runs.png")
+            body = write_simulation(await read_fields(request, SIMULATE))
+            picture = await open_line(app, request).post_bytes("simulations", "picture", body=body)
         except SpringtideError as error:
-            return rendering.answer_page(request, "problem.html", 422, title="Not possible", sentence=str(error))
+            return refuse(request, error)
+        return send(picture, "image/png", "runs.png")
 
 
 async def read_fields(request: Request, start: Fields) -> Fields:

@@ -78,8 +78,11 @@ def write_report(
             both.setdefault((job.user, week), Tally()),
         ):
             tally.add(job)
+    ends = [job.finished_s or 0.0 for job, _ in ended]
     return {
         "schema": 1,
+        "from_s": min(ends, default=None),
+        "to_s": max(ends, default=None),
         "price_per_device_hour": price_per_device_hour,
         "total": whole.write(is_priced),
         "users": [{"name": name, **tally.write(is_priced)} for name, tally in sorted(users.items())],

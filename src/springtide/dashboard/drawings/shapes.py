@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from springtide.dashboard.axis import LEAST_WIDTH, Axis
+from springtide.dashboard.drawings.axis import LEAST_WIDTH, Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class TimeBar:
     title: str = ""
     job: str = ""
     tone: str = ""
+    shade: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Whisker:
     end_x: float
     is_beyond: bool
     title: str
+    #: Whether even the expected end is further ahead.
+    is_all_beyond: bool = False
 
 
 def draw_steps(steps: Sequence[tuple[float, float]], end_s: float, axis: Axis, room: float, most: int) -> list[TimeBar]:

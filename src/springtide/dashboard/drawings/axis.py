@@ -18,7 +18,7 @@ LEAST_WIDTH = 0.12  # per cent: narrower bars cannot be seen
 LEAST_FUTURE_S = 60.0
 LEAST_PAST_S = 30.0
 PAST_PART = 0.4  # of the axis at most, unless more of the past is asked for
-FAR = 4.0  # times the usual horizon: one job that is due next year must not press all others into a line
+FAR = 6.0  # times the usual horizon: one job that is due next year must not press all others into a line
 USUAL = 0.8  # of the jobs are due within the usual horizon
 
 
@@ -48,6 +48,11 @@ class Axis:
     def least_s(self) -> float:
         """How long something must last to be seen."""
         return LEAST_WIDTH / 100.0 * (self.end_s - self.start_s)
+
+    @property
+    def past(self) -> "Axis":
+        """An axis of the same past alone."""
+        return Axis(self.start_s, self.now_s, self.now_s)
 
     def is_beyond(self, at_s: float) -> bool:
         """Whether an instant lies after the end."""

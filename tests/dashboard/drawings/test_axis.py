@@ -1,8 +1,8 @@
 """The axis of time, and what is drawn on it."""
 
-from springtide.dashboard.axis import Axis, make_axis
 from springtide.dashboard.board_view import read_query
-from springtide.dashboard.shapes import clip_steps, draw_steps
+from springtide.dashboard.drawings.axis import Axis, make_axis
+from springtide.dashboard.drawings.shapes import clip_steps, draw_steps
 
 
 def test_instants_have_their_places_and_stay_on_the_axis() -> None:

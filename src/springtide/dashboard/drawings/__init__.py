@@ -1,0 +1,1 @@
+"""What charts of time are drawn with: axes, bars and marks, the lanes of devices; as plain values."""
