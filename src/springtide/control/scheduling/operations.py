@@ -195,13 +195,13 @@ class Operations:
     def accept(self, job_id: str, offer_id: str | None) -> None:
         """Take an open offer of a job: the one named, or the nearest."""
         staging = self.reconciler.context.staging
-        found = [
-            offer
-            for offer in staging.list_open_offers(job_id)
-            if offer.expires_s > staging.now_s and offer_id in (None, offer.id)
-        ]
-        if not found or job_id not in staging.jobs:
-            raise ConflictError(f"job {job_id} has no open offer{f' {offer_id}' if offer_id else ''}; submit it again")
+        is_open = job_id in staging.jobs
+        there = [one for one in staging.list_open_offers(job_id) if is_open and one.expires_s > staging.now_s]
+        found = [one for one in there if offer_id in (None, one.id)]
+        if not found:
+            named = f" {offer_id}" if offer_id else ""
+            remedy = f"there are: {', '.join(one.id for one in there)}" if there else "submit it again"
+            raise ConflictError(f"job {job_id} has no open offer{named}; {remedy}")
         offers.accept(staging, self.reconciler.context.world, found[0])
         self.reconciler.dirty = True
 
@@ -251,21 +251,22 @@ class Operations:
         else:
             sentence = f"would be declined: {sentences.tell_declined(record, job, answer, now_s)}"
         if record.deadline_s is not None:
-            sentence += sentences.tell_slowed(find_slowdown(job, self.reconciler.inventory))
+            sentence += sentences.tell_slowed(find_slowdown(job, self.reconciler.inventory), now_s)
         declined = answer.status is Status.DECLINED and record.deadline_s is not None
-        offers = tuple(find_offers(job, answer, now_s, self.reconciler.admits)) if declined else ()
+        elastic, admits = record.spec.elastic, self.reconciler.admits
+        offers = tuple(find_offers(job, answer, now_s, admits, elastic)) if declined else ()
         inventory = self.reconciler.inventory
-        is_known = record.spec.elastic or record.spec.duration_s is not None
+        is_known = elastic or record.spec.duration_s is not None
         return Forecast(
             str(answer.status),
             sentences.REASONS.get(answer.reason, answer.reason),
             sentence,
             record.deadline_s,
             plan.finish_s if plan is not None and plan.finish_s < inf else None,
-            int(job.work) if record.spec.elastic else None,
-            list_shares(job, facts) if record.spec.elastic else (),  # a gang has no steps that anybody counts
+            int(job.work) if elastic else None,
+            list_shares(job, facts) if elastic else (),  # a gang has no steps that anybody counts
             offers,
-            tuple(least_usd(job, inventory, float(one.steps)) for one in offers),
+            tuple(least_usd(job, inventory, float(one.steps) if one.steps else None) for one in offers),
             tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
             least_usd(job, inventory) if is_known else None,
             answer.promised,
