@@ -79,6 +79,34 @@ priority: 0
         ("run: python train.py --data $DATA", "run holds '$DATA'"),
         ('run: python train.py "--data=${DATA}"', "run holds '${DATA}'"),
         ("run: a; b", "run holds ';'"),
+        (
+            "run: LR=0.1 python t.py",
+            "run holds 'LR=', which only a shell understands, and none reads it; set it with env:",
+        ),
+        ("run: |\n  python a.py\n  python b.py\n", "run holds several lines, which only a shell understands"),
+        ("run: |\n  python a.py \\\n    --lr 1\n", "write one command on one line (a long one after `run: >-`)"),
+        ("run: (python a.py)", "run holds '('"),
+        ("run: 'python a.py # the first'", "run holds '#'"),
+        (
+            "run: cd src",
+            "run holds 'cd', which only a shell understands, and none reads it; name the folder with workdir:",
+        ),
+        ("run: cd src && python t.py", "name the folder with workdir:, as in workdir: src"),
+        ("run: export LR=1", "set variables with env:"),
+        ("run: source venv/bin/activate", "name an interpreter with python:"),
+        ("run: . venv/bin/activate", "run holds '.'"),
+        ("run: alias a=b", "run holds 'alias'"),
+        (
+            "run: python t.py ~/data",
+            "run holds '~', which only a shell understands, and none reads it; write the whole path",
+        ),
+        ("run: python t.py data/*.tar", "run holds '*'"),
+        ("run: python t.py data/?.tar", "run holds '?'"),
+        (
+            "run: x\nnotify: [{command: tell > log}]",
+            "command holds '>', which only a shell understands, and none reads it; put it into a script, or write command: [bash, -c, \"...\"]",
+        ),
+        ("run: x\nnotify: [{command: A=1 tell}]", "command holds 'A='"),
         ("run: x\nversion: two words", "version 'two words' must be one word"),
         ("run: x\nsetup: ['']", "setup holds an empty line"),
         ("run: x\nsetup: {}", "setup holds {}; it must be a text or a list"),
@@ -239,6 +267,13 @@ def test_what_was_taken_before_is_still_read_from_the_store() -> None:
 def test_what_a_program_is_to_get_can_be_quoted() -> None:
     for text in ("grep 'a|b' x", r"echo \$HOME", 'bash -c "a && b"', "python x.py --price 5$ '$HOME'"):
         assert parse_job_text(json.dumps({"run": text}), "job.yaml").run == text
+
+
+@pytest.mark.parametrize(
+    "text", ["a '*' \"(b)\"", r"a \* '# b'", "a '~/b' c~d", "a --colour=#fff", "a 'LR=1\nb'", "a b=c", "python t.py\n"]
+)
+def test_what_a_shell_would_leave_alone_is_taken(text: str) -> None:
+    assert parse_job_text(json.dumps({"run": text, "notify": [{"command": text}]}), "job.yaml").run == text
 
 
 def test_the_schema_names_every_key() -> None:

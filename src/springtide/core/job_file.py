@@ -16,6 +16,7 @@ from springtide.core.durations import parse_span
 from springtide.core.job_files.device_counts import list_devices
 from springtide.core.job_files.job_explanations import NAME_RULE, explain_errors
 from springtide.core.job_files.job_sections import (
+    STORED,
     Checkpoint,
     Command,
     JobFileSection,
@@ -29,9 +30,9 @@ from springtide.core.job_files.job_sections import (
     check_variable,
     is_absolute,
     is_web_address,
+    refuse_shell_syntax,
     split_command,
 )
-from springtide.core.job_files.shell_syntax import find_shell_syntax
 from springtide.core.job_files.strict_yaml import parse_yaml
 from springtide.core.limits import MOST_DEVICES, MOST_STEPS
 from springtide.core.sizes import parse_size
@@ -44,8 +45,6 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9._/-]{0,62}", re.ASCII)
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}", re.ASCII)
 _VERSION = re.compile(r"[A-Za-z0-9._+-]{1,64}", re.ASCII)
 _INPUT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}", re.ASCII)
-#: How a stored file is read: what it says was taken once, by the rules of that time.
-STORED = {"stored": True}
 
 
 class JobFile(JobFileSection):
@@ -206,12 +205,7 @@ class JobFile(JobFileSection):
     def check_run(cls, value: str | list[str], info: ValidationInfo) -> str | list[str]:
         """A command that splits into words and needs no shell."""
         split_command(value)
-        found = find_shell_syntax(value) if isinstance(value, str) and info.context != STORED else None
-        if found is not None:
-            raise ValueError(
-                f"run holds {found!r}, which only a shell understands, and none reads it; put it into a script, or "
-                f'write run: [bash, -c, "..."]; quote it if your program is to get it as it is'
-            )
+        refuse_shell_syntax(value, "run", info)
         return value
 
     @field_validator("setup")

@@ -6,9 +6,10 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from springtide.core.durations import is_instant, parse_instant, parse_span
+from springtide.core.job_files.shell_syntax import explain_shell_syntax
 from springtide.core.job_files.sweeps import MOST_SWEPT, MOST_WHOLE, SweepValue, count_cases
 from springtide.core.locations import check_location
 from springtide.core.sizes import parse_size
@@ -16,6 +17,8 @@ from springtide.errors import InputError, JobError
 
 # What the platform itself tells a worker, or what would change whose code runs there.
 RESERVED = ("SPRINGTIDE_", "LD_")
+#: How a stored file is read: what it says was taken once, by the rules of that time.
+STORED = {"stored": True}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ADDRESS = re.compile(r"[^@\s<>,;]+@[^@\s<>,;]+")
 
@@ -139,10 +142,11 @@ class Notice(JobFileSection):
 
     @field_validator("command")
     @classmethod
-    def check_command(cls, value: str | list[str] | None) -> str | list[str] | None:
-        """A command that splits into words."""
+    def check_command(cls, value: str | list[str] | None, info: ValidationInfo) -> str | list[str] | None:
+        """A command that splits into words and needs no shell."""
         if value is not None:
             split_command(value)
+            refuse_shell_syntax(value, "command", info)
         return value
 
     @model_validator(mode="after")
@@ -241,6 +245,12 @@ def split_command(value: str | list[str]) -> tuple[str, ...]:
     if any("\0" in word for word in words):
         raise ValueError("a word holds a NUL character")
     return words
+
+
+def refuse_shell_syntax(value: str | list[str], key: str, info: ValidationInfo) -> None:
+    """Refuse a text that was written for a shell; words of a list are as the program is to get them."""
+    if isinstance(value, str) and info.context != STORED and (wrong := explain_shell_syntax(value, key)):
+        raise ValueError(wrong)
 
 
 def is_absolute(text: str) -> bool:
