@@ -61,6 +61,44 @@ def test_a_sweep_is_one_line_and_is_ended_as_one(capsys: pytest.CaptureFixture[s
     assert told.count("cancelled") >= 6 and "springtide resume" in told
 
 
+def test_a_held_sweep_is_released_held_and_resumed_as_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = write_project(tmp_path, name="held-sweep", hold=True, sweep={"grid": {"lr": [1, 2]}})
+    assert run("submit", job) == 3
+    told = capsys.readouterr().out
+    assert "an array of 2 jobs: 2 paused" in told and "2 x it was submitted with hold: true" in told
+    assert "springtide release --array held-sweep" in told
+    assert run("cancel", "--array", "held-sweep") == 0
+    assert "springtide resume --array held-sweep" in capsys.readouterr().out
+    assert run("release", "--array", "held-sweep") == 2
+    assert "array 'held-sweep' has no job that is held" in capsys.readouterr().err
+    assert run("submit", job) == 3
+    assert run("release", "--array", "held-sweep") == 0
+    assert run("hold", "--array", "held-sweep") in (0, 2)  # they may have ended already
+    capsys.readouterr()
+    assert run("submit", job) == 3
+    assert run("cancel", "--array", "held-sweep") == 0
+    code, resumed = run_json(capsys, "resume", "--array", "held-sweep")
+    assert (code, len(resumed["jobs"])) == (0, 2) and all(one["state"] != "cancelled" for one in resumed["jobs"])
+
+
+def test_of_several_jobs_of_a_name_the_one_is_meant_with_which_it_can_be_done(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = write_project(tmp_path, name="twins", hold=True)
+    _, first = run_json(capsys, "submit", job)
+    assert run("cancel", "twins") == 0
+    assert "springtide resume twins" in capsys.readouterr().out
+    run_json(capsys, "submit", job)
+    assert run("why", first["id"]) == 0
+    assert f"start it again with: springtide resume {first['id']}" in capsys.readouterr().out
+    assert run("release", "twins") == 0
+    with Client() as client:
+        client.wait("twins", lambda one: one.ended)
+    capsys.readouterr()
+    code, resumed = run_json(capsys, "resume", "twins")
+    assert (code, resumed["jobs"][0]["id"]) == (0, first["id"]), "the newer one has succeeded"
+
+
 def test_the_plan_of_a_sweep_shows_all_of_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sweep = {"grid": {"lr": [1, 2], "seed": list(range(15))}}
     job = write_project(tmp_path, name="planned-sweep", run="python train.py", steps=100, deadline="1h", sweep=sweep)
@@ -127,7 +165,7 @@ def test_cancelling_says_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_pa
     run("submit", write_project(tmp_path, name="ending", hold=True))
     capsys.readouterr()
     assert run("cancel", "ending") == 0
-    assert "go on from the last checkpoint with: springtide resume ending" in capsys.readouterr().out
+    assert "let them go on with: springtide resume ending" in capsys.readouterr().out, "it never ran"
 
 
 def test_a_backup_overwrites_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pydantic import BaseModel
 
 from springtide import examples
 from springtide.core.dependencies import AfterEnd, Dependency
-from springtide.core.job_file import STORED, JobFile, build_schema, check_job, parse_job_text, read_job_file
+from springtide.core.job_file import JobFile, build_schema, check_job, parse_job_text, read_job_file
 from springtide.core.job_files.device_counts import list_devices
 from springtide.core.job_files.job_page import SECTIONS, build_page
+from springtide.core.job_files.job_sections import STORED
 from springtide.errors import JobError
 
 
@@ -72,6 +73,17 @@ priority: 0
         ("run: x\ncheckpoint: {evry: 1m}", "unknown key 'checkpoint.evry'; did you mean 'every'?"),
         ("run: x\nfrobnicate: 1", "unknown key 'frobnicate'; there are: name, run"),
         ("name: a", "run is missing"),
+        ("run: x\ngpus: 2", "unknown key 'gpus'; it is called 'devices' here, as in devices: 1..8"),
+        ("run: x\nnum_nodes: 2", "it is called 'devices' here"),
+        ("run: x\nresources: {}", "it is called 'devices' here"),
+        ("commands: [x]", "unknown key 'commands'; it is called 'run' here, as in run: python train.py --lr 0.1"),
+        ("run: x\ntimeout: 1h", "it is called 'max_runtime' here, as in max_runtime: 12h"),
+        ("run: x\ntime: 1h", "it is called 'max_runtime' here"),
+        ("run: x\ndepends_on: a", "it is called 'after' here, as in after: prepare"),
+        ("run: x\nneeds: a", "it is called 'after' here"),
+        ("run: x\nfile_mounts: {}", "it is called 'inputs' here"),
+        ("run: x\nvolumes: {}", "it is called 'inputs' here"),
+        ("run: x\nenv: {A: }", "env.A is empty; it must be a text, as in env: {"),
         ("run: ''", "run: it is empty"),
         ("run: a && b", "run holds '&&', which only a shell understands"),
         ("run: a | b", 'write run: [bash, -c, "..."]'),
@@ -102,10 +114,7 @@ priority: 0
         ),
         ("run: python t.py data/*.tar", "run holds '*'"),
         ("run: python t.py data/?.tar", "run holds '?'"),
-        (
-            "run: x\nnotify: [{command: tell > log}]",
-            "command holds '>', which only a shell understands, and none reads it; put it into a script, or write command: [bash, -c, \"...\"]",
-        ),
+        ("run: x\nnotify: [{command: tell > log}]", 'put it into a script, or write command: [bash, -c, "..."]'),
         ("run: x\nnotify: [{command: A=1 tell}]", "command holds 'A='"),
         ("run: x\nversion: two words", "version 'two words' must be one word"),
         ("run: x\nsetup: ['']", "setup holds an empty line"),

@@ -118,15 +118,35 @@ class Client(ServerLine):
         """End all jobs of a sweep for good."""
         return ArrayInfo.read(self.ask("POST", f"/api/v1/arrays/{encode(array)}/cancel", json={}))
 
+    def hold_array(self, array: str) -> ArrayInfo:
+        """Let all jobs of a sweep that wait or run wait until they are released."""
+        return ArrayInfo.read(self.ask("POST", f"/api/v1/arrays/{encode(array)}/hold", json={}))
+
+    def release_array(self, array: str) -> ArrayInfo:
+        """Let all held jobs of a sweep go; their secrets are taken from this environment again."""
+        return self._change_array(array, "release")
+
+    def resume_array(self, array: str) -> ArrayInfo:
+        """Let all paused, cancelled and failed jobs of a sweep go on, with secrets of this environment."""
+        return self._change_array(array, "resume")
+
+    def _change_array(self, array: str, verb: str) -> ArrayInfo:
+        found = self.array(array)
+        body = {"secrets": find_secrets(found.jobs[0])}
+        return ArrayInfo.read(self.ask("POST", f"/api/v1/arrays/{encode(found.id)}/{verb}", json=body))
+
     def hold(self, job: JobRef) -> JobInfo:
         """Let a job wait until it is released; one that runs is checkpointed."""
         return JobInfo.read(self.ask("POST", path_of(job, "hold"), json={}))
 
     def release(self, job: JobRef) -> JobInfo:
         """Let a held job go; its secrets are taken from this environment again."""
-        found = self.job(job)
-        secrets = {name: os.environ[name] for name in found.spec.get("secrets", ()) if name in os.environ}
-        return JobInfo.read(self.ask("POST", path_of(found, "release"), json={"secrets": secrets}))
+        return self._go_on(job, "release")
+
+    def _go_on(self, job: JobRef, verb: str) -> JobInfo:
+        """Have a job go on that does nothing; of several with one name, the newest that can."""
+        found = JobInfo.read(self.ask("GET", path_of(job), params={"to": verb}))
+        return JobInfo.read(self.ask("POST", path_of(found, verb), json={"secrets": find_secrets(found)}))
 
     def _upload_job(self, folder: "JobFolder") -> Document:
         told = folder.job.model_dump(mode="json", exclude_defaults=True)
@@ -346,9 +366,7 @@ class Client(ServerLine):
 
     def resume(self, job: JobRef) -> JobInfo:
         """Let a paused, cancelled or failed job go on; its secrets are taken from this environment again."""
-        found = self.job(job)
-        secrets = {name: os.environ[name] for name in found.spec.get("secrets", ()) if name in os.environ}
-        return JobInfo.read(self.ask("POST", path_of(found, "resume"), json={"secrets": secrets}))
+        return self._go_on(job, "resume")
 
     def accept(self, job: JobRef, offer: str | None = None) -> JobInfo:
         """Take an open offer."""
@@ -406,3 +424,8 @@ class Client(ServerLine):
     def stop(self) -> Reply:
         """End the server and everything it started."""
         return Reply.read(self.ask("POST", "/api/v1/stop", json={}))
+
+
+def find_secrets(job: JobInfo) -> dict[str, str]:
+    """The values that this environment has for the names of a job's secrets."""
+    return {name: os.environ[name] for name in job.spec.get("secrets", ()) if name in os.environ}

@@ -16,7 +16,6 @@ from springtide.core.durations import parse_span
 from springtide.core.job_files.device_counts import list_devices
 from springtide.core.job_files.job_explanations import NAME_RULE, explain_errors
 from springtide.core.job_files.job_sections import (
-    STORED,
     Checkpoint,
     Command,
     JobFileSection,
@@ -34,6 +33,7 @@ from springtide.core.job_files.job_sections import (
     split_command,
 )
 from springtide.core.job_files.strict_yaml import parse_yaml
+from springtide.core.job_files.sweeps import find_unknown_mark
 from springtide.core.limits import MOST_DEVICES, MOST_STEPS
 from springtide.core.sizes import parse_size
 from springtide.errors import JobError
@@ -361,6 +361,11 @@ class JobFile(JobFileSection):
         if self.duration_s is not None and self.max_runtime_s is not None and self.duration_s > self.max_runtime_s:
             raise ValueError(
                 f"duration {self.duration} is longer than max_runtime {self.max_runtime}; it could never end"
+            )
+        if self.sweep is not None and (unknown := find_unknown_mark(self.words, self.sweep.common_names)):
+            raise ValueError(
+                f"run holds {unknown}, and not every job of the sweep has a value of that name; all have: "
+                f"{', '.join(self.sweep.common_names) or 'none'}"
             )
         if self.sweep is not None and self.checkpoint.dir is not None:
             raise ValueError("checkpoint.dir cannot be shared by the jobs of a sweep; leave it out, each has a folder")

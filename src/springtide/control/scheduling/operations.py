@@ -26,6 +26,21 @@ FAR = "3650d"  # a deadline for jobs that are only to be measured: without one n
 UNKNOWN = "unknown speed: `plan --probe` runs it for at most 15 s"
 
 
+def can_hold(record: JobRecord) -> bool:
+    """Whether a job waits or runs; one with an open offer holds nothing."""
+    return record.active and record.state not in (JobState.PAUSED, JobState.OFFERED)
+
+
+def can_release(record: JobRecord) -> bool:
+    """Whether a job is held."""
+    return record.state is JobState.PAUSED and record.reason == waiting.HELD
+
+
+def can_resume(record: JobRecord) -> bool:
+    """Whether a job that does nothing could go on."""
+    return record.state in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED)
+
+
 class MissingError(InputError):
     """There is no such thing, or it is not this user's."""
 
@@ -125,13 +140,13 @@ class Operations:
             raise ConflictError(f"job {job_id} is {state}; only jobs that wait or run can be held")
         if record.state is JobState.OFFERED:
             raise ConflictError(f"job {job_id} has an open offer and holds nothing; accept it or cancel the job")
-        waiting.hold(staging, world, job_id, f"held by {by}; let it go: springtide release {record.name}")
+        waiting.hold(staging, world, job_id, f"held by {by}; let it go: {waiting.tell_release(record)}")
         self.reconciler.dirty = True
 
     def release(self, job_id: str, secrets: Mapping[str, str] | None = None) -> None:
         """Let a held job go on: it waits for the jobs it waits for, or is answered anew."""
         context, record = self.reconciler.context, self.reconciler.context.staging.jobs.get(job_id)
-        if record is None or record.state is not JobState.PAUSED or record.reason != waiting.HELD:
+        if record is None or not can_release(record):
             state = record.state if record is not None else "over"
             raise ConflictError(f"job {job_id} is {state}, not held; only held jobs can be released")
         if record.waits_for:
@@ -162,7 +177,7 @@ class Operations:
             self.reconciler.context.world,
         )
         record = staging.jobs.get(job_id) or self.reconciler.store.job(job_id)
-        if record is None or record.state not in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED):
+        if record is None or not can_resume(record):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
         user = staging.store.find_owner(record.owner)

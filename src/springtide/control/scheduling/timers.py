@@ -98,7 +98,7 @@ def check_runtime(staging: Staging, world: PlatformWorld, record: JobRecord) -> 
         return False
     sentence = (
         f"it has held devices for its max_runtime of {record.spec.max_runtime}; "
-        "its last checkpoint stays, and resume gives it as long again"
+        f"{'its last checkpoint stays, and ' if record.spec.elastic else ''}resume gives it as long again"
     )
     transitions.end_at_limit(staging, world, record.id, "max_runtime", sentence)
     return True

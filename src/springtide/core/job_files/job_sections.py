@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -198,7 +199,7 @@ class Sweep(JobFileSection):
             raise ValueError("sweep needs either grid or cases")
         if self.grid == {}:
             raise ValueError("sweep.grid is empty; name at least one value to change")
-        for name in {*(self.grid or {}), *(name for case in self.cases or () for name in case)}:
+        for name in self.names:
             check_variable(name)
         count = count_cases(self.grid, self.cases)
         if count > MOST_SWEPT:
@@ -207,7 +208,34 @@ class Sweep(JobFileSection):
             raise ValueError(
                 f"sweep makes {count} jobs; at most {MOST_WHOLE} can be promised as a whole, or each alone"
             )
+        self.check_difference()
         return self
+
+    def check_difference(self) -> None:
+        """Refuse jobs that would have no value of their own, or all those of another."""
+        for name, values in (self.grid or {}).items():
+            if twice := find_twice([str(value) for value in values]):
+                raise ValueError(f"sweep.grid.{name} has {twice} twice; give each value once")
+        if self.cases is not None and {} in self.cases:
+            raise ValueError(f"sweep.cases has an empty case, number {self.cases.index({}) + 1}; give it a value")
+        shown = [", ".join(f"{name}={case[name]}" for name in sorted(case)) for case in self.cases or ()]
+        if twice := find_twice(shown):
+            raise ValueError(f"sweep.cases has {twice} twice; give each case once, or tell them apart by a seed")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that have values, in order."""
+        return tuple(dict.fromkeys([*(self.grid or {}), *(name for case in self.cases or () for name in case)]))
+
+    @property
+    def common_names(self) -> tuple[str, ...]:
+        """The names of which every job has a value."""
+        return tuple(name for name in self.names if all(name in case for case in self.cases or ()))
+
+
+def find_twice(texts: Sequence[str]) -> str | None:
+    """The first text that is there more than once."""
+    return next((text for number, text in enumerate(texts) if text in texts[:number]), None)
 
 
 def check_span(text: str, what: str, instants: bool = True) -> None:

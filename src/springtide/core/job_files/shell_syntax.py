@@ -34,7 +34,7 @@ def explain_shell_syntax(text: str, key: str = "run") -> str | None:
 
 
 def find_builtin(text: str) -> str | None:
-    """The first word of a command, if it is a shell's own or sets a variable, without its value, which may be secret."""
+    """The first word of a command, if it is a shell's own or sets a variable, whose value may be a secret: left out."""
     first = "".join(text.split()[:1])
     assigned = _ASSIGNMENT.match(first)
     return assigned[0] if assigned else first if first in BUILTINS else None
