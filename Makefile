@@ -163,7 +163,7 @@ test-gpu: setup
 
 # Our exported tasks, read by SkyPilot's own parser in an environment of its own; nothing is launched.
 SKY := build/skypilot
-PLAN = $(BIN)/springtide plan --cloud aws --points $(SKY)/points.csv --steps 90000 --global-batch 256 --deadline 24h
+PLAN = $(BIN)/springtide plan --from-index --cloud aws --points $(SKY)/points.csv --steps 90000 --global-batch 256 --deadline 24h
 test-skypilot: setup
 	$(PYTHON) -m venv $(SKY)/venv
 	$(SKY)/venv/bin/python -m pip install --quiet skypilot==0.10.0
