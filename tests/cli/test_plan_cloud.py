@@ -216,7 +216,7 @@ def test_without_a_wheel_the_newest_of_the_checkout_is_sent_and_without_any_it_i
         "sky.yaml",
     )
     assert run("plan", *BASE, *words) == 2
-    assert "make one with: make wheel" in capsys.readouterr().err and not (tmp_path / "sky.yaml").exists()
+    assert "make one: make wheel" in capsys.readouterr().err and not (tmp_path / "sky.yaml").exists()
     (tmp_path / "dist").mkdir()
     for at_s, name in ((1, "springtide-0.1.0-py3-none-any.whl"), (2, "springtide-0.0.9-py3-none-any.whl")):
         (tmp_path / "dist" / name).touch()

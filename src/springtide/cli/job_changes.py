@@ -16,7 +16,6 @@ from springtide.errors import InputError
 if TYPE_CHECKING:
     from springtide.client.replies import ArrayInfo, JobInfo
 
-MOST_AT_ONCE = 1000
 ARRAY = typer.Option(False, "--array", help="They are names or ids of arrays: all jobs of each are meant.")
 JOBS = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either.")
 
@@ -60,7 +59,7 @@ def cancel(
     """
     check_choice(jobs or [], everything, chosen)
     with connect() as client:
-        refs = [job.id for job in chosen.find(client, False, MOST_AT_ONCE)] if everything else jobs
+        refs = [job.id for job in chosen.find(client, False, None)] if everything else jobs
         if everything and refs and not yes:
             confirm(f"cancel {len(refs)} active jobs?")
         ended = change_all(refs, client.cancel, client.cancel_array if array else None)

@@ -230,7 +230,7 @@ def find_wheel(given: str | None, from_index: bool) -> str | None:
         newest = max(DIST.glob("springtide-*.whl"), key=lambda path: path.stat().st_mtime, default=None)
         if newest is None:
             raise InputError(
-                "the task would have no springtide to install: there is no wheel in dist/ of a checkout; make one with: "
+                "the task would have no springtide to install: there is no wheel in dist/ of a checkout; make one: "
                 "make wheel, give one with --wheel FILE, or say --from-index where your package index has springtide"
             )
         tell(f"the task is sent {newest}, the newest wheel of the checkout")

@@ -7,7 +7,7 @@ of `springtide.errors`.
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # what takes long to import and few methods need
 FOLLOW_S = 0.3
 RENT_LOOKS = 3
 PAGE_EVENTS = 1000
+PAGE_JOBS = 1000
 RANK_0 = LogChoice()
 
 
@@ -203,6 +204,16 @@ class Client(ServerLine):
         states = [] if all else sorted(ACTIVE)
         found = self.ask("GET", "/api/v1/jobs", params={"state": states, "limit": limit})
         return [JobInfo.read(one) for one in found["jobs"]]
+
+    def each_job(self, states: Iterable[str] = (), user: str | None = None, page: int = PAGE_JOBS) -> Iterator[JobInfo]:
+        """All jobs of these states (every one if none are given) and of a user, newest first; asked for by pages."""
+        chosen: Document = {"state": list(states), "limit": page} | ({} if user is None else {"user": user})
+        while True:
+            found = self.ask("GET", "/api/v1/jobs", params=chosen)
+            yield from map(JobInfo.read, found["jobs"])
+            if found.get("next") is None:
+                return
+            chosen = chosen | {"before": found["next"]}
 
     def job(self, job: JobRef) -> JobInfo:
         """One job."""
