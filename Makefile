@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-whole test-failed check docs axe screenshots vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-limits test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-trackers-page test-cluster install-frameworks test-frameworks test-frameworks-short test-storage clean
+.PHONY: setup demo check test test-whole test-failed axe screenshots vendor test-probes test-slow test-wheel test-fsdp test-trackers test-trackers-page test-postgres test-storage test-run-as test-limits install-frameworks test-frameworks test-frameworks-short test-adversary test-night test-cluster test-gpu test-skypilot docs wheel bench figures test-docs test-mcp session reference clean
 
 setup: $(STAMP)
 

@@ -168,6 +168,24 @@ def test_cancelling_says_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "let them go on with: springtide resume ending" in capsys.readouterr().out, "it never ran"
 
 
+def test_what_is_wrong_is_named_as_it_was_typed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("usage", "--since", "3x") == 2
+    assert "--since '3x' is not a span" in capsys.readouterr().err
+    run("submit", write_project(tmp_path, name="sw", hold=True, sweep={"grid": {"lr": [1, 2]}}))
+    assert run("logs", "sw") == 2
+    assert "'sw' is an array of several jobs; name one, as in sw-1" in capsys.readouterr().err
+
+
+def test_one_file_is_one_file(server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with Client() as client:
+        job = client.wait(client.submit(write_project(tmp_path, name="leaves-one")))
+    folder = server.settings.state_dir.job_folder(job.id) / "output"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.txt").write_text("a")
+    assert run("ls", "leaves-one", "output/a.txt") == 0
+    assert "1 file, 1 B; bring it here with" in capsys.readouterr().out
+
+
 def test_a_backup_overwrites_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "copy.db"
     file.write_text("precious")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.connections import connect
+from springtide.cli.connections import complete_job, connect
 from springtide.cli.job_table import JobFilter
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OUTPUT, OutputOption, join_answer, say, tell
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from springtide.client.replies import ArrayInfo, JobInfo
 
 ARRAY = typer.Option(False, "--array", help="They are names or ids of arrays: all jobs of each are meant.")
-JOBS = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either.")
+JOBS = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either.", autocompletion=complete_job)
 
 
 def accept(
-    job: str = typer.Argument(metavar="JOB", help="An id, a name or the beginning of one."),
+    job: str = typer.Argument(
+        metavar="JOB", help="An id, a name or the beginning of one.", autocompletion=complete_job
+    ),
     offer: str = typer.Option(None, help="Which offer. Default: the first."),
     output: OutputOption = OUTPUT,
 ) -> None:
@@ -40,7 +42,9 @@ def accept(
 
 @flatten
 def cancel(
-    jobs: list[str] = typer.Argument(None, metavar="[JOB]...", help="Ids, names, or the beginning of either."),
+    jobs: list[str] = typer.Argument(
+        None, metavar="[JOB]...", help="Ids, names, or the beginning of either.", autocompletion=complete_job
+    ),
     array: bool = ARRAY,
     everything: bool = typer.Option(False, "--all", help="All active jobs that match --user, --state and --label."),
     chosen: JobFilter = JobFilter(),  # noqa: B008

@@ -121,6 +121,9 @@ class Api:
             return (fit or active or found)[0]
         if not found:
             raise MissingError(f"there is no job {text!r}; list them with: springtide ps --all")
+        members = [one for one in found if one.array_place is not None and one.array_place.name == text]
+        if members:
+            raise ConflictError(f"{text!r} is an array of several jobs; name one, as in {members[-1].name}")
         if len(found) > 1:
             names = ", ".join(f"{record.name} ({record.id})" for record in found[:5])
             raise ConflictError(f"{text!r} stands for several jobs: {names}; give more letters, or the id")
