@@ -1,10 +1,11 @@
 """The commands of daily use against a real server: sweeps, holds, changes at submission, words that stay true."""
 
-import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from springtide.client.client import Client
 from springtide.client.replies import JobInfo
 from springtide.control.api.documents import write_event
 from springtide.control.server import Server
+from springtide.executors.local.jobs.worker_logs import JobLogs
 
 
 @pytest.fixture(scope="module")
@@ -218,15 +220,50 @@ def test_usage_is_added_up_by_user_project_and_job(capsys: pytest.CaptureFixture
         assert {one.name for one in client.usage()} == {"uma"}, "who is no admin sees their own"
 
 
-def test_after_a_kill_the_doctor_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+def test_after_a_kill_of_a_server_the_doctor_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path))
-    (tmp_path / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": process.pid}))
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    found = doctor.check_server()
-    assert found.status == "failed" and "was killed or has crashed" in found.seen
-    assert "springtide serve" in found.remedy
+    program = str(Path(sys.executable).with_name("springtide"))
+    words = [program, "serve", "--engine", "fake", "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until_s = time.monotonic() + 120
+        while not (tmp_path / "server.json").exists():
+            assert process.poll() is None and time.monotonic() < until_s
+            time.sleep(0.05)
+        assert doctor.check_server().status == "ok"
+        os.kill(process.pid, signal.SIGKILL)
+    code, told = run_json(capsys, "doctor")
+    found = next(one for one in told["findings"] if one["check"] == "server")
+    assert code == 1 and found["status"] == "failed" and f"process {process.pid}" in found["seen"]
+    assert "was killed or has crashed" in found["seen"] and "springtide serve" in found["remedy"]
+
+
+def test_lines_of_a_log_are_chosen_by_time_rank_and_number(
+    server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with Client() as client:
+        job = client.wait(client.submit(write_project(tmp_path, name="talkative")))
+    now_s = time.time()
+    logs = JobLogs(server.settings.state_dir.logs(job.id))
+    logs.write(0, b"long ago\n", now_s - 7200)
+    logs.write(1, b"of rank 1\n", now_s - 30)
+    logs.write(0, b"one\ntwo\n", now_s - 20)
+    logs.close()
+
+    def read(*words: str) -> list[str]:
+        assert run("logs", "talkative", "--raw", *words) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert read() == ["long ago", "one", "two"]
+    assert read("-n", "1") == ["two"]
+    assert read("--since", "10m") == ["one", "two"]
+    assert read("--rank", "1") == ["of rank 1"]
+    assert read("--all-ranks") == ["[0] long ago", "[1] of rank 1", "[0] one", "[0] two"]
+    stamped = read("--times", "--since", "10m")
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT[0-9:.]+Z +(one|two)", line) for line in stamped) and len(stamped) == 2
+    assert run("logs", "talkative", "--since", "soon") == 2
+    assert "--since 'soon'" in capsys.readouterr().err
 
 
 def test_templates_are_listed_and_what_is_no_code_is_ignored(

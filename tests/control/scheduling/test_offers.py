@@ -1,6 +1,7 @@
 """Offers from end to end: the first is reserved, lent to best-effort work, taken, or gone when it expires."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.hand_clock import HandClockServer
@@ -123,7 +124,7 @@ def test_an_offer_that_is_not_there_is_told_beside_those_that_are(hand_server: H
 @pytest.mark.parametrize("policy", ["springtide", "elasticflow"])
 def test_a_gang_is_offered_all_of_it_later_and_no_steps(tmp_path: Path, policy: str) -> None:
     server = HandClockServer(tmp_path, options=ServerOptions(policy=policy))
-    gang = {"elastic": False, "devices": 2, "duration": "10m"}
+    gang: dict[str, Any] = {"elastic": False, "devices": 2, "duration": "10m"}
     record = server.submit(**gang, deadline="5m")
     assert record.state is JobState.OFFERED
     (offer,) = server.store.offers(record.id, "open")

@@ -275,7 +275,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         load = api.check_load()["sentence"] if record.active and record.deadline_s is not None else ""
         health = api.reconciler.health
         outage = health.tell_outage() if record.active else ""
-        untold = [told for notice in api.store.notices(record.id) if (told := tell_failure(notice))][-MOST_UNTOLD:]
+        untold = [*filter(None, map(tell_failure, api.store.notices(record.id)))][-MOST_UNTOLD:]
         likely = [] if chance is None else [f"its promise is kept with a probability of {tell_chance(chance)}"]
         told = explanations.explain(
             record,
