@@ -14,12 +14,12 @@ from fastapi.responses import JSONResponse
 
 from springtide import __version__
 from springtide.control.api import documents, explanations
-from springtide.control.api.array_routes import add_array_routes
 from springtide.control.api.board_routes import add_board_routes, write_differences
 from springtide.control.api.error_replies import add_error_handlers
 from springtide.control.api.guard import Guard, Limiter
 from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.inside_routes import add_inside_routes
+from springtide.control.api.job_data.array_routes import add_array_routes
 from springtide.control.api.job_data.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.job_data.file_routes import add_file_routes
 from springtide.control.api.job_data.log_routes import add_log_routes
