@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-whole test-failed check docs axe screenshots images vendor test-slow test-wheel test-fsdp test-postgres test-run-as test-limits test-adversary test-night test-gpu test-skypilot bench figures test-trackers test-trackers-page test-cluster install-frameworks test-frameworks test-frameworks-short test-storage clean
+.PHONY: setup demo check test test-whole test-failed axe screenshots images vendor test-probes test-slow test-wheel test-fsdp test-trackers test-trackers-page test-postgres test-storage test-run-as test-limits install-frameworks test-frameworks test-frameworks-short test-adversary test-night test-cluster test-gpu test-skypilot docs wheel bench figures test-docs test-mcp session reference clean
 
 setup: $(STAMP)
 
@@ -167,7 +167,7 @@ test-gpu: setup
 
 # Our exported tasks, read by SkyPilot's own parser in an environment of its own; nothing is launched.
 SKY := build/skypilot
-PLAN = $(BIN)/springtide plan --cloud aws --points $(SKY)/points.csv --steps 90000 --global-batch 256 --deadline 24h
+PLAN = $(BIN)/springtide plan --from-index --cloud aws --points $(SKY)/points.csv --steps 90000 --global-batch 256 --deadline 24h
 test-skypilot: setup
 	$(PYTHON) -m venv $(SKY)/venv
 	$(SKY)/venv/bin/python -m pip install --quiet skypilot==0.10.0

@@ -40,7 +40,7 @@ SCRIPT = (
     ("A script and a job file that run as they are.", "springtide new hello && cd hello && cat job.yaml"),
     ("Ask for a promise. Nobody has measured this script, so it is measured first.", "springtide submit job.yaml"),
     ("Why is it where it is?", "springtide why digits-cnn"),
-    ("Follow it to its end; here the last lines.", "springtide logs -f digits-cnn | tail -n 6"),
+    ("Follow it to its end; here the last lines.", "springtide logs -f digits-cnn 2>&1 | tail -n 6"),
     (
         "Ask for something impossible: what would be promised instead?",
         "springtide submit job.yaml --name hurry --deadline 2s",

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -105,3 +106,32 @@ def test_the_guide_to_elastic_training_changes_six_lines_and_the_logging() -> No
     scripts = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     plain, elastic = ([line.strip() for line in text.splitlines()] for text in scripts)
     assert len([line for line in elastic if line and line not in plain]) == 7
+
+
+def read_cli_sources() -> str:
+    """The sources of the command line, in which a text that goes over several lines is one."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src/springtide/cli").glob("*.py")))
+    return re.sub(r'"\s*\n\s*"', "", text)
+
+
+def list_tables(page: str) -> Iterator[tuple[list[str], str]]:
+    """The headings of every table that a page shows, and what is said of them below it, on one line."""
+    for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL):
+        lines = block.splitlines()
+        for number, line in enumerate(lines):
+            if re.fullmatch(r"[A-Z][A-Z-]*(  +[A-Z(][A-Z0-9() -]*)+", line):
+                words = re.split(r"  +", line)
+                begins = re.compile(rf"({'|'.join(map(re.escape, words))})(: | and )")
+                told = next((at for at in range(number, len(lines)) if begins.match(lines[at])), len(lines))
+                yield words, " ".join(lines[told:])
+
+
+def test_the_first_ten_minutes_show_the_tables_and_legends_of_today() -> None:
+    source, page = read_cli_sources(), (ROOT / "docs/first-ten-minutes.md").read_text(encoding="utf-8")
+    tables = list(list_tables(page))
+    assert len(tables) >= 4
+    for headings, legend in tables:
+        for heading in headings:
+            assert f'"{heading}"' in source, f"{heading} heads no column any more: make session"
+        for piece in filter(None, legend.split("; ")):
+            assert piece.split(": ", 1)[-1] in source, f"{piece!r} is said nowhere any more: make session"

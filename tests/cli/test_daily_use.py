@@ -1,10 +1,11 @@
 """The commands of daily use against a real server: sweeps, holds, changes at submission, words that stay true."""
 
-import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from springtide.client.client import Client
 from springtide.client.replies import JobInfo
 from springtide.control.api.documents import write_event
 from springtide.control.server import Server
+from springtide.executors.local.jobs.worker_logs import JobLogs
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,44 @@ def test_a_sweep_is_one_line_and_is_ended_as_one(capsys: pytest.CaptureFixture[s
     assert run("cancel", "--array", "sweeping") == 0
     told = capsys.readouterr().out
     assert told.count("cancelled") >= 6 and "springtide resume" in told
+
+
+def test_a_held_sweep_is_released_held_and_resumed_as_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = write_project(tmp_path, name="held-sweep", hold=True, sweep={"grid": {"lr": [1, 2]}})
+    assert run("submit", job) == 3
+    told = capsys.readouterr().out
+    assert "an array of 2 jobs: 2 paused" in told and "2 x it was submitted with hold: true" in told
+    assert "springtide release --array held-sweep" in told
+    assert run("cancel", "--array", "held-sweep") == 0
+    assert "springtide resume --array held-sweep" in capsys.readouterr().out
+    assert run("release", "--array", "held-sweep") == 2
+    assert "array 'held-sweep' has no job that is held" in capsys.readouterr().err
+    assert run("submit", job) == 3
+    assert run("release", "--array", "held-sweep") == 0
+    assert run("hold", "--array", "held-sweep") in (0, 2)  # they may have ended already
+    capsys.readouterr()
+    assert run("submit", job) == 3
+    assert run("cancel", "--array", "held-sweep") == 0
+    code, resumed = run_json(capsys, "resume", "--array", "held-sweep")
+    assert (code, len(resumed["jobs"])) == (0, 2) and all(one["state"] != "cancelled" for one in resumed["jobs"])
+
+
+def test_of_several_jobs_of_a_name_the_one_is_meant_with_which_it_can_be_done(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = write_project(tmp_path, name="twins", hold=True)
+    _, first = run_json(capsys, "submit", job)
+    assert run("cancel", "twins") == 0
+    assert "springtide resume twins" in capsys.readouterr().out
+    run_json(capsys, "submit", job)
+    assert run("why", first["id"]) == 0
+    assert f"start it again with: springtide resume {first['id']}" in capsys.readouterr().out
+    assert run("release", "twins") == 0
+    with Client() as client:
+        client.wait("twins", lambda one: one.ended)
+    capsys.readouterr()
+    code, resumed = run_json(capsys, "resume", "twins")
+    assert (code, resumed["jobs"][0]["id"]) == (0, first["id"]), "the newer one has succeeded"
 
 
 def test_the_plan_of_a_sweep_shows_all_of_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -127,7 +167,25 @@ def test_cancelling_says_how_to_go_on(capsys: pytest.CaptureFixture[str], tmp_pa
     run("submit", write_project(tmp_path, name="ending", hold=True))
     capsys.readouterr()
     assert run("cancel", "ending") == 0
-    assert "go on from the last checkpoint with: springtide resume ending" in capsys.readouterr().out
+    assert "let them go on with: springtide resume ending" in capsys.readouterr().out, "it never ran"
+
+
+def test_what_is_wrong_is_named_as_it_was_typed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("usage", "--since", "3x") == 2
+    assert "--since '3x' is not a span" in capsys.readouterr().err
+    run("submit", write_project(tmp_path, name="sw", hold=True, sweep={"grid": {"lr": [1, 2]}}))
+    assert run("logs", "sw") == 2
+    assert "'sw' is an array of several jobs; name one, as in sw-1" in capsys.readouterr().err
+
+
+def test_one_file_is_one_file(server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with Client() as client:
+        job = client.wait(client.submit(write_project(tmp_path, name="leaves-one")))
+    folder = server.settings.state_dir.job_folder(job.id) / "output"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.txt").write_text("a")
+    assert run("ls", "leaves-one", "output/a.txt") == 0
+    assert "1 file, 1 B; bring it here with" in capsys.readouterr().out
 
 
 def test_a_backup_overwrites_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -162,15 +220,50 @@ def test_usage_is_added_up_by_user_project_and_job(capsys: pytest.CaptureFixture
         assert {one.name for one in client.usage()} == {"uma"}, "who is no admin sees their own"
 
 
-def test_after_a_kill_the_doctor_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+def test_after_a_kill_of_a_server_the_doctor_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path))
-    (tmp_path / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": process.pid}))
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    found = doctor.check_server()
-    assert found.status == "failed" and "was killed or has crashed" in found.seen
-    assert "springtide serve" in found.remedy
+    program = str(Path(sys.executable).with_name("springtide"))
+    words = [program, "serve", "--engine", "fake", "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until_s = time.monotonic() + 120
+        while not (tmp_path / "server.json").exists():
+            assert process.poll() is None and time.monotonic() < until_s
+            time.sleep(0.05)
+        assert doctor.check_server().status == "ok"
+        os.kill(process.pid, signal.SIGKILL)
+    code, told = run_json(capsys, "doctor")
+    found = next(one for one in told["findings"] if one["check"] == "server")
+    assert code == 1 and found["status"] == "failed" and f"process {process.pid}" in found["seen"]
+    assert "was killed or has crashed" in found["seen"] and "springtide serve" in found["remedy"]
+
+
+def test_lines_of_a_log_are_chosen_by_time_rank_and_number(
+    server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with Client() as client:
+        job = client.wait(client.submit(write_project(tmp_path, name="talkative")))
+    now_s = time.time()
+    logs = JobLogs(server.settings.state_dir.logs(job.id))
+    logs.write(0, b"long ago\n", now_s - 7200)
+    logs.write(1, b"of rank 1\n", now_s - 30)
+    logs.write(0, b"one\ntwo\n", now_s - 20)
+    logs.close()
+
+    def read(*words: str) -> list[str]:
+        assert run("logs", "talkative", "--raw", *words) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert read() == ["long ago", "one", "two"]
+    assert read("-n", "1") == ["two"]
+    assert read("--since", "10m") == ["one", "two"]
+    assert read("--rank", "1") == ["of rank 1"]
+    assert read("--all-ranks") == ["[0] long ago", "[1] of rank 1", "[0] one", "[0] two"]
+    stamped = read("--times", "--since", "10m")
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT[0-9:.]+Z +(one|two)", line) for line in stamped) and len(stamped) == 2
+    assert run("logs", "talkative", "--since", "soon") == 2
+    assert "--since 'soon'" in capsys.readouterr().err
 
 
 def test_templates_are_listed_and_what_is_no_code_is_ignored(

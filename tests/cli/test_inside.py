@@ -1,6 +1,9 @@
 """Inside a running job: its folder and variables, for its owner only, as its user, and not after it has ended."""
 
+import contextlib
 import os
+import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -166,3 +169,51 @@ def test_a_stack_is_read_by_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         said = subprocess.run([find_spy(), "dump", "--pid", str(process.pid)], capture_output=True, text=True)
         process.kill()
     assert "wait_long" in said.stdout or "ermission" in said.stderr
+
+
+def test_a_shell_is_a_terminal_in_the_jobs_folder_with_its_variables(
+    server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = start(client, tmp_path, monkeypatch)
+    program = str(Path(sys.executable).with_name("springtide"))
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(program, [program, "shell", "long"], {**os.environ, "SHELL": "/bin/sh", "ENV": "", "PS1": ""})
+    os.write(terminal, b"test -t 0 && echo a terminal in $(pwd) with $LR\nexit 5\n")
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal is an error of reading it
+        while piece := os.read(terminal, 1 << 16):
+            shown += piece
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+    os.close(terminal)
+    said = shown.decode().replace("\r\n", "\n")
+    assert f"in {inside.folder} of long; the job goes on. Leave with: exit" in said.replace("\n  ", " ")
+    assert f"a terminal in {inside.folder} with 0.1" in said
+    assert client.job("long").state == "running"
+    client.cancel("long")
+
+
+def test_the_verb_stack_shows_each_process_or_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "import time\ndef wait_long():\n    print('here', flush=True); time.sleep(60)\nwait_long()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"here\n"
+        machine = MachineInfo({}, "head", ("cpu:0",), (), (process.pid,))
+        monkeypatch.setattr("springtide.cli.inside.look", lambda job, verb: (make_inside(machine), machine))
+        has_spy = shutil.which("py-spy") or Path(sys.executable).with_name("py-spy").exists()
+        ended, said = run("stack", "long"), capsys.readouterr()
+        process.kill()
+    if not has_spy:
+        assert ended == 2 and "which is not installed; pip install 'springtide[stack]'" in said.err
+    else:
+        assert "wait_long" in said.out or "py-spy cannot look at long" in said.err
+
+
+def test_the_verb_stack_of_a_job_without_processes_says_so(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(client, tmp_path, monkeypatch)  # of the fake engine, which has none
+    assert run("stack", "long") == 2
+    assert "long has no process here yet" in capsys.readouterr().err
+    client.cancel("long")

@@ -10,12 +10,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.control.http_servers import SLOW, connect, run_server, write_project
 
 from springtide.cli.app import main
-from springtide.cli.job_table import COLUMNS, LAST, JobFilter, JobOrder, make_table, show_plan, sort_jobs
+from springtide.cli.job_table import (
+    COLUMNS,
+    LAST,
+    JobFilter,
+    JobOrder,
+    JobsSeen,
+    draw_seen,
+    make_table,
+    show_plan,
+    sort_jobs,
+)
 from springtide.client.client import Client
 from springtide.client.replies import JobInfo
 from springtide.errors import InputError
@@ -123,6 +134,52 @@ def test_jobs_are_watched_until_interrupted(
     monkeypatch.setattr("springtide.cli.job_table.time", SimpleNamespace(sleep=go_on))
     assert run("ps", "--all", "--watch", "0.5") == 130
     assert looks == [0.5, 0.5] and "second" in capsys.readouterr().out
+
+
+def test_what_is_watched_has_its_legend_its_notes_and_every_column_that_was_asked_for(
+    client: Client, tmp_path: Path
+) -> None:
+    job = client.wait(submit(client, tmp_path, "first", deadline="10m"))
+    seen = JobsSeen([job], {"standstill": "nothing is decided now", "outage": None})
+    plain, wide = draw_seen(seen, False, "none").plain, draw_seen(seen, True, "none").plain
+    assert "SLACK: between the expected end and the deadline" in plain and plain.endswith("nothing is decided now")
+    assert "WEIGHTS (SHA-256)" not in plain and "WEIGHTS (SHA-256)" in wide
+    assert draw_seen(JobsSeen([], {}), False, "no jobs").plain == "no jobs"
+
+
+def test_who_has_no_jobs_is_told_how_to_have_one(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ps", "-a") == 0
+    assert "there are no jobs yet; submit one with: springtide submit" in capsys.readouterr().out
+    assert run("ps", "-a", "--user", "nobody") == 0
+    assert "no such jobs" in capsys.readouterr().out
+
+
+def test_all_jobs_are_looked_at_however_many_there_are_and_states_are_asked_of_the_server(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [submit(client, tmp_path, f"held-{number}", hold=True, labels={"a": "b"}) for number in range(3)]
+    client.wait(submit(client, tmp_path, "done"))
+    monkeypatch.setattr("springtide.cli.job_table.MOST_PER_PAGE", 2)
+    asked: list[dict[str, object]] = []
+    ask = client.ask
+
+    def note(method: str, path: str, **options: Any) -> dict[str, Any]:
+        asked.append(options["params"])
+        return ask(method, path, **options)
+
+    monkeypatch.setattr(client, "ask", note)
+    assert [job.id for job in JobFilter(label=["a=b"]).find(client, False, None)] == [job.id for job in held[::-1]]
+    assert len(asked) == 2
+    assert [job.name for job in JobFilter(state=["succeeded"], user="nobody").find(client, False, 5)] == []
+    assert asked[-1] == {"state": ["succeeded"], "limit": 5, "user": "nobody"}
+
+
+def test_an_array_is_one_line_at_sixty_columns(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_project(tmp_path / "sw", name="learning-rates", hold=True, sweep={"grid": {"lr": [1, 2, 3]}})
+    client.submit_array(path)
+    lines = show_in_terminal(monkeypatch, 60, "ps")
+    (line,) = (line for line in lines if "learning-rates" in line)
+    assert "3 paused" in line and max(map(len, lines)) <= 60
 
 
 def test_labels_choose_and_a_label_without_a_value_is_refused() -> None:

@@ -1,6 +1,7 @@
 """`springtide plan --cloud` and `springtide catalog` as users and scripts run them."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def test_a_command_given_as_a_list_keeps_its_words(points: Path, tmp_path: Path)
     job = tmp_path / "job.yaml"
     job.write_text("name: mine\nrun: [python, train.py, --note, two words]\nsteps: 1000\n", encoding="utf-8")
     asked = (job, "--cloud", "aws", "--points", points, "--global-batch", "256")
-    assert run("plan", *asked, "--export", "skypilot", "--export-file", "sky.yaml") == 0
+    assert run("plan", *asked, "--export", "skypilot", "--export-file", "sky.yaml", "--from-index") == 0
     task = yaml.safe_load((tmp_path / "sky.yaml").read_text(encoding="utf-8"))
     assert "train.py --note 'two words'" in task["run"]
 
@@ -166,7 +167,18 @@ def test_a_running_plan_that_cannot_be_read_is_refused(
 
 
 def test_the_chosen_plan_becomes_a_skypilot_task(points: Path, tmp_path: Path) -> None:
-    words = ("--points", points, "--deadline", "6h", "--spot", "--export", "skypilot", "--export-file", "sky.yaml")
+    words = (
+        "--points",
+        points,
+        "--deadline",
+        "6h",
+        "--spot",
+        "--export",
+        "skypilot",
+        "--export-file",
+        "sky.yaml",
+        "--from-index",
+    )
     assert run("plan", *BASE, *words) == 0
     task = yaml.safe_load((tmp_path / "sky.yaml").read_text(encoding="utf-8"))
     assert {"name", "num_nodes", "resources", "setup", "run"} <= set(task)
@@ -187,8 +199,38 @@ def test_a_task_installs_the_wheel_that_is_sent_with_it(
     assert task["setup"] == f"pip install '{place}[train]'"
 
 
+def test_without_a_wheel_the_newest_of_the_checkout_is_sent_and_without_any_it_is_refused(
+    points: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("springtide.cli.plan_cloud.DIST", tmp_path / "dist")
+    words = (
+        "--points",
+        points,
+        "--deadline",
+        "6h",
+        "--type",
+        "T4",
+        "--export",
+        "skypilot",
+        "--export-file",
+        "sky.yaml",
+    )
+    assert run("plan", *BASE, *words) == 2
+    assert "make one: make wheel" in capsys.readouterr().err and not (tmp_path / "sky.yaml").exists()
+    (tmp_path / "dist").mkdir()
+    for at_s, name in ((1, "springtide-0.1.0-py3-none-any.whl"), (2, "springtide-0.0.9-py3-none-any.whl")):
+        (tmp_path / "dist" / name).touch()
+        os.utime(tmp_path / "dist" / name, (at_s, at_s))
+    assert run("plan", *BASE, *words) == 0
+    task = yaml.safe_load((tmp_path / "sky.yaml").read_text(encoding="utf-8"))
+    assert "springtide-0.0.9" in task["setup"]
+    assert run("plan", *BASE, *words, "--from-index") == 0
+    assert "file_mounts" not in yaml.safe_load((tmp_path / "sky.yaml").read_text(encoding="utf-8"))
+    assert run("plan", *BASE, *words, "--from-index", "--wheel", "x.whl") == 2
+
+
 def test_a_probe_tells_its_price_first(points: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--points", points, "--type", "T4,L4", "--export", "probe", "--export-file", "probe.yaml")
+    words = ("--points", points, "--type", "T4,L4", "--export", "probe", "--export-file", "probe.yaml", "--from-index")
     assert run("plan", *BASE, *words) == 0
     assert "costs at most $" in capsys.readouterr().err
     tasks = list(yaml.safe_load_all((tmp_path / "probe.yaml").read_text(encoding="utf-8")))
@@ -201,7 +243,7 @@ def test_a_probe_is_a_command_that_this_version_understands(
     job = tmp_path / "job.yaml"
     job.write_text("name: mine\nrun: python train.py --lr 0.1 --seed 3\nsteps: 1000\n", encoding="utf-8")
     asked = (job, "--cloud", "aws", "--points", points, "--global-batch", "256", "--type", "T4")
-    assert run("plan", *asked, "--export", "probe", "--export-file", "probe.yaml") == 0
+    assert run("plan", *asked, "--export", "probe", "--export-file", "probe.yaml", "--from-index") == 0
     seen: list[ProfiledScript] = []
 
     def measure(subject: ProfiledScript, *options: object) -> Profile:

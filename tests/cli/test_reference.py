@@ -1,14 +1,17 @@
 """Every command has an example, the reference is what the code says, and shells can complete both."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import typer
+from tests.control.http_servers import connect, run_server, write_project
 
 from springtide.cli.app import VERBS, add_verb, main
+from springtide.cli.connections import complete_job
 from springtide.cli.reference import list_commands, split_help, write_reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -42,4 +45,27 @@ def test_the_script_for_a_shell_names_us(capsys: pytest.CaptureFixture[str]) -> 
     for shell in ("bash", "zsh", "fish"):
         with pytest.raises(SystemExit):
             main(["completion", shell])
-        assert "_SPRINGTIDE_COMPLETE=complete_" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "_SPRINGTIDE_COMPLETE=complete_" in said and "_tide_completion" in said.replace(
+            "--command tide", "_tide_completion"
+        )
+
+
+def test_names_of_jobs_are_completed_and_without_a_server_nothing_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPRINGTIDE_URL", raising=False)
+    with run_server(tmp_path) as server, connect(server) as client:
+        monkeypatch.setenv("SPRINGTIDE_HOME", str(server.settings.state_dir.root))
+        client.submit(write_project(tmp_path / "work", name="digits-cnn", hold=True))
+        asked = {"COMP_WORDS": "tide logs dig", "COMP_CWORD": "2", "_SPRINGTIDE_COMPLETE": "complete_bash"}
+        said = subprocess.run([SPRINGTIDE], env={**os.environ, **asked}, capture_output=True, text=True).stdout
+    assert said.split() == ["digits-cnn"]
+    monkeypatch.setenv("SPRINGTIDE_HOME", str(tmp_path / "nobody"))
+    assert complete_job("dig") == []
+
+
+def test_every_target_of_the_makefile_is_phony() -> None:
+    text = (PAGE.parents[1] / "Makefile").read_text(encoding="utf-8")
+    phony = next(line for line in text.splitlines() if line.startswith(".PHONY:")).split()[1:]
+    assert set(re.findall(r"^([a-z][a-z-]*):(?!=)", text, re.MULTILINE)) <= set(phony)

@@ -9,9 +9,10 @@ from pydantic import BaseModel
 
 from springtide import examples
 from springtide.core.dependencies import AfterEnd, Dependency
-from springtide.core.job_file import STORED, JobFile, build_schema, check_job, parse_job_text, read_job_file
+from springtide.core.job_file import JobFile, build_schema, check_job, parse_job_text, read_job_file
 from springtide.core.job_files.device_counts import list_devices
 from springtide.core.job_files.job_page import SECTIONS, build_page
+from springtide.core.job_files.job_sections import STORED
 from springtide.errors import JobError
 
 
@@ -72,6 +73,17 @@ priority: 0
         ("run: x\ncheckpoint: {evry: 1m}", "unknown key 'checkpoint.evry'; did you mean 'every'?"),
         ("run: x\nfrobnicate: 1", "unknown key 'frobnicate'; there are: name, run"),
         ("name: a", "run is missing"),
+        ("run: x\ngpus: 2", "unknown key 'gpus'; it is called 'devices' here, as in devices: 1..8"),
+        ("run: x\nnum_nodes: 2", "it is called 'devices' here"),
+        ("run: x\nresources: {}", "it is called 'devices' here"),
+        ("commands: [x]", "unknown key 'commands'; it is called 'run' here, as in run: python train.py --lr 0.1"),
+        ("run: x\ntimeout: 1h", "it is called 'max_runtime' here, as in max_runtime: 12h"),
+        ("run: x\ntime: 1h", "it is called 'max_runtime' here"),
+        ("run: x\ndepends_on: a", "it is called 'after' here, as in after: prepare"),
+        ("run: x\nneeds: a", "it is called 'after' here"),
+        ("run: x\nfile_mounts: {}", "it is called 'inputs' here"),
+        ("run: x\nvolumes: {}", "it is called 'inputs' here"),
+        ("run: x\nenv: {A: }", "env.A is empty; it must be a text, as in env: {"),
         ("run: ''", "run: it is empty"),
         ("run: a && b", "run holds '&&', which only a shell understands"),
         ("run: a | b", 'write run: [bash, -c, "..."]'),
@@ -79,6 +91,31 @@ priority: 0
         ("run: python train.py --data $DATA", "run holds '$DATA'"),
         ('run: python train.py "--data=${DATA}"', "run holds '${DATA}'"),
         ("run: a; b", "run holds ';'"),
+        (
+            "run: LR=0.1 python t.py",
+            "run holds 'LR=', which only a shell understands, and none reads it; set it with env:",
+        ),
+        ("run: |\n  python a.py\n  python b.py\n", "run holds several lines, which only a shell understands"),
+        ("run: |\n  python a.py \\\n    --lr 1\n", "write one command on one line (a long one after `run: >-`)"),
+        ("run: (python a.py)", "run holds '('"),
+        ("run: 'python a.py # the first'", "run holds '#'"),
+        (
+            "run: cd src",
+            "run holds 'cd', which only a shell understands, and none reads it; name the folder with workdir:",
+        ),
+        ("run: cd src && python t.py", "name the folder with workdir:, as in workdir: src"),
+        ("run: export LR=1", "set variables with env:"),
+        ("run: source venv/bin/activate", "name an interpreter with python:"),
+        ("run: . venv/bin/activate", "run holds '.'"),
+        ("run: alias a=b", "run holds 'alias'"),
+        (
+            "run: python t.py ~/data",
+            "run holds '~', which only a shell understands, and none reads it; write the whole path",
+        ),
+        ("run: python t.py data/*.tar", "run holds '*'"),
+        ("run: python t.py data/?.tar", "run holds '?'"),
+        ("run: x\nnotify: [{command: tell > log}]", 'put it into a script, or write command: [bash, -c, "..."]'),
+        ("run: x\nnotify: [{command: A=1 tell}]", "command holds 'A='"),
         ("run: x\nversion: two words", "version 'two words' must be one word"),
         ("run: x\nsetup: ['']", "setup holds an empty line"),
         ("run: x\nsetup: {}", "setup holds {}; it must be a text or a list"),
@@ -239,6 +276,13 @@ def test_what_was_taken_before_is_still_read_from_the_store() -> None:
 def test_what_a_program_is_to_get_can_be_quoted() -> None:
     for text in ("grep 'a|b' x", r"echo \$HOME", 'bash -c "a && b"', "python x.py --price 5$ '$HOME'"):
         assert parse_job_text(json.dumps({"run": text}), "job.yaml").run == text
+
+
+@pytest.mark.parametrize(
+    "text", ["a '*' \"(b)\"", r"a \* '# b'", "a '~/b' c~d", "a --colour=#fff", "a 'LR=1\nb'", "a b=c", "python t.py\n"]
+)
+def test_what_a_shell_would_leave_alone_is_taken(text: str) -> None:
+    assert parse_job_text(json.dumps({"run": text, "notify": [{"command": text}]}), "job.yaml").run == text
 
 
 def test_the_schema_names_every_key() -> None:

@@ -1,4 +1,4 @@
-"""`springtide completion`: what makes a shell complete commands and options."""
+"""`springtide completion`: what makes a shell complete commands, options and the names of jobs."""
 
 from enum import StrEnum
 
@@ -6,6 +6,8 @@ import typer
 
 from springtide.cli.app import COMPLETE
 from springtide.cli.outputs import OUTPUT, OutputOption
+
+NAMES = ("springtide", "tide")
 
 
 class CompletedShell(StrEnum):
@@ -19,7 +21,7 @@ class CompletedShell(StrEnum):
 def run(
     shell: CompletedShell = typer.Argument(metavar="bash|zsh|fish", help="Your shell."), output: OutputOption = OUTPUT
 ) -> None:
-    """Print the lines that make a shell complete commands and options; put them where it reads them.
+    """Print the lines that make a shell complete commands, options and job names; put them where it reads them.
 
     Examples:
 
@@ -31,6 +33,7 @@ def run(
     """
     from typer._completion_shared import get_completion_script
 
-    script = get_completion_script(prog_name="springtide", complete_var=COMPLETE, shell=str(shell))
+    scripts = [get_completion_script(prog_name=name, complete_var=COMPLETE, shell=str(shell)) for name in NAMES]
+    script = "\n".join(scripts)
     if not output.write({"schema": 1, "shell": str(shell), "script": script}):
         print(script)

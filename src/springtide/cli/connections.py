@@ -55,3 +55,15 @@ def choose_job(client: "Client", ref: str | None) -> str:
     if not newest:
         raise InputError("there are no jobs yet; submit one with: springtide submit job.yaml")
     return newest[0].id
+
+
+def complete_job(incomplete: str) -> list[str]:
+    """The names of jobs that a word may become, for a shell that completes it; without a server there are none."""
+    from springtide.errors import SpringtideError
+
+    try:
+        with connect() as client:
+            names = dict.fromkeys(job.name for job in client.jobs(all=True))
+    except SpringtideError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.connections import choose_job, connect
+from springtide.cli.connections import choose_job, complete_job, connect
 from springtide.cli.outputs import OUTPUT, OutputOption, print_table, say, show_size, tell
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ class TransferReporter:
 
 
 def run(
-    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
+    job: str = typer.Argument(
+        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.", autocompletion=complete_job
+    ),
     paths: list[str] = typer.Argument(
         None,
         metavar="[PATH]...",

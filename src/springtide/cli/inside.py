@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.connections import choose_job, connect
+from springtide.cli.connections import choose_job, complete_job, connect
 from springtide.cli.outputs import OUTPUT, OutputOption, clean_log, say, tell
 from springtide.errors import InputError
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 KEPT = ("TERM", "COLORTERM", "LC_ALL")
 NODE = r"-[0-9]+"  # behind the name of a host that another machine has too
-JOB = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.")
+JOB = typer.Argument(
+    None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.", autocompletion=complete_job
+)
 
 
 def shell(job: str = JOB) -> None:
@@ -45,7 +47,9 @@ def shell(job: str = JOB) -> None:
 
 
 def execute(
-    job: str = typer.Argument(metavar="JOB", help="An id, a name or the beginning of one."),
+    job: str = typer.Argument(
+        metavar="JOB", help="An id, a name or the beginning of one.", autocompletion=complete_job
+    ),
     command: list[str] = typer.Argument(metavar="-- COMMAND...", help="What to run."),
 ) -> None:
     """Run a command in a running job's folder, with its variables, secrets and devices, as the user it runs as.

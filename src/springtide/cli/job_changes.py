@@ -1,11 +1,12 @@
 """`springtide accept`, `cancel`, `resume`, `hold` and `release`: the verbs that change jobs."""
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.connections import connect
+from springtide.cli.connections import complete_job, connect
 from springtide.cli.job_table import JobFilter
 from springtide.cli.option_groups import flatten
 from springtide.cli.outputs import OUTPUT, OutputOption, join_answer, say, tell
@@ -13,14 +14,16 @@ from springtide.cli.submit import EXIT_CODES, print_answer
 from springtide.errors import InputError
 
 if TYPE_CHECKING:
-    from springtide.client.replies import JobInfo
+    from springtide.client.replies import ArrayInfo, JobInfo
 
-MOST_AT_ONCE = 1000
-JOBS = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either.")
+ARRAY = typer.Option(False, "--array", help="They are names or ids of arrays: all jobs of each are meant.")
+JOBS = typer.Argument(metavar="JOB...", help="Ids, names, or the beginning of either.", autocompletion=complete_job)
 
 
 def accept(
-    job: str = typer.Argument(metavar="JOB", help="An id, a name or the beginning of one."),
+    job: str = typer.Argument(
+        metavar="JOB", help="An id, a name or the beginning of one.", autocompletion=complete_job
+    ),
     offer: str = typer.Option(None, help="Which offer. Default: the first."),
     output: OutputOption = OUTPUT,
 ) -> None:
@@ -39,14 +42,16 @@ def accept(
 
 @flatten
 def cancel(
-    jobs: list[str] = typer.Argument(None, metavar="[JOB]...", help="Ids, names, or the beginning of either."),
-    array: bool = typer.Option(False, "--array", help="They are names or ids of arrays: end all jobs of each."),
+    jobs: list[str] = typer.Argument(
+        None, metavar="[JOB]...", help="Ids, names, or the beginning of either.", autocompletion=complete_job
+    ),
+    array: bool = ARRAY,
     everything: bool = typer.Option(False, "--all", help="All active jobs that match --user, --state and --label."),
     chosen: JobFilter = JobFilter(),  # noqa: B008
     yes: bool = typer.Option(False, "-y", "--yes", help="With --all: do not ask."),
     output: OutputOption = OUTPUT,
 ) -> None:
-    """End jobs; the last checkpoint of each stays, and `springtide resume` goes on from it.
+    """End jobs; the last checkpoint of each that has one stays, and `springtide resume` goes on from it.
 
     Examples:
 
@@ -58,16 +63,23 @@ def cancel(
     """
     check_choice(jobs or [], everything, chosen)
     with connect() as client:
-        refs = [job.id for job in chosen.find(client, False, MOST_AT_ONCE)] if everything else jobs
+        refs = [job.id for job in chosen.find(client, False, None)] if everything else jobs
         if everything and refs and not yes:
             confirm(f"cancel {len(refs)} active jobs?")
-        ended = [one for name in refs for one in (client.cancel_array(name).jobs if array else (client.cancel(name),))]
+        ended = change_all(refs, client.cancel, client.cancel_array if array else None)
     show_jobs(ended, output)
     if not refs:
         tell("no active job matches")
-    if output is not OutputOption.JSON and any(job.state == "cancelled" for job in ended):
-        names = " ".join(job.name for job in ended if job.state == "cancelled")
-        say(f"go on from the last checkpoint with: springtide resume {names}")
+    cancelled = [job for job in ended if job.state == "cancelled"]
+    if cancelled and output is not OutputOption.JSON:
+        tell_way_back(cancelled, jobs if array else None)
+
+
+def tell_way_back(cancelled: list["JobInfo"], arrays: list[str] | None) -> None:
+    """How jobs that were just ended go on: arrays as such, jobs by names that are theirs alone, or by ids."""
+    named = f"--array {' '.join(arrays)}" if arrays else " ".join(job.ref or job.id for job in cancelled)
+    from_there = "go on from the last checkpoint" if all(job.has_saved for job in cancelled) else "let them go on"
+    say(f"{from_there} with: springtide resume {named}")
 
 
 def check_choice(jobs: list[str], everything: bool, chosen: JobFilter) -> None:
@@ -86,37 +98,54 @@ def confirm(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def hold(jobs: list[str] = JOBS, output: OutputOption = OUTPUT) -> None:
+def hold(jobs: list[str] = JOBS, array: bool = ARRAY, output: OutputOption = OUTPUT) -> None:
     """Let jobs wait until they are released; one that runs is checkpointed and gives its devices back.
 
-    Example:
+    Examples:
 
       springtide hold digits-cnn
+
+      springtide hold --array learning-rates
     """
     with connect() as client:
-        show_jobs([client.hold(job) for job in jobs], output)
+        show_jobs(change_all(jobs, client.hold, client.hold_array if array else None), output)
 
 
-def release(jobs: list[str] = JOBS, output: OutputOption = OUTPUT) -> None:
+def release(jobs: list[str] = JOBS, array: bool = ARRAY, output: OutputOption = OUTPUT) -> None:
     """Let held jobs go.
 
-    Example:
+    Examples:
 
       springtide release digits-cnn
+
+      springtide release --array learning-rates
     """
     with connect() as client:
-        show_jobs([client.release(job) for job in jobs], output)
+        show_jobs(change_all(jobs, client.release, client.release_array if array else None), output)
 
 
-def resume(jobs: list[str] = JOBS, output: OutputOption = OUTPUT) -> None:
-    """Let a paused, cancelled or failed job go on from its last checkpoint.
+def resume(jobs: list[str] = JOBS, array: bool = ARRAY, output: OutputOption = OUTPUT) -> None:
+    """Let paused, cancelled or failed jobs go on from their last checkpoints; one that has none starts again.
 
-    Example:
+    Of several jobs of one name the newest that can be resumed is meant.
+
+    Examples:
 
       springtide resume digits-cnn
+
+      springtide resume --array learning-rates
     """
     with connect() as client:
-        show_jobs([client.resume(job) for job in jobs], output)
+        show_jobs(change_all(jobs, client.resume, client.resume_array if array else None), output)
+
+
+def change_all(
+    names: list[str], change: "Callable[[str], JobInfo]", change_array: "Callable[[str], ArrayInfo] | None"
+) -> list["JobInfo"]:
+    """What becomes of jobs, or of all jobs of arrays."""
+    if change_array is None:
+        return [change(name) for name in names]
+    return [job for name in names for job in change_array(name).jobs]
 
 
 def show_jobs(jobs: list["JobInfo"], output: OutputOption) -> None:

@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -43,7 +44,8 @@ LEGEND = {
     "PAUSE": "time lost to rescales/how many",
     "USD": "what its devices have cost so far",
 }
-SWEEP_PAGE = 1000
+MOST_PER_PAGE = 1000  # that a server answers with
+NOTES = ("standstill", "outage")  # what a server says of itself, for all who wait
 
 
 class JobTableForm(StrEnum):
@@ -174,14 +176,22 @@ class JobFilter:
             and wanted.items() <= find_labels(job).items()
         )
 
-    def find(self, client: "Client", everything: bool, limit: int) -> "list[JobInfo]":
-        """The jobs that match, newest first."""
+    def find(self, client: "Client", everything: bool, limit: int | None) -> "list[JobInfo]":
+        """The jobs that match, newest first; all of them where there is no limit."""
+        from springtide.core.job_states import ACTIVE
+
         self.check()
-        chosen = everything or any(state for state in self.state)
-        found = client.jobs(chosen, limit if self == JobFilter() else SWEEP_PAGE)
-        if len(found) == SWEEP_PAGE and self != JobFilter():
-            tell(f"only the newest {SWEEP_PAGE} jobs were looked at")
-        return [job for job in found if self.matches(job)][:limit]
+        states = self.state or ([] if everything else sorted(ACTIVE))
+        page = limit if limit is not None and not self.label else MOST_PER_PAGE
+        return list(islice(filter(self.matches, client.each_job(states, self.user, page)), limit))
+
+    def tell_none(self, everything: bool) -> str:
+        """What to say where no job matches."""
+        if self != JobFilter():
+            return "no such jobs"
+        if everything:
+            return "there are no jobs yet; submit one with: springtide submit job.yaml"
+        return "no active jobs; see the ended ones with: springtide ps --all"
 
 
 def sort_jobs(jobs: "Iterable[JobInfo]", by: JobOrder) -> "list[JobInfo]":
@@ -221,23 +231,36 @@ def ps(
       springtide ps -a -o wide
     """
     chosen.check()
+    wide, empty = output is JobTableForm.WIDE, chosen.tell_none(everything)
     with connect() as client:
-        jobs = sort_jobs(chosen.find(client, everything, limit), sort)
+
+        def look() -> JobsSeen:
+            server = client.server().document
+            jobs = sort_jobs(chosen.find(client, everything, limit), sort)
+            return JobsSeen(jobs, {key: server.get(key) for key in NOTES})
+
         if watch is not None and output is not JobTableForm.JSON:
-            watch_jobs(lambda: sort_jobs(chosen.find(client, everything, limit), sort), watch)
-        server = client.server().document
-    notes = {key: server.get(key) for key in ("standstill", "outage")}
-    documents = {"schema": 1, "jobs": [job.document for job in jobs], **notes}
+            watch_jobs(lambda: draw_seen(look(), wide, empty), watch)
+        seen = look()
+    documents = {"schema": 1, "jobs": [job.document for job in seen.jobs], **seen.notes}
     if not (output is JobTableForm.JSON and OutputOption.JSON.write(documents)):
-        print_jobs(jobs, output is JobTableForm.WIDE, chosen == JobFilter() and not everything)
-        for note in filter(None, notes.values()):
-            tell(str(note))
+        print_jobs(seen.jobs, wide, empty)
+        for note in filter(None, seen.notes.values()):
+            tell(note)
 
 
-def print_jobs(jobs: "Sequence[JobInfo]", wide: bool, has_others: bool) -> None:
-    """Jobs on stdout, and under them what the columns mean."""
+@dataclass(frozen=True, slots=True)
+class JobsSeen:
+    """Jobs at one look, and what the server says of itself."""
+
+    jobs: "list[JobInfo]"
+    notes: Mapping[str, str | None]
+
+
+def print_jobs(jobs: "Sequence[JobInfo]", wide: bool, empty: str) -> None:
+    """Jobs on stdout, and under them what the columns mean; `empty` where there are none."""
     if not jobs:
-        print("no active jobs; see the ended ones with: springtide ps --all" if has_others else "no such jobs")
+        print(empty)
         return
     if wide:
         print_fitting(make_table([*COLUMNS, *LAST], jobs), LEGEND, width=sys.maxsize)
@@ -256,13 +279,9 @@ def make_table(columns: Sequence[JobColumn], jobs: "Iterable[JobInfo]") -> TextT
     return TextTable([column.heading for column in columns], rows, [column.rank for column in columns])
 
 
-def watch_jobs(look: "Callable[[], list[JobInfo]]", every_s: float) -> None:
+def watch_jobs(draw: "Callable[[], Text]", every_s: float) -> None:
     """The table again and again, until Ctrl-C."""
     from rich.live import Live
-
-    def draw() -> "Text":
-        jobs = look()
-        return draw_table(jobs, choose_columns(jobs))
 
     with Live(draw(), refresh_per_second=4, screen=sys.stdout.isatty()) as live:
         while True:
@@ -270,11 +289,24 @@ def watch_jobs(look: "Callable[[], list[JobInfo]]", every_s: float) -> None:
             live.update(draw())
 
 
-def draw_table(jobs: "Sequence[JobInfo]", columns: Sequence[JobColumn]) -> "Text":
+def draw_seen(seen: JobsSeen, wide: bool, empty: str) -> "Text":
+    """One look at jobs: the table, what its columns mean, and what the server says of itself."""
+    from rich.text import Text
+
+    notes = [Text(clean(note), style="yellow") for note in seen.notes.values() if note]
+    if not seen.jobs:
+        return Text("\n").join([Text(empty), *notes])
+    columns = [*COLUMNS, *LAST] if wide else choose_columns(seen.jobs)
+    width = sys.maxsize if wide else find_width()
+    legend = explain_headings(LEGEND, make_table(columns, seen.jobs).fit(width).headings)
+    return Text("\n").join([draw_table(seen.jobs, columns, width), Text(legend, style="dim"), *notes])
+
+
+def draw_table(jobs: "Sequence[JobInfo]", columns: Sequence[JobColumn], width: int | None = None) -> "Text":
     """The columns of jobs for which there is room."""
     from rich.text import Text
 
-    headings, *lines = make_table(columns, jobs).fit(find_width()).draw()
+    headings, *lines = make_table(columns, jobs).fit(find_width() if width is None else width).draw()
     return Text("\n").join([Text(headings, style="bold"), *(Text(clean(line)) for line in lines)])
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.connections import choose_job, connect
+from springtide.cli.connections import choose_job, complete_job, connect
 from springtide.cli.outputs import (
     OUTPUT,
     OutputOption,
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 FOLLOW_S = 0.5
 MOST_NAMES = 1000
-JOB = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.")
+JOB = typer.Argument(
+    None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.", autocompletion=complete_job
+)
 
 
 def show_deadline(job: "JobInfo") -> str:
@@ -147,7 +149,12 @@ def print_explanation(told: "WhyInfo") -> None:
 
 
 def events(
-    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or the beginning of one. Default: all jobs."),
+    job: str = typer.Argument(
+        None,
+        metavar="[JOB]",
+        help="An id, a name or the beginning of one. Default: all jobs.",
+        autocompletion=complete_job,
+    ),
     follow: bool = typer.Option(False, "-f", "--follow", help="Go on until Ctrl-C."),
     output: OutputOption = OUTPUT,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from springtide.cli.connections import choose_job, connect
+from springtide.cli.connections import choose_job, complete_job, connect
 from springtide.cli.outputs import OUTPUT, OutputOption, clean_log, tell
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ EXIT_CODES = {"failed": 1, "cancelled": 1, "declined": 3}
 
 
 def run(
-    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
+    job: str = typer.Argument(
+        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.", autocompletion=complete_job
+    ),
     follow: bool = typer.Option(False, "-f", "--follow", help="Go on until the job has ended; Ctrl-C detaches."),
     rank: int = typer.Option(0, min=0, help="Which process of the job."),
     all_ranks: bool = typer.Option(False, "--all-ranks", help="All processes, each line with its rank."),

@@ -2,13 +2,15 @@
 
 import typer
 
-from springtide.cli.connections import choose_job, connect
+from springtide.cli.connections import choose_job, complete_job, connect
 from springtide.cli.outputs import OUTPUT, OutputOption, print_fitting, say, show_size, show_time
 from springtide.cli.text_tables import TextTable
 
 
 def run(
-    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
+    job: str = typer.Argument(
+        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.", autocompletion=complete_job
+    ),
     paths: list[str] = typer.Argument(None, metavar="[PATH]...", help="Only these files, folders or patterns."),
     output: OutputOption = OUTPUT,
 ) -> None:
@@ -34,4 +36,5 @@ def run(
     rows = [(show_size(one.size), show_time(one.modified), one.path) for one in chosen]
     print_fitting(TextTable(("SIZE", "MODIFIED", "PATH"), rows, ranks=(2, 3, 1)))
     total = show_size(sum(one.size for one in chosen))
-    say(f"{len(chosen)} files, {total}; bring them here with: springtide fetch {found.name} PATH...")
+    count, what = ("1 file", "it") if len(chosen) == 1 else (f"{len(chosen)} files", "them")
+    say(f"{count}, {total}; bring {what} here with: springtide fetch {found.name} PATH...")

@@ -90,14 +90,28 @@ def list_asking_tools(connect: "Callable[[], Client]") -> list[Callable[..., Ans
         }
 
     def submit(
-        job_file: str, deadline: str | None = None, budget_usd: float | None = None, name: str | None = None
+        job_file: str,
+        deadline: str | None = None,
+        budget_usd: float | None = None,
+        name: str | None = None,
+        settings: list[str] | None = None,
+        env: list[str] | None = None,
     ) -> Answer:
-        """Ask for a promise, and have the job run if it is admitted; a declined one has offers to accept."""
+        """Ask for a promise, and have the job run if it is admitted; a declined one has offers to accept.
+
+        settings: other keys of the file, each KEY=VALUE, as in steps=100. env: variables of the job, each NAME=VALUE.
+        A file with a sweep makes an array of jobs, and all of them are in the answer.
+        """
         from springtide.client.job_folders import load_job
+        from springtide.core.job_files.job_settings import JobSettings
 
         with connect() as client:
-            job = load_job(Path(job_file), deadline=deadline, budget=write_usd(budget_usd), name=name)
-            return describe(client.submit(job))
+            changes = JobSettings(settings or [], env or [])
+            job = load_job(Path(job_file), changes, deadline=deadline, budget=write_usd(budget_usd), name=name)
+            if job.job.sweep is None:
+                return describe(client.submit(job))
+            array = client.submit_array(job)
+            return {"array": array.id, "name": array.name, "jobs": [describe(one) for one in array.jobs]}
 
     def accept(job: str, offer: str | None = None) -> Answer:
         """Take an open offer of a declined job: the one named, or the first."""

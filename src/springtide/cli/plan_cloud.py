@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from springtide.cli.catalog import describe_age, warn_age
+from springtide.cli.checkout import CHECKOUT
 from springtide.cli.outputs import OutputForm, check_picture, print_rich, tell, tell_legend, write_text
 from springtide.cli.plan_options import CloudJob, ResultOptions
 from springtide.errors import InputError, JobError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 DECLINED = 3
 COUNTING_S = 60.0
+EXPORTS = ("skypilot", "probe")
+DIST = CHECKOUT / "dist"  # where `make wheel` puts them
 LEGEND = (
     "GPUs: of all its machines; (90 %): in nine cases of ten it is within; on time: the probability of that; "
     "estimate: counted, not measured"
@@ -192,12 +195,14 @@ def export(
     from springtide.cloud.estimates import choose_probes
     from springtide.cloud.skypilot import TaskLaunch, export_plan, export_probe
 
+    if result.export not in EXPORTS:
+        raise InputError(f"export {result.export!r} is unknown; there are {', '.join(EXPORTS)}")
     launch = TaskLaunch(
         job.name,
         job.command,
         bucket=result.bucket,
         owner=f"{getuser()}@{gethostname()}{job.folder.resolve()}",
-        wheel=find_wheel(result.wheel),
+        wheel=find_wheel(result.wheel, result.from_index),
     )
     if result.export == "skypilot":
         if not search.best:
@@ -205,23 +210,31 @@ def export(
         chosen = next((plan for plan in search.best if len(plan.parts) == 1), search.best[0])
         text = yaml.safe_dump(export_plan(chosen, launch), sort_keys=False)
         tell(f"exported {chosen.name}{_name_bucket(chosen, launch)}")
-    elif result.export == "probe":
+    else:
         probe = export_probe(choose_probes(catalog, memory_gib), launch)
         tell(f"probing {' and '.join(probe.machines)} costs at most ${probe.cost_usd:.2f}")
         text = yaml.safe_dump_all(probe.tasks, sort_keys=False)
-    else:
-        raise InputError(f"export {result.export!r} is unknown; there are skypilot, probe")
     target = result.export_file or f"{job.name}.{result.export}.yaml"
     write_text(text, target)
     if target != "-":
         tell(f"written to {target}")
 
 
-def find_wheel(given: str | None) -> str | None:
-    """The wheel to send with a task; who gives none is told what then must be so."""
-    if given is None:
-        tell("the task installs springtide from your package index; where it is on none: make wheel, and --wheel FILE")
+def find_wheel(given: str | None, from_index: bool) -> str | None:
+    """The wheel to send with a task: the one given, or the newest of the checkout; None: what an index has."""
+    if given is not None and from_index:
+        raise InputError("--wheel and --from-index are two ways to install springtide on rented machines; give one")
+    if from_index:
         return None
+    if given is None:
+        newest = max(DIST.glob("springtide-*.whl"), key=lambda path: path.stat().st_mtime, default=None)
+        if newest is None:
+            raise InputError(
+                "the task would have no springtide to install: there is no wheel in dist/ of a checkout; make one: "
+                "make wheel, give one with --wheel FILE, or say --from-index where your package index has springtide"
+            )
+        tell(f"the task is sent {newest}, the newest wheel of the checkout")
+        return str(newest)
     path = Path(given).resolve()
     if path.suffix != ".whl" or not path.is_file():
         raise InputError(f"--wheel {given!r} is no wheel that is here; make one with: make wheel (it lies in dist/)")

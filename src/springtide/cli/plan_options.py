@@ -75,8 +75,11 @@ class ResultOptions:
     export_file: str | None = option(None, "Where to write it.", metavar="FILE|-")
     bucket: str | None = option(None, "Keep an exported task's checkpoints here.", metavar="NAME")
     wheel: str | None = option(
-        None, "Send this wheel of springtide with an exported task; make it with: make wheel", metavar="FILE"
+        None,
+        "Send this wheel of springtide with an exported task. Default: the newest in dist/ of the checkout.",
+        metavar="FILE",
     )
+    from_index: bool = option(False, "Let an exported task install springtide from your package index.", "--from-index")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from springtide.cli.connections import choose_job, connect
+from springtide.cli.connections import choose_job, complete_job, connect
 from springtide.cli.outputs import OUTPUT, OutputOption, print_table, write_text
 from springtide.errors import InputError
 
@@ -14,7 +14,9 @@ SHOWN_DIGITS = 16
 
 
 def run(
-    job: str = typer.Argument(None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest."),
+    job: str = typer.Argument(
+        None, metavar="[JOB]", help="An id, a name or its beginning. Default: the newest.", autocompletion=complete_job
+    ),
     out: Path = typer.Option(None, metavar="FILE", help="Write the receipt there, as JSON."),
     check: Path = typer.Option(
         None, metavar="FILE", help="Ask the server whether it has sealed this receipt; 1 if not."

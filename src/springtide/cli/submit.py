@@ -129,7 +129,8 @@ def say_if_interrupted() -> "Iterator[Callable[[JobInfo | ArrayInfo], None]]":
 
 def print_array(array: "ArrayInfo") -> None:
     """What was answered to the jobs of a sweep, like answers together, and what to do next."""
-    counts = Counter((job.answer if job.state not in ("failed", "cancelled") else str(job.state)) for job in array.jobs)
+    told_by_state = ("failed", "cancelled", "paused")
+    counts = Counter((job.answer if job.state not in told_by_state else str(job.state)) for job in array.jobs)
     told = ", ".join(f"{count} {answer}" for answer, count in counts.items())
     say(f"{array.name} ({array.id}): an array of {array.count} jobs: {told}")
     for sentence, count in Counter(job.sentence for job in array.jobs).most_common(MOST_TOLD):
@@ -158,7 +159,7 @@ def allow_other_code(folder: "JobFolder") -> "JobFolder":
 
 def print_answer(answer: "JobInfo") -> None:
     """The answer in a few lines, and what to do next."""
-    shown = answer.answer if answer.state not in ("failed", "cancelled") else answer.state
+    shown = answer.answer if answer.state not in ("failed", "cancelled", "paused") else answer.state
     say(f"{answer.name} ({answer.id}): {join_answer(shown, answer.sentence)}")
     for offer in answer.open_offers:
         say(f"  offer {offer.id}: {offer.sentence}")

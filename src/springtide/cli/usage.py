@@ -34,6 +34,9 @@ def run(
 
       springtide usage --by project --since 30d -o json
     """
+    from springtide.core.durations import parse_span
+
+    parse_span(since, "--since")
     with connect() as client:
         lines = client.usage(str(by), since)
     if output.write({"schema": 1, "by": str(by), "usage": [one.document for one in lines]}):

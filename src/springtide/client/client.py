@@ -7,7 +7,7 @@ of `springtide.errors`.
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # what takes long to import and few methods need
 FOLLOW_S = 0.3
 RENT_LOOKS = 3
 PAGE_EVENTS = 1000
+PAGE_JOBS = 1000
 RANK_0 = LogChoice()
 
 
@@ -118,15 +119,35 @@ class Client(ServerLine):
         """End all jobs of a sweep for good."""
         return ArrayInfo.read(self.ask("POST", f"/api/v1/arrays/{encode(array)}/cancel", json={}))
 
+    def hold_array(self, array: str) -> ArrayInfo:
+        """Let all jobs of a sweep that wait or run wait until they are released."""
+        return ArrayInfo.read(self.ask("POST", f"/api/v1/arrays/{encode(array)}/hold", json={}))
+
+    def release_array(self, array: str) -> ArrayInfo:
+        """Let all held jobs of a sweep go; their secrets are taken from this environment again."""
+        return self._change_array(array, "release")
+
+    def resume_array(self, array: str) -> ArrayInfo:
+        """Let all paused, cancelled and failed jobs of a sweep go on, with secrets of this environment."""
+        return self._change_array(array, "resume")
+
+    def _change_array(self, array: str, verb: str) -> ArrayInfo:
+        found = self.array(array)
+        body = {"secrets": find_secrets(found.jobs[0])}
+        return ArrayInfo.read(self.ask("POST", f"/api/v1/arrays/{encode(found.id)}/{verb}", json=body))
+
     def hold(self, job: JobRef) -> JobInfo:
         """Let a job wait until it is released; one that runs is checkpointed."""
         return JobInfo.read(self.ask("POST", path_of(job, "hold"), json={}))
 
     def release(self, job: JobRef) -> JobInfo:
         """Let a held job go; its secrets are taken from this environment again."""
-        found = self.job(job)
-        secrets = {name: os.environ[name] for name in found.spec.get("secrets", ()) if name in os.environ}
-        return JobInfo.read(self.ask("POST", path_of(found, "release"), json={"secrets": secrets}))
+        return self._go_on(job, "release")
+
+    def _go_on(self, job: JobRef, verb: str) -> JobInfo:
+        """Have a job go on that does nothing; of several with one name, the newest that can."""
+        found = JobInfo.read(self.ask("GET", path_of(job), params={"to": verb}))
+        return JobInfo.read(self.ask("POST", path_of(found, verb), json={"secrets": find_secrets(found)}))
 
     def _upload_job(self, folder: "JobFolder") -> Document:
         told = folder.job.model_dump(mode="json", exclude_defaults=True)
@@ -183,6 +204,16 @@ class Client(ServerLine):
         states = [] if all else sorted(ACTIVE)
         found = self.ask("GET", "/api/v1/jobs", params={"state": states, "limit": limit})
         return [JobInfo.read(one) for one in found["jobs"]]
+
+    def each_job(self, states: Iterable[str] = (), user: str | None = None, page: int = PAGE_JOBS) -> Iterator[JobInfo]:
+        """All jobs of these states (every one if none are given) and of a user, newest first; asked for by pages."""
+        chosen: Document = {"state": list(states), "limit": page} | ({} if user is None else {"user": user})
+        while True:
+            found = self.ask("GET", "/api/v1/jobs", params=chosen)
+            yield from map(JobInfo.read, found["jobs"])
+            if found.get("next") is None:
+                return
+            chosen = chosen | {"before": found["next"]}
 
     def job(self, job: JobRef) -> JobInfo:
         """One job."""
@@ -346,9 +377,7 @@ class Client(ServerLine):
 
     def resume(self, job: JobRef) -> JobInfo:
         """Let a paused, cancelled or failed job go on; its secrets are taken from this environment again."""
-        found = self.job(job)
-        secrets = {name: os.environ[name] for name in found.spec.get("secrets", ()) if name in os.environ}
-        return JobInfo.read(self.ask("POST", path_of(found, "resume"), json={"secrets": secrets}))
+        return self._go_on(job, "resume")
 
     def accept(self, job: JobRef, offer: str | None = None) -> JobInfo:
         """Take an open offer."""
@@ -406,3 +435,8 @@ class Client(ServerLine):
     def stop(self) -> Reply:
         """End the server and everything it started."""
         return Reply.read(self.ask("POST", "/api/v1/stop", json={}))
+
+
+def find_secrets(job: JobInfo) -> dict[str, str]:
+    """The values that this environment has for the names of a job's secrets."""
+    return {name: os.environ[name] for name in job.spec.get("secrets", ()) if name in os.environ}

@@ -142,6 +142,8 @@ class JobInfo(Reply):
     array: PlaceInfo | None = None
     #: The fingerprints of its inputs.
     inputs: dict[str, str] = field(default_factory=dict)
+    #: By what a command names it: its name, or its id where there are others of that name; empty in lists.
+    ref: str = ""
 
     def _repr_html_(self) -> str:
         from springtide.client.notebooks import show_job
@@ -152,6 +154,11 @@ class JobInfo(Reply):
     def ended(self) -> bool:
         """Whether nothing more will happen to it by itself."""
         return self.state in ENDED
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether there is a checkpoint to go on from, or will be once it has stopped; a gang has none."""
+        return self.spec.get("elastic", True) and self.step > 0
 
     @property
     def open_offers(self) -> tuple[OfferInfo, ...]:

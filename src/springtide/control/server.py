@@ -28,6 +28,7 @@ from springtide.control.clock import SystemClocks
 from springtide.control.executor_factory import ExecutorHandle, check_memory_limit, choose_limits, open_executor
 from springtide.control.memory_sweeps import shorten_sweeps
 from springtide.control.notices.deliveries import MailServer
+from springtide.control.notices.notice_decisions import tell_failure
 from springtide.control.notices.notifier import Notifier
 from springtide.control.rent_quotes import read_clouds
 from springtide.control.scheduling.context import ServerOptions
@@ -42,6 +43,7 @@ from springtide.control.storage.job_manifests import ManifestKeeper
 from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.places.storage_checks import check_server_storage
 from springtide.control.storage.places.stored_code import restore_code
+from springtide.control.storage.records import NoticeRecord
 from springtide.control.storage.state_dir import StateDir, read_address, write_private
 from springtide.control.storage.store_opening import find_place, insist, open_store
 from springtide.errors import InputError, SpringtideError, StateError
@@ -111,7 +113,7 @@ class Server:
         self.store = insist(partial(open_store, state_dir, settings.database, leadership, settings.keep_orphans), place)
         self.manifests = ManifestKeeper(state_dir, self.store)
         mail = MailServer(**settings.options.smtp) if settings.options.smtp else None
-        self.notifier = Notifier(self.store, lambda: self.reconciler.context.clock.now_s(), mail)
+        self.notifier = Notifier(self.store, self.read_clock, mail, self.note_failed_notice)
         self.owner = insist(partial(ensure_owner, self.store, state_dir), place)
         state_dir.let_through(any(user.run_as is not None for user in self.store.users()))
         state_dir.note_database(settings.database)
@@ -135,6 +137,15 @@ class Server:
     def url(self) -> str:
         """Where it listens."""
         return tell_url(self.socket)
+
+    def read_clock(self) -> float:
+        """Platform time."""
+        return self.reconciler.context.clock.now_s()
+
+    def note_failed_notice(self, notice: NoticeRecord) -> None:
+        """Let the owner of a job read in its events that somebody was not told of it; nobody waits for that here."""
+        sentence = tell_failure(notice)
+        self.reconciler.call(lambda: self.reconciler.context.staging.add_event("notice_failed", sentence, notice.job))
 
     def end_lost(self, why: str) -> None:
         """Another server has taken over: decide nothing more, and end. Jobs go on under the other one."""

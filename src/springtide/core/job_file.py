@@ -29,10 +29,11 @@ from springtide.core.job_files.job_sections import (
     check_variable,
     is_absolute,
     is_web_address,
+    refuse_shell_syntax,
     split_command,
 )
-from springtide.core.job_files.shell_syntax import find_shell_syntax
 from springtide.core.job_files.strict_yaml import parse_yaml
+from springtide.core.job_files.sweeps import find_unknown_mark
 from springtide.core.limits import MOST_DEVICES, MOST_STEPS
 from springtide.core.sizes import parse_size
 from springtide.errors import JobError
@@ -44,8 +45,6 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9._/-]{0,62}", re.ASCII)
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}", re.ASCII)
 _VERSION = re.compile(r"[A-Za-z0-9._+-]{1,64}", re.ASCII)
 _INPUT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}", re.ASCII)
-#: How a stored file is read: what it says was taken once, by the rules of that time.
-STORED = {"stored": True}
 
 
 class JobFile(JobFileSection):
@@ -206,12 +205,7 @@ class JobFile(JobFileSection):
     def check_run(cls, value: str | list[str], info: ValidationInfo) -> str | list[str]:
         """A command that splits into words and needs no shell."""
         split_command(value)
-        found = find_shell_syntax(value) if isinstance(value, str) and info.context != STORED else None
-        if found is not None:
-            raise ValueError(
-                f"run holds {found!r}, which only a shell understands, and none reads it; put it into a script, or "
-                f'write run: [bash, -c, "..."]; quote it if your program is to get it as it is'
-            )
+        refuse_shell_syntax(value, "run", info)
         return value
 
     @field_validator("setup")
@@ -367,6 +361,11 @@ class JobFile(JobFileSection):
         if self.duration_s is not None and self.max_runtime_s is not None and self.duration_s > self.max_runtime_s:
             raise ValueError(
                 f"duration {self.duration} is longer than max_runtime {self.max_runtime}; it could never end"
+            )
+        if self.sweep is not None and (unknown := find_unknown_mark(self.words, self.sweep.common_names)):
+            raise ValueError(
+                f"run holds {unknown}, and not every job of the sweep has a value of that name; all have: "
+                f"{', '.join(self.sweep.common_names) or 'none'}"
             )
         if self.sweep is not None and self.checkpoint.dir is not None:
             raise ValueError("checkpoint.dir cannot be shared by the jobs of a sweep; leave it out, each has a folder")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.control.http_servers import OPTIONS, connect, run_server, write_project
 
 from springtide.control.notices import deliveries, notifier
-from springtide.control.notices.notice_decisions import ENDINGS, MOST_TRIES, decide_notices, note_try
+from springtide.control.notices.notice_decisions import ENDINGS, MOST_TRIES, decide_notices, note_try, tell_failure
 from springtide.control.storage.records import EventRecord, JobRecord, NoticeRecord
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
@@ -58,6 +58,7 @@ def test_a_notice_is_tried_later_and_later_and_then_given_up() -> None:
         dues.append(notice.due_s)
     assert (notice.state, notice.tries, notice.said) == ("given_up", MOST_TRIES, "no answer")
     assert dues[:-1] == sorted(set(dues[:-1]))
+    assert tell_failure(notice).endswith("has not arrived after 6 tries: no answer; it was given up")
     assert note_try(NoticeRecord("1234", 0.0, {}, {}), "", 1.0).state == "sent"
 
 
@@ -136,6 +137,20 @@ def test_a_finished_job_is_told_by_webhook_mail_and_command(tmp_path: Path, monk
     assert heard[1]["job"] == job.id and heard[1]["event"] == "succeeded" and heard[1]["labels"] == {"team": "a"}
     assert "Subject: [springtide] digits: succeeded" in mails[0] and "To: ann@example.org" in mails[0]
     assert json.loads(said.read_text())["sentence"].startswith("finished after step")
+
+
+def test_who_was_never_told_is_an_event_and_a_fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("springtide.control.notices.notice_decisions.PAUSES_S", (0.1,) * 5)
+    monkeypatch.setattr(notifier, "LOOK_S", 0.1)
+    path = write_project(tmp_path / "work", notify=[{"command": ["false"], "on": ["ended"]}])
+    with run_server(tmp_path) as server, connect(server) as client:
+        job = client.wait(client.submit(path))
+        wait_for(lambda: [one.state for one in client.notices(job)] == ["given_up"])
+        wait_for(lambda: [one.kind for one in client.events(job)].count("notice_failed") == 2)
+        told = [one.sentence for one in client.events(job) if one.kind == "notice_failed"]
+        facts = client.why(job).facts
+    assert told[0].startswith("its notice of succeeded by command has not arrived after 1 try: false ended with code 1")
+    assert told[1].endswith("it was given up") and told[1] in facts
 
 
 def test_a_webhook_that_hangs_keeps_nothing_up_and_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

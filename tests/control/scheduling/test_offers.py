@@ -1,12 +1,18 @@
 """Offers from end to end: the first is reserved, lent to best-effort work, taken, or gone when it expires."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.hand_clock import HandClockServer
 
+from springtide.control.scheduling.context import ServerOptions
+from springtide.control.scheduling.operations import ConflictError
+from springtide.control.scheduling.sentences import tell_offer
+from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.records import JobRecord, OfferRecord
 from springtide.core.decisions import Status
+from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId
 from springtide.executors.fake import FakeJob
@@ -106,6 +112,26 @@ def test_a_later_offer_is_checked_when_it_is_taken(hand_server: HandClockServer)
     taken = take(hand_server, record.id, second.id)
     assert (taken.promised, taken.total_steps) == (True, second.steps)
     assert {offer.state for offer in hand_server.store.offers(record.id)} == {"accepted", "withdrawn"}
+
+
+def test_an_offer_that_is_not_there_is_told_beside_those_that_are(hand_server: HandClockServer) -> None:
+    record = hand_server.submit(run=WIDE, devices=2, deadline="15s")
+    first, second = hand_server.store.offers(record.id, "open")
+    with pytest.raises(ConflictError, match=f"no open offer x; there are: {first.id}, {second.id}"):
+        take(hand_server, record.id, "x")
+
+
+@pytest.mark.parametrize("policy", ["springtide", "elasticflow"])
+def test_a_gang_is_offered_all_of_it_later_and_no_steps(tmp_path: Path, policy: str) -> None:
+    server = HandClockServer(tmp_path, options=ServerOptions(policy=policy))
+    gang: dict[str, Any] = {"elastic": False, "devices": 2, "duration": "10m"}
+    record = server.submit(**gang, deadline="5m")
+    assert record.state is JobState.OFFERED
+    (offer,) = server.store.offers(record.id, "open")
+    assert offer.kind == "deadline" and tell_offer(offer).startswith("all of it could be promised by ")
+    job = check_job({"run": "python train.py", **gang, "deadline": "5m"}, "test")
+    forecast = server.operations.plan(Submission(job, server.code(), "bob"))
+    assert [one.kind for one in forecast.offers] == ["deadline"]
 
 
 def test_a_reservation_counts_against_the_quota(hand_server: HandClockServer) -> None:

@@ -10,6 +10,7 @@ from springtide.control.api.reports.chances import judge_promise
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import make_inventory
 from springtide.core.job_states import JobState
+from springtide.core.moments import tell_moments
 from springtide.executors.fake import FakeJob
 from springtide.executors.protocol import MachineLoaded
 
@@ -62,7 +63,10 @@ def test_what_a_quiet_machine_could_promise_is_not_promised_beside_others_and_is
     assert (hand_server.job(wide.id).state, hand_server.job(wide.id).missed) == (JobState.SUCCEEDED, "")
     beside = hand_server.submit(run="python train.py long", deadline="6m", name="beside")
     assert not beside.promised and beside.state in (JobState.DECLINED, JobState.OFFERED)
-    assert "its time counts 2.0 times as long" in beside.sentence
+    assert "its time counted 2.0 times as long" in beside.sentence
+    later_s = hand_server.reconciler.context.clock.now_s() + 7200
+    assert "now" not in beside.sentence and "others used the processors at" in beside.sentence
+    assert "(2h ago)" in tell_moments(beside.sentence, later_s)
     hand_server.pass_s(120)  # its offer runs out
     load(hand_server, 1.0)
     assert told(hand_server).count("outside_load") == told(hand_server).count("outside_load_over") == 1
@@ -76,7 +80,7 @@ def test_a_running_promise_is_in_danger_for_the_load_and_safe_after_it(hand_serv
     load(hand_server, 3.0)
     hand_server.pass_s(10)
     risk = hand_server.job(job).condition("at_risk")
-    assert risk is not None and risk.reason == "outside_load" and "others use the processors" in risk.sentence
+    assert risk is not None and risk.reason == "outside_load" and "others used the processors" in risk.sentence
     load(hand_server, 1.0)
     hand_server.pass_s(10)
     assert hand_server.job(job).condition("at_risk") is None and "safe" in hand_server.event_kinds(job)

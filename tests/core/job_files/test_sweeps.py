@@ -10,7 +10,10 @@ from springtide.errors import JobError
 
 NAMES = st.sampled_from(["lr", "seed", "batch", "depth"])
 VALUES = st.lists(
-    st.integers(-9, 9) | st.floats(0, 1) | st.sampled_from(["a b", "{lr}", "'", "x"]), min_size=1, max_size=4
+    st.integers(-9, 9) | st.floats(0, 1) | st.sampled_from(["a b", "{lr}", "'", "x"]),
+    min_size=1,
+    max_size=4,
+    unique_by=str,
 )
 
 
@@ -27,6 +30,29 @@ def test_a_value_replaces_its_name_in_the_command_and_else_becomes_a_variable() 
 def test_cases_are_taken_as_they_stand() -> None:
     jobs = expand_sweep(parse_job_text("run: python t.py\nsweep: {cases: [{a: 1}, {b: 2, a: 3}]}", "job.yaml"))
     assert [(one.number, one.job.env) for one in jobs] == [(1, {"a": "1"}), (2, {"b": "2", "a": "3"})]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("run: t --lr {lrr}\nsweep: {grid: {lr: [1]}}", "run holds {lrr}, and not every job of the sweep has a value"),
+        ("run: t --lr {lrr}\nsweep: {grid: {lr: [1], seed: [2]}}", "all have: lr, seed"),
+        ("run: t {a}\nsweep: {cases: [{a: 1}, {b: 2}]}", "run holds {a}, and not every job"),
+        ("run: t\nsweep: {cases: [{a: 1}, {}]}", "sweep.cases has an empty case, number 2; give it a value"),
+        ("run: t\nsweep: {cases: [{a: 1, b: 2}, {b: 2, a: 1}]}", "sweep.cases has a=1, b=2 twice"),
+        ("run: t\nsweep: {grid: {a: [1, 2, 1]}}", "sweep.grid.a has 1 twice; give each value once"),
+    ],
+)
+def test_a_sweep_whose_jobs_would_not_differ_or_keep_braces_is_refused(text: str, message: str) -> None:
+    with pytest.raises(JobError) as caught:
+        parse_job_text(text, "job.yaml")
+    assert message in str(caught.value)
+
+
+def test_braces_that_are_no_name_are_left_to_the_program() -> None:
+    text = "run: [t, '{\"a\": 1}', '{}', '{0}', '{lr}']\nsweep: {grid: {lr: [1]}}"
+    (one,) = expand_sweep(parse_job_text(text, "job.yaml"))
+    assert one.job.words == ("t", '{"a": 1}', "{}", "{0}", "1")
 
 
 def test_a_million_jobs_are_refused_without_making_one() -> None:

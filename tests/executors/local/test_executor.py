@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from textwrap import dedent
 
 import psutil
 import pytest
@@ -139,6 +140,21 @@ def test_a_crashing_script_is_retried_then_fails_with_its_own_words(recorded: Re
     assert [event.cause for event in recorded.of(job, Faulted)] == ["crashed"]
     assert (failed.code, failed.exit_code, failed.user_fault) == ("crashed", 1, True)
     assert "told to crash at step 3" in failed.reason
+
+
+def test_a_silent_end_is_not_explained_by_the_attempt_before(recorded: RecordedAgent, tmp_path: Path) -> None:
+    script = """
+        import pathlib, sys
+        if (seen := pathlib.Path("seen")).exists():
+            sys.exit(3)
+        seen.touch()
+        raise ValueError("first attempt")
+    """
+    (tmp_path / "twice.py").write_text(dedent(script))
+    spec = recorded.spec(recorded.new_job(), "twice.py", folder=tmp_path, elastic=False, retries=1)
+    failed = recorded.wait_for_end(job := recorded.start(spec), Failed)
+    assert "ValueError: first attempt" in recorded.of(job, Faulted)[0].reason
+    assert (failed.exit_code, failed.reason) == (3, "rank 0 ended with code 3: it said nothing")
 
 
 def test_input_that_cannot_work_is_not_tried_twice(recorded: RecordedAgent) -> None:

@@ -205,6 +205,39 @@ def test_a_log_book_has_one_file_per_rank(tmp_path: Path) -> None:
     assert [read_tail(book.path_of(rank)) for rank in (0, 1, 2)] == [["zero"], ["one"], []]
 
 
+def begin_attempt(book: JobLogs) -> None:
+    book.begin("start", ["cpu:0"], 0, 0.0)
+
+
+def test_what_an_earlier_attempt_said_is_not_the_cause_of_a_later_end(tmp_path: Path) -> None:
+    book = JobLogs(tmp_path / "logs")
+    begin_attempt(book)
+    book.write(0, b"Traceback (most recent call last):\nValueError: first attempt\n", 0.0)
+    assert "first attempt" in book.sum_up(0)
+    begin_attempt(book)
+    assert book.sum_up(0) == ""
+    book.write(0, b"second\n", 1.0)
+    assert book.sum_up(0) == "second"
+    book.close()
+    again = JobLogs(tmp_path / "logs")  # of an agent that was started anew
+    begin_attempt(again)
+    assert again.sum_up(0) == ""
+    again.write(0, b"third\n", 2.0)
+    assert again.sum_up(0) == "third"
+    again.close()
+
+
+def test_an_attempt_whose_log_was_rotated_is_quoted_from_the_new_file(tmp_path: Path) -> None:
+    book = JobLogs(tmp_path / "logs")
+    begin_attempt(book)
+    book.write(0, b"first\n", 0.0)
+    begin_attempt(book)
+    book.logs[0].rotate()
+    book.write(0, b"second\n", 1.0)
+    assert book.sum_up(0) == "second"
+    book.close()
+
+
 def test_one_flipped_byte_costs_its_line_and_is_kept(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     for job in "abc":

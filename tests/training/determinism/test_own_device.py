@@ -1,8 +1,14 @@
 """Which device a process trains on, and what it is told if it holds a GPU and does not use it."""
 
-import torch
+from typing import Any
 
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import springtide
 from springtide.training.determinism.cuda import choose_device, tell_idle
+from springtide.training.run import forget_run
 
 
 def test_a_process_takes_its_own_gpu_or_the_cpu() -> None:
@@ -15,3 +21,19 @@ def test_a_model_on_the_cpu_beside_a_gpu_is_said_with_the_remedy() -> None:
     gpu, cpu = torch.device("cuda:0"), torch.device("cpu")
     assert "model.to(run.device)" in tell_idle(gpu, cpu)
     assert tell_idle(gpu, gpu) == tell_idle(cpu, cpu) == ""
+
+
+def test_who_prepares_a_model_beside_its_gpu_is_warned_in_its_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("springtide.training.determinism.cuda.find_own", lambda: torch.device("cuda:0"))
+    forget_run()
+    run: Any = springtide.init(logical_workers=2, seed=0)
+    assert run.device.type == "cuda"
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.prepare(model, optimizer, TensorDataset(torch.ones(8, 1)), batch_size=2)
+    run.watched.remove()  # a hook of all optimizers of this process
+    forget_run()
+    assert "warning: the model is on the CPU, though this process holds cuda:0" in capsys.readouterr().err
+    assert run.device.type == "cpu", "it trains where the model is"

@@ -36,30 +36,43 @@ REMEDIES = {
 
 
 def explain(
-    record: JobRecord, offers: list[OfferRecord], events: list[EventRecord], others: list[JobRecord], now_s: float
+    record: JobRecord,
+    offers: list[OfferRecord],
+    events: list[EventRecord],
+    others: list[JobRecord],
+    now_s: float,
+    ref: str = "",
 ) -> Explanation:
-    """Why a job is where it is, as it reads now. `others` are the active jobs beside it."""
-    told = find_explanation(record, offers, events, others, now_s)
+    """Why a job is where it is, as it reads now. `others` are the active jobs beside it.
+
+    `ref` is what commands are to name it by, where that is not its name.
+    """
+    told = find_explanation(record, offers, events, others, now_s, ref or record.name)
     facts = tuple(tell_moments(fact, now_s) for fact in told.facts)
     return replace(told, sentence=tell_moments(told.sentence, now_s), facts=facts)
 
 
 def find_explanation(
-    record: JobRecord, offers: list[OfferRecord], events: list[EventRecord], others: list[JobRecord], now_s: float
+    record: JobRecord,
+    offers: list[OfferRecord],
+    events: list[EventRecord],
+    others: list[JobRecord],
+    now_s: float,
+    ref: str,
 ) -> Explanation:
     """Why a job is where it is, instants as they are kept."""
     if record.state in (JobState.OFFERED, JobState.DECLINED):
-        return explain_decline(record, offers, now_s)
+        return explain_decline(record, offers, now_s, ref)
     if not record.active:
-        return explain_end(record, events, now_s)
+        return explain_end(record, events, now_s, ref)
     if record.state is JobState.PAUSED:
         verb = "release" if record.reason == HELD else "resume"
-        return Explanation(record.reason, f"it is paused: {record.sentence}", f"springtide {verb} {record.name}")
+        return Explanation(record.reason, f"it is paused: {record.sentence}", f"springtide {verb} {ref}")
     for kind in ("stalled", "at_risk", "recovering", "checkpoint_failing", "inputs_changed", "rescaling"):
         condition = record.condition(kind)
         if condition is not None:
             facts = tell_facts(record, events, now_s)
-            return Explanation(kind, condition.sentence, tell_remedy(kind, record), facts)
+            return Explanation(kind, condition.sentence, tell_remedy(kind, ref), facts)
     if record.state is JobState.PROBING:
         where = f"on {', '.join(record.devices)}" if record.devices else "as soon as a device is free"
         return Explanation("unknown_speed", f"nobody has measured this code yet; a probe of at most 15 s runs {where}")
@@ -73,21 +86,23 @@ def find_explanation(
     return explain_running(record, events, now_s)
 
 
-def explain_decline(record: JobRecord, offers: list[OfferRecord], now_s: float) -> Explanation:
+def explain_decline(record: JobRecord, offers: list[OfferRecord], now_s: float, ref: str) -> Explanation:
     """Why a job was not taken, and what would be."""
     open_offers = [offer for offer in offers if offer.state == "open" and offer.expires_s > now_s]
     facts = tuple(f"offer {offer.id}: {tell_offer(offer)}" for offer in open_offers)
-    remedy = f"springtide accept {record.name}" if open_offers else REMEDIES.get(record.reason, LATER)
+    remedy = f"springtide accept {ref}" if open_offers else REMEDIES.get(record.reason, LATER)
     return Explanation(record.reason, f"it was declined: {record.sentence}", remedy, facts)
 
 
-def explain_end(record: JobRecord, events: list[EventRecord], now_s: float) -> Explanation:
+def explain_end(record: JobRecord, events: list[EventRecord], now_s: float, ref: str) -> Explanation:
     """How a job ended."""
-    goes_on = f"go on from its last checkpoint with: springtide resume {record.name}"
+    # of a gang nothing is saved, and before the first step there is nothing to save
+    from_there = "go on from its last checkpoint" if record.spec.elastic and record.step else "start it again"
+    goes_on = f"{from_there} with: springtide resume {ref}"
     remedies = {
         JobState.FAILED: goes_on
         if record.reason == "max_runtime"
-        else f"read its last lines with: springtide logs {record.name}",
+        else f"read its last lines with: springtide logs {ref}",
         JobState.CANCELLED: goes_on,
     }
     is_done = record.state is JobState.SUCCEEDED
@@ -156,14 +171,14 @@ def tell_answer(record: JobRecord, now_s: float) -> str:
     return f"{show_span(ago_s)} ago: {record.sentence}" if ago_s >= 1 else record.sentence
 
 
-def tell_remedy(kind: str, record: JobRecord) -> str:
+def tell_remedy(kind: str, ref: str) -> str:
     """What to do about a condition."""
     if kind == "at_risk":
         return "it may take free and best-effort devices by itself; cancel best-effort jobs, or add devices"
     if kind == "stalled":
-        return f"see what it does: springtide logs {record.name}"
+        return f"see what it does: springtide logs {ref}"
     if kind == "inputs_changed":
-        return f"if what it has learned from them is worthless: springtide cancel {record.name}"
+        return f"if what it has learned from them is worthless: springtide cancel {ref}"
     if kind == "checkpoint_failing":
         return "free disk space: springtide du, springtide gc"
     return ""

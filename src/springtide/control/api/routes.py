@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -21,6 +21,7 @@ from springtide.control.api.error_replies import add_error_handlers
 from springtide.control.api.guard import Guard, Limiter, PageRules
 from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.inside_routes import add_inside_routes
+from springtide.control.api.job_data.array_routes import add_array_routes
 from springtide.control.api.job_data.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.job_data.file_routes import add_file_routes
 from springtide.control.api.job_data.log_routes import add_log_routes
@@ -43,11 +44,12 @@ from springtide.control.api.requests import (
 from springtide.control.api.sessions import Pulse, Sessions, read_cookie
 from springtide.control.api.usage_routes import add_usage_routes
 from springtide.control.api.user_routes import add_user_routes
+from springtide.control.notices.notice_decisions import tell_failure
 from springtide.control.rent_quotes import RentQuotes
 from springtide.control.scheduling import nodes
 from springtide.control.scheduling.loop import outside_load
 from springtide.control.scheduling.loop.calls import SAFE_AGAIN, UNDONE, UNKNOWN, UnavailableError
-from springtide.control.scheduling.operations import ConflictError, MissingError, Operations
+from springtide.control.scheduling.operations import ConflictError, MissingError, Operations, can_release, can_resume
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission, name_keyed, name_keyed_array
 from springtide.control.storage.archives import take_upload
@@ -66,6 +68,9 @@ Document = dict[str, Any]
 ANSWER_S = 30.0  # that a request waits for the reconciler
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
 UPLOADS_AT_ONCE = 8
+#: Which of several jobs of one name a user means who wants to do this.
+FITS: Mapping[str, Callable[[JobRecord], bool]] = {"resume": can_resume, "release": can_release}
+MOST_UNTOLD = 3  # notices that have not arrived
 STORAGE_S = 25.0  # for storage that a job names to answer
 
 
@@ -124,22 +129,32 @@ class Api:
         """Platform time."""
         return self.context.clock.now_s()
 
-    def find_job(self, text: str, user: UserRecord, alone: bool = False) -> JobRecord:
+    def find_job(
+        self, text: str, user: UserRecord, alone: bool = False, to: Literal["resume", "release"] | None = None
+    ) -> JobRecord:
         """The one job that a text names among those a user may see.
 
-        Of several with one name it is the newest that is active, or else the newest; where that may do harm (`alone`),
-        only if no other is active.
+        Of several with one name it is the newest with which can be done what is asked for (`to`), else the newest that
+        is active, else the newest; where that may do harm (`alone`), only if no other is active.
         """
         found = self.snapshot.find_jobs(text, None if user.admin else user.id)
         active = [record for record in found if record.active]
+        fit = [] if to is None else [record for record in found if FITS[to](record)]
         if len({record.name for record in found}) == 1 and not (alone and len(active) > 1):
-            return active[0] if active else found[0]
+            return (fit or active or found)[0]
         if not found:
             raise MissingError(f"there is no job {text!r}; list them with: springtide ps --all")
+        members = [one for one in found if one.array_place is not None and one.array_place.name == text]
+        if members:
+            raise ConflictError(f"{text!r} is an array of several jobs; name one, as in {members[-1].name}")
         if len(found) > 1:
             names = ", ".join(f"{record.name} ({record.id})" for record in found[:5])
             raise ConflictError(f"{text!r} stands for several jobs: {names}; give more letters, or the id")
         return found[0]
+
+    def find_ref(self, record: JobRecord) -> str:
+        """By what a command names a job: its name, or its id where its owner has others of that name."""
+        return record.name if len(self.snapshot.find_jobs(record.name, record.owner)) == 1 else record.id
 
     def find_array(self, text: str, user: UserRecord) -> list[JobRecord]:
         """The jobs of the array that a name or an id stands for, among those a user may see, in order."""
@@ -151,7 +166,8 @@ class Api:
     def show_job(self, record: JobRecord) -> Document:
         """A job with its offers; those who only read it are told what renting would cost, too."""
         offers = self.store.offers(record.id)
-        return documents.write_job(record, self.now_s(), offers, self.price_offers(record, offers))
+        written = documents.write_job(record, self.now_s(), offers, self.price_offers(record, offers))
+        return written | {"ref": self.find_ref(record)}
 
     def price_offers(self, record: JobRecord, offers: Sequence[OfferRecord]) -> Mapping[str, float]:
         """The least that each offer of a job would cost, by its id; empty where nothing has a price."""
@@ -205,6 +221,7 @@ def add_routes(app: FastAPI, api: Api) -> None:
     add_job_routes(app, api)
     add_log_routes(app, api)
     add_change_routes(app, api)
+    add_array_routes(app, api)
     add_checkpoint_routes(app, api)
     add_file_routes(app, api)
     add_inside_routes(app, api)
@@ -265,9 +282,9 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         return Response(page, media_type="application/json")
 
     @app.get("/api/v1/jobs/{job}", tags=["jobs"])
-    def show_job(request: Request, job: JobRef) -> Document:
-        """One job."""
-        record = api.find_job(job, request.state.user)
+    def show_job(request: Request, job: JobRef, to: Literal["resume", "release"] | None = None) -> Document:
+        """One job; of several with one name, one with which can be done what is said (`to`), if there is any."""
+        record = api.find_job(job, request.state.user, to=to)
         chance = api.judge_promise(record)
         return api.show_job(record) | {
             "rent": api.rents.find(record, api.now_s()),
@@ -282,6 +299,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         load = api.check_load()["sentence"] if record.active and record.deadline_s is not None else ""
         health = api.reconciler.health
         outage = health.tell_outage() if record.active else ""
+        untold = [*filter(None, map(tell_failure, api.store.notices(record.id)))][-MOST_UNTOLD:]
         likely = [] if chance is None else [f"its promise is kept with a probability of {tell_chance(chance)}"]
         told = explanations.explain(
             record,
@@ -292,6 +310,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
                 for other in api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]
             ],
             api.now_s(),
+            api.find_ref(record),
         )
         return {
             "schema": 1,
@@ -301,7 +320,7 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
             "reason": told.reason,
             "sentence": told.sentence,
             "remedy": told.remedy,
-            "facts": [*filter(None, [health.tell(), outage, load]), *likely, *told.facts],
+            "facts": [*filter(None, [health.tell(), outage, load]), *likely, *told.facts, *untold],
             "promise_probability": None if chance is None else round(chance, 3),
             "rent": api.rents.find(record, api.now_s()),
             "standstill": health.tell() or None,
@@ -370,30 +389,6 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         is_open = any(record.state is JobState.PROBING for record in records)
         return JSONResponse(answer, 202 if is_open else 201)
 
-    @app.get("/api/v1/arrays/{array}", tags=["jobs"])
-    def show_array(request: Request, array: JobRef) -> Document:
-        """All jobs of an array, by its name or id; of several of one name, the newest."""
-        return documents.write_array(api.find_array(array, request.state.user), api.now_s())
-
-    @app.post("/api/v1/arrays/{array}/cancel", tags=["jobs"])
-    async def cancel_array(request: Request, array: JobRef) -> Document:
-        """End all jobs of an array for good."""
-        user: UserRecord = request.state.user
-        found = api.find_array(array, user)
-        active = [record.id for record in found if record.active]
-        array_id = found[0].array_place.id if found[0].array_place is not None else ""
-
-        def cancel_all() -> None:
-            for job_id in active:
-                api.operations.cancel(job_id, user.name)
-
-        try:
-            await api.call(cancel_all)
-        except UnavailableError as error:
-            raise UnavailableError(f"{error}; array {array_id}", error.unknown, array_id=array_id) from None
-        with api.telling(f"array {array_id}", array_id=array_id):
-            return documents.write_array(api.find_array(array, user), api.now_s())
-
     @app.post("/api/v1/jobs/{job}/hold", tags=["jobs"])
     async def hold_job(request: Request, job: JobRef) -> Document:
         """Let a job wait until it is released; one that runs is checkpointed."""
@@ -404,7 +399,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     @app.post("/api/v1/jobs/{job}/release", tags=["jobs"])
     async def release_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
         """Let a held job go."""
-        record = api.find_job(job, request.state.user)
+        record = api.find_job(job, request.state.user, to="release")
         return await api.change(
             record, lambda: api.operations.release(record.id, body.secrets if body is not None else {})
         )
@@ -431,8 +426,8 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
 
     @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
     async def resume_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
-        """Let a paused, cancelled or failed job go on from its last checkpoint."""
-        record = api.find_job(job, request.state.user)
+        """Let a paused, cancelled or failed job go on from its last checkpoint, if it has one."""
+        record = api.find_job(job, request.state.user, to="resume")
         return await api.change(
             record, lambda: api.operations.resume(record.id, body.secrets if body is not None else {})
         )

@@ -12,7 +12,7 @@ from typing import Any
 from springtide.control.notices import mail_main
 from springtide.control.storage.records import NoticeRecord
 from springtide.core.durations import show_instant
-from springtide.core.job_files.job_sections import Notice
+from springtide.core.job_files.job_sections import STORED, Notice
 from springtide.core.moments import tell_moments
 from springtide.executors.local.as_user import find_user
 from springtide.executors.local.jobs.environment import allow
@@ -35,7 +35,7 @@ class MailServer:
 
 async def deliver(notice: NoticeRecord, mail: MailServer | None, run_as: str | None, now_s: float) -> str:
     """Try to tell; returns what went wrong, nothing if all went well."""
-    way = Notice.model_validate(notice.way)
+    way = Notice.model_validate(notice.way, context=STORED)
     body = write_message(notice.body, now_s)
     try:
         async with asyncio.timeout(DELIVERY_S):

@@ -50,6 +50,21 @@ def write_body(record: JobRecord, event: EventRecord) -> dict[str, object]:
     }
 
 
+def tell_failure(notice: NoticeRecord) -> str:
+    """That a notice has not arrived, why, and whether that is tried again; nothing where it has, or was not tried."""
+    if not notice.said or notice.state == "sent":
+        return ""
+    way = next((name for name in ("webhook", "email", "command") if notice.way.get(name)), "notify")
+    count = f"{notice.tries} {'try' if notice.tries == 1 else 'tries'}"
+    rest = "it was given up" if notice.state == "given_up" else "it is tried again"
+    return f"its notice of {notice.body.get('event')} by {way} has not arrived after {count}: {notice.said}; {rest}"
+
+
+def is_news(notice: NoticeRecord) -> bool:
+    """Whether a try changed what is known: the first that failed, and the last."""
+    return bool(notice.said) and (notice.tries == 1 or notice.state == "given_up")
+
+
 def note_try(notice: NoticeRecord, problem: str, now_s: float) -> NoticeRecord:
     """A notice after a try that went well (no problem) or not."""
     tries = notice.tries + 1

@@ -13,7 +13,7 @@ from contextlib import suppress
 from sqlalchemy.exc import SQLAlchemyError
 
 from springtide.control.notices.deliveries import MailServer, deliver
-from springtide.control.notices.notice_decisions import note_try
+from springtide.control.notices.notice_decisions import is_news, note_try
 from springtide.control.storage.records import JobRecord, NoticeRecord
 from springtide.control.storage.store import Store
 
@@ -26,8 +26,16 @@ LOOK_S = 2.0  # between looks for what is due again
 class Notifier:
     """Tells until it is closed. Nothing here is waited for by the reconciler."""
 
-    def __init__(self, store: Store, now_s: Callable[[], float], mail: MailServer | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now_s: Callable[[], float],
+        mail: MailServer | None,
+        note_failure: Callable[[NoticeRecord], object],
+    ) -> None:
         self.store, self.now_s, self.mail = store, now_s, mail
+        #: Hears of notices that do not arrive: at the first try, and when they are given up.
+        self.note_failure = note_failure
         self.news = threading.Event()
         self.ended = False
         self.sending: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
@@ -86,5 +94,7 @@ class Notifier:
         problem = await deliver(notice, self.mail, run_as, self.now_s())
         after = note_try(notice, problem, self.now_s())
         self.store.put_notice(after)
+        if is_news(after):
+            self.note_failure(after)
         if after.state == "given_up":
             logger.warning("notice %d of job %s was given up: %s", notice.seq, notice.job, problem)

@@ -28,16 +28,22 @@ class OfferDraft:
 
     kind: str
     deadline_s: float
+    #: 0 of a gang, whose work is counted in seconds.
     steps: int
 
 
-def find_offers(job: Job, answer: Answer, now_s: float, admits: Admits) -> list[OfferDraft]:
-    """What would be accepted instead: the earliest deadline for all the work, then the most work by the deadline."""
+def find_offers(job: Job, answer: Answer, now_s: float, admits: Admits, elastic: bool) -> list[OfferDraft]:
+    """What would be accepted instead: the earliest deadline for all the work, then the most work by the deadline.
+
+    A gang is a program that nobody can end early: it is offered no part of its work.
+    """
     if answer.offers:
         made = [read_offer(job, offer, now_s) for offer in answer.offers]
-        return [proposal for proposal in made if proposal.steps >= max(1, int(FEWEST_WORK_SHARE * job.work))]
-    found = [find_deadline(job, now_s, admits), find_work(job, now_s, admits)]
-    return [proposal for proposal in found if proposal is not None]
+        found = [proposal for proposal in made if proposal.steps >= max(1, int(FEWEST_WORK_SHARE * job.work))]
+    else:
+        searches = (find_deadline, find_work) if elastic else (find_deadline,)
+        found = [proposal for search in searches if (proposal := search(job, now_s, admits)) is not None]
+    return found if elastic else [replace(one, steps=0) for one in found if one.kind == "deadline"]
 
 
 def read_offer(job: Job, offer: Offer, now_s: float) -> OfferDraft:

@@ -33,7 +33,7 @@ def propose(staging: Staging, world: PlatformWorld, view: JobView, answer: Answe
     if count >= MOST_OPEN_OFFERS:
         staging.add_event("no_offer", f"{record.user} has {count} jobs with open offers already", record.id)
         return False
-    made = make_offers(record, find_offers(view.job, answer, now_s, admits), now_s)
+    made = make_offers(record, find_offers(view.job, answer, now_s, admits, record.spec.elastic), now_s)
     if not made:
         return False
     staging.stage(Effects(replace(record, state=JobState.OFFERED, finished_s=None, plan=None), offers=made))

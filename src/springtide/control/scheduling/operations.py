@@ -26,6 +26,21 @@ FAR = "3650d"  # a deadline for jobs that are only to be measured: without one n
 UNKNOWN = "unknown speed: `plan --probe` runs it for at most 15 s"
 
 
+def can_hold(record: JobRecord) -> bool:
+    """Whether a job waits or runs; one with an open offer holds nothing."""
+    return record.active and record.state not in (JobState.PAUSED, JobState.OFFERED)
+
+
+def can_release(record: JobRecord) -> bool:
+    """Whether a job is held."""
+    return record.state is JobState.PAUSED and record.reason == waiting.HELD
+
+
+def can_resume(record: JobRecord) -> bool:
+    """Whether a job that does nothing could go on."""
+    return record.state in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED)
+
+
 class MissingError(InputError):
     """There is no such thing, or it is not this user's."""
 
@@ -125,13 +140,13 @@ class Operations:
             raise ConflictError(f"job {job_id} is {state}; only jobs that wait or run can be held")
         if record.state is JobState.OFFERED:
             raise ConflictError(f"job {job_id} has an open offer and holds nothing; accept it or cancel the job")
-        waiting.hold(staging, world, job_id, f"held by {by}; let it go: springtide release {record.name}")
+        waiting.hold(staging, world, job_id, f"held by {by}; let it go: {waiting.tell_release(record)}")
         self.reconciler.dirty = True
 
     def release(self, job_id: str, secrets: Mapping[str, str] | None = None) -> None:
         """Let a held job go on: it waits for the jobs it waits for, or is answered anew."""
         context, record = self.reconciler.context, self.reconciler.context.staging.jobs.get(job_id)
-        if record is None or record.state is not JobState.PAUSED or record.reason != waiting.HELD:
+        if record is None or not can_release(record):
             state = record.state if record is not None else "over"
             raise ConflictError(f"job {job_id} is {state}, not held; only held jobs can be released")
         if record.waits_for:
@@ -162,7 +177,7 @@ class Operations:
             self.reconciler.context.world,
         )
         record = staging.jobs.get(job_id) or self.reconciler.store.job(job_id)
-        if record is None or record.state not in (JobState.PAUSED, JobState.CANCELLED, JobState.FAILED):
+        if record is None or not can_resume(record):
             state = record.state if record is not None else "gone"
             raise ConflictError(f"job {job_id} is {state}; only paused, cancelled and failed jobs can be resumed")
         user = staging.store.find_owner(record.owner)
@@ -195,13 +210,13 @@ class Operations:
     def accept(self, job_id: str, offer_id: str | None) -> None:
         """Take an open offer of a job: the one named, or the nearest."""
         staging = self.reconciler.context.staging
-        found = [
-            offer
-            for offer in staging.list_open_offers(job_id)
-            if offer.expires_s > staging.now_s and offer_id in (None, offer.id)
-        ]
-        if not found or job_id not in staging.jobs:
-            raise ConflictError(f"job {job_id} has no open offer{f' {offer_id}' if offer_id else ''}; submit it again")
+        is_open = job_id in staging.jobs
+        there = [one for one in staging.list_open_offers(job_id) if is_open and one.expires_s > staging.now_s]
+        found = [one for one in there if offer_id in (None, one.id)]
+        if not found:
+            named = f" {offer_id}" if offer_id else ""
+            remedy = f"there are: {', '.join(one.id for one in there)}" if there else "submit it again"
+            raise ConflictError(f"job {job_id} has no open offer{named}; {remedy}")
         offers.accept(staging, self.reconciler.context.world, found[0])
         self.reconciler.dirty = True
 
@@ -251,21 +266,22 @@ class Operations:
         else:
             sentence = f"would be declined: {sentences.tell_declined(record, job, answer, now_s)}"
         if record.deadline_s is not None:
-            sentence += sentences.tell_slowed(find_slowdown(job, self.reconciler.inventory))
+            sentence += sentences.tell_slowed(find_slowdown(job, self.reconciler.inventory), now_s)
         declined = answer.status is Status.DECLINED and record.deadline_s is not None
-        offers = tuple(find_offers(job, answer, now_s, self.reconciler.admits)) if declined else ()
+        elastic, admits = record.spec.elastic, self.reconciler.admits
+        offers = tuple(find_offers(job, answer, now_s, admits, elastic)) if declined else ()
         inventory = self.reconciler.inventory
-        is_known = record.spec.elastic or record.spec.duration_s is not None
+        is_known = elastic or record.spec.duration_s is not None
         return Forecast(
             str(answer.status),
             sentences.REASONS.get(answer.reason, answer.reason),
             sentence,
             record.deadline_s,
             plan.finish_s if plan is not None and plan.finish_s < inf else None,
-            int(job.work) if record.spec.elastic else None,
-            list_shares(job, facts) if record.spec.elastic else (),  # a gang has no steps that anybody counts
+            int(job.work) if elastic else None,
+            list_shares(job, facts) if elastic else (),  # a gang has no steps that anybody counts
             offers,
-            tuple(least_usd(job, inventory, float(one.steps)) for one in offers),
+            tuple(least_usd(job, inventory, float(one.steps) if one.steps else None) for one in offers),
             tuple((segment.start_s, segment.share) for segment in plan.segments) if plan is not None else (),
             least_usd(job, inventory) if is_known else None,
             answer.promised,

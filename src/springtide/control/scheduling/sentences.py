@@ -120,7 +120,8 @@ def tell_offer(offer: OfferRecord) -> str:
     """An offer in one sentence."""
     by = mark_moment(offer.deadline_s)
     if offer.kind == "deadline":
-        return f"all {offer.steps} steps could be promised by {by}"
+        what = f"all {offer.steps} steps" if offer.steps else "all of it"  # a gang tells no steps
+        return f"{what} could be promised by {by}"
     return f"{offer.steps} steps could be promised by the same deadline, {by}"
 
 
@@ -142,9 +143,11 @@ def tell_outage(outage: str) -> tuple[str, str]:
     return ("outage", outage) if outage else ("outage_over", "the executor can do everything again")
 
 
-def tell_slowed(slowdown: float) -> str:
-    """That an answer or a danger rests on speeds that others have lowered; nothing where they have not."""
-    return f"; others use the processors, so its time counts {slowdown:.1f} times as long now" if slowdown > 1.0 else ""
+def tell_slowed(slowdown: float, at_s: float) -> str:
+    """That an answer or a danger rests on speeds that others had lowered then; nothing where they had not."""
+    if slowdown <= 1.0:
+        return ""
+    return f"; others used the processors at {mark_moment(at_s)}, so its time counted {slowdown:.1f} times as long"
 
 
 def tell_stalled(step: int, stepped_s: float, patience: str | None) -> str:

@@ -53,7 +53,7 @@ def check_promise(staging: Staging, world: PlatformWorld, record: JobRecord) -> 
     slowdown, cause = expect_slowdown(record, view, world), transitions.find_cause(record)
     sentence = sentences.tell_at_risk(predicted_s, record.deadline_s)
     if slowdown > 1.0 and not record.endangered:
-        cause, sentence = transitions.OUTSIDE_LOAD, sentence + sentences.tell_slowed(slowdown)
+        cause, sentence = transitions.OUTSIDE_LOAD, sentence + sentences.tell_slowed(slowdown, now_s)
     changed = record.with_condition("at_risk", cause, sentence, now_s)
     event = EventRecord(now_s, "at_risk", sentence, record.id, {"predicted_s": predicted_s})
     staging.stage(Effects(changed, (event,) if at_risk is None else ()))
@@ -98,7 +98,7 @@ def check_runtime(staging: Staging, world: PlatformWorld, record: JobRecord) -> 
         return False
     sentence = (
         f"it has held devices for its max_runtime of {record.spec.max_runtime}; "
-        "its last checkpoint stays, and resume gives it as long again"
+        f"{'its last checkpoint stays, and ' if record.spec.elastic else ''}resume gives it as long again"
     )
     transitions.end_at_limit(staging, world, record.id, "max_runtime", sentence)
     return True

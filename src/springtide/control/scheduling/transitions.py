@@ -111,7 +111,7 @@ def answer_job(staging: Staging, job: Job, answer: Answer, promise: Promise | No
         sentence = sentences.tell_declined(record, job, answer, now_s)
         record = replace(record, state=JobState.DECLINED, finished_s=now_s)
     if record.deadline_s is not None:
-        sentence += sentences.tell_slowed(find_slowdown(job, inventory))
+        sentence += sentences.tell_slowed(find_slowdown(job, inventory), now_s)
     record = replace(record, reason=reason, sentence=sentence, answered_s=now_s)
     return Effects(record, (EventRecord(now_s, str(answer.status), sentence, record.id, {"reason": reason}),))
 

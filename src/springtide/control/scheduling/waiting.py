@@ -29,12 +29,8 @@ def enter(context: Context, record: JobRecord) -> None:
     """Let a new job in: held if it says so, waiting if it waits for others, else before the policy."""
     staging = context.staging
     if record.spec.hold and record.state is not JobState.PAUSED:
-        hold(
-            staging,
-            context.world,
-            record.id,
-            f"it was submitted with hold: true; let it go: springtide release {record.name}",
-        )
+        sentence = f"it was submitted with hold: true; let it go: {tell_release(record)}"
+        hold(staging, context.world, record.id, sentence)
     elif record.waits_for:
         sentence = sentences.tell_waits(record.waits_for)
         event = EventRecord(staging.now_s, "waiting", sentence, record.id)
@@ -42,6 +38,12 @@ def enter(context: Context, record: JobRecord) -> None:
         check_job(context, record.id)
     else:
         transitions.arrive(staging, context.world, record)
+
+
+def tell_release(record: JobRecord) -> str:
+    """The command that lets a held job go; those of an array go as one."""
+    place = record.array_place
+    return f"springtide release {record.name if place is None else f'--array {place.name}'}"
 
 
 def hold(staging: Staging, world: PlatformWorld, job_id: str, sentence: str) -> None:

@@ -28,6 +28,24 @@ RULES = {
 }
 
 
+#: What other schedulers call our keys.
+ALIASES = {
+    **dict.fromkeys(
+        ("gpus", "gpu", "num_gpus", "n_gpus", "accelerators", "resources", "nodes", "num_nodes"), "devices"
+    ),
+    **dict.fromkeys(("command", "commands", "cmd", "script", "entrypoint"), "run"),
+    **dict.fromkeys(("timeout", "time", "time_limit", "walltime"), "max_runtime"),
+    **dict.fromkeys(("dependencies", "dependency", "depends_on", "needs"), "after"),
+    **dict.fromkeys(("volumes", "mounts", "file_mounts", "datasets"), "inputs"),
+    **dict.fromkeys(("envs", "environment", "variables"), "env"),
+    **dict.fromkeys(("working_dir", "work_dir", "cwd"), "workdir"),
+    **dict.fromkeys(("mem", "memory_limit"), "memory"),
+    **dict.fromkeys(("retries", "max_retries", "restarts"), "retry"),
+    **dict.fromkeys(("notifications", "webhooks", "email"), "notify"),
+    **dict.fromkeys(("tags",), "labels"),
+}
+
+
 # What pydantic calls by Python's words.
 TYPE_RULES = {
     "dict_type": "a mapping",
@@ -88,11 +106,14 @@ def suggest(place: list[str], model: type[BaseModel]) -> str:
     """The nearest known key, or all of them."""
     parts: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
     owner = parts.get(place[0], model) if place[1:] else model
+    known = ALIASES.get("".join(place).lower()) if owner is model else None
+    if known is not None and known in model.model_fields:
+        return f"; it is called {known!r} here, as in {find_example([known], model)}"
     near = difflib.get_close_matches("".join(place[-1:]).lower(), owner.model_fields, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(owner.model_fields)}"
 
 
 def shorten(value: Any) -> str:
     """A value as it was given, cut to a readable length."""
-    text = repr(value)
+    text = "empty" if value is None else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

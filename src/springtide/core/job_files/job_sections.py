@@ -2,13 +2,15 @@
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from springtide.core.durations import is_instant, parse_instant, parse_span
+from springtide.core.job_files.shell_syntax import explain_shell_syntax
 from springtide.core.job_files.sweeps import MOST_SWEPT, MOST_WHOLE, SweepValue, count_cases
 from springtide.core.locations import check_location
 from springtide.core.sizes import parse_size
@@ -16,6 +18,8 @@ from springtide.errors import InputError, JobError
 
 # What the platform itself tells a worker, or what would change whose code runs there.
 RESERVED = ("SPRINGTIDE_", "LD_")
+#: How a stored file is read: what it says was taken once, by the rules of that time.
+STORED = {"stored": True}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ADDRESS = re.compile(r"[^@\s<>,;]+@[^@\s<>,;]+")
 
@@ -139,10 +143,11 @@ class Notice(JobFileSection):
 
     @field_validator("command")
     @classmethod
-    def check_command(cls, value: str | list[str] | None) -> str | list[str] | None:
-        """A command that splits into words."""
+    def check_command(cls, value: str | list[str] | None, info: ValidationInfo) -> str | list[str] | None:
+        """A command that splits into words and needs no shell."""
         if value is not None:
             split_command(value)
+            refuse_shell_syntax(value, "command", info)
         return value
 
     @model_validator(mode="after")
@@ -194,7 +199,7 @@ class Sweep(JobFileSection):
             raise ValueError("sweep needs either grid or cases")
         if self.grid == {}:
             raise ValueError("sweep.grid is empty; name at least one value to change")
-        for name in {*(self.grid or {}), *(name for case in self.cases or () for name in case)}:
+        for name in self.names:
             check_variable(name)
         count = count_cases(self.grid, self.cases)
         if count > MOST_SWEPT:
@@ -203,7 +208,34 @@ class Sweep(JobFileSection):
             raise ValueError(
                 f"sweep makes {count} jobs; at most {MOST_WHOLE} can be promised as a whole, or each alone"
             )
+        self.check_difference()
         return self
+
+    def check_difference(self) -> None:
+        """Refuse jobs that would have no value of their own, or all those of another."""
+        for name, values in (self.grid or {}).items():
+            if twice := find_twice([str(value) for value in values]):
+                raise ValueError(f"sweep.grid.{name} has {twice} twice; give each value once")
+        if self.cases is not None and {} in self.cases:
+            raise ValueError(f"sweep.cases has an empty case, number {self.cases.index({}) + 1}; give it a value")
+        shown = [", ".join(f"{name}={case[name]}" for name in sorted(case)) for case in self.cases or ()]
+        if twice := find_twice(shown):
+            raise ValueError(f"sweep.cases has {twice} twice; give each case once, or tell them apart by a seed")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that have values, in order."""
+        return tuple(dict.fromkeys([*(self.grid or {}), *(name for case in self.cases or () for name in case)]))
+
+    @property
+    def common_names(self) -> tuple[str, ...]:
+        """The names of which every job has a value."""
+        return tuple(name for name in self.names if all(name in case for case in self.cases or ()))
+
+
+def find_twice(texts: Sequence[str]) -> str | None:
+    """The first text that is there more than once."""
+    return next((text for number, text in enumerate(texts) if text in texts[:number]), None)
 
 
 def check_span(text: str, what: str, instants: bool = True) -> None:
@@ -241,6 +273,12 @@ def split_command(value: str | list[str]) -> tuple[str, ...]:
     if any("\0" in word for word in words):
         raise ValueError("a word holds a NUL character")
     return words
+
+
+def refuse_shell_syntax(value: str | list[str], key: str, info: ValidationInfo) -> None:
+    """Refuse a text that was written for a shell; words of a list are as the program is to get them."""
+    if isinstance(value, str) and info.context != STORED and (wrong := explain_shell_syntax(value, key)):
+        raise ValueError(wrong)
 
 
 def is_absolute(text: str) -> bool:

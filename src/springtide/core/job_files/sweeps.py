@@ -23,6 +23,9 @@ SweepValue = str | int | float
 SweepCase = Mapping[str, SweepValue]
 
 
+_MARK = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
+
+
 @dataclass(frozen=True, slots=True)
 class SweptJob:
     """One job of a sweep: its number from 1, the values that are its own, and its file."""
@@ -64,6 +67,12 @@ def fill(job: "JobFile", values: Mapping[str, str]) -> "JobFile":
     rest = {name: value for name, value in values.items() if name not in used}
     run = shlex.join(words) if isinstance(job.run, str) else words
     return type(job).model_validate(job.model_dump(exclude_defaults=True) | {"run": run, "env": {**job.env, **rest}})
+
+
+def find_unknown_mark(words: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first `{name}` in a command whose name has no value in a sweep."""
+    marks = (found for word in words for found in _MARK.finditer(word))
+    return next((found[0] for found in marks if found[1] not in names), None)
 
 
 def name_swept(base: str, number: int, count: int) -> str:

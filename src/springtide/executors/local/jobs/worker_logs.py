@@ -54,6 +54,8 @@ class RotatingLog:
         self.size = os.fstat(self.file.fileno()).st_size
         self.times_path = path.with_name(name_times(path.name))
         self.begin = self.find_begin()
+        #: How much the rank had written when its present attempt began.
+        self.attempt_at = self.end
         self.times = open_to_append(self.times_path)
         #: When what was written last came, by the stamps; nothing comes before it, whatever the clock says.
         self.stamped_s = 0.0
@@ -74,6 +76,15 @@ class RotatingLog:
             return next(read_stamps(file.read(STAMP.size)))[0]
         older = (self.path.with_name(f"{self.path.name}.{age}") for age in range(1, self.files))
         return sum(measure(path) for path in older)
+
+    @property
+    def attempt_begin(self) -> int:
+        """Where in the file the present attempt begins; what it wrote before a rotation is in an older one."""
+        return max(0, self.attempt_at - self.begin)
+
+    def begin_attempt(self) -> None:
+        """Tell what an attempt will write from what earlier ones wrote."""
+        self.attempt_at = self.end
 
     def mark(self) -> None:
         """Have the next output stamped, however soon it comes: something else has happened before it."""
@@ -129,11 +140,11 @@ def measure(path: Path) -> int:
         return 0
 
 
-def read_tail(path: Path, lines: int = 5, reach: int = 8192) -> list[str]:
-    """The last lines of a file that are not empty."""
+def read_tail(path: Path, lines: int = 5, reach: int = 8192, begin: int = 0) -> list[str]:
+    """The last lines of a file, or of what comes after `begin` in it, that are not empty."""
     try:
         with open_to_read(path) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - reach))
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - reach))
             text = file.read().decode(errors="replace")
     except OSError:
         return []
@@ -196,8 +207,11 @@ class JobLogs:
         return self.folder / name_log(rank)
 
     def sum_up(self, rank: int) -> str:
-        """What a rank said last, in a line."""
-        return last_words.sum_up(read_tail(self.path_of(rank), last_words.REACH, reach=1 << 16))
+        """What a rank said last in the present attempt, in a line: an earlier one ended for reasons of its own."""
+        log = self.logs.get(rank)
+        if log is None:  # files are opened by what is written
+            return ""
+        return last_words.sum_up(read_tail(log.path, last_words.REACH, reach=1 << 16, begin=log.attempt_begin))
 
     def write(self, rank: int, data: bytes, at_s: float) -> None:
         """Append to a rank's log."""
@@ -218,6 +232,8 @@ class JobLogs:
     def begin(self, kind: str, devices: Sequence[str], step: int, at_s: float) -> None:
         """Note that an attempt begins: `start`, or `probe`."""
         self.attempt += 1
+        for log in self.logs.values():
+            log.begin_attempt()
         self.note(kind, devices, step, at_s)
 
     def note(self, kind: str, devices: Sequence[str], step: int, at_s: float, reason: str = "") -> None:
