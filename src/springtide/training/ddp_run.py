@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -50,6 +50,18 @@ class StockModel(DistributedDataParallel):
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """The model's own, without a prefix."""
         yield from self.module.named_parameters(*args, **kwargs)
+
+    def __getitem__(self, key: Any) -> Any:  # what Sequential, ModuleList and ModuleDict have
+        return cast(Any, self.module)[key]
+
+    def __len__(self) -> int:
+        return len(cast(Any, self.module))
+
+    def __bool__(self) -> bool:
+        return bool(self.module)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(cast(Any, self.module))
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # what isinstance and pickle ask, beside type()

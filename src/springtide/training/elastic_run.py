@@ -28,7 +28,7 @@ from springtide.training.parts import Parts, find_strays, refuse_foreign
 from springtide.training.reduction import gloo_order
 from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
-from springtide.training.state import chaining, checkpointing, run_state
+from springtide.training.state import chaining, checkpointing, left_between_steps, run_state
 from springtide.training.state.common_parts import check_parts_alike, check_parts_kept, describe_parts
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
@@ -127,6 +127,7 @@ class ElasticRun(Run):
         self.facts = checkpointing.find_facts(self)
         self.adopt_sharding()
         self.part_facts = describe_parts(self)
+        self.module_settings = left_between_steps.read_settings(self.models)
         self.turns = Turns(
             self.models, options.find_unused_parameters, options.broadcast_buffers, self.sharding, words.VERDICT_SIZE
         )

@@ -78,6 +78,7 @@ class DigestTrace:
         line = {
             "step": step,
             "roster": roster,
+            "worker": self.worker,
             "tensors": {name: digest(tensor) for name, tensor in named.items()} | alive,
             "losses": {str(worker): losses for worker, losses in sorted(self.losses.items())},
         }

@@ -31,6 +31,7 @@ CAUSES = {
     "random": "a random number that is drawn on some processes only, as under `if run.is_main:`",
     "run.state": "a value of one process in run.state: use run.mean(...), step.number or run.shard(...)",
     "items": "a dataset that shuffles by the clock or splits by rank: it must give every process all items",
+    "module": "a model that is set to train() or eval(), or frozen, by lines that do not run alike on every process",
     "kept": "an object of run.keep that is not updated alike on every process",
 }
 
@@ -71,8 +72,15 @@ def number_state(run: "ElasticRun", but: tuple[str, ...] = ()) -> Iterator[tuple
     yield "run.state", number_plain(run.state)
     if run.loader.stream is not None and run.loader.stream.opening is not None:
         yield "items of the iterable dataset", run.loader.stream.opening[1]
+    if "module" not in but:
+        yield "module modes", number_plain([list_modes(model) for model in run.models])
     if "random" not in but:
         yield "random state between turns", number_plain(randomness.to_plain(randomness.capture()))
+
+
+def list_modes(model: torch.nn.Module) -> list[bool]:
+    """Whether each module trains, and each parameter requires a gradient."""
+    return [*(one.training for one in model.modules()), *(one.requires_grad for one in model.parameters())]
 
 
 def line_up(numbers: Iterable[int | torch.Tensor], device: torch.device) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Everything a run is at a step boundary, as one tree: what checkpoints hold and joining processes receive.
 
 One copy of parameters, optimizers, schedulers, gradient scalers and what the user keeps; one context per logical
-worker; the processes' common random state, position, bucket layouts, user state. Variables of the script are there to
+worker; the processes' common random state, position, bucket layouts, user state; what lies on models and optimizers
+between two steps. Variables of the script are there to
 be compared, not to be brought back.
 """
 
@@ -14,6 +15,7 @@ import torch
 from springtide.errors import CheckpointError
 from springtide.training.group.groups import share_trees
 from springtide.training.run import Position
+from springtide.training.state import left_between_steps
 from springtide.training.state.loop_variables import read_carried
 from springtide.training.workers import randomness
 
@@ -49,6 +51,7 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
         "position": [run.position.epoch, run.position.step_in_epoch, run.position.step],
         "user": dict(run.state),
         "variables": read_carried(),
+        "left": left_between_steps.capture(run),
         "opening": None if run.loader.stream is None else run.loader.stream.opening,
     }
 
@@ -118,6 +121,7 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
     """
     check_shapes(run.models, state["model"])
     check_parts(run, state, is_final)
+    left = state.get("left")  # earlier versions saved none
     if not is_final:  # what is loaded may be changed before it is loaded again
         state = {**state, **copy.deepcopy({part: state[part] for part in LOADED})}
     with torch.no_grad():
@@ -125,8 +129,10 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
             load_weight(run, tensor, state["model"][name])
     for one in run.turns.buffers:
         one.take(one.coming)  # else all that is loaded would count as written by the script
-    for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=False):
-        optimizer.load_state_dict(saved if run.sharding is None else run.sharding.cut_state(optimizer, saved))
+    for number, optimizer in enumerate(run.optimizers):
+        if is_final:
+            left_between_steps.add_groups(run, optimizer, left["groups"][number] if left is not None else ())
+        load_optimizer(run, optimizer, state["optimizers"][number], is_final)
     for part in ("schedulers", "scalers"):
         for one, saved in zip(getattr(run, part), state[part], strict=False):
             one.load_state_dict(saved)
@@ -142,7 +148,22 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
         epoch, number = state["opening"]
         run.loader.stream.opening = epoch, number
     if is_final:
+        if left is not None:
+            left_between_steps.adopt(run, left)
         randomness.restore(randomness.from_plain(state["outside"]))
+
+
+def load_optimizer(run: "ElasticRun", optimizer: torch.optim.Optimizer, saved: dict[str, Any], is_final: bool) -> None:
+    """Give an optimizer its saved state."""
+    here, there = len(optimizer.param_groups), len(saved["param_groups"])
+    if here < there and not is_final:
+        return  # lines before the loop may add the others; those that the loop had added are added where it is entered
+    if here != there:
+        raise CheckpointError(
+            f"{type(optimizer).__name__} has {here} groups of parameters here and {there} in the saved state; resume "
+            "with those that were saved, or use another checkpoint folder"
+        )
+    optimizer.load_state_dict(saved if run.sharding is None else run.sharding.cut_state(optimizer, saved))
 
 
 def load_weight(run: "ElasticRun", tensor: torch.Tensor, saved: torch.Tensor) -> None:

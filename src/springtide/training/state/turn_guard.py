@@ -19,7 +19,7 @@ FIRST = 2
 #: One part in so many of the time is spent on looking at those after them.
 PARTS = 600
 #: What each worker's turn may change.
-OWN = ("buffer", "random")
+OWN = ("buffer", "module", "random")
 
 
 class TurnGuard:

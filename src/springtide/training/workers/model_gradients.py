@@ -89,7 +89,9 @@ class ModelGradients:
         self.ready_order: list[int] = []
         self.rounds: list[BackwardRound] = []
         self.arrivals = Arrivals(self.parameters, self.admit)
+        #: The gradients that the present walk, or the last one, was begun with and adds to; None: none of them.
         self.carry: list[torch.Tensor | None] | None = None
+        self.walks = 0
         self.kept_carry = False
         self.kept: list[torch.Tensor | None] = []
         self.placed: list[int] = []
@@ -165,6 +167,7 @@ class ModelGradients:
                     "leave its gradients unreduced. Let it require them from the start (with find_unused_parameters="
                     "True where it is not used yet), or train the stages as jobs of their own"
                 )
+        self.walks += 1
         present = any(parameter.grad is not None for parameter in self.parameters)
         self.carry = [parameter.grad for parameter in self.parameters] if present else None
         self.kept_carry = False
@@ -477,6 +480,10 @@ class ModelGradients:
             )
         self.layout = buckets.rebuilt_layout(self.parameters, order)
         self.rebuilt = True
+
+    def may_add_to(self, index: int) -> bool:
+        """Whether the next walk may add to a gradient that an optimizer has used: the last one did, or is the first."""
+        return self.walks <= 1 or (self.carry is not None and self.carry[index] is not None)
 
     def abandon(self) -> None:
         """Leave a walk that will not be finished."""

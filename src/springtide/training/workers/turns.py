@@ -66,6 +66,8 @@ class Turns:
         self.walking = False
         self.worker: int | None = None
         self.held = False
+        #: The optimizers that have stepped since the last walk.
+        self.stepped: list[torch.optim.Optimizer] = []
         self.listeners = [
             ModelListener(model, partial(self.before_forward, number), partial(self.after_forward, number))
             for number, model in enumerate(models)
@@ -142,6 +144,7 @@ class Turns:
             one.receive()
             one.end_walk(self.local)
         self.walking = False
+        self.stepped = []
         if sum(parameter._version for parameter in self.parameters) != self.versions:
             raise JobError(
                 "weights were changed inside `for ... in step:`, which runs once for every logical worker of a "
@@ -208,3 +211,4 @@ class Turns:
             )
         if not is_known:
             refuse_stray_optimizer(optimizer)
+        self.stepped.append(optimizer)
