@@ -29,6 +29,7 @@ def test_jobs_are_followed_side_by_side(tmp_path: Path) -> None:
             assert lines == ["one", "two"]
             assert "".join([piece async for piece in client.logs(jobs[0])]) == "one\ntwo\n"
             assert (await client.why(jobs[0])).name == "a"
+            assert [job.name async for job in client.each_job()] == ["b", "a"]
 
     with run_server(tmp_path) as server:
         asyncio.run(work(server.url, server.settings.state_dir.root))

@@ -222,8 +222,11 @@ def test_what_was_typed_is_there_again_after_signing_in(folder: Path) -> None:
             job = client.submit(write_project(folder / "code", name="code", deadline="10h"))
         page.goto(f"{server.url}/ask?job={job.id}")
         expect(page.locator("#answer")).to_contain_text("Promised")
-        page.locator("#job-file").fill("run: python train.py\nname: precious")
-        page.locator("#deadline").fill("9h")
+        # Each change is answered, so that no question is on its way when the session ends.
+        with page.expect_response(f"{server.url}/ask"):
+            page.locator("#job-file").fill("run: python train.py\nname: precious")
+        with page.expect_response(f"{server.url}/ask"):
+            page.locator("#deadline").fill("9h")
         expect(page.locator("#answer")).to_contain_text("Promised")
         page.context.clear_cookies()
         page.get_by_role("button", name="Submit this job").click()

@@ -5,7 +5,7 @@ A method that is cancelled while its request is under way leaves that request to
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -100,6 +100,10 @@ class AsyncClient:
         while not until(found := await self.job(job)):
             await asyncio.sleep(poll_s)
         return found
+
+    def each_job(self, states: Iterable[str] = (), user: str | None = None) -> AsyncIterator[JobInfo]:
+        """All jobs of these states (every one if none are given) and of a user, newest first; asked for by pages."""
+        return iterate(lambda: self.client.each_job(states, user))
 
     def read_log(self, job: JobRef, choice: LogChoice = RANK_0, follow: bool = False) -> AsyncIterator[LogLine]:
         """What a job printed and recorded, line by line in the order of time."""

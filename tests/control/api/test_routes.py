@@ -139,12 +139,12 @@ def list_routes(server: Server) -> set[tuple[str, str]]:
 
 
 def test_every_route_but_the_open_ones_needs_a_token(tmp_path: Path) -> None:
-    with run_server(tmp_path, add_pages=add_pages) as server:
+    with run_server(tmp_path, add_pages=add_pages) as server, httpx.Client(base_url=server.url) as line:
         routes = list_routes(server)
         assert len(routes) > 60 and {path for _, path in routes} >= OPEN
         for method, path in sorted({*routes, ("GET", "/nowhere")}):
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}):
-                reply = httpx.request(method, server.url + re.sub(r"{[^}]*}", "x", path), headers=headers)
+                reply = line.request(method, re.sub(r"{[^}]*}", "x", path), headers=headers)
                 # without a token a change could only be a page's, and this is none
                 is_foreign = method in WRITING and "Bearer" not in str(headers)
                 is_refused = reply.status_code == 403 if is_foreign else "WWW-Authenticate" in reply.headers
