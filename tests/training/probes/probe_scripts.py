@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - a probe is read best with its lines together
 """More one-feature scripts: data of every kind, several models, compiled ones, and loops that must be refused whole."""
 
-from tests.training.probes.probe_table import CNN, LOSS, MLP, SGD, STEP, TURN, LoopProbe, make
+from tests.training.probes.probe_table import CNN, LOSS, MLP, SGD, SHUFFLED, STEP, TURN, LoopProbe, make
 
 START = "run = springtide.init(logical_workers=WORKERS, seed=0)"
 PARTS = f"{MLP}\n{SGD}\nloader = DataLoader(make_data(), batch_size=BATCH, shuffle=True)"
@@ -408,6 +408,54 @@ DATA = (
         shuffled="loader = DataLoader(data, batch_size=BATCH, sampler=torch.utils.data.WeightedRandomSampler(torch.arange(70.0), 64))",
         alone="torch has no way to split one over ranks",
         short=True,
+    ),
+    make(
+        "a sampler that grows",
+        shuffled="class Part(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size\n    def __iter__(self): return iter(torch.randperm(self.size).tolist())\nsampler = Part()\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler)",
+        top="sampler.size = 32 * (epoch + 1)",
+        refused="sampler Part has changed: 64 for this epoch, 32 in run.prepare",
+        short=True,
+    ),
+    make(
+        "a sampler that shrinks",
+        shuffled="class Part(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size\n    def __iter__(self): return iter(torch.randperm(self.size).tolist())\nsampler = Part()\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler)",
+        top="sampler.size = 32 // (epoch + 1)",
+        refused="That would be 1 instead of 2 steps",
+    ),
+    make(
+        "a sampler that shrinks by less than a step",
+        shuffled="class Part(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size\n    def __iter__(self): return iter(torch.randperm(self.size).tolist())\nsampler = Part()\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler)",
+        top="sampler.size = 32 - epoch",
+        alone="torch has no way to split one over ranks",
+    ),
+    make(
+        "a batch sampler that grows",
+        shuffled="class Parts(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size // 4\n    def __iter__(self): return iter(torch.randperm(self.size).view(-1, 4).tolist())\nsampler = Parts()\nloader = DataLoader(data, batch_sampler=sampler)",
+        top="sampler.size = 32 * (epoch + 1)",
+        refused="batch sampler Parts has changed: 16 for this epoch, 8 in run.prepare",
+    ),
+    make(
+        "a batch sampler that shrinks",
+        shuffled="class Parts(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size // 4\n    def __iter__(self): return iter(torch.randperm(self.size).view(-1, 4).tolist())\nsampler = Parts()\nloader = DataLoader(data, batch_sampler=sampler)",
+        top="sampler.size = 32 // (epoch + 1)",
+        refused="batch sampler Parts has changed: 4 for this epoch, 8 in run.prepare",
+    ),
+    make(
+        "a dataset that grows",
+        data="data = list(make_data())[:64]",
+        top="data += data[: 8 * epoch]",
+        refused="length of dataset list has changed: 72 for this epoch, 64 in run.prepare",
+    ),
+    make(
+        "a collate function set after prepare",
+        ready="loader.collate_fn = lambda rows: torch.utils.data.default_collate(rows[::-1])",
+        refused="loader.collate_fn was set after run.prepare",
+    ),
+    make(
+        "a collate function set on the given loader",
+        shuffled=SHUFFLED + "\ngiven = loader",
+        ready="given.collate_fn = lambda rows: torch.utils.data.default_collate(rows[::-1])",
+        refused="loader.collate_fn was set after run.prepare",
     ),
     make(
         "a random collate function",

@@ -4,7 +4,7 @@ A DataLoader keeps its meaning: its batch size is per logical worker, its order 
 DistributedSampler would split it. Which samples form a batch is in `sampling`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +20,14 @@ from torch.utils.data import (
 
 from springtide.errors import JobError
 from springtide.training.workers import randomness
-from springtide.training.workers.sampling import Sampling, check_size, epoch_order
+from springtide.training.workers.sampling import Sampling, check_size, check_steps, epoch_order
 
+SAME_INDICES = (
+    "Let it give as many in every epoch, chosen among all samples by weights (WeightedRandomSampler, whose weights are "
+    "0 for what is not wanted yet)"
+)
+SAME_BATCHES = "Let it make as many in every epoch, at the price of some that are larger, repeated or left out"
+SAME_DATA = "Prepare the dataset whole, and choose within it by a sampler's weights"
 ORDER = 0x6F72646572  # keeps the draws of an epoch's order apart from others of the same epoch
 
 
@@ -125,15 +131,39 @@ def make_sampling(feed: Feed, samples: int, logical_workers: int, seed: int) -> 
 
 def draw_order(feed: Feed, sampling: Sampling, epoch: int) -> torch.Tensor:
     """The sample indices of an epoch over all workers, the same on every process."""
+    check_data(feed, sampling)
     if isinstance(feed.sampler, DistributedSampler):
         return epoch_order(sampling, feed.sampler.epoch)
-    drawn = None if feed.sampler is None else draw(feed.sampler, sampling.seed, epoch)
+    if feed.sampler is None:
+        return epoch_order(sampling, epoch)
+    drawn = draw(feed.sampler, sampling.seed, epoch)
+    source = f"the number of indices of sampler {type(feed.sampler).__name__} has changed"
+    check_steps(sampling, replace(sampling, samples=len(drawn)), source, SAME_INDICES)
     return epoch_order(sampling, epoch, drawn)
 
 
-def draw_batches(feed: Feed, sampling: Sampling, epoch: int) -> Sequence[Sequence[int]]:
-    """The batches of an epoch that a batch sampler of the user's makes, the same on every process."""
-    return draw(feed.batch_sampler, sampling.seed, epoch)
+def draw_batches(feed: Feed, sampling: Sampling, epoch: int) -> list[list[int]]:
+    """The batches of an epoch that a batch sampler of the user's makes, the same on every process.
+
+    They go to the workers in turn; the last ones, if they are not one for each, are left out.
+    """
+    drawn = [[int(index) for index in batch] for batch in draw(feed.batch_sampler, sampling.seed, epoch)]
+    source = f"the number of batches of batch sampler {type(feed.batch_sampler).__name__} has changed"
+    check_steps(sampling, replace(sampling, batches=len(drawn)), source, SAME_BATCHES)
+    return drawn
+
+
+def check_data(feed: Feed, sampling: Sampling) -> None:
+    """Refuse a dataset that has grown or shrunk since `run.prepare`, where its length decides the order."""
+    if feed.batch_sampler is not None or not isinstance(feed.sampler, DistributedSampler | None):
+        return
+    source, now = f"the length of dataset {type(feed.dataset).__name__} has changed", len(feed.dataset)
+    check_steps(sampling, replace(sampling, samples=now), source, SAME_DATA)
+    if not isinstance(feed.dataset, IterableDataset) and now != sampling.samples:
+        raise JobError(
+            f"{source}: {now} for this epoch, {sampling.samples} in run.prepare, where the samples of an order are "
+            f"fixed. {SAME_DATA}"
+        )
 
 
 def draw(sampler: Any, seed: int, epoch: int) -> list[Any]:

@@ -6,7 +6,7 @@ on DataLoader workers. What a user's DataLoader says is read in `feeds`, walking
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -191,13 +191,30 @@ def check_size(sampling: Sampling) -> None:
         )
 
 
+def check_steps(sampling: Sampling, now: Sampling, source: str, remedy: str) -> None:
+    """Refuse data that make other steps in this epoch than in `run.prepare`: some would be dropped, or seen twice.
+
+    Schedules, checkpoints and predictions count by the number of steps, so it cannot follow the data.
+    """
+    if now.steps_per_epoch == sampling.steps_per_epoch:
+        return
+    given, before = (one.samples if one.batches is None else one.batches for one in (now, sampling))
+    raise JobError(
+        f"{source}: {given} for this epoch, {before} in run.prepare. That would be {now.steps_per_epoch} instead of "
+        f"{sampling.steps_per_epoch} steps, and the number of steps of an epoch is fixed in run.prepare. {remedy}, or "
+        "train each stage as a job of its own"
+    )
+
+
 def epoch_order(sampling: Sampling, epoch: int, drawn: Sequence[int] | None = None) -> torch.Tensor:
     """Sample indices of an epoch over all workers; worker r's are every N-th from r.
 
-    `drawn` is what a sampler of the user's gave for this epoch.
+    `drawn` is what a sampler of the user's gave for this epoch. As in DistributedSampler it is the number of these, not
+    of those of another epoch, that decides how many are repeated or left out.
     """
     if drawn is not None:
         order = torch.as_tensor(list(drawn), dtype=torch.int64)
+        sampling = replace(sampling, samples=len(order))
     elif sampling.shuffle:
         generator = torch.Generator().manual_seed(sampling.seed + epoch)
         order = torch.randperm(sampling.samples, generator=generator)
@@ -212,6 +229,6 @@ def epoch_order(sampling: Sampling, epoch: int, drawn: Sequence[int] | None = No
 def batch_indices(sampling: Sampling, order: torch.Tensor, worker: int, batch: int) -> torch.Tensor:
     """Samples of a worker's batch, by its number in the epoch."""
     first = batch * sampling.batch_size
-    last = min(first + sampling.batch_size, sampling.samples_per_worker)
     stride = sampling.logical_workers
+    last = min(first + sampling.batch_size, len(order) // stride)
     return order[worker + first * stride : worker + (last - 1) * stride + 1 : stride]
