@@ -441,6 +441,12 @@ DATA = (
         refused="batch sampler Parts has changed: 4 for this epoch, 8 in run.prepare",
     ),
     make(
+        "a sampler that draws by process",
+        shuffled="class Own(torch.utils.data.Sampler):\n    def __len__(self): return 64\n    def __iter__(self): return iter(np.random.default_rng(rank).permutation(64).tolist())\nloader = DataLoader(data, batch_size=BATCH, sampler=Own())",
+        refused="first in order of the samples",
+        processes=3,
+    ),
+    make(
         "a dataset that grows",
         data="data = list(make_data())[:64]",
         top="data += data[: 8 * epoch]",

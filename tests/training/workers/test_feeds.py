@@ -157,3 +157,30 @@ def test_a_dataset_that_grows_is_refused(sampler: Any) -> None:
     data += data
     with pytest.raises(JobError, match=r"22 for this epoch, .* would be 4 instead of 2 steps"):
         feeds.draw_order(feed, sampling, 1)
+
+
+def make_feed(sampler: Any = None) -> feeds.Feed:
+    """A feed with a sampler."""
+    return feeds.read_loader(DataLoader(DATA, sampler=sampler), 1)
+
+
+def test_a_plan_that_is_known_has_to_be_drawn_again() -> None:
+    record = feeds.PlanRecord()
+    record.note(make_feed(), 0, torch.arange(4))
+    record.note(make_feed(), 1, [[3, 1], [2]])
+    resumed = feeds.PlanRecord()
+    resumed.from_plain(record.to_plain())
+    resumed.note(make_feed(), 1, [[3, 1], [2]])
+    assert resumed.to_plain() == record.to_plain()
+    for feed, name in ((make_feed(), "the DataLoader"), (make_feed(Growing(4)), "sampler Growing")):
+        with pytest.raises(JobError, match=f"{name} gave another order for epoch 1 than before.*run.state"):
+            resumed.note(feed, 1, [[3], [1, 2]])
+
+
+def test_the_number_of_plans_is_of_all_epochs() -> None:
+    same, other = feeds.PlanRecord(), feeds.PlanRecord()
+    same.note(make_feed(), 0, torch.arange(4))
+    other.note(make_feed(), 0, torch.arange(4).flip(0))
+    for record in (same, other):
+        record.note(make_feed(), 1, torch.arange(4))
+    assert same.number != other.number, "processes that differed once are found later"

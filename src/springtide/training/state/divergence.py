@@ -31,6 +31,7 @@ CAUSES = {
     "random": "a random number that is drawn on some processes only, as under `if run.is_main:`",
     "run.state": "a value of one process in run.state: use run.mean(...), step.number or run.shard(...)",
     "items": "a dataset that shuffles by the clock or splits by rank: it must give every process all items",
+    "order": "a sampler that draws by the clock, by the process or by a value of one process: see run.mean, run.shard",
     "kept": "an object of run.keep that is not updated alike on every process",
 }
 
@@ -71,6 +72,7 @@ def number_state(run: "ElasticRun", but: tuple[str, ...] = ()) -> Iterator[tuple
     yield "run.state", number_plain(run.state)
     if run.loader.stream is not None and run.loader.stream.opening is not None:
         yield "items of the iterable dataset", run.loader.stream.opening[1]
+    yield "order of the samples", run.loader.plans.number
     if "random" not in but:
         yield "random state between turns", number_plain(randomness.to_plain(randomness.capture()))
 

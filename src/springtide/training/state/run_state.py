@@ -50,6 +50,7 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
         "user": dict(run.state),
         "variables": read_carried(),
         "opening": None if run.loader.stream is None else run.loader.stream.opening,
+        "plans": run.loader.plans.to_plain(),
     }
 
 
@@ -141,6 +142,8 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
     if run.loader.stream is not None and state.get("opening") is not None:
         epoch, number = state["opening"]
         run.loader.stream.opening = epoch, number
+    if "plans" in state:  # not in checkpoints of older versions
+        run.loader.plans.from_plain(state["plans"])
     if is_final:
         randomness.restore(randomness.from_plain(state["outside"]))
 

@@ -4,10 +4,12 @@ A DataLoader keeps its meaning: its batch size is per logical worker, its order 
 DistributedSampler would split it. Which samples form a batch is in `sampling`.
 """
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -164,6 +166,57 @@ def check_data(feed: Feed, sampling: Sampling) -> None:
             f"{source}: {now} for this epoch, {sampling.samples} in run.prepare, where the samples of an order are "
             f"fixed. {SAME_DATA}"
         )
+
+
+def number_plan(plan: torch.Tensor | list[list[int]], before: int) -> int:
+    """A checksum of an epoch's order or batches that goes on from that of the epochs before."""
+    if isinstance(plan, torch.Tensor):
+        return zlib.crc32(plan.numpy().tobytes(), before)
+    for batch in plan:
+        before = zlib.crc32(np.asarray((len(batch), *batch), dtype=np.int64).tobytes(), before)
+    return before
+
+
+class PlanRecord:
+    """What a run has drawn so far, as a number: in checkpoints, and compared between processes.
+
+    A sampler may remember things (weights that follow the last losses, a generator of its own) which a process that
+    joins or resumes has not. It would draw another order, and some samples would be seen twice and others never.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        #: The checksum of all epochs before this one, and with it.
+        self.before = 0
+        self.number = 0
+
+    def note(self, feed: Feed, epoch: int, plan: torch.Tensor | list[list[int]]) -> None:
+        """Take up an epoch's plan; refuse another one for an epoch whose plan is known."""
+        if epoch != self.epoch:
+            self.epoch, self.before = epoch, self.number
+            self.number = number_plan(plan, self.before)
+        elif number_plan(plan, self.before) != self.number:
+            raise JobError(
+                f"{name_order(feed)} gave another order for epoch {epoch} than before: this process has joined or "
+                "resumed, and what was remembered elsewhere is not known here. Draw from torch, np.random or random, "
+                "which are seeded by the epoch; keep what else decides the order in run.state (sampler.weights = "
+                "run.state['weights'] at the top of an epoch), or in an object with a state_dict by run.keep(...)"
+            )
+
+    def to_plain(self) -> list[int]:
+        """For a checkpoint."""
+        return [self.epoch, self.before, self.number]
+
+    def from_plain(self, plain: Sequence[int]) -> None:
+        """Go on from a checkpoint."""
+        self.epoch, self.before, self.number = plain
+
+
+def name_order(feed: Feed) -> str:
+    """What decides the order."""
+    if feed.batch_sampler is not None:
+        return f"batch sampler {type(feed.batch_sampler).__name__}"
+    return "the DataLoader" if feed.sampler is None else f"sampler {type(feed.sampler).__name__}"
 
 
 def draw(sampler: Any, seed: int, epoch: int) -> list[Any]:

@@ -17,7 +17,7 @@ from springtide.errors import JobError
 from springtide.training.workers import feeds
 from springtide.training.workers import sampling as samplings
 from springtide.training.workers.contexts import LogicalWorker
-from springtide.training.workers.feeds import Feed
+from springtide.training.workers.feeds import Feed, PlanRecord
 from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, SeededCollate, Tensors
 from springtide.training.workers.step_counters import CounterWatch, find_asker
 from springtide.training.workers.steps import Step
@@ -133,6 +133,8 @@ class Loader(FixedOptions):
         self.taken: dict[tuple[int, int], Any] = {}
         self.counters = CounterWatch()
         self.iterator: Any = None
+        self.plan: Any = None
+        self.plans = PlanRecord()
         self.freeze(given)
 
     @property
@@ -168,10 +170,9 @@ class Loader(FixedOptions):
         """The steps of the present epoch that are left."""
         self.counters.check(self.iterator(), find_asker())
         self.run.enter_loop()
-        epoch = self.run.position.epoch
+        epoch, plan = self.run.position.epoch, self.plan
         if isinstance(self.data, Seeded):
             self.data.set_epoch(epoch)
-        plan = self.draw_plan(epoch)
         try:
             while self.run.wants_step(len(self)):
                 generation = self.run.generation
@@ -231,15 +232,15 @@ class Loader(FixedOptions):
 
     # Data.
 
-    def draw_plan(self, epoch: int) -> Any:
-        """The order of an epoch: of samples, or of a batch sampler's batches."""
+    def draw_plan(self, epoch: int) -> None:
+        """Draw the order of an epoch: of samples, or of a batch sampler's batches."""
         self.check_collate()
         if isinstance(self.data, Stream):
             feeds.check_data(self.feed, self.sampling)
-            return None
-        if self.feed.batch_sampler is not None:
-            return feeds.draw_batches(self.feed, self.sampling, epoch)
-        return feeds.draw_order(self.feed, self.sampling, epoch)
+            return
+        is_batched = self.feed.batch_sampler is not None
+        self.plan = (feeds.draw_batches if is_batched else feeds.draw_order)(self.feed, self.sampling, epoch)
+        self.plans.note(self.feed, epoch, self.plan)
 
     def check_collate(self) -> None:
         """Refuse another collate function than that of `prepare`, set on the DataLoader that the script still has."""
