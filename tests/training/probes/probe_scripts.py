@@ -479,6 +479,22 @@ DATA = (
         alone="draws are seeded by (epoch, sample) here and by rank in stock scripts",
     ),
     make(
+        "a dataset with a generator of its own",
+        data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data, self.cache, self.rng = make_data(), {}, np.random.default_rng(0)\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        x, y = self.data[i]\n        return x + float(self.rng.normal()), y\ndata = Noisy()",
+        refused="dataset Noisy gives another sample",
+        short=True,
+    ),
+    make(
+        "a dataset that keeps random crops",
+        data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data, self.cache, self.rng = make_data(), {}, np.random.default_rng(0)\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        if i not in self.cache:\n            self.cache[i] = self.data[i][0] * random.random()\n        return self.cache[i], self.data[i][1]\ndata = Noisy()",
+        refused="without the draws that it took before",
+    ),
+    make(
+        "a dataset that keeps what it has read",
+        data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data, self.cache, self.rng = make_data(), {}, np.random.default_rng(0)\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        if i not in self.cache:\n            self.cache[i] = self.data[i]\n        x, y = self.cache[i]\n        return x + random.random(), y\ndata = Noisy()",
+        alone="draws are seeded by (epoch, sample) here and by rank in stock scripts",
+    ),
+    make(
         "an iterable dataset",
         data="class Flow(torch.utils.data.IterableDataset):\n    def __len__(self): return 70\n    def __iter__(self): return iter(make_data())\ndata = Flow()",
         shuffled="loader = DataLoader(data, batch_size=BATCH)",

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from springtide.errors import JobError
 from springtide.training.workers import randomness
-from springtide.training.workers.streams import Stream
+from springtide.training.workers.streams import Stream, checksum
 
 
 class SampleKey(NamedTuple):
@@ -37,10 +37,12 @@ class Seeded(Dataset[Any]):
         self.seed = seed
         self.epoch = 0
         self.draws = False
+        self.repeats = RepeatCheck()
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the randomness of this epoch from now on, as `DistributedSampler.set_epoch` does for the order."""
         self.epoch = epoch
+        self.repeats.begin_epoch(epoch)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -52,6 +54,7 @@ class Seeded(Dataset[Any]):
         keys = [index if isinstance(index, SampleKey) else SampleKey(self.epoch, int(index)) for index in indices]
         before = randomness.capture()
         try:
+            self.repeats.look(self, keys, before)
             samples = [] if self.draws else self.try_quiet(keys)
             batch = Samples([self.draw(key) for key in keys] if self.draws else samples)
         finally:
@@ -75,6 +78,74 @@ class Seeded(Dataset[Any]):
     def seed_for(self, key: SampleKey) -> None:
         """Seed what a dataset can draw from for one sample."""
         randomness.seed_sample(randomness.mix(self.seed, *key))
+
+
+class RepeatCheck:
+    """Looks once per process whether a dataset gives the same sample when it is read again under the same seed.
+
+    One that draws from a generator of its own, or keeps what chance has made, gives samples that depend on which
+    process has read what before. Counters, files that are opened late and caches of data are none of this: the first
+    sample is not judged, and a refusal takes two further ones, none of which this process has read before.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.first_epoch: int | None = None
+        self.seen: set[int] = set()
+        self.suspected = False
+
+    def begin_epoch(self, epoch: int) -> None:
+        """DataLoader workers are new in every epoch; those of the first have looked."""
+        self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
+        self.is_over = self.is_over or epoch != self.first_epoch
+
+    def look(self, data: Seeded, keys: Sequence[SampleKey], before: randomness.RngState) -> None:
+        """Look at samples that this process has not read yet; all random states are as `before` afterwards."""
+        for key in keys:
+            if self.is_over:
+                return
+            if key.place not in self.seen:
+                self.judge(data, key, before) if self.seen else data.draw(key)
+                randomness.restore(before)
+            self.seen.add(key.place)
+
+    def judge(self, data: Seeded, key: SampleKey, before: randomness.RngState) -> None:
+        """Read a sample twice: one that repeats ends the look, the second that does not ends the run."""
+        once = read_traced(data, key)
+        randomness.restore(before)  # CUDA's too, which is not seeded by sample
+        again = read_traced(data, key)
+        if once == again:
+            self.is_over = True
+        elif self.suspected:
+            refuse_changing(data.dataset, key.place, is_same=once[0] == again[0])
+        self.suspected = True
+
+
+def read_traced(data: Seeded, key: SampleKey) -> tuple[int, bool]:
+    """A checksum of a sample under its own seed, and whether it was drawn for."""
+    data.seed_for(key)
+    at_rest = randomness.capture()
+    sample = data.dataset[key.place]
+    return sign_sample(sample), randomness.is_at(at_rest)
+
+
+def sign_sample(sample: Any) -> int:
+    """A checksum of a sample; the same for all whose tensors have no bytes to be read, as quantized ones."""
+    try:
+        return checksum(sample)
+    except (RuntimeError, TypeError, ValueError):
+        return 0
+
+
+def refuse_changing(dataset: Any, place: int, is_same: bool) -> None:
+    """Say which dataset changes when it is read, and what to write instead."""
+    how = "sample {} without the draws that it took before" if is_same else "another sample {}"
+    raise JobError(
+        f"dataset {type(dataset).__name__} gives {how.format(place)} when it is read again: what a worker is given "
+        "would depend on what its process has read before. Draw from torch, np.random or random, which are seeded by "
+        "epoch and sample; seed a generator of your own, or of a library's transforms, in __getitem__ with "
+        "torch.randint; and do not cache what chance has made, only what it is made of"
+    )
 
 
 def seeded(dataset: Any, seed: int = 0) -> Seeded:
