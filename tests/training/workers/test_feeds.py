@@ -165,10 +165,10 @@ def make_feed(sampler: Any = None) -> feeds.Feed:
 
 
 def test_a_plan_that_is_known_has_to_be_drawn_again() -> None:
-    record = feeds.PlanRecord()
+    record = feeds.DrawnPlans()
     record.note(make_feed(), 0, torch.arange(4))
     record.note(make_feed(), 1, [[3, 1], [2]])
-    resumed = feeds.PlanRecord()
+    resumed = feeds.DrawnPlans()
     resumed.from_plain(record.to_plain())
     resumed.note(make_feed(), 1, [[3, 1], [2]])
     assert resumed.to_plain() == record.to_plain()
@@ -178,7 +178,7 @@ def test_a_plan_that_is_known_has_to_be_drawn_again() -> None:
 
 
 def test_the_number_of_plans_is_of_all_epochs() -> None:
-    same, other = feeds.PlanRecord(), feeds.PlanRecord()
+    same, other = feeds.DrawnPlans(), feeds.DrawnPlans()
     same.note(make_feed(), 0, torch.arange(4))
     other.note(make_feed(), 0, torch.arange(4).flip(0))
     for record in (same, other):

@@ -177,7 +177,7 @@ def number_plan(plan: torch.Tensor | list[list[int]], before: int) -> int:
     return before
 
 
-class PlanRecord:
+class DrawnPlans:
     """What a run has drawn so far, as a number: in checkpoints, and compared between processes.
 
     A sampler may remember things (weights that follow the last losses, a generator of its own) which a process that
