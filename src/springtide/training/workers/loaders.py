@@ -17,7 +17,7 @@ from springtide.errors import JobError
 from springtide.training.workers import feeds
 from springtide.training.workers import sampling as samplings
 from springtide.training.workers.contexts import LogicalWorker
-from springtide.training.workers.feeds import Feed, DrawnPlans
+from springtide.training.workers.feeds import DrawnPlans, Feed
 from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, SeededCollate, Tensors
 from springtide.training.workers.step_counters import CounterWatch, find_asker
 from springtide.training.workers.steps import Step
