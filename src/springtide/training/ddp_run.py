@@ -26,7 +26,7 @@ from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.workers import feeds, sampling
 from springtide.training.workers.contexts import Contexts, LogicalWorker
 from springtide.training.workers.feeds import Feed
-from springtide.training.workers.loaders import number_steps
+from springtide.training.workers.loaders import FixedOptions, number_steps
 from springtide.training.workers.sampling import Sampling, Seeded, SeededCollate
 from springtide.training.workers.shards import Shard
 from springtide.training.workers.steps import Step
@@ -97,18 +97,24 @@ class RankOrder(torch.utils.data.Sampler[Any]):
         return iter(order[self.rank :: self.facts.logical_workers].tolist())
 
 
-class ReferenceLoader:
+class ReferenceLoader(FixedOptions):
     """One rank's stock DataLoader as steps, which also counts them and turns synchronisation on and off."""
 
     def __init__(self, run: "ReferenceRun", loader: DataLoader[Any], feed: Feed, facts: Sampling) -> None:
         self.run = run
         self.loader = loader
-        self.dataset = feed.dataset
+        self.feed = feed
         self.facts = facts
         self.accumulate = facts.accumulate
         self.workers = [run.rank]
         self.batches: Iterator[Any] = iter(())
         self.taken: list[Any] = []
+        self.freeze(loader)
+
+    @property
+    def dataset(self) -> Any:
+        """The user's dataset."""
+        return self.feed.dataset
 
     def __len__(self) -> int:
         return self.facts.steps_per_epoch
@@ -254,6 +260,7 @@ class ReferenceRun(Run):
 
     def check_entry(self) -> None:
         super().check_entry()
+        feeds.check_data(self.feed, self.facts)
         given = self.feed.sampler
         self.order.set_epoch(given.epoch if isinstance(given, DistributedSampler) else self.epoch)
         if isinstance(self.data, Seeded):

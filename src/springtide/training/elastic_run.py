@@ -231,6 +231,8 @@ class ElasticRun(Run):
             run_state.adopt(self, self.saved, is_final=True)
             self.tell_lost(self.saved.get("variables", {}))
             self.saved = None
+        # Before anything is saved or handed over here: who goes on from that must draw the same.
+        self.loader.draw_plan(self.position.epoch)
         (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
         if action:
             self.act(action, generation)

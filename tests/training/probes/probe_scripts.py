@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - a probe is read best with its lines together
 """More one-feature scripts: data of every kind, several models, compiled ones, and loops that must be refused whole."""
 
-from tests.training.probes.probe_table import CNN, LOSS, MLP, SGD, STEP, TURN, LoopProbe, make
+from tests.training.probes.probe_table import CNN, LOSS, MLP, SGD, SHUFFLED, STEP, TURN, LoopProbe, make
 
 START = "run = springtide.init(logical_workers=WORKERS, seed=0)"
 PARTS = f"{MLP}\n{SGD}\nloader = DataLoader(make_data(), batch_size=BATCH, shuffle=True)"
@@ -410,6 +410,60 @@ DATA = (
         short=True,
     ),
     make(
+        "a sampler that grows",
+        shuffled="class Part(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size\n    def __iter__(self): return iter(torch.randperm(self.size).tolist())\nsampler = Part()\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler)",
+        top="sampler.size = 32 * (epoch + 1)",
+        refused="sampler Part has changed: 64 for this epoch, 32 in run.prepare",
+        short=True,
+    ),
+    make(
+        "a sampler that shrinks",
+        shuffled="class Part(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size\n    def __iter__(self): return iter(torch.randperm(self.size).tolist())\nsampler = Part()\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler)",
+        top="sampler.size = 32 // (epoch + 1)",
+        refused="That would be 1 instead of 2 steps",
+    ),
+    make(
+        "a sampler that shrinks by less than a step",
+        shuffled="class Part(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size\n    def __iter__(self): return iter(torch.randperm(self.size).tolist())\nsampler = Part()\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler)",
+        top="sampler.size = 32 - epoch",
+        alone="torch has no way to split one over ranks",
+    ),
+    make(
+        "a batch sampler that grows",
+        shuffled="class Parts(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size // 4\n    def __iter__(self): return iter(torch.randperm(self.size).view(-1, 4).tolist())\nsampler = Parts()\nloader = DataLoader(data, batch_sampler=sampler)",
+        top="sampler.size = 32 * (epoch + 1)",
+        refused="batch sampler Parts has changed: 16 for this epoch, 8 in run.prepare",
+    ),
+    make(
+        "a batch sampler that shrinks",
+        shuffled="class Parts(torch.utils.data.Sampler):\n    size = 32\n    def __len__(self): return self.size // 4\n    def __iter__(self): return iter(torch.randperm(self.size).view(-1, 4).tolist())\nsampler = Parts()\nloader = DataLoader(data, batch_sampler=sampler)",
+        top="sampler.size = 32 // (epoch + 1)",
+        refused="batch sampler Parts has changed: 4 for this epoch, 8 in run.prepare",
+    ),
+    make(
+        "a sampler that draws by process",
+        shuffled="class Own(torch.utils.data.Sampler):\n    def __len__(self): return 64\n    def __iter__(self): return iter(np.random.default_rng(rank).permutation(64).tolist())\nloader = DataLoader(data, batch_size=BATCH, sampler=Own())",
+        refused="first in order of the samples",
+        processes=3,
+    ),
+    make(
+        "a dataset that grows",
+        data="data = list(make_data())[:64]",
+        top="data += data[: 8 * epoch]",
+        refused="length of dataset list has changed: 72 for this epoch, 64 in run.prepare",
+    ),
+    make(
+        "a collate function set after prepare",
+        ready="loader.collate_fn = lambda rows: torch.utils.data.default_collate(rows[::-1])",
+        refused="loader.collate_fn was set after run.prepare",
+    ),
+    make(
+        "a collate function set on the given loader",
+        shuffled=SHUFFLED + "\ngiven = loader",
+        ready="given.collate_fn = lambda rows: torch.utils.data.default_collate(rows[::-1])",
+        refused="loader.collate_fn was set after run.prepare",
+    ),
+    make(
         "a random collate function",
         shuffled="def mask(rows):\n    x, y = torch.utils.data.default_collate(rows)\n    return x * (torch.rand(x.shape) > 0.15), y\nloader = DataLoader(data, batch_size=BATCH, shuffle=True, collate_fn=mask)",
         alone="draws are seeded by (epoch, sample) here and by rank in stock scripts",
@@ -422,6 +476,22 @@ DATA = (
     make(
         "random augmentation",
         data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data = make_data()\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        x, y = self.data[i]\n        return x + 0.1 * torch.randn(6) + 0.1 * random.random() + float(np.random.rand()), y\ndata = Noisy()",
+        alone="draws are seeded by (epoch, sample) here and by rank in stock scripts",
+    ),
+    make(
+        "a dataset with a generator of its own",
+        data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data, self.cache, self.rng = make_data(), {}, np.random.default_rng(0)\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        x, y = self.data[i]\n        return x + float(self.rng.normal()), y\ndata = Noisy()",
+        refused="dataset Noisy gives another sample",
+        short=True,
+    ),
+    make(
+        "a dataset that keeps random crops",
+        data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data, self.cache, self.rng = make_data(), {}, np.random.default_rng(0)\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        if i not in self.cache:\n            self.cache[i] = self.data[i][0] * random.random()\n        return self.cache[i], self.data[i][1]\ndata = Noisy()",
+        refused="without the draws that it took before",
+    ),
+    make(
+        "a dataset that keeps what it has read",
+        data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data, self.cache, self.rng = make_data(), {}, np.random.default_rng(0)\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        if i not in self.cache:\n            self.cache[i] = self.data[i]\n        x, y = self.cache[i]\n        return x + random.random(), y\ndata = Noisy()",
         alone="draws are seeded by (epoch, sample) here and by rank in stock scripts",
     ),
     make(

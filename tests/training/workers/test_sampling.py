@@ -1,6 +1,9 @@
 """Sample order against DistributedSampler, and randomness per sample."""
 
+import math
 import random
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,3 +118,90 @@ def test_small_datasets_and_strange_ones_are_refused() -> None:
     with pytest.raises(JobError, match="no __getitem__"):
         sampling.adopt(object(), 0)
     assert isinstance(sampling.adopt(TensorDataset(torch.zeros(3)), 0), Tensors)
+
+
+class Reading(Dataset[Any]):
+    """Samples that are read by a function, which is given the dataset and the index."""
+
+    def __init__(self, read: Callable[["Reading", int], Any]) -> None:
+        self.read = read
+        self.count = 0
+        self.cache: dict[int, Any] = {}
+        self.generator = np.random.default_rng(0)
+        self.file: int | None = None
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> Any:
+        self.count += 1
+        return self.read(self, index)
+
+
+def keep_crop(data: Reading, index: int) -> Any:
+    return data.cache.setdefault(index, random.random() if index not in data.cache else None)
+
+
+def open_late(data: Reading, index: int) -> float:
+    data.file = data.file or random.randrange(1, 9)  # as a library that draws for a name when it is first used
+    return float(index)
+
+
+def retry_once(data: Reading, index: int) -> float:
+    if data.count == 2:
+        random.random()  # as a client that waits for a while of random length
+    return float(index)
+
+
+CHANGING: dict[str, Callable[[Reading, int], Any]] = {
+    "a generator of its own": lambda data, index: index + data.generator.normal(),
+    "a cache of what was drawn": keep_crop,
+    "the count of readings": lambda data, index: data.count,
+}
+REPEATING: dict[str, Callable[[Reading, int], Any]] = {
+    "a cache of data": lambda data, index: data.cache.setdefault(index, torch.full((2,), index)),
+    "a cache of data, then a draw": lambda data, index: data.cache.setdefault(index, index) + random.random(),
+    "a file that is opened late": open_late,
+    "a draw by accident": retry_once,
+    "a generator that is seeded here": lambda data, index: np.random.default_rng(random.getrandbits(32)).normal(),
+    "no number": lambda data, index: (math.nan, float("inf"), torch.tensor(math.nan)),
+    "objects": lambda data, index: [object(), {1, 2}, {"a": torch.ones(2).to_sparse()}],
+    "a tensor without bytes": lambda data, index: torch.empty(2, device="meta"),
+}
+
+
+@pytest.mark.parametrize("batches", [[[1, 2, 3]], [[1], [1], [2], [3]]])
+@pytest.mark.parametrize("kind", CHANGING)
+def test_a_dataset_that_changes_when_it_is_read_is_refused(kind: str, batches: list[list[int]]) -> None:
+    data = seeded(Reading(CHANGING[kind]))
+    with pytest.raises(JobError, match=r"dataset Reading gives .*sample 3 .*read again.*Draw from torch"):
+        for batch in batches:
+            data.__getitems__(batch)
+
+
+@pytest.mark.parametrize("kind", REPEATING)
+def test_a_dataset_may_count_open_and_keep_data(kind: str) -> None:
+    data = seeded(Reading(REPEATING[kind]))
+    for epoch in range(2):
+        data.set_epoch(epoch)
+        for batch in ([1, 1], [2, 3, 4], [5, 6]):
+            data.__getitems__(batch)
+
+
+def test_a_dataset_is_looked_at_once() -> None:
+    reading = Reading(lambda data, index: index)
+    data = seeded(reading)
+    data.__getitems__([1, 2, 3])
+    assert reading.count == 3 + 3
+    data.__getitems__([4, 5, 6])
+    assert reading.count == 3 + 3 + 3
+    later = seeded(Reading(CHANGING["a generator of its own"]))
+    later.set_epoch(4)
+    later.set_epoch(5)
+    later.__getitems__([1, 2, 3])  # DataLoader workers of a later epoch do not look again
+
+
+def test_dataloader_workers_look_too() -> None:
+    data = seeded(Reading(CHANGING["a generator of its own"]))
+    with pytest.raises(JobError, match="dataset Reading gives another sample"):
+        list(DataLoader(data, batch_size=4, num_workers=1))

@@ -32,6 +32,7 @@ CAUSES = {
     "run.state": "a value of one process in run.state: use run.mean(...), step.number or run.shard(...)",
     "items": "a dataset that shuffles by the clock or splits by rank: it must give every process all items",
     "module": "a model that is set to train() or eval(), or frozen, by lines that do not run alike on every process",
+    "order": "a sampler that draws by the clock, by the process or by a value of one process: see run.mean, run.shard",
     "kept": "an object of run.keep that is not updated alike on every process",
 }
 
@@ -74,6 +75,7 @@ def number_state(run: "ElasticRun", but: tuple[str, ...] = ()) -> Iterator[tuple
         yield "items of the iterable dataset", run.loader.stream.opening[1]
     if "module" not in but:
         yield "module modes", number_plain([list_modes(model) for model in run.models])
+    yield "order of the samples", run.loader.plans.number
     if "random" not in but:
         yield "random state between turns", number_plain(randomness.to_plain(randomness.capture()))
 

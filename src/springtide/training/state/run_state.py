@@ -53,6 +53,7 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
         "variables": read_carried(),
         "left": left_between_steps.capture(run),
         "opening": None if run.loader.stream is None else run.loader.stream.opening,
+        "plans": run.loader.plans.to_plain(),
     }
 
 
@@ -147,6 +148,8 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
     if run.loader.stream is not None and state.get("opening") is not None:
         epoch, number = state["opening"]
         run.loader.stream.opening = epoch, number
+    if "plans" in state:  # not in checkpoints of older versions
+        run.loader.plans.from_plain(state["plans"])
     if is_final:
         if left is not None:
             left_between_steps.adopt(run, left)

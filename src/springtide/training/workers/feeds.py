@@ -4,10 +4,12 @@ A DataLoader keeps its meaning: its batch size is per logical worker, its order 
 DistributedSampler would split it. Which samples form a batch is in `sampling`.
 """
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -20,8 +22,14 @@ from torch.utils.data import (
 
 from springtide.errors import JobError
 from springtide.training.workers import randomness
-from springtide.training.workers.sampling import Sampling, check_size, epoch_order
+from springtide.training.workers.sampling import Sampling, check_size, check_steps, epoch_order
 
+SAME_INDICES = (
+    "Let it give as many in every epoch, chosen among all samples by weights (WeightedRandomSampler, whose weights are "
+    "0 for what is not wanted yet)"
+)
+SAME_BATCHES = "Let it make as many in every epoch, at the price of some that are larger, repeated or left out"
+SAME_DATA = "Prepare the dataset whole, and choose within it by a sampler's weights"
 ORDER = 0x6F72646572  # keeps the draws of an epoch's order apart from others of the same epoch
 
 
@@ -125,15 +133,90 @@ def make_sampling(feed: Feed, samples: int, logical_workers: int, seed: int) -> 
 
 def draw_order(feed: Feed, sampling: Sampling, epoch: int) -> torch.Tensor:
     """The sample indices of an epoch over all workers, the same on every process."""
+    check_data(feed, sampling)
     if isinstance(feed.sampler, DistributedSampler):
         return epoch_order(sampling, feed.sampler.epoch)
-    drawn = None if feed.sampler is None else draw(feed.sampler, sampling.seed, epoch)
+    if feed.sampler is None:
+        return epoch_order(sampling, epoch)
+    drawn = draw(feed.sampler, sampling.seed, epoch)
+    source = f"the number of indices of sampler {type(feed.sampler).__name__} has changed"
+    check_steps(sampling, replace(sampling, samples=len(drawn)), source, SAME_INDICES)
     return epoch_order(sampling, epoch, drawn)
 
 
-def draw_batches(feed: Feed, sampling: Sampling, epoch: int) -> Sequence[Sequence[int]]:
-    """The batches of an epoch that a batch sampler of the user's makes, the same on every process."""
-    return draw(feed.batch_sampler, sampling.seed, epoch)
+def draw_batches(feed: Feed, sampling: Sampling, epoch: int) -> list[list[int]]:
+    """The batches of an epoch that a batch sampler of the user's makes, the same on every process.
+
+    They go to the workers in turn; the last ones, if they are not one for each, are left out.
+    """
+    drawn = [[int(index) for index in batch] for batch in draw(feed.batch_sampler, sampling.seed, epoch)]
+    source = f"the number of batches of batch sampler {type(feed.batch_sampler).__name__} has changed"
+    check_steps(sampling, replace(sampling, batches=len(drawn)), source, SAME_BATCHES)
+    return drawn
+
+
+def check_data(feed: Feed, sampling: Sampling) -> None:
+    """Refuse a dataset that has grown or shrunk since `run.prepare`, where its length decides the order."""
+    if feed.batch_sampler is not None or not isinstance(feed.sampler, DistributedSampler | None):
+        return
+    source, now = f"the length of dataset {type(feed.dataset).__name__} has changed", len(feed.dataset)
+    check_steps(sampling, replace(sampling, samples=now), source, SAME_DATA)
+    if not isinstance(feed.dataset, IterableDataset) and now != sampling.samples:
+        raise JobError(
+            f"{source}: {now} for this epoch, {sampling.samples} in run.prepare, where the samples of an order are "
+            f"fixed. {SAME_DATA}"
+        )
+
+
+def number_plan(plan: torch.Tensor | list[list[int]], before: int) -> int:
+    """A checksum of an epoch's order or batches that goes on from that of the epochs before."""
+    if isinstance(plan, torch.Tensor):
+        return zlib.crc32(plan.numpy().tobytes(), before)
+    for batch in plan:
+        before = zlib.crc32(np.asarray((len(batch), *batch), dtype=np.int64).tobytes(), before)
+    return before
+
+
+class DrawnPlans:
+    """What a run has drawn so far, as a number: in checkpoints, and compared between processes.
+
+    A sampler may remember things (weights that follow the last losses, a generator of its own) which a process that
+    joins or resumes has not. It would draw another order, and some samples would be seen twice and others never.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        #: The checksum of all epochs before this one, and with it.
+        self.before = 0
+        self.number = 0
+
+    def note(self, feed: Feed, epoch: int, plan: torch.Tensor | list[list[int]]) -> None:
+        """Take up an epoch's plan; refuse another one for an epoch whose plan is known."""
+        if epoch != self.epoch:
+            self.epoch, self.before = epoch, self.number
+            self.number = number_plan(plan, self.before)
+        elif number_plan(plan, self.before) != self.number:
+            raise JobError(
+                f"{name_order(feed)} gave another order for epoch {epoch} than before: this process has joined or "
+                "resumed, and what was remembered elsewhere is not known here. Draw from torch, np.random or random, "
+                "which are seeded by the epoch; keep what else decides the order in run.state (sampler.weights = "
+                "run.state['weights'] at the top of an epoch), or in an object with a state_dict by run.keep(...)"
+            )
+
+    def to_plain(self) -> list[int]:
+        """For a checkpoint."""
+        return [self.epoch, self.before, self.number]
+
+    def from_plain(self, plain: Sequence[int]) -> None:
+        """Go on from a checkpoint."""
+        self.epoch, self.before, self.number = plain
+
+
+def name_order(feed: Feed) -> str:
+    """What decides the order."""
+    if feed.batch_sampler is not None:
+        return f"batch sampler {type(feed.batch_sampler).__name__}"
+    return "the DataLoader" if feed.sampler is None else f"sampler {type(feed.sampler).__name__}"
 
 
 def draw(sampler: Any, seed: int, epoch: int) -> list[Any]:

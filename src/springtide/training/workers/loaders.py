@@ -4,6 +4,7 @@ Between global steps the runtime gets its say (agreement, rescale, checkpoint). 
 `sampling`, what the user's DataLoader said in `feeds`.
 """
 
+import inspect
 import weakref
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -16,7 +17,7 @@ from springtide.errors import JobError
 from springtide.training.workers import feeds
 from springtide.training.workers import sampling as samplings
 from springtide.training.workers.contexts import LogicalWorker
-from springtide.training.workers.feeds import Feed
+from springtide.training.workers.feeds import DrawnPlans, Feed
 from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, SeededCollate, Tensors
 from springtide.training.workers.step_counters import CounterWatch, find_asker
 from springtide.training.workers.steps import Step
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: What loaders have that keep their own place, such as torchdata's StatefulDataLoader.
 OWN_PLACE = ("state_dict", "load_state_dict")
+#: What any DataLoader is told.
+OPTIONS = frozenset(inspect.signature(DataLoader).parameters)
 
 
 def refuse_place(name: str, *_words: Any, **_options: Any) -> None:
@@ -36,6 +39,35 @@ def refuse_place(name: str, *_words: Any, **_options: Any) -> None:
         f"loader.{name}() was called; which samples come next is part of every checkpoint of the run, and a resume "
         "goes on there by itself: leave the line out"
     )
+
+
+def refuse_option(name: str) -> None:
+    """Refuse to change what the loader was prepared with: batches are not made by the DataLoader that has it."""
+    raise JobError(
+        f"loader.{name} was set after run.prepare, where all that a DataLoader says was read; nothing reads it again. "
+        "Set it before run.prepare. What is to change on the way belongs into an object that is there from the start, "
+        "such as a collate function with an attribute that is set at the top of an epoch"
+    )
+
+
+class FixedOptions:
+    """A loader whose options are those that the user's DataLoader had in `run.prepare`.
+
+    What a loader has of its own is set before `freeze`, and may be set again; so may what no DataLoader has.
+    """
+
+    is_frozen = False
+
+    def freeze(self, given: Any) -> None:
+        """From now on, refuse to set what the given DataLoader, or any, has."""
+        self.frozen_names = OPTIONS | (set(dir(given)) if isinstance(given, DataLoader) else set())
+        self.frozen_names -= set(vars(self))
+        self.is_frozen = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.is_frozen and name in self.frozen_names:
+            refuse_option(name)
+        super().__setattr__(name, value)
 
 
 class PlacedStep(Protocol):
@@ -84,7 +116,7 @@ class StepSource(Protocol):
         """The loop was left; whose turn it was."""
 
 
-class Loader:
+class Loader(FixedOptions):
     """The steps of an epoch, and the batches of this process's logical workers in each.
 
     `len(loader)` is the number of steps per epoch. All else that the user's DataLoader has can be asked of this one.
@@ -100,6 +132,10 @@ class Loader:
         self.batches: Iterator[Any] = iter(())
         self.taken: dict[tuple[int, int], Any] = {}
         self.counters = CounterWatch()
+        self.iterator: Any = None
+        self.plan: Any = None
+        self.plans = DrawnPlans()
+        self.freeze(given)
 
     @property
     def stream(self) -> Stream | None:
@@ -134,10 +170,9 @@ class Loader:
         """The steps of the present epoch that are left."""
         self.counters.check(self.iterator(), find_asker())
         self.run.enter_loop()
-        epoch = self.run.position.epoch
+        epoch, plan = self.run.position.epoch, self.plan
         if isinstance(self.data, Seeded):
             self.data.set_epoch(epoch)
-        plan = self.draw_plan(epoch)
         try:
             while self.run.wants_step(len(self)):
                 generation = self.run.generation
@@ -197,13 +232,22 @@ class Loader:
 
     # Data.
 
-    def draw_plan(self, epoch: int) -> Any:
-        """The order of an epoch: of samples, or of a batch sampler's batches."""
+    def draw_plan(self, epoch: int) -> None:
+        """Draw the order of an epoch: of samples, or of a batch sampler's batches."""
+        self.check_collate()
         if isinstance(self.data, Stream):
-            return None
-        if self.feed.batch_sampler is not None:
-            return feeds.draw_batches(self.feed, self.sampling, epoch)
-        return feeds.draw_order(self.feed, self.sampling, epoch)
+            feeds.check_data(self.feed, self.sampling)
+            return
+        is_batched = self.feed.batch_sampler is not None
+        self.plan = (feeds.draw_batches if is_batched else feeds.draw_order)(self.feed, self.sampling, epoch)
+        self.plans.note(self.feed, epoch, self.plan)
+
+    def check_collate(self) -> None:
+        """Refuse another collate function than that of `prepare`, set on the DataLoader that the script still has."""
+        if isinstance(self.given, DataLoader) and vars(self.given).get("collate_fn", self.feed.collate) is not (
+            self.feed.collate
+        ):
+            refuse_option("collate_fn")
 
     def fetch(self, epoch: int, plan: Any) -> Iterator[Any]:
         """The batches of this process's workers from the present position to the end of the epoch."""

@@ -6,7 +6,7 @@ on DataLoader workers. What a user's DataLoader says is read in `feeds`, walking
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from springtide.errors import JobError
 from springtide.training.workers import randomness
-from springtide.training.workers.streams import Stream
+from springtide.training.workers.streams import Stream, checksum
 
 
 class SampleKey(NamedTuple):
@@ -37,10 +37,12 @@ class Seeded(Dataset[Any]):
         self.seed = seed
         self.epoch = 0
         self.draws = False
+        self.repeats = RepeatCheck()
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the randomness of this epoch from now on, as `DistributedSampler.set_epoch` does for the order."""
         self.epoch = epoch
+        self.repeats.begin_epoch(epoch)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -52,6 +54,7 @@ class Seeded(Dataset[Any]):
         keys = [index if isinstance(index, SampleKey) else SampleKey(self.epoch, int(index)) for index in indices]
         before = randomness.capture()
         try:
+            self.repeats.look(self, keys, before)
             samples = [] if self.draws else self.try_quiet(keys)
             batch = Samples([self.draw(key) for key in keys] if self.draws else samples)
         finally:
@@ -75,6 +78,74 @@ class Seeded(Dataset[Any]):
     def seed_for(self, key: SampleKey) -> None:
         """Seed what a dataset can draw from for one sample."""
         randomness.seed_sample(randomness.mix(self.seed, *key))
+
+
+class RepeatCheck:
+    """Looks once per process whether a dataset gives the same sample when it is read again under the same seed.
+
+    One that draws from a generator of its own, or keeps what chance has made, gives samples that depend on which
+    process has read what before. Counters, files that are opened late and caches of data are none of this: the first
+    sample is not judged, and a refusal takes two further ones, none of which this process has read before.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.first_epoch: int | None = None
+        self.seen: set[int] = set()
+        self.suspected = False
+
+    def begin_epoch(self, epoch: int) -> None:
+        """DataLoader workers are new in every epoch; those of the first have looked."""
+        self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
+        self.is_over = self.is_over or epoch != self.first_epoch
+
+    def look(self, data: Seeded, keys: Sequence[SampleKey], before: randomness.RngState) -> None:
+        """Look at samples that this process has not read yet; all random states are as `before` afterwards."""
+        for key in keys:
+            if self.is_over:
+                return
+            if key.place not in self.seen:
+                self.judge(data, key, before) if self.seen else data.draw(key)
+                randomness.restore(before)
+            self.seen.add(key.place)
+
+    def judge(self, data: Seeded, key: SampleKey, before: randomness.RngState) -> None:
+        """Read a sample twice: one that repeats ends the look, the second that does not ends the run."""
+        once = read_traced(data, key)
+        randomness.restore(before)  # CUDA's too, which is not seeded by sample
+        again = read_traced(data, key)
+        if once == again:
+            self.is_over = True
+        elif self.suspected:
+            refuse_changing(data.dataset, key.place, is_same=once[0] == again[0])
+        self.suspected = True
+
+
+def read_traced(data: Seeded, key: SampleKey) -> tuple[int, bool]:
+    """A checksum of a sample under its own seed, and whether it was drawn for."""
+    data.seed_for(key)
+    at_rest = randomness.capture()
+    sample = data.dataset[key.place]
+    return sign_sample(sample), randomness.is_at(at_rest)
+
+
+def sign_sample(sample: Any) -> int:
+    """A checksum of a sample; the same for all whose tensors have no bytes to be read, as quantized ones."""
+    try:
+        return checksum(sample)
+    except (RuntimeError, TypeError, ValueError):
+        return 0
+
+
+def refuse_changing(dataset: Any, place: int, is_same: bool) -> None:
+    """Say which dataset changes when it is read, and what to write instead."""
+    how = "sample {} without the draws that it took before" if is_same else "another sample {}"
+    raise JobError(
+        f"dataset {type(dataset).__name__} gives {how.format(place)} when it is read again: what a worker is given "
+        "would depend on what its process has read before. Draw from torch, np.random or random, which are seeded by "
+        "epoch and sample; seed a generator of your own, or of a library's transforms, in __getitem__ with "
+        "torch.randint; and do not cache what chance has made, only what it is made of"
+    )
 
 
 def seeded(dataset: Any, seed: int = 0) -> Seeded:
@@ -191,13 +262,30 @@ def check_size(sampling: Sampling) -> None:
         )
 
 
+def check_steps(sampling: Sampling, now: Sampling, source: str, remedy: str) -> None:
+    """Refuse data that make other steps in this epoch than in `run.prepare`: some would be dropped, or seen twice.
+
+    Schedules, checkpoints and predictions count by the number of steps, so it cannot follow the data.
+    """
+    if now.steps_per_epoch == sampling.steps_per_epoch:
+        return
+    given, before = (one.samples if one.batches is None else one.batches for one in (now, sampling))
+    raise JobError(
+        f"{source}: {given} for this epoch, {before} in run.prepare. That would be {now.steps_per_epoch} instead of "
+        f"{sampling.steps_per_epoch} steps, and the number of steps of an epoch is fixed in run.prepare. {remedy}, or "
+        "train each stage as a job of its own"
+    )
+
+
 def epoch_order(sampling: Sampling, epoch: int, drawn: Sequence[int] | None = None) -> torch.Tensor:
     """Sample indices of an epoch over all workers; worker r's are every N-th from r.
 
-    `drawn` is what a sampler of the user's gave for this epoch.
+    `drawn` is what a sampler of the user's gave for this epoch. As in DistributedSampler it is the number of these, not
+    of those of another epoch, that decides how many are repeated or left out.
     """
     if drawn is not None:
         order = torch.as_tensor(list(drawn), dtype=torch.int64)
+        sampling = replace(sampling, samples=len(order))
     elif sampling.shuffle:
         generator = torch.Generator().manual_seed(sampling.seed + epoch)
         order = torch.randperm(sampling.samples, generator=generator)
@@ -212,6 +300,6 @@ def epoch_order(sampling: Sampling, epoch: int, drawn: Sequence[int] | None = No
 def batch_indices(sampling: Sampling, order: torch.Tensor, worker: int, batch: int) -> torch.Tensor:
     """Samples of a worker's batch, by its number in the epoch."""
     first = batch * sampling.batch_size
-    last = min(first + sampling.batch_size, sampling.samples_per_worker)
     stride = sampling.logical_workers
+    last = min(first + sampling.batch_size, len(order) // stride)
     return order[worker + first * stride : worker + (last - 1) * stride + 1 : stride]
