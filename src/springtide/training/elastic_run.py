@@ -79,7 +79,7 @@ class ElasticRun(Run):
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
         self.memory = TurnMemory()
-        refuse_groups()
+        refuse_groups(self.channel.warn if self.is_main else None)
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.copies = MemoryCopies(settings)
         self.saved_step = -1

@@ -40,6 +40,12 @@ STEPS = (
         "schedule = S.CosineAnnealingWarmRestarts(optimizer, 1)",
         after=STEP + "\nschedule.step(epoch + index / len(loader))",
     ),
+    make(
+        "a rate from WORLD_SIZE",
+        MLP,
+        "import os\nsize = int(os.environ['WORLD_SIZE']) if 'run' in globals() else dist.get_world_size()",
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.02 * size, momentum=0.9)",
+    ),
     make("break in the loop over the loader", after=STEP + "\nif index == 2:\n    break"),
     make(
         "continue in the loop over the loader", after="if index == 1:\n    optimizer.zero_grad()\n    continue\n" + STEP
@@ -749,6 +755,12 @@ REFUSED = (
         "a rate that depends on the process",
         after="optimizer.param_groups[0]['lr'] = 0.1 + 0.01 * rank\n" + STEP,
         refused="the processes differ, first in",
+        processes=3,
+    ),
+    LoopProbe(
+        "a rate from the process in prepare",
+        setup=f"{MLP}\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1 + 0.01 * rank)",
+        refused="first in lr of optimizer 0",
         processes=3,
     ),
     LoopProbe(
