@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ import torch
 from springtide.errors import JobError
 from springtide.training.state.loop_code import find_passed_on, find_remembered
 from springtide.training.state.loop_variables import find_value, is_installed, list_frames
+from springtide.training.state.own_generators import GeneratorWatch
 
 #: Turns of a process that are looked at, and how many of them must have begun with a value: a hidden state is often
 #: None at first. What is set anew now and then, as a cache that grows, does not change in all of these.
@@ -36,24 +37,28 @@ class TurnMemory:
         self.before: Attributes = {}
         self.seen: Counter[tuple[str, str]] = Counter()
         self.changes: Counter[tuple[str, str]] = Counter()
+        self.generators = GeneratorWatch()
 
     def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
         """Before a turn."""
         if self.turns < FIRST:
             self.before = dict(list_remembered(models))
+            self.generators.begin_turn(models)
 
-    def end_turn(self, models: Sequence[torch.nn.Module]) -> None:
-        """After a turn: refuse what it hands on to the next."""
+    def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """After a turn of a worker with this state of its own: refuse what it hands on to the next."""
         if self.turns == FIRST:
             return
         self.turns += 1
         refuse_variables()
+        self.generators.end_turn(models, state)
         after = dict(list_remembered(models))
         self.seen.update(self.before.keys())
         self.changes.update(key for key, value in self.before.items() if key in after and differ(value, after[key]))
         if self.turns == FIRST:
             refuse_attributes([key for key, count in self.changes.items() if count == self.seen[key] >= SEEN])
             self.before = {}
+            self.generators = GeneratorWatch()
 
 
 def refuse_variables() -> None:
