@@ -100,7 +100,7 @@ def keep_in_the_workers_state(walk: Walk) -> None:
         gen.set_state(walk.state.get("gen", gen.get_state()))
         torch.randn(3, generator=gen)
         rng.normal()
-        walk.state |= {"gen": gen.get_state(), "rng": rng.bit_generator.state}
+        walk.state.update(gen=gen.get_state(), rng=rng.bit_generator.state)
 
 
 class Shuffled(IterableDataset[int]):

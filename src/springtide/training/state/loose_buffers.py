@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.nn.parameter import is_lazy
 
 from springtide.errors import JobError
 from springtide.training.parts import find_alive
@@ -61,10 +60,7 @@ def list_plain(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {
         name: one
         for name, one in named.items()
-        if type(one) is torch.Tensor
-        and one.layout is torch.strided
-        and one.numel()
-        and not (one.is_meta or is_lazy(one))
+        if type(one) is torch.Tensor and one.layout is torch.strided and one.numel() and not one.is_meta
     }
 
 
@@ -81,10 +77,10 @@ def refuse_buffer(module: torch.nn.Module, name: str) -> None:
     variable = name_objects([module]).get(id(module))
     owner = f"{variable} ({type(module).__name__})" if variable else f"a {type(module).__name__}"
     is_trained = any(parameter.requires_grad for parameter in module.parameters())
+    giving = "Give the module to run.prepare, which handles buffers as DDP does; or change" if is_trained else "Change"
     raise JobError(
-        f"buffer {name!r} of {owner}, a module that run.prepare was not given, was changed inside `for ... in step:`. In "
-        "DDP every rank changes its own; here each logical worker of a process would find what the one before it has "
-        + ("left. Give the module to run.prepare, which handles buffers as DDP does; " if is_trained else "left. ")
-        + "Change it after that loop, by run.mean(...) of what the turns had, and name the module in run.keep(...); keep "
-        "what is each worker's own in step.worker.state; or make the module anew in every turn"
+        f"buffer {name!r} of {owner}, a module that run.prepare was not given, was changed inside `for ... in step:`: "
+        "each logical worker of a process would find what the one before it has left, where every rank of DDP has its "
+        f"own. {giving} it after that loop, by run.mean(...) of what the turns had, and name the module in "
+        "run.keep(...); keep what is each worker's own in step.worker.state, or make the module anew in every turn"
     )

@@ -81,7 +81,7 @@ def is_looked_into(value: Any) -> bool:
 
 def is_global(one: Any) -> bool:
     """Whether a generator is one of those that are switched from worker to worker."""
-    default = (torch.default_generator, *torch.cuda.default_generators, np.random.mtrand._rand, random._inst)  # type: ignore[attr-defined]
+    default = (torch.default_generator, *torch.cuda.default_generators, np.random.mtrand._rand, random._inst)
     return type(one) is random.SystemRandom or any(one is each for each in default)
 
 
@@ -92,10 +92,10 @@ def read_state(one: Any) -> Any:
     if isinstance(one, np.random.Generator):
         return 0, pickle.dumps(one.bit_generator.state)
     if isinstance(one, np.random.RandomState):
-        _, key, place, *_ = one.get_state()
-        return key.tobytes(), place
-    _, key, _ = one.getstate()
-    return key[:-1], key[-1]
+        inside: Any = one.get_state(legacy=False)["state"]
+        return inside["key"].tobytes(), inside["pos"]
+    _, numbers, _ = one.getstate()
+    return numbers[:-1], numbers[-1]
 
 
 def has_gone_on(before: Any, after: Any) -> bool:
@@ -120,7 +120,7 @@ def refuse_generator(name: str, one: Any) -> None:
     """Refuse a generator that turns draw from."""
     raise JobError(
         f"`{name}` is a random generator of the script's own ({type(one).__module__}.{type(one).__name__}) from which "
-        "turns draw: in DDP every rank has one to itself, and here the logical workers of a process would share it, with "
+        "turns draw: every rank of DDP has one to itself, here the logical workers of a process would share it and draw "
         "other numbers on other numbers of processes. Draw from the global generators (torch.randn(...), np.random, "
         "random), which are each worker's own, saved and resumed; or seed it anew in every turn, from step.number and "
         "step.worker.rank"
