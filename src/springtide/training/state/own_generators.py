@@ -120,7 +120,7 @@ def refuse_generator(name: str, one: Any) -> None:
     """Refuse a generator that turns draw from."""
     raise JobError(
         f"`{name}` is a random generator of the script's own ({type(one).__module__}.{type(one).__name__}) from which "
-        "turns draw: every rank of DDP has one to itself, here the logical workers of a process would share it and draw "
+        "turns draw: every rank of DDP has one to itself, here the logical workers of a process share it and draw "
         "other numbers on other numbers of processes. Draw from the global generators (torch.randn(...), np.random, "
         "random), which are each worker's own, saved and resumed; or seed it anew in every turn, from step.number and "
         "step.worker.rank"
