@@ -79,7 +79,7 @@ class ElasticRun(Run):
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
         self.memory = TurnMemory()
-        refuse_groups()
+        refuse_groups(self.channel.warn if self.is_main else None)
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.copies = MemoryCopies(settings)
         self.saved_step = -1
@@ -302,7 +302,7 @@ class ElasticRun(Run):
     def end_turn(self, worker: int) -> None:
         """Keep what the worker's turn has made."""
         self.turns.end_turn(worker)
-        self.memory.end_turn(self.models)
+        self.memory.end_turn(self.models, self.turns.contexts.workers[worker].state)
 
     def end_walk(self) -> None:
         """All turns have ended: reduce, and hear beside it what the first process says about the coming boundary."""

@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
+from springtide.training.optimizer_wrappers import check_wrappers, list_known
 
 WRAPPERS = (DistributedDataParallel, torch.nn.DataParallel)
 
@@ -52,6 +53,7 @@ def sort_parts(parts: Iterable[Any]) -> Parts:
     refuse_lazy(found.models)
     for number, optimizer in enumerate(found.optimizers):
         check_optimizer(number, optimizer, found.models)
+    check_wrappers(found.optimizers)
     return found
 
 
@@ -202,7 +204,7 @@ def find_stray_scalers(scalers: Sequence[Any], alive: Iterable[torch.amp.GradSca
 
 def refuse_stray_optimizers(given: Sequence[torch.optim.Optimizer], alive: Iterable[Any]) -> None:
     """Refuse an optimizer over parameters of the run that was not given: a resume would lose its state."""
-    known = {id(optimizer) for optimizer in given}
+    known = {id(optimizer) for optimizer in list_known(given)}
     # What stands around a given one and has no state of its own, as a framework's wrapper, is known by it.
     alive = [one for one in alive if not any(id(part) in known for part in vars(one).values())]
     trained = {id(parameter) for optimizer in given for parameter in list_parameters(optimizer)}

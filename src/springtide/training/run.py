@@ -23,7 +23,7 @@ from springtide.core.limits import MOST_STEPS
 from springtide.errors import JobError
 from springtide.training.determinism import cuda, levels
 from springtide.training.group.control_channel import Channel
-from springtide.training.group.default_group import allow_groups
+from springtide.training.group.default_group import allow_groups, tell_world_size
 from springtide.training.group.rosters import check_counts
 from springtide.training.parts import Parts, sort_parts
 from springtide.training.settings import Settings, read_settings
@@ -443,6 +443,7 @@ def init(logical_workers: int, seed: int = 0, determinism: str = "D1", track: st
     settings = replace(settings, level=level, track=choose_trackers(track, settings.track))
     _current.append(make_run(logical_workers, seed, settings))
     _current[-1].switches = switches
+    tell_world_size(logical_workers)
     for listener in _listeners:
         listener(_current[-1])
     return _current[-1]

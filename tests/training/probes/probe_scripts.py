@@ -40,6 +40,20 @@ STEPS = (
         "schedule = S.CosineAnnealingWarmRestarts(optimizer, 1)",
         after=STEP + "\nschedule.step(epoch + index / len(loader))",
     ),
+    make(
+        "a rate from WORLD_SIZE",
+        MLP,
+        "import os\nsize = int(os.environ['WORLD_SIZE']) if 'run' in globals() else dist.get_world_size()",
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.02 * size, momentum=0.9)",
+    ),
+    make(
+        "a generator seeded in every turn",
+        MLP,
+        SGD,
+        "noise = torch.Generator()",
+        turn="noise.manual_seed(100 * index + (step.worker.rank if 'run' in globals() else rank))\n"
+        "loss = F.cross_entropy(net(x + torch.randn(x.shape, generator=noise)), y)\nloss.backward()",
+    ),
     make("break in the loop over the loader", after=STEP + "\nif index == 2:\n    break"),
     make(
         "continue in the loop over the loader", after="if index == 1:\n    optimizer.zero_grad()\n    continue\n" + STEP
@@ -751,6 +765,26 @@ REFUSED = (
         after=STEP + "\nloader.state_dict()",
         refused="is part of every checkpoint of the run",
     ),
+    LoopProbe(
+        "a buffer of a criterion in a turn",
+        f"{MLP}\n{SGD}\nclass Centred(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.register_buffer('center', torch.zeros(3))\n"
+        "    def forward(self, out, y):\n        loss = F.cross_entropy(out - self.center, y)\n        self.center = self.center * 0.9 + out.detach().mean(0) * 0.1\n        return loss\n"
+        "criterion = Centred()",
+        turn="loss = criterion(net(x), y)\nloss.backward()",
+        refused="buffer 'center' of criterion (Centred)",
+    ),
+    LoopProbe(
+        "a criterion given to prepare",
+        f"{MLP}\n{SGD}\ncriterion = nn.CrossEntropyLoss()",
+        given="criterion",
+        refused="CrossEntropyLoss was given to run.prepare and has no parameter",
+    ),
+    LoopProbe(
+        "a generator of one's own in a turn",
+        f"{MLP}\n{SGD}\nrng = np.random.default_rng(0)",
+        turn="loss = F.cross_entropy(net(x + torch.tensor(rng.normal(size=x.shape), dtype=x.dtype)), y)\nloss.backward()",
+        refused="`rng` is a random generator of the script's own",
+    ),
     LoopProbe("run.keep of a number", ready="run.keep(count=3)", refused="without state_dict and load_state_dict"),
     LoopProbe(
         "step.worker between steps", after="step.worker\n" + STEP, refused="ask for it inside `for ... in step:`"
@@ -819,6 +853,12 @@ REFUSED = (
         "a rate that depends on the process",
         after="optimizer.param_groups[0]['lr'] = 0.1 + 0.01 * rank\n" + STEP,
         refused="the processes differ, first in",
+        processes=3,
+    ),
+    LoopProbe(
+        "a rate from the process in prepare",
+        setup=f"{MLP}\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1 + 0.01 * rank)",
+        refused="first in lr of optimizer 0",
         processes=3,
     ),
     LoopProbe(

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from springtide.errors import JobError, NondeterminismError
 from springtide.training.group.groups import Group
 from springtide.training.state import divergence
-from springtide.training.state.common_parts import check_parts_alike
+from springtide.training.state.common_parts import check_parts_alike, describe_options
 from springtide.training.state.divergence import (
     CAUSES,
     DivergenceGuard,
@@ -150,3 +150,12 @@ def test_processes_with_other_parts_are_refused(processes: Processes) -> None:
         "1f there."
     )
     assert processes.each(check_parts_alike, part_facts=(facts[0], facts[0])) == [None, None]
+
+
+def test_options_of_an_optimizer_are_parts() -> None:
+    weights = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))]
+    groups: list[dict[str, Any]] = [{"params": weights[:1], "lr": 0.5}, {"params": weights[1:]}]
+    one = torch.optim.SGD(groups, lr=0.1)
+    facts, other = dict(describe_options(one)), dict(describe_options(torch.optim.SGD(weights, lr=0.2)))
+    assert facts["momentum"] == other["momentum"] == "0" and "params" not in facts
+    assert facts["lr"] == "0.5, 0.1" and other["lr"] == "0.2"

@@ -121,6 +121,54 @@ def test_sums_numbers_and_what_is_set_anew_are_not(script: Callable[[Walk], None
     script(Walk())
 
 
+class Stateful:
+    """A script's own class whose methods keep a hidden state."""
+
+    def __init__(self) -> None:
+        self.hidden = torch.zeros(4)
+
+    def training_step(self, x: torch.Tensor) -> torch.Tensor:
+        out = x + self.hidden
+        self.hidden = out.detach()
+        return out.sum()
+
+    def fit(self, walk: Walk) -> None:
+        for x in walk:
+            self.training_step(x)
+
+
+def test_a_hidden_state_in_an_object_is_refused() -> None:
+    with pytest.raises(JobError, match=r"`self` \(Stateful\) changes its attribute 'hidden'.*step\.worker\.state"):
+        Stateful().fit(Walk())
+
+
+class Harmless:
+    """What a script's own classes have in themselves and may."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.total = self.matrix = self.features = self.last = self.given = torch.zeros(4)
+
+    def set_input(self, x: torch.Tensor) -> None:
+        self.features = x
+
+    def step(self) -> None:
+        self.features = self.features.relu()  # of this turn
+        self.given = self.given * 2 + self.given
+        self.last = self.features
+        self.seen += 1
+        self.total = self.total + self.features
+        self.matrix += self.features
+
+
+def test_sums_outputs_and_what_another_method_sets_are_left_alone() -> None:
+    trainer, walk = Harmless(), Walk()
+    for x in walk:
+        trainer.set_input(x)
+        trainer.given = x
+        trainer.step()
+
+
 class Counting(nn.Module):
     """Counts its calls."""
 

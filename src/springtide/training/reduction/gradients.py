@@ -7,6 +7,7 @@ here too; what is exchanged with other processes is in `reduction`.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NoReturn
 
 import torch
 
@@ -86,11 +87,20 @@ def trained_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The parameters DDP would reduce, in its order: those that require a gradient, each once."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
-        raise JobError("the model has no parameter that requires a gradient; there is nothing to train")
+        refuse_untrained(model)
     devices = {parameter.device for parameter in parameters}
     if len(devices) > 1:
         raise JobError(f"the model's parameters are on several devices ({sorted(map(str, devices))}); use one")
     return parameters
+
+
+def refuse_untrained(model: torch.nn.Module) -> NoReturn:
+    """Refuse a module that DDP would not take either: a criterion with buffers only, a frozen teacher."""
+    raise JobError(
+        f"{type(model).__name__} was given to run.prepare and has no parameter that requires a gradient; there is "
+        "nothing to train in it. If it is a criterion or a teacher, leave it out: name it in run.keep(...), so that a "
+        "resume brings it back, and change its buffers after `for ... in step:`, by run.mean(...)"
+    )
 
 
 def refuse_modules(model: torch.nn.Module) -> None:

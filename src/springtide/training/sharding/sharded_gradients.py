@@ -16,7 +16,7 @@ from springtide.errors import JobError
 from springtide.training.reduction import buckets, gloo_order
 from springtide.training.reduction.buckets import BucketLayout
 from springtide.training.reduction.gloo_order import Chunk
-from springtide.training.reduction.gradients import refuse_modules
+from springtide.training.reduction.gradients import refuse_modules, refuse_untrained
 from springtide.training.reduction.reduction import BLOCK_ELEMENTS, plan_folds
 from springtide.training.sharding.model_sharding import ModelSharding
 from springtide.training.sharding.sharded_parameters import RowCut, ShardedGroup, ShardedParameter, cut_rows
@@ -158,7 +158,7 @@ class ShardedGradients:
         by_id = {id(one.parameter): one for group in self.groups for one in group.trained}
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not self.parameters:
-            raise JobError("the model has no parameter that requires a gradient; there is nothing to train")
+            refuse_untrained(model)
         self.sharded = [by_id[id(parameter)] for parameter in self.parameters]
         self.numbers = {id(one): index for index, one in enumerate(self.sharded)}
         self.outlines = [torch.empty(one.shape, dtype=one.dtype, device="meta") for one in self.parameters]

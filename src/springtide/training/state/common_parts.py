@@ -28,11 +28,20 @@ def describe_parts(run: "ElasticRun") -> PartFacts:
     for number, optimizer in enumerate(run.optimizers):
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         facts[f"optimizer {number}"] = f"{type(optimizer).__name__} of {sizes} parameters"
+        facts |= {f"{key} of optimizer {number}": text for key, text in describe_options(optimizer)}
     facts["data order"] = str(run.loader.sampling)
     if run.loader.feed.num_workers == 0 and not isinstance(run.loader.feed.dataset, IterableDataset):
         # Where DataLoader workers read it, a dataset may not be fit to be read here: it may open its files there.
         facts["first sample"] = " ".join(digest_sample(run.loader.data[SampleKey(0, 0)]))
     return facts
+
+
+def describe_options(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str]]:
+    """Rates and other options as they are in `prepare`, each of all groups: once where these have the same."""
+    groups = optimizer.param_groups
+    for key in sorted({str(key) for group in groups for key in group} - {"params"}):
+        values = [" ".join(digest_sample(group.get(key))) for group in groups]
+        yield key, values[0] if len(set(values)) == 1 else ", ".join(values)
 
 
 def describe_value(tensor: torch.Tensor) -> str:
@@ -66,7 +75,7 @@ def check_parts_alike(run: "ElasticRun") -> None:
                 f"what process {run.name} gave to run.prepare differs from what the first process gave, first in {name}"
                 f": {mine.get(name, 'none')} here, {theirs.get(name, 'none')} there. Every process must prepare the "
                 "same models, optimizers and data, all of them: run.prepare gives each logical worker its share, so "
-                "split nothing by a rank or a process"
+                "split nothing by a rank or a process, and take no rate from their number"
             )
 
 

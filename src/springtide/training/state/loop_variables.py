@@ -66,10 +66,15 @@ def list_frames() -> Iterator[FrameType]:
     """The frames of the script's own files, innermost first: no installed package, none of ours."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        is_ours = str(frame.f_globals.get("__name__", "")).startswith(OURS)
-        if not is_ours and not is_installed(frame.f_code.co_filename):
+        if is_of_script(frame):
             yield frame
         frame = frame.f_back
+
+
+def is_of_script(frame: FrameType) -> bool:
+    """Whether a frame runs code of the script's own files."""
+    is_ours = str(frame.f_globals.get("__name__", "")).startswith(OURS)
+    return not is_ours and not is_installed(frame.f_code.co_filename)
 
 
 @lru_cache

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
 from springtide.training.state.divergence import line_up, number_state
+from springtide.training.state.loose_buffers import LooseBuffers, look_at_loose
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -30,6 +31,8 @@ class TurnGuard:
         self.due_s = 0.0
         self.before: dict[str, int] | None = None
         self.spent_s = 0.0
+        #: Buffers of other modules, in the first walks only: to find them takes a look at all that is alive.
+        self.loose: LooseBuffers | None = None
 
     def begin(self, run: "ElasticRun") -> None:
         """Before the turns."""
@@ -39,6 +42,7 @@ class TurnGuard:
         if self.walks > FIRST and began_s < self.due_s:
             return
         self.before = number_common(run)
+        self.loose = look_at_loose(run.models, run.device) if self.walks <= FIRST else None
         self.spent_s = time.monotonic() - began_s
 
     def end(self, run: "ElasticRun") -> None:
@@ -53,6 +57,9 @@ class TurnGuard:
                 f"{changed} was changed inside `for ... in step:`, which runs once for every logical worker of a "
                 "process; change it after that loop, which is once per global step"
             )
+        if self.loose is not None:
+            self.loose.refuse_changed(run.device)
+            self.loose = None
         now_s = time.monotonic()
         self.due_s = now_s + PARTS * (self.spent_s + now_s - began_s)
 

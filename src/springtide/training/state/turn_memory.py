@@ -11,20 +11,24 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from types import FunctionType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
-from springtide.training.state.loop_code import find_passed_on, find_remembered
+from springtide.training.state.loop_code import find_passed_on, find_remembered, read_code
 from springtide.training.state.loop_variables import find_value, is_installed, list_frames
+from springtide.training.state.own_generators import GeneratorWatch
 
 #: Turns of a process that are looked at, and how many of them must have begun with a value: a hidden state is often
 #: None at first. What is set anew now and then, as a cache that grows, does not change in all of these.
 FIRST = 5
 SEEN = 3
-#: Attributes of modules, by the name of the module and theirs.
+#: Objects that are looked at elsewhere, or that nothing of a turn goes into.
+LEFT_ALONE = (Dataset, Sampler, DataLoader, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+#: Attributes of modules and of other objects, by the name of the owner and theirs.
 Attributes = dict[tuple[str, str], Any]
 
 
@@ -36,24 +40,28 @@ class TurnMemory:
         self.before: Attributes = {}
         self.seen: Counter[tuple[str, str]] = Counter()
         self.changes: Counter[tuple[str, str]] = Counter()
+        self.generators = GeneratorWatch()
 
     def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
         """Before a turn."""
         if self.turns < FIRST:
-            self.before = dict(list_remembered(models))
+            self.before = {**dict(list_remembered(models)), **dict(list_held())}
+            self.generators.begin_turn(models)
 
-    def end_turn(self, models: Sequence[torch.nn.Module]) -> None:
-        """After a turn: refuse what it hands on to the next."""
+    def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """After a turn of a worker with this state of its own: refuse what it hands on to the next."""
         if self.turns == FIRST:
             return
         self.turns += 1
         refuse_variables()
-        after = dict(list_remembered(models))
+        self.generators.end_turn(models, state)
+        after = {**dict(list_remembered(models)), **dict(list_held())}
         self.seen.update(self.before.keys())
         self.changes.update(key for key, value in self.before.items() if key in after and differ(value, after[key]))
         if self.turns == FIRST:
             refuse_attributes([key for key, count in self.changes.items() if count == self.seen[key] >= SEEN])
             self.before = {}
+            self.generators = GeneratorWatch()
 
 
 def refuse_variables() -> None:
@@ -76,14 +84,25 @@ def find_handed_on() -> Iterator[str]:
 
 
 def refuse_attributes(keys: Iterable[tuple[str, str]]) -> None:
-    """Refuse modules that change what they read."""
+    """Refuse modules and other objects that change what they read."""
     for module, attribute in keys:
+        if module.startswith("`"):
+            refuse_held(module, attribute)
         raise JobError(
             f"module {module} changes its attribute {attribute!r} in every forward and reads it there, so each logical "
             "worker of a process would find what the one before it has left. Make it a buffer "
             f"(self.register_buffer({attribute!r}, torch.tensor(...)), changed in place), which is handled as by DDP, "
             "or change it after `for ... in step:`"
         )
+
+
+def refuse_held(owner: str, attribute: str) -> None:
+    """Refuse an object of the script that goes on in a turn from what the turn before has left in it."""
+    raise JobError(
+        f"{owner} changes its attribute {attribute!r}, a tensor, in every turn and goes on from it in the next, which "
+        f"in DDP is that of another rank. Keep it in step.worker.state[{attribute!r}], which is each worker's own and "
+        "moves with it, or set it anew in every turn"
+    )
 
 
 def holds_tensor(value: Any) -> bool:
@@ -102,6 +121,51 @@ def list_remembered(models: Sequence[torch.nn.Module]) -> Iterator[tuple[tuple[s
             value = module.__dict__.get(attribute)
             if type(value) in (int, float) or holds_tensor(value):
                 yield (f"{name or type(module).__name__}", attribute), value
+
+
+def list_held() -> Iterator[tuple[tuple[str, str], Any]]:
+    """The same of other objects that variables of the script hold: tensors only, for numbers are mostly printed."""
+    for frame in list_frames():
+        for variable, value in list(frame.f_locals.items()):
+            kind = type(value)
+            if kind.__module__ == "builtins" or issubclass(kind, (type, *LEFT_ALONE)):
+                continue
+            for attribute in find_held(kind):  # type: ignore[arg-type]  # every class that is held has a hash
+                item = getattr(value, "__dict__", {}).get(attribute)
+                if holds_tensor(item) and f"{variable}.{attribute}" not in list_set(frame.f_code):
+                    yield (f"`{variable}` ({kind.__name__})", attribute), item
+
+
+@lru_cache(maxsize=4096)
+def find_held(kind: Any) -> frozenset[str]:
+    """The attributes that a class of the script's own goes on from: none of its functions sets them without that.
+
+    Else a function may go on from what another has set in the same turn. A mere sum is left alone, as a variable is.
+    """
+    functions = [value for one in kind.__mro__ for value in vars(one).values() if isinstance(value, FunctionType)]
+    own = [
+        one.__code__ for one in functions if one.__name__ != "__init__" and not is_installed(one.__code__.co_filename)
+    ]
+    held = frozenset(chain.from_iterable(find_remembered(code) for code in own))
+    return held - {name for code in own for name in list_own_set(code) - find_remembered(code) | find_sums(code)}
+
+
+def find_sums(code: CodeType) -> frozenset[str]:
+    """The attributes of its first argument that a function adds to, and does nothing else with."""
+    whole = read_code(code)
+    return frozenset(name for name in list_own_set(code) if whole.is_sum(f"{code.co_varnames[0]}.{name}"))
+
+
+def list_own_set(code: CodeType) -> frozenset[str]:
+    """The attributes of its first argument that a function sets."""
+    owner = f"{code.co_varnames[0]}." if code.co_argcount else "."
+    return frozenset(name.removeprefix(owner) for name in list_set(code) if name.startswith(owner))
+
+
+@lru_cache(maxsize=4096)
+def list_set(code: CodeType) -> frozenset[str]:
+    """The variables and attributes that a function sets."""
+    return frozenset(read_code(code).list_written())
 
 
 def differ(before: Any, after: Any) -> bool:

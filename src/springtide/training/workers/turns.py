@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from springtide.errors import JobError
+from springtide.training.optimizer_wrappers import list_known
 from springtide.training.parts import find_alive, list_parameters, refuse_stray_optimizer
 from springtide.training.workers.buffers import Buffers
 from springtide.training.workers.contexts import Contexts
@@ -201,7 +202,7 @@ class Turns:
 
     def check_optimizer(self, known: Sequence[torch.optim.Optimizer], optimizer: torch.optim.Optimizer) -> None:
         """Refuse an optimizer that acts within turns, or that a resume would not know."""
-        is_known = any(optimizer is one for one in known)
+        is_known = any(optimizer is one for one in list_known(known))
         if not is_known and not any(id(parameter) in self.trained for parameter in list_parameters(optimizer)):
             return
         if self.walking:
