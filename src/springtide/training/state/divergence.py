@@ -69,7 +69,7 @@ def number_state(run: "ElasticRun", but: tuple[str, ...] = ()) -> Iterator[tuple
     for name, one in sorted(run.kept.items()):
         yield f"kept {name}", number_plain(one.state_dict())
     yield "run.state", number_plain(run.state)
-    if run.loader.stream is not None and run.loader.stream.opening is not None:
+    if "items" not in but and run.loader.stream is not None and run.loader.stream.opening is not None:
         yield "items of the iterable dataset", run.loader.stream.opening[1]
     if "random" not in but:
         yield "random state between turns", number_plain(randomness.to_plain(randomness.capture()))
