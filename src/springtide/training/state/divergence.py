@@ -59,7 +59,7 @@ class DivergenceGuard:
 
 
 def number_state(run: "ElasticRun", but: tuple[str, ...] = ()) -> Iterator[tuple[str, int | torch.Tensor]]:
-    """A number per tensor and per piece of plain state, under a name; without the tensors of some kinds."""
+    """A number per tensor and per piece of plain state, under a name; without some kinds."""
     for name, tensor in name_tensors(run.models, run.optimizers):
         if not is_sharded(tensor) and not name.startswith(but):
             yield name, number_tensor(tensor)
@@ -71,11 +71,12 @@ def number_state(run: "ElasticRun", but: tuple[str, ...] = ()) -> Iterator[tuple
     for name, one in sorted(run.kept.items()):
         yield f"kept {name}", number_plain(one.state_dict())
     yield "run.state", number_plain(run.state)
-    if run.loader.stream is not None and run.loader.stream.opening is not None:
+    if "items" not in but and run.loader.stream is not None and run.loader.stream.opening is not None:
         yield "items of the iterable dataset", run.loader.stream.opening[1]
     if "module" not in but:
         yield "module modes", number_plain([list_modes(model) for model in run.models])
-    yield "order of the samples", run.loader.plans.number
+    if "order" not in but:
+        yield "order of the samples", run.loader.plans.number
     if "random" not in but:
         yield "random state between turns", number_plain(randomness.to_plain(randomness.capture()))
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 FIRST = 2
 #: One part in so many of the time is spent on looking at those after them.
 PARTS = 600
-#: What each worker's turn may change.
-OWN = ("buffer", "module", "random")
+#: What each worker's turn may change; an epoch's first turn reads the stream's next beginning.
+OWN = ("buffer", "items", "module", "order", "random")
 
 
 class TurnGuard:
