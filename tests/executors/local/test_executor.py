@@ -204,6 +204,7 @@ def test_workers_see_only_what_they_may(recorded: RecordedAgent, monkeypatch: py
     assert (seen["COLOUR"], seen["WANDB_API_KEY"], seen["CUDA_VISIBLE_DEVICES"]) == ("blue", "hush", "")
     ours = {name for name in seen if name.startswith(("SPRINGTIDE_", "OMP_", "MKL_", "PYTHON", "TORCHINDUCTOR_"))}
     # LC_CTYPE is the interpreter's own doing (PEP 538).
+    assert seen.pop("WORLD_SIZE") == "4", "set by springtide.init, and by nobody else"
     assert set(seen) - ours <= {"PATH", "HOME", "LANG", "LC_CTYPE", "CUDA_VISIBLE_DEVICES", "COLOUR", "WANDB_API_KEY"}
     assert "mine" not in seen["SPRINGTIDE_ROSTER"] if "SPRINGTIDE_ROSTER" in seen else True
 
