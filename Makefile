@@ -138,15 +138,11 @@ test-frameworks-short: install-frameworks
 	$(WITH_FRAMEWORKS) $(BIN)/python -m pytest -m 'short or not slow' tests/integrations
 	$(WITH_FRAMEWORKS) $(BIN)/python -m tests.follow_docs docs/guides/accelerate.md docs/guides/lightning.md docs/guides/hugging-face.md
 
-# Fuzzers, faults, actions and the attacks that once did harm; other nonsense with SPRINGTIDE_SEED=N. Fails if it is not
-# done within 15 minutes, or has tried fewer than 50,000 cases.
-ADVERSARY := tests/adversary tests/control/test_chaos.py tests/control/scheduling/test_every_policy.py
-ATTACKS := $(addprefix tests/control/,scheduling/test_submit_protocol.py scheduling/test_quarantine.py \
-	scheduling/test_executor_line.py api/test_true_answers.py api/test_http_lines.py storage/test_orphans.py \
-	storage/test_archives.py storage/test_housekeeping.py) tests/executors/local/test_hostile_workers.py
+# Fuzzers, faults, actions and every attack of docs/concepts/security.md, by the tests that the page names; other nonsense
+# with SPRINGTIDE_SEED=N. Fails if it is not done within 15 minutes, or has tried fewer than 50,000 cases.
 test-adversary: setup
 	SPRINGTIDE_LEAST_CASES=50000 $(BIN)/python -m pytest -m 'adversary or not (slow or gpu)' -n 2 --dist loadfile \
-		--session-timeout 900 $(ADVERSARY) $(ATTACKS)
+		--session-timeout 900 tests/adversary $$($(BIN)/python -m tests.adversary.attacks)
 
 # All one-feature scripts; the attacks with the seed of the night, which every line of their report names; and a thousand
 # faults under it.

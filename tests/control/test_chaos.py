@@ -36,7 +36,7 @@ def test_nothing_is_lost_nor_run_twice_and_the_bits_stay(faults: int, seed: int)
     seen = document["bystander"]
     assert (seen["errors_with_effect"], seen["twice"], seen["odd"]) == (0, 0, []), seen
     assert document["left_behind"] == 0
-    assert done.returncode == 0
+    assert document["ok"], document  # whether others waited for long is the benchmark's to judge, on an idle machine
 
 
 def test_a_few_faults_are_of_every_kind() -> None:

@@ -13,7 +13,8 @@ from tests.control.scheduling.test_reconciler import check_consistency
 from springtide.control.api.explanations import explain
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.reconciler import FAILURES, RETRY_S
+from springtide.control.scheduling.loop.alarms import RETRY_S
+from springtide.control.scheduling.reconciler import FAILURES
 from springtide.control.scheduling.submissions import Submission
 from springtide.core.decisions import Answer, Decision, Snapshot, Status
 from springtide.core.job_file import check_job

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.control.hand_clock import HandClockServer, ScriptedExecutor
 
 from springtide.control.api.explanations import explain
-from springtide.control.scheduling.reconciler import IDLE_POLL_S, LEAD_S
+from springtide.control.scheduling.loop.alarms import LEAD_S, Alarm
+from springtide.control.scheduling.reconciler import IDLE_POLL_S
 from springtide.core.job_states import JobState
 from springtide.errors import ExecutorError, JobError
 from springtide.executors.fake import FakeJob
@@ -439,18 +440,16 @@ def test_the_loop_rests_no_longer_than_the_policy_asked_for(hand_server: HandClo
     now_s = hand_server.reconciler.context.clock.now_s()
     assert hand_server.reconciler.rest_s() == IDLE_POLL_S
     for asked_s, rest_s in ((0.2, 0.2), (-1.0, 0.0)):
-        hand_server.reconciler.wake_at_s = now_s + asked_s
+        hand_server.reconciler.alarm.wake_at_s = now_s + asked_s
         assert hand_server.reconciler.rest_s() == pytest.approx(rest_s)
 
 
-def test_the_policy_is_asked_shortly_before_the_instant_it_asked_for_and_then_at_it(
-    hand_server: HandClockServer,
-) -> None:
-    reconciler = hand_server.reconciler
-    reconciler.set_alarm(100.0, now_s=50.0)
-    assert reconciler.wake_at_s == 100.0 - LEAD_S
-    reconciler.set_alarm(100.0, now_s=100.0 - LEAD_S)
-    assert reconciler.wake_at_s == 100.0
+def test_the_policy_is_asked_shortly_before_the_instant_it_asked_for_and_then_at_it() -> None:
+    alarm = Alarm()
+    alarm.set(100.0, now_s=50.0)
+    assert alarm.due_s == 100.0 - LEAD_S
+    alarm.set(100.0, now_s=100.0 - LEAD_S)
+    assert alarm.due_s == 100.0
 
 
 def test_two_jobs_do_not_share_a_checkpoint_folder(hand_server: HandClockServer) -> None:

@@ -9,8 +9,7 @@ from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 from tests.control.scheduling.test_quarantine import RUN, SCRIPTS, run_two
 
-from springtide.control.scheduling import live_jobs
-from springtide.control.scheduling import reconciler as module
+from springtide.control.scheduling import live_jobs, recovery
 from springtide.control.storage.job_snapshot import JobSnapshot
 from springtide.core.job_states import JobState
 from springtide.errors import ExecutorError, StateError
@@ -43,7 +42,7 @@ def test_a_job_that_cannot_be_restored_is_held(
             raise KeyError("poison")
         return real(record, *rest)
 
-    monkeypatch.setattr(module, "make_job", fail)
+    monkeypatch.setattr(recovery, "make_job", fail)
     server.restart() if begin == "restart" else server.reconciler.rebuild()
     server.pass_s(4.0)
     assert (server.job(bad).state, server.job(bad).reason) == (JobState.PAUSED, "quarantined")
@@ -59,7 +58,7 @@ def test_a_database_that_cannot_be_read_is_no_poison(server: HandClockServer, mo
     def fail(*_: Any) -> Any:
         raise OperationalError("SELECT", {}, Exception("disk I/O error"))
 
-    monkeypatch.setattr(module, "make_job", fail)
+    monkeypatch.setattr(recovery, "make_job", fail)
     with pytest.raises(OperationalError):
         server.reconciler.rebuild()
     assert list_kept(server) == []

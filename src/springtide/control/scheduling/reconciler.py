@@ -15,18 +15,18 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from springtide.control.clock import Anchor, Clock, ClockSource
+from springtide.control.clock import ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
-from springtide.control.scheduling import nodes, offers, sentences, timers, transitions, waiting
+from springtide.control.scheduling import nodes, recovery, sentences, timers, transitions, waiting
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
-from springtide.control.scheduling.live_jobs import fix_share, look_up, make_job, make_probe_job, needs_probe
-from springtide.control.scheduling.live_world import PlatformWorld, rebuild_view
-from springtide.control.scheduling.loop import outside_load
+from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.loop.alarms import Alarm
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
+from springtide.control.scheduling.loop.effort import Effort
 from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
 from springtide.control.scheduling.loop.sending import InstructionSender
@@ -34,7 +34,7 @@ from springtide.control.scheduling.loop.transactions import attempt, take_step, 
 from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage import job_secrets
 from springtide.control.storage.database.databases import is_unavailable
-from springtide.control.storage.records import EventRecord, InstructionRecord, JobRecord
+from springtide.control.storage.records import InstructionRecord
 from springtide.control.storage.staging import Effects, Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
@@ -43,9 +43,7 @@ from springtide.core.job_states import ENDED, JobState
 from springtide.core.jobs import Job, Purpose
 from springtide.errors import SpringtideError, StateError
 from springtide.executors.protocol import Event, Executor, Finished, Instruction, Running
-from springtide.executors.wire import load_instruction
 from springtide.policies import decide, find_policy
-from springtide.policies.planning.compilation import start_compiling
 
 T = TypeVar("T")
 logger = logging.getLogger("springtide.control")
@@ -56,15 +54,9 @@ AUDIT_S = 2.0  # between comparisons of what should run with what does
 MOST_DECISIONS = 3  # in one step: the second reserves devices for an offer, the third acts on one taken at once
 TIMERS_S = 0.5  # between looks at deadlines, offers and budgets
 MOST_LAG_S = 2.0  # of a step's time behind the clock
-LEAD_S = 0.1  # before an instant that the policy asked for, it is asked too
-SLOW_DECISION_S = 0.02  # of CPU: with so much to plan, compiled kernels are worth their memory
-SLOW_DECISIONS = 5
-RETRY_S = 1.0  # after a policy has failed it is asked again, after twice as long each time it fails again
-MOST_RETRY_S = 60.0
 FAILURES = "policy_failures"  # the fact that counts them
 UNANSWERED_S = 2.0  # after which an executor that was asked counts as lost; a new agent is there by then
 MOST_QUARANTINED = 1000  # looked at for what was put aside before
-STREAM = "stream"  # the fact that names the executor whose events the cursor counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +97,13 @@ class Reconciler:
         self.store, self.executor, self.stream = store, executor, stream
         self.policy = find_policy(options.policy)
         self.decide: Decide = partial(decide, self.policy)
-        clock = restore_clock(store, source)
-        world = PlatformWorld(restore_inventory(inventory, store, options), options.price_table)
+        clock = recovery.restore_clock(store, source)
+        world = PlatformWorld(recovery.restore_inventory(inventory, store, options), options.price_table)
         self.context = Context(Staging(store, clock.now_s()), world, state_dir, clock, options)
         staging, counts_load = self.context.staging, options.outside_load
         self.event_handler = EventHandler(staging, world, state_dir, clock.source, self.decide, counts_load)
-        self.cursor = restore_cursor(store, stream)
-        self.wake_at_s = self.retry_at_s = inf
-        self.retry_s = RETRY_S
+        self.cursor = recovery.restore_cursor(store, stream)
+        self.alarm, self.effort = Alarm(), Effort()
         self.dirty = True
         self.calls = CallQueue()
         self.sender = InstructionSender(executor, ())
@@ -120,7 +111,6 @@ class Reconciler:
         #: What was put aside and would be again: a kind of work on a job, and the state in which it failed.
         self.aside: dict[tuple[str, str], JobState | None] = {}
         self.last_decided_s = -inf
-        self.slow_decisions = 0
         self._next_audit_s = self._next_timers_s = -inf
         self._stopping = threading.Event()
         self.health = Health()
@@ -142,7 +132,7 @@ class Reconciler:
         A record that cannot be restored, or an instruction that cannot be read, costs its own job only.
         """
         self.context.world.remember(self.store.fact("memory") or {})
-        self.sender.unsent, unread = read_unsent(self.store)
+        self.sender.unsent, unread = recovery.read_unsent(self.store)
         job_secrets.settle_all(self.context.state_dir, self.context.staging.jobs)
         take_step(self, self.restore)
         for one, error in unread:
@@ -154,33 +144,20 @@ class Reconciler:
         """Put every record back into the world, and note by which clock and from which event on."""
         staging = self.context.staging
         for record in list(staging.jobs.values()):
-            attempt(self, partial(self.restore_job, record), singly, partial(self.leave_out, record.id))
+            attempt(
+                self,
+                partial(recovery.restore_job, staging, self.context.world, record),
+                singly,
+                partial(self.leave_out, record.id),
+            )
         known = {one.job for one in self.store.list_quarantine(MOST_QUARANTINED) if one.kind == "recover"}
         for job_id, why in self.store.unreadable.items():
             if job_id not in known:
                 staging.put_aside("recover", job_id, why, StateError(why))
         staging.put_fact("anchor", asdict(self.context.clock.anchor))
         if self.stream:
-            staging.put_fact(STREAM, self.stream)
+            staging.put_fact(recovery.STREAM, self.stream)
             staging.put_fact("cursor", self.cursor)
-
-    def restore_job(self, record: JobRecord) -> None:
-        """Put one job back into the world, as it stood."""
-        staging, world, inventory, now_s = self.context.staging, self.context.world, self.inventory, self.now_s
-        if record.waits_for or record.state is JobState.PAUSED:
-            return  # it is put before the policy when the others have ended, or its owner lets it go
-        state, facts = record.state, look_up(record, staging.speeds, inventory)
-        is_unmeasured = state is JobState.WAITLISTED and needs_probe(record, facts)
-        devices, mix = inventory.find_devices(record.devices), inventory.count_types(record.devices)
-        if state is JobState.PROBING and devices:
-            job = fix_share(make_probe_job(record, inventory, [*mix]), mix)
-            world.restore(rebuild_view(record, job, devices, mix, now_s))
-        elif state is JobState.OFFERED:
-            offers.restore(staging, world, record)
-        elif state is JobState.PROBING or is_unmeasured or record.answered_s is None:
-            transitions.arrive(staging, world, record)
-        elif state in (JobState.ADMITTED, JobState.RUNNING, JobState.WAITLISTED):
-            world.restore(rebuild_view(record, make_job(record, facts, inventory), devices, mix, now_s))
 
     def leave_out(self, job_id: str, error: Exception) -> None:
         """A job cannot be restored: it is held, or, if that cannot be stored, as good as one that cannot be read."""
@@ -203,10 +180,10 @@ class Reconciler:
     def rebuild(self) -> None:
         """Begin again from the store, as a new server would: after a failed step, memory may not be what is stored."""
         options = self.context.options
-        world = PlatformWorld(restore_inventory(self.inventory, self.store, options), options.price_table)
+        world = PlatformWorld(recovery.restore_inventory(self.inventory, self.store, options), options.price_table)
         staging, handler = Staging(self.store, self.now_s), self.event_handler
         self.context.staging, self.context.world = handler.staging, handler.world = staging, world
-        self.cursor = restore_cursor(self.store, self.stream)
+        self.cursor = recovery.restore_cursor(self.store, self.stream)
         self.suspects, self._next_timers_s = frozenset(), -inf  # what was seen and done since the commit was not
         self.dirty = True
         self.recover()
@@ -240,7 +217,7 @@ class Reconciler:
         """How long nothing needs to be looked at; never beyond the instant that the policy has asked for."""
         busy = any(record.devices for record in self.context.staging.jobs.values()) or self.sender.unsent
         rest_s = POLL_S if busy else IDLE_POLL_S
-        due_s = min(self.wake_at_s, self.retry_at_s)
+        due_s = self.alarm.due_s
         if due_s > self.now_s + MOST_LAG_S:
             return rest_s
         return min(rest_s, max(0.0, due_s - self.context.clock.now_s()))
@@ -279,7 +256,7 @@ class Reconciler:
             self._next_timers_s = self.now_s + TIMERS_S
             self.check_time(singly)
         for _ in range(MOST_DECISIONS):
-            if self.dirty or self.now_s >= min(self.wake_at_s, self.retry_at_s):
+            if self.dirty or self.now_s >= self.alarm.due_s:
                 attempt(self, self.make_decision, singly, self.bear_failure)
 
     def check_time(self, singly: bool) -> None:
@@ -380,8 +357,9 @@ class Reconciler:
         policies that work in rounds know their boundaries by it.
         """
         now_s = self.context.clock.now_s()
-        if self.now_s < self.wake_at_s <= now_s <= self.wake_at_s + MOST_LAG_S:
-            now_s = self.wake_at_s
+        asked_s = self.alarm.wake_at_s
+        if self.now_s < asked_s <= now_s <= asked_s + MOST_LAG_S:
+            now_s = asked_s
         self.context.staging.now_s = max(self.now_s, now_s)
 
     def read_executor(self) -> Heard:
@@ -452,11 +430,11 @@ class Reconciler:
         started_s = time.thread_time()
         try:
             snapshot = world.snapshot()
-            self.dirty, self.retry_at_s = False, inf
+            self.dirty, self.alarm.retry_at_s = False, inf
             decision = self.decide(now_s, snapshot)
             asked = {job_id: snapshot.jobs[job_id] for job_id in decision.answers}
             decided = Decided(decision, asked, world.apply(decision, now_s))
-            self.note_effort(time.thread_time() - started_s)
+            self.effort.note(time.thread_time() - started_s)
             self.dirty = follow_decision(staging, world, self.context.state_dir, decided, self.admits)
         except Exception as error:  # a policy may be anybody's code
             if is_unavailable(error):
@@ -464,8 +442,7 @@ class Reconciler:
             self.roll_back(mark)
             self.bear_failure(error)
             return
-        self.retry_s = RETRY_S
-        self.set_alarm(decision.wake_at_s, now_s)
+        self.alarm.set(decision.wake_at_s, now_s)
 
     def bear_failure(self, error: Exception) -> None:
         """Say that the policy has failed; jobs keep what they hold, newcomers wait, and it is asked again soon."""
@@ -476,26 +453,9 @@ class Reconciler:
         staging.add_event(sentences.POLICY_FAILED, sentence, policy=policy)
         for view in self.context.world.jobs.values():
             if view.status is Status.PENDING and view.job.purpose is Purpose.TRAIN:
-                staging.stage(keep_waiting(staging.jobs[view.job.id], sentence, now_s))
+                staging.stage(waiting.wait_for_policy(staging.jobs[view.job.id], sentence, now_s))
         self.dirty = False
-        self.wake_at_s, self.retry_at_s = inf, now_s + self.retry_s
-        self.retry_s = min(2 * self.retry_s, MOST_RETRY_S)
-
-    def set_alarm(self, wake_at_s: float, now_s: float) -> None:
-        """Wake when the policy asked for it, and a little before: after the last moment to promise a job it is late."""
-        early_s = wake_at_s - LEAD_S
-        self.wake_at_s = early_s if early_s > now_s else wake_at_s
-
-    def note_effort(self, cpu_s: float) -> None:
-        """Load the compiled planner once decisions are slow; until then it would only take memory."""
-        if cpu_s <= SLOW_DECISION_S:
-            return
-        self.slow_decisions += 1
-        if self.slow_decisions == SLOW_DECISIONS:
-            from springtide.policies.planning import columns, filling  # with numpy: not before they are needed
-
-            start_compiling(filling, columns.make_samples())
-            logger.info("decisions take more than %g ms: loading the compiled planner", 1000 * SLOW_DECISION_S)
+        self.alarm.postpone(now_s)
 
     def admits(self, job: Job) -> bool:
         """Whether the policy would admit a job now, in a copy of the world; not if it fails."""
@@ -550,43 +510,3 @@ class Reconciler:
         """An instruction is refused for good: its job has failed."""
         transitions.give_up(self.context.staging, self.context.world, instruction, show_safely(error))
         self.dirty = True
-
-
-def keep_waiting(record: JobRecord, sentence: str, now_s: float) -> Effects:
-    """What follows for a newcomer when the policy has failed: it waits, still without an answer; told once."""
-    waiting = replace(record, state=JobState.WAITLISTED, reason=sentences.POLICY_FAILED, sentence=sentence)
-    waiting = replace(waiting, answered_s=None)  # so that the next server asks, too
-    event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": sentences.POLICY_FAILED})
-    return Effects(waiting, (event,) if record.reason != sentences.POLICY_FAILED else ())
-
-
-def restore_inventory(inventory: Inventory, store: Store, options: ServerOptions) -> Inventory:
-    """The devices as they were when the last server ended: without drained nodes, as slow as others made them."""
-    loads = store.fact(outside_load.FACT)
-    left = nodes.restore_inventory(inventory, store.fact(nodes.FACT))
-    return outside_load.restore_loads(left, loads, options.outside_load)
-
-
-def read_unsent(store: Store) -> tuple[list[Instruction], list[tuple[InstructionRecord, Exception]]]:
-    """The instructions that are not known to have arrived, in order, and those that cannot be read."""
-    unsent, unread = list[Instruction](), list[tuple[InstructionRecord, Exception]]()
-    for one in store.list_instructions():
-        try:
-            unsent.append(load_instruction(one.body))
-        except Exception as error:
-            logger.exception("an instruction for job %s cannot be read", one.job)
-            unread.append((one, error))
-    return unsent, unread
-
-
-def restore_cursor(store: Store, stream: str) -> int:
-    """The number of the last event that was worked in; 0 if that was of another executor, whose numbers are others."""
-    known = store.fact(STREAM)
-    return 0 if stream and known not in (None, stream) else int(store.fact("cursor") or 0)
-
-
-def restore_clock(store: Store, source: ClockSource) -> Clock:
-    """The clock of the last server, continued; never before what was stored last."""
-    stored = store.fact("anchor")
-    not_before_s = max((event.at_s for event in store.last_events(1)), default=0.0)
-    return Clock(source, None if stored is None else Anchor(**stored), not_before_s)

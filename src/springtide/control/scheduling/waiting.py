@@ -158,3 +158,11 @@ def decline_array(staging: Staging, world: PlatformWorld, members: Iterable[JobR
         record = replace(record, devices=(), plan=None, promised=False, predicted_s=None, answer_by_s=None)
         sentence = f"its array is promised as a whole, and {why}"
         staging.stage(transitions.decline(record, ARRAY_DECLINED, sentence, staging.now_s))
+
+
+def wait_for_policy(record: JobRecord, sentence: str, now_s: float) -> Effects:
+    """What follows for a newcomer when the policy has failed: it waits, still without an answer; told once."""
+    kept = replace(record, state=JobState.WAITLISTED, reason=sentences.POLICY_FAILED, sentence=sentence)
+    kept = replace(kept, answered_s=None)  # so that the next server asks, too
+    event = EventRecord(now_s, "waitlisted", sentence, record.id, {"reason": sentences.POLICY_FAILED})
+    return Effects(kept, (event,) if record.reason != sentences.POLICY_FAILED else ())
