@@ -133,6 +133,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=2)
     given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would `fetch`
     with tempfile.TemporaryDirectory(prefix="springtide-fetch-") as name, serve_fake(Path(name)) as (client, home):
         job = client.wait(client.submit(write_job(Path(name) / "work", JOB)))
         source = home.output(job.id) / "weights.bin"

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from tests.dashboard.scenes import Shown, play, show
 
+from springtide import __version__
 from springtide.cloud.plan_reports import tell_ratio
 from springtide.dashboard.studies import study_runner
 from springtide.dashboard.studies.cloud_view import LogScale, build_rental, list_spans
@@ -111,6 +112,7 @@ def test_the_front_shows_each_plan_with_its_task(browser: httpx.Client) -> None:
     assert found["plans"][0]["name"] in page and "cheapest that respects every limit" in page
     assert page.count('<circle class="dot') == len({plan["name"] for plan in (*found["front"], *found["plans"])})
     assert "instance_type: " in page and "use_spot: true" in page
+    assert f"./springtide-{__version__}-py3-none-any.whl" in page and "make wheel" in page
 
 
 def write_rental_body(**more: object) -> dict[str, object]:

@@ -75,12 +75,14 @@ def read_text(text: str) -> list[Any]:
 
 
 def write_task(plan: Any, body: RentalBody) -> str:
-    """The SkyPilot task of a plan."""
+    """The SkyPilot task of a plan; it brings the wheel that lies in the folder it is launched in."""
     import yaml
 
+    from springtide import __version__
     from springtide.cloud.skypilot import TaskLaunch, export_plan
 
-    task: str = yaml.safe_dump(export_plan(plan, TaskLaunch(body.name, body.command)), sort_keys=False)
+    launch = TaskLaunch(body.name, body.command, wheel=f"./springtide-{__version__}-py3-none-any.whl")
+    task: str = yaml.safe_dump(export_plan(plan, launch), sort_keys=False)
     return task
 
 
