@@ -154,7 +154,7 @@ class Api:
 
     def find_ref(self, record: JobRecord) -> str:
         """By what a command names a job: its name, or its id where its owner has others of that name."""
-        return record.name if len(self.snapshot.find_jobs(record.name, record.owner)) == 1 else record.id
+        return record.name if self.store.is_unique(record.name, record.owner) else record.id
 
     def find_array(self, text: str, user: UserRecord) -> list[JobRecord]:
         """The jobs of the array that a name or an id stands for, among those a user may see, in order."""

@@ -24,6 +24,7 @@ from springtide.errors import StateError
 NAME = "job.json"
 SCHEMA = 1
 MOST_BYTES = 4 << 20
+PAUSE_S = 0.2  # before writing: a job's first states follow each other, and whoever waits for an answer comes first
 logger = logging.getLogger("springtide.control")
 
 
@@ -70,6 +71,7 @@ class ManifestKeeper:
         self.store = store
         self.told: dict[str, JobState] = {}
         self.records: queue.SimpleQueue[JobRecord | None] = queue.SimpleQueue()
+        self.closing = threading.Event()
         self.thread = threading.Thread(target=self.run, name="manifests")
 
     def start(self) -> None:
@@ -91,15 +93,27 @@ class ManifestKeeper:
                 del self.told[record.id]
 
     def run(self) -> None:
-        """Write until closed. What cannot be written now is written with the next change."""
-        while (record := self.records.get()) is not None:
-            try:
-                write_manifest(self.state_dir, JobManifest(record, self.store.find_run_as(record.owner)))
-            except Exception as error:  # of the disk, or of the database that is asked for the user
-                logger.warning("the account of job %s could not be written: %s", record.id, error)
+        """Write until closed, of each job what came last; what cannot be written is written with its next change."""
+        is_open = True
+        while is_open:
+            found = [self.records.get()]
+            self.closing.wait(PAUSE_S)
+            while not self.records.empty():
+                found.append(self.records.get())
+            is_open = None not in found
+            for record in {one.id: one for one in found if one is not None}.values():
+                self.write(record)
+
+    def write(self, record: JobRecord) -> None:
+        """Write a job's account, if that can be done now."""
+        try:
+            write_manifest(self.state_dir, JobManifest(record, self.store.find_run_as(record.owner)))
+        except Exception as error:  # of the disk, or of the database that is asked for the user
+            logger.warning("the account of job %s could not be written: %s", record.id, error)
 
     def close(self) -> None:
         """Write what is left, and end."""
         self.store.listeners.remove(self.hear)
+        self.closing.set()
         self.records.put(None)
         self.thread.join()

@@ -86,9 +86,13 @@ class JobSnapshot:
     def copy(self) -> tuple[tuple[JobRecord, ...], int]:
         """Every job that is here, the oldest first, and the number from which on none is missing."""
         with self.lock:
-            if self.prunes != self.store.prunes:
-                self.load()
+            self.refresh()
             return tuple(self.records.values()), self.floor
+
+    def refresh(self) -> None:
+        """Read everything anew if jobs were forgotten since."""
+        if self.prunes != self.store.prunes:
+            self.load()
 
     def list_jobs(self, query: JobQuery) -> list[JobRecord]:
         """The jobs asked for, newest first."""
@@ -107,7 +111,9 @@ class JobSnapshot:
 
     def find_jobs(self, text: str, owner: str | None = None) -> list[JobRecord]:
         """The job of an id, or else those that a text stands for."""
-        record = self.records.get(text) if self.prunes == self.store.prunes else None
+        with self.lock:
+            self.refresh()
+            record = self.records.get(text)
         if record is not None and owner in (None, record.owner):
             return [record]
         return self.store.find_jobs(text, owner)

@@ -64,6 +64,13 @@ FORGET_PREDICTIONS = PREDICTIONS.delete().where(PREDICTIONS.c.job == bindparam("
 # Built once: whoever changes a job is answered with its offers, and to build this takes as long as to ask it.
 ALL_OFFERS = select(OFFERS).order_by(OFFERS.c.id)
 OFFERS_OF_JOB = ALL_OFFERS.where(OFFERS.c.job == bindparam("asked"))
+#: The ids of two jobs at most of an owner that a text stands for.
+NAMED_JOBS = (
+    select(JOBS.c.id)
+    .where((JOBS.c.id == bindparam("asked")) | (JOBS.c.name == bindparam("asked")))
+    .where(JOBS.c.owner == bindparam("of"))
+    .limit(2)
+)
 
 
 @dataclass(slots=True)
@@ -262,6 +269,11 @@ class Store:
             if found:
                 return found
         return []
+
+    def is_unique(self, name: str, owner: str) -> bool:
+        """Whether a name stands for one job of its owner; without reading what is known of it."""
+        with self.engine.connect() as connection:
+            return len(connection.execute(NAMED_JOBS, {"asked": name, "of": owner}).all()) == 1
 
     def find_array(self, text: str, owner: str | None = None) -> list[JobRecord]:
         """The jobs of the array of an id, or of the newest of a name, the first one first."""

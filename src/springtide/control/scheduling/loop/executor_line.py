@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,15 +29,23 @@ class UnansweredError(ExecutorError):
         self.waited_s = waited_s
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a call has returned, or what it has raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
 class ExecutorLine:
     """An executor whose every method returns soon: with its answer, or with UnansweredError. For one thread's use."""
 
     def __init__(self, executor: Executor, patience_s: float = PATIENCE_S) -> None:
         self.executor = executor
         self.patience_s = patience_s
-        self.requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self.pending: Future[Any] = Future()
-        self.pending.set_result(None)
+        self.requests: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self.replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self.is_owed = False  # whether a reply is still to come
         self.asked_s = 0.0
         # a daemon: a call that hangs does not keep the process from ending
         threading.Thread(target=self.serve, name="executor line", daemon=True).start()
@@ -68,26 +76,36 @@ class ExecutorLine:
 
     def ask(self, call: Callable[[], T]) -> T:
         """The value of a call, or what it raises; UnansweredError at once while an earlier one is not answered."""
-        if not self.pending.done():
-            raise UnansweredError(time.monotonic() - self.asked_s)
-        future: Future[T] = Future()
-        self.pending, self.asked_s = future, time.monotonic()
-        self.requests.put((call, future))
+        self.drop_owed()
+        self.asked_s, self.is_owed = time.monotonic(), True
+        self.requests.put(call)
+        reply = self.wait(self.patience_s)
+        if reply.error is not None:
+            raise reply.error
+        value: T = reply.value
+        return value
+
+    def drop_owed(self) -> None:
+        """Take the reply to a call that was given up, if there was one; UnansweredError if it has not come yet."""
+        if self.is_owed:
+            self.wait(0.0)
+
+    def wait(self, wait_s: float) -> Reply:
+        """The reply that is owed, once it has come."""
         try:
-            return future.result(self.patience_s)
-        except TimeoutError:  # of waiting, or raised by the call itself
-            if not future.done():
-                raise UnansweredError(time.monotonic() - self.asked_s) from None
-            return future.result()
+            reply = self.replies.get(timeout=wait_s) if wait_s > 0 else self.replies.get_nowait()
+        except queue.Empty:
+            raise UnansweredError(time.monotonic() - self.asked_s) from None
+        self.is_owed = False
+        return reply
 
     def serve(self) -> None:
         """Make the calls, one after the other."""
-        while (request := self.requests.get()) is not None:
-            call, future = request
+        while (call := self.requests.get()) is not None:
             try:
-                future.set_result(call())
+                self.replies.put(Reply(call()))
             except BaseException as error:  # raised where the answer is waited for
-                future.set_exception(error)
+                self.replies.put(Reply(error=error))
 
     def close(self) -> None:
         """End the thread once its present call has ended."""
