@@ -133,7 +133,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=2)
     given = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would `fetch`
+    # a background job of a shell ignores it, and so would what is measured
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="springtide-fetch-") as name, serve_fake(Path(name)) as (client, home):
         job = client.wait(client.submit(write_job(Path(name) / "work", JOB)))
         source = home.output(job.id) / "weights.bin"

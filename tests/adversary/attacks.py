@@ -1,4 +1,4 @@
-"""The tests behind the table of attacks in docs/concepts/security.md, which names them; `make test-adversary` runs them.
+"""The tests behind the table of attacks in docs/concepts/security.md, as it names them; for `make test-adversary`.
 
 `python -m tests.adversary.attacks` prints their files, one per line.
 """
