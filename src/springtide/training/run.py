@@ -99,9 +99,9 @@ class Run(abc.ABC):
         #: a run is resumed; give defaults after it, with `run.state.setdefault`.
         self.state: dict[str, Any] = {}
         self.stop_reason: str | None = None
-        #: What the user keeps, by name.
         #: What the level has set in this process.
         self.switches: levels.Switches | None = None
+        #: What the user keeps, by name.
         self.kept: dict[str, Any] = {}
         self.models: list[torch.nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []

@@ -55,7 +55,7 @@ def test_a_call_without_an_answer_is_left_and_no_other_is_made_until_it_ends() -
         with pytest.raises(UnansweredError):
             line.ask(gate.pass_through)
     gate.open.set()
-    assert line.pending.result(timeout=30) == "through" and gate.calls == 1
+    assert line.wait(30.0).value == "through" and gate.calls == 1
     line.patience_s = 30.0
     assert line.ask(gate.pass_through) == "through" and line.running() == ()
     line.close()

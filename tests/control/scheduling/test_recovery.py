@@ -9,7 +9,8 @@ from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 from tests.control.scheduling.test_quarantine import RUN, SCRIPTS, run_two
 
-from springtide.control.scheduling import live_jobs, recovery
+from springtide.control.scheduling import live_jobs
+from springtide.control.scheduling.loop import recovery
 from springtide.control.storage.job_snapshot import JobSnapshot
 from springtide.core.job_states import JobState
 from springtide.errors import ExecutorError, StateError

@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 
 from springtide.control.clock import ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
-from springtide.control.scheduling import nodes, recovery, sentences, timers, transitions, waiting
+from springtide.control.scheduling import nodes, sentences, timers, transitions, waiting
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
 from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.loop import recovery
 from springtide.control.scheduling.loop.alarms import Alarm
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
 from springtide.control.scheduling.loop.effort import Effort

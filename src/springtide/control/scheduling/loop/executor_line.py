@@ -30,7 +30,7 @@ class UnansweredError(ExecutorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ExecutorReply:
     """What a call has returned, or what it has raised."""
 
     value: Any = None
@@ -44,7 +44,7 @@ class ExecutorLine:
         self.executor = executor
         self.patience_s = patience_s
         self.requests: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self.replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self.replies: queue.SimpleQueue[ExecutorReply] = queue.SimpleQueue()
         self.is_owed = False  # whether a reply is still to come
         self.asked_s = 0.0
         # a daemon: a call that hangs does not keep the process from ending
@@ -90,7 +90,7 @@ class ExecutorLine:
         if self.is_owed:
             self.wait(0.0)
 
-    def wait(self, wait_s: float) -> Reply:
+    def wait(self, wait_s: float) -> ExecutorReply:
         """The reply that is owed, once it has come."""
         try:
             reply = self.replies.get(timeout=wait_s) if wait_s > 0 else self.replies.get_nowait()
@@ -103,9 +103,9 @@ class ExecutorLine:
         """Make the calls, one after the other."""
         while (call := self.requests.get()) is not None:
             try:
-                self.replies.put(Reply(call()))
+                self.replies.put(ExecutorReply(call()))
             except BaseException as error:  # raised where the answer is waited for
-                self.replies.put(Reply(error=error))
+                self.replies.put(ExecutorReply(error=error))
 
     def close(self) -> None:
         """End the thread once its present call has ended."""
