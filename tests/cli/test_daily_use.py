@@ -75,12 +75,23 @@ def test_a_held_sweep_is_released_held_and_resumed_as_one(capsys: pytest.Capture
     assert "array 'held-sweep' has no job that is held" in capsys.readouterr().err
     assert run("submit", job) == 3
     assert run("release", "--array", "held-sweep") == 0
-    assert run("hold", "--array", "held-sweep") in (0, 2)  # they may have ended already
-    capsys.readouterr()
     assert run("submit", job) == 3
     assert run("cancel", "--array", "held-sweep") == 0
     code, resumed = run_json(capsys, "resume", "--array", "held-sweep")
     assert (code, len(resumed["jobs"])) == (0, 2) and all(one["state"] != "cancelled" for one in resumed["jobs"])
+
+
+def test_a_sweep_that_waits_is_held_as_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("submit", write_project(tmp_path / "first", name="comes-first", hold=True)) == 3
+    job = write_project(tmp_path / "sweep", name="comes-later", after="comes-first", sweep={"grid": {"lr": [1, 2]}})
+    assert run("submit", job) == 3
+    capsys.readouterr()
+    code, held = run_json(capsys, "hold", "--array", "comes-later")
+    assert (code, [one["state"] for one in held["jobs"]]) == (0, ["paused", "paused"])
+    code, released = run_json(capsys, "release", "--array", "comes-later")
+    assert (code, [one["state"] for one in released["jobs"]]) == (0, ["waitlisted", "waitlisted"])
+    for name in ("--array", "comes-later"), ("comes-first",):
+        assert run("cancel", *name) == 0
 
 
 def test_of_several_jobs_of_a_name_the_one_is_meant_with_which_it_can_be_done(
