@@ -301,16 +301,15 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         outage = health.tell_outage() if record.active else ""
         untold = [*filter(None, map(tell_failure, api.store.notices(record.id)))][-MOST_UNTOLD:]
         likely = [] if chance is None else [f"its promise is kept with a probability of {tell_chance(chance)}"]
+        active = api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]
         told = explanations.explain(
             record,
             api.store.offers(record.id),
             api.store.last_events(RECENT_EVENTS, record.id)[::-1],
-            [
-                documents.hide_name(other, request.state.user)
-                for other in api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]
-            ],
+            [documents.hide_name(other, request.state.user) for other in active],
             api.now_s(),
             api.find_ref(record),
+            explanations.count_spare(record, active, api.reconciler.inventory),
         )
         return {
             "schema": 1,

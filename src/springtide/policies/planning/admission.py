@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Snapshot
+from springtide.core.decisions import Answer, Cause, Decision, JobView, Plan, Promise, Reason, Snapshot
 from springtide.core.devices import count_devices
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
@@ -51,6 +51,7 @@ class Draft:
     memory: dict[str, Any] | None = None
     by_size: bool = False  # whether best-effort jobs share by `best_effort`, or start in order and grow with the others
     usage: Usage | None = None  # of the users, where several share the cluster
+    tight: tuple[JobId, ...] = ()  # promised, with little slack: they grew before best-effort jobs got anything
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
 
 
@@ -161,11 +162,10 @@ def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caut
 def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
     """Rows for the best-effort jobs, with plans on what is left; promised jobs with little slack grow before them."""
     if caution is Caution.GROW:
-        columns = table.columns
         tight = _are_tight(table, promised)
         spare = int(table.capacity.free[0])
         if spare > 0 and tight.any():
-            filling.grow(table.capacity, columns, promised[tight], spare, draft.patience, table.trial)
+            _grow_tight(table, draft, promised[tight], spare)
         _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
     chosen = share_out(table.now_s, draft.best_effort, int(table.capacity.free[0]), draft.usage)
     rows, shares = table.add_all(draft.best_effort), [chosen.get(view.job.id) for view in draft.best_effort]
@@ -177,6 +177,14 @@ def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Cauti
     ]
     filling.fill_each(table.capacity, table.columns, rows[seated], np.array(lowest, np.int64))
     draft.wake_at_s = min(draft.wake_at_s, next_starving_s(table.now_s, draft.best_effort, chosen))
+
+
+def _grow_tight(table: PlanTable, draft: Draft, rows: Ints, spare: int) -> None:
+    """Let promised jobs with little slack grow or start, and note which of them do."""
+    before = filling.shares_now(table.columns, rows, table.now_s)
+    filling.grow(table.capacity, table.columns, rows, spare, draft.patience, table.trial)
+    grown = {*rows[filling.shares_now(table.columns, rows, table.now_s) > before].tolist()}
+    draft.tight = tuple(name for name, row in table.rows.items() if row in grown)
 
 
 def _are_tight(table: PlanTable, rows: Ints) -> npt.NDArray[np.bool_]:
@@ -247,8 +255,13 @@ def _compose(table: PlanTable, draft: Draft, needed: filling.JobColumns, names: 
         optional = frozenset(
             [name for (name, share), floor in zip(shares.items(), least, strict=True) if share > floor]
         )
+    gaining = [name for name in draft.tight if shares.get(name, 0) > table.views[name].share]
     return Decision(
-        answers=draft.answers, promises=_changed_promises(table, draft, names, rows), shares=shares, optional=optional
+        answers=draft.answers,
+        promises=_changed_promises(table, draft, names, rows),
+        shares=shares,
+        optional=optional,
+        reasons={name: Reason(Cause.TIGHT) for name in gaining},
     )
 
 
