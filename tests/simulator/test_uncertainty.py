@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 import pytest
 from tests.policies.replays import JobSketch, Replay, build_jobs
 
+from springtide.core.chances import FaultReserve, find_chance
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job
@@ -18,11 +19,9 @@ from springtide.simulator.front import load_trace
 from springtide.simulator.scenarios import load_scenario
 from springtide.simulator.traces import Trace
 from springtide.simulator.uncertainty import (
-    FaultReserve,
     Faults,
     Uncertainty,
     draw_facts,
-    find_chance,
     parse_faults,
     quantile_poisson,
     run_uncertain,
