@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from springtide.core.decisions import Answer, Cause, Decision, JobView, Plan, Promise, Reason, Snapshot
+from springtide.core.decisions import Answer, Cause, Decision, JobView, Promise, Reason, Snapshot
 from springtide.core.devices import count_devices
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
@@ -289,32 +289,17 @@ def _within(table: PlanTable, rows: Ints, shares: list[int]) -> list[int]:
 
 def _changed_promises(table: PlanTable, draft: Draft, names: Sequence[JobId], rows: Ints) -> dict[JobId, Promise]:
     """The promises whose plan is not the one in force."""
-    changed: list[int] = []
-    for position in np.flatnonzero(table.columns.touched[rows]).tolist():
-        view = table.views[names[position]]
-        if view.job.best_effort or names[position] in draft.tentative:
-            continue
-        promise = view.promise
-        if promise is None or not _is_same(table.columns, int(rows[position]), promise.plan):
-            changed.append(position)
+    renewed = np.empty(len(rows), np.int64)
+    filling.write_renewed(table.columns, rows, table.now_s, renewed)
+    changed = [
+        position
+        for position in np.flatnonzero(renewed).tolist()
+        if names[position] not in draft.tentative and not table.views[names[position]].job.best_effort
+    ]
     return {
         names[position]: Promise(table.views[names[position]].job.deadline_s, plan)
         for position, plan in zip(changed, table.plans(rows[changed]), strict=True)
     }
-
-
-def _is_same(columns: filling.JobColumns, row: int, plan: Plan) -> bool:
-    """Whether a row still holds this plan; equal ends are not enough, a middle segment may have been shifted."""
-    return bool(
-        columns.finish[row] == plan.finish_s
-        and columns.held[row] == plan.held_until_s
-        and columns.segment_count[row] == len(plan.segments)
-        and all(
-            columns.segment_times[row, position] == segment.start_s
-            and columns.segment_shares[row, position] == segment.share
-            for position, segment in enumerate(plan.segments)
-        )
-    )
 
 
 def _settle_moves(table: PlanTable, placement: Placement, decision: Decision) -> Decision | None:
@@ -349,11 +334,8 @@ def _postpone(table: PlanTable, placement: Placement, decision: Decision) -> Dec
 
 def _is_certified(table: PlanTable, snapshot: Snapshot, placement: Placement, decision: Decision) -> bool:
     """Whether all that is planned can be placed as time goes on: known from before, or checked."""
-    plans = {
-        name: promise.plan
-        for name, view in table.views.items()
-        if (promise := decision.promises.get(name, view.promise)) is not None
-    }
+    plans = {name: view.promise.plan for name, view in table.views.items() if view.promise is not None}
+    plans |= {name: promise.plan for name, promise in decision.promises.items()}
     certificate = table.certificate
     if certificate is not None and certificate.covers(table.now_s, snapshot, placement.allocations, plans):
         return True
