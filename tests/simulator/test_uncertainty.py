@@ -7,7 +7,6 @@ from statistics import fmean, stdev
 import pytest
 from tests.policies.replays import JobSketch, Replay, build_jobs
 
-from springtide.core.chances import FaultReserve, find_chance
 from springtide.core.decisions import Decision, Snapshot
 from springtide.core.devices import parse_cluster
 from springtide.core.jobs import Job
@@ -27,6 +26,7 @@ from springtide.simulator.uncertainty import (
     run_uncertain,
     sum_poisson,
 )
+from springtide.throughput.fault_chances import FaultReserve, find_chance
 from springtide.throughput.overheads import parse_overhead
 
 

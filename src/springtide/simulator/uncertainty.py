@@ -16,7 +16,6 @@ from math import exp, inf, sqrt
 from random import Random
 from statistics import NormalDist
 
-from springtide.core.chances import NO_RESERVE, FaultReserve, find_chance
 from springtide.core.decisions import Decision, JobView, Progress, Promise, Snapshot
 from springtide.core.devices import Cluster, NodeGroup
 from springtide.core.jobs import Job, JobId
@@ -24,6 +23,7 @@ from springtide.errors import InputError
 from springtide.placement.type_pools import Pool
 from springtide.simulator.engine import Decide, Observer, Simulation
 from springtide.simulator.workloads import parse_options
+from springtide.throughput.fault_chances import NO_RESERVE, FaultReserve, find_chance
 
 HOUR_S = 3600.0
 LEARNED_S = 60.0  # of steps: then a job's speed has been measured

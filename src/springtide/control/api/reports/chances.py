@@ -1,9 +1,9 @@
 """With what probability a promise is kept: how far its deadline lies beyond the expected end, in spreads of its speed.
 
-The simulator's rule (`core.chances`) on a live job: the logarithm of its time is normal around what is expected, and
-one time in twenty it is beyond the slow end of its interval, on which its plan counts. Faults come as often as they
-have come so far, and each undoes half of what lies between two checkpoints. Steps that were stated wrong, and devices
-that a lost machine takes from all, are not in it. Pure.
+The simulator's rule (`throughput.fault_chances`) on a live job: the logarithm of its time is normal around what is
+expected, and one time in twenty it is beyond the slow end of its interval, on which its plan counts. Faults come as
+often as they have come so far, and each undoes half of what lies between two checkpoints. Steps that were stated wrong,
+and devices that a lost machine takes from all, are not in it. Pure.
 """
 
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ from statistics import NormalDist
 
 from springtide.control.scheduling.speeds import UNSEEN_EPOCH_MARGIN, expect_curve
 from springtide.control.storage.records import JobLedgerEntry, JobRecord, SpeedRecord
-from springtide.core.chances import NO_RESERVE, FaultReserve, find_chance
 from springtide.core.job_states import JobState
+from springtide.throughput.fault_chances import NO_RESERVE, FaultReserve, find_chance
 
 SLOW_END = NormalDist().inv_cdf(0.95)  # spreads between what is expected and the slow end of an interval of 90 %
 
