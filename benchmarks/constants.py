@@ -128,7 +128,7 @@ CONSTANTS = (
         "changes of share in one plan (compiled in)",
         whole=True,
         is_compiled=True,
-        readers=(f"{PLANNING}.filling",),
+        readers=(f"{PLANNING}.filling", f"{PLANNING}.plan_reading"),
     ),
     Constant(
         "HOPE_S", f"{PLANNING}.filling", "seconds a level may miss by and be tried (compiled in)", is_compiled=True

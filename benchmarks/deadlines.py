@@ -15,20 +15,22 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from time import process_time
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import heterogeneous
 from benchmarks.elasticflow_data import add_data_option, load_trace, require_data, shrink
 from benchmarks.trap_workloads import FAMILIES
 from springtide.core.decisions import JobView
-from springtide.core.devices import parse_cluster
+from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import Job
 from springtide.policies import POLICIES as EVERY_POLICY
 from springtide.policies import find_policy
@@ -36,6 +38,10 @@ from springtide.simulator.batches import mute_solvers
 from springtide.simulator.engine import Observer
 from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
+from springtide.simulator.scenarios import load_scenario
+from springtide.simulator.traces import Trace, read_trace
+from springtide.simulator.workloads import draw_trace, parse_workload
+from springtide.throughput.overheads import parse_overhead
 
 POLICIES = ("elasticflow", "springtide")
 TRAP = "trap "  # before the name of a family that was made to trap a policy
@@ -171,12 +177,18 @@ def print_sweep(console: Console, data: Path, pairs: Sequence[tuple[str, str]]) 
     console.print(f"pairs where springtide is below by more than max(1 job, 0.005): {', '.join(below) or 'none'}")
 
 
+# deadlines of the published traces drawn anew: submission + so many times the duration on the devices asked for
+REDRAWN = {"tight ": (0.5, 1.0), "loose ": (1.0, 3.0)}
+SMALL, WHOLE = "small ", "8x8:a100"  # before a trace: only its jobs that run on one device; where all of them run
+EASYSCALE = "easyscale"  # 62 jobs without deadlines on three device types, 20 s at every change
 # beside the published traces: jobs that need many devices at least, with and without deadlines, and drawn ones
 FURTHER = (
     ("rubick/base-deadlines", "8x8:a100"),
     ("rubick/base-deadlines", "9x8:a100"),
     ("rubick/base-deadlines", "6x8:a100"),
     ("rubick/base", "8x8:a100"),
+    (f"{SMALL}rubick/base", "2x8:a100"),
+    (EASYSCALE, heterogeneous.CLUSTER),
     ("jobs=200,gap=600,best_effort=1", "4x8:a100"),
     ("jobs=200,gap=150,best_effort=1", "4x8:a100"),
     ("jobs=300,gap=900,min_factor=0.5,max_factor=1", "4x8:a100"),
@@ -185,13 +197,28 @@ FURTHER = (
 
 
 def list_workloads(data: Path) -> list[tuple[str, str]]:
-    """(workload, cluster) of every row: published at full, quarter and eighth size, others that are there, traps."""
+    """(workload, cluster) of every row: published at full, quarter and eighth size, others that are there, traps.
+
+    And those with tight and loose deadlines, at full, half and quarter size.
+    """
     published = [
         (trace, cluster) for trace, full in PUBLISHED_SIZES for cluster in (full, shrink(full, 4), shrink(full, 8))
     ]
-    further = [row for row in FURTHER if "=" in row[0] or (data / "traces" / f"{row[0]}.csv").is_file()]
+    redrawn = [
+        (f"{kind}{trace}", shrink(full, divisor))
+        for kind in REDRAWN
+        for trace, full in PUBLISHED_SIZES
+        for divisor in (1, 2, 4)
+    ]
+    further = [row for row in FURTHER if "=" in row[0] or find_file(data, row[0]).is_file()]
     traps = [(f"{TRAP}{name}", family.cluster) for name, family in FAMILIES.items()]
-    return [*published, *further, *traps]
+    return [*published, *redrawn, *further, *traps]
+
+
+def find_file(data: Path, workload: str) -> Path:
+    """The file of a workload that is none of the published traces."""
+    name = "easyscale/workload" if workload == EASYSCALE else workload.removeprefix(SMALL)
+    return data / "traces" / f"{name}.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,16 +319,46 @@ def measure(setting: TableSetting, workload: str, cluster: str, policy: str) -> 
 
 
 def run_workload(setting: TableSetting, workload: str, cluster: str, policy: str) -> SimulationReport:
-    """One run of a published trace, of a file under traces/, of a trap, or of a drawn workload."""
+    """One run of a workload on a cluster."""
     machines, watchers = parse_cluster(cluster), (CpuLimit(setting.limit_s),)
     find_policy(policy).compile()  # however few its jobs are, what is timed is compiled
+    return simulate(load_workload(setting.data, workload, machines), policy, machines, watchers)
+
+
+def load_workload(data: Path, workload: str, machines: Cluster) -> Trace:
+    """A published trace, one with other deadlines, a file under traces/ or its small jobs, a trap, or a drawn one."""
     if workload in {trace for trace, _ in PUBLISHED_SIZES}:
-        return simulate(load_trace(setting.data, workload, machines), policy, machines, watchers)
+        return load_trace(data, workload, machines)
+    for kind, factors in REDRAWN.items():
+        if workload.startswith(kind):
+            return redraw(load_trace(data, workload.removeprefix(kind), machines), *factors)
     if workload.startswith(TRAP):
         name = workload.removeprefix(TRAP)
-        return simulate(FAMILIES[name].make(name, seed=0), policy, machines, watchers)
-    source = workload if "=" in workload else setting.data / "traces" / f"{workload}.csv"
-    return simulate(source, policy, machines, watchers, profiles=setting.data / "profiles")
+        return FAMILIES[name].make(name, seed=0)
+    if workload == EASYSCALE:
+        return heterogeneous.load_workload(data, heterogeneous.Case(1.0, True), heterogeneous.COSTS["20 s"])
+    if workload.startswith(SMALL):
+        whole = load_workload(data, workload.removeprefix(SMALL), parse_cluster(WHOLE))
+        small = [job for job in whole.jobs if job.curve.shares[0] == 1]
+        return replace(whole, jobs=tuple(replace(job, curve=job.curve.capped(machines.total)) for job in small))
+    setting = load_scenario(machines, data / "profiles", parse_overhead("elasticflow", machines.total))
+    return (
+        draw_trace(parse_workload(workload), setting)
+        if "=" in workload
+        else read_trace(find_file(data, workload), setting)
+    )
+
+
+def redraw(trace: Trace, least: float, most: float) -> Trace:
+    """A trace with other deadlines, in durations on the devices asked for: one draw, the same on every cluster."""
+    random = Random(f"{trace.name} {least} {most}")
+    return replace(trace, jobs=tuple(give_deadline(job, random.uniform(least, most)) for job in trace.jobs))
+
+
+def give_deadline(job: Job, factor: float) -> Job:
+    """A job that is due after so many times its duration on the devices it asks for, as far as it can use them."""
+    share = max((one for one in job.curve.shares if one <= job.requested), default=job.curve.shares[0])
+    return replace(job, deadline_s=job.submit_s + factor * job.work / job.curve.rate(share))
 
 
 def show_cell(report: SimulationReport) -> str:

@@ -21,7 +21,7 @@ from springtide.simulator.batches import mute_solvers
 from springtide.simulator.front import simulate
 from springtide.simulator.reports import SimulationReport
 from springtide.simulator.scenarios import load_scenario
-from springtide.simulator.traces import read_trace
+from springtide.simulator.traces import Trace, read_trace
 
 CLUSTER = "4x8:v100,2x8:p100,4x4:t4"
 POLICIES = ("yarn-cs", "fifo", "fifo-backfill", "srtf", "easyscale-homo", "easyscale-heter", "springtide")
@@ -71,11 +71,14 @@ def main() -> None:
 
 def run_one(data: Path, case: Case, policy: str, overhead: Overhead) -> SimulationReport:
     """One policy on the workload."""
-    cluster = parse_cluster(CLUSTER)
-    setting = load_scenario(cluster, data / "profiles" / "easyscale", overhead, case.time_scale)
-    trace = read_trace(data / "traces" / "easyscale" / "workload.csv", setting, last_of_duplicates=case.last_only)
     with mute_solvers():
-        return simulate(trace, policy, cluster)
+        return simulate(load_workload(data, case, overhead), policy, parse_cluster(CLUSTER))
+
+
+def load_workload(data: Path, case: Case, overhead: Overhead) -> Trace:
+    """The workload as read for a case."""
+    setting = load_scenario(parse_cluster(CLUSTER), data / "profiles" / "easyscale", overhead, case.time_scale)
+    return read_trace(data / "traces" / "easyscale" / "workload.csv", setting, last_of_duplicates=case.last_only)
 
 
 Reports = dict[tuple[str, str], SimulationReport]

@@ -3,7 +3,8 @@
 from io import StringIO
 from pathlib import Path
 
-from benchmarks.deadlines import Cell, CellRecord, TableSetting, measure, print_all
+from benchmarks.deadlines import Cell, CellRecord, TableSetting, measure, print_all, redraw
+from benchmarks.trap_workloads import FAMILIES
 from rich.console import Console
 
 WORKLOAD, CLUSTER = "trap razor_thin", "4x8:a100"
@@ -30,3 +31,12 @@ def test_runs_are_kept_and_not_made_again(tmp_path: Path) -> None:
     assert row.split()[-2] == "kept"
     assert tables[1] == tables[0]
     assert len(record.read_text().splitlines()) == 2
+
+
+def test_deadlines_drawn_anew_are_the_same_on_every_cluster_and_within_the_factors() -> None:
+    trace = FAMILIES["razor_thin"].make("razor_thin", seed=0)
+    tight = redraw(trace, 0.5, 1.0)
+    assert tight == redraw(trace, 0.5, 1.0) != trace
+    for job in tight.jobs:
+        duration_s = job.work / job.curve.rate(job.requested)
+        assert 0.5 * duration_s <= job.deadline_s - job.submit_s <= duration_s

@@ -120,7 +120,9 @@ def test_what_others_wrote_cannot_act_and_their_jobs_are_not_seen(folder: Path) 
                 write_project(folder / "waits", name="waits", devices=4, run=f"python train.py '{nasty}'")
             )
         page.goto(f"{server.url}/jobs/{waits.id}")
-        expect(page.locator("#job .why")).to_contain_text("every device serves a promise or an earlier job now")
+        expect(page.locator("#job .why")).to_contain_text(
+            "every device serves a promise or a job that goes before it now"
+        )
         for place in (f"/jobs/{held.id}", f"/ask?job={held.id}", f"/?find={quote(nasty)}"):
             page.goto(server.url + place)
             assert page.locator("img[src=x]").count() == 0

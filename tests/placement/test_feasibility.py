@@ -114,6 +114,14 @@ def test_devices_are_held_for_the_reserve() -> None:
     assert check_on(small, plans | {new: plan_of((60.0, 2))}).ok
 
 
+def test_plans_that_overlap_by_a_rounding_are_fine() -> None:
+    small = SmallCluster(build_cluster("1x2:a100"))
+    job, new = small.hold(0, (0, 0b11), work=100.0), small.arrive(1)
+    plans = {job: plan_of((0.0, 2), finish_s=50.0, reserve_s=PAUSE_S), new: plan_of((60.0 - 1e-9, 2))}
+    assert check_on(small, plans).ok
+    assert check_on(small, plans | {new: plan_of((60.0 - 1e-3, 2))}) == Feasibility(False, new, 60.0 - 1e-3)
+
+
 def test_a_job_grown_into_spare_devices_goes_back_to_its_planned_share() -> None:
     small = SmallCluster(build_cluster("1x4:a100"))
     job, new = small.hold(0, (0, 0xF), work=100.0), small.arrive(1)

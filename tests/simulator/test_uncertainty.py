@@ -18,16 +18,15 @@ from springtide.simulator.front import load_trace
 from springtide.simulator.scenarios import load_scenario
 from springtide.simulator.traces import Trace
 from springtide.simulator.uncertainty import (
-    FaultReserve,
     Faults,
     Uncertainty,
     draw_facts,
-    find_chance,
     parse_faults,
     quantile_poisson,
     run_uncertain,
     sum_poisson,
 )
+from springtide.throughput.fault_chances import FaultReserve, find_chance
 from springtide.throughput.overheads import parse_overhead
 
 

@@ -120,6 +120,7 @@ class Cause(StrEnum):
     """Why the devices of a job change."""
 
     PLANNED = "planned"  # the plan behind its promise holds this share now
+    TIGHT = "tight"  # its plan left it little slack: it goes before jobs without a deadline
     SPARE = "spare"  # devices that nobody needs now are worth more to it than they cost
     TURN = "turn"  # its turn among the jobs that nothing is promised
     YIELDS = "yields"  # `other` needs the devices

@@ -17,7 +17,7 @@ from springtide.core.devices import Devices
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import SMOOTH, Landing, change_shares, lay_out
 from springtide.placement.migration import IMPOSSIBLE, MoveCost
-from springtide.placement.move_costs import Move, MoveCourse, chart, promise_for
+from springtide.placement.move_costs import ROUNDING_S, Move, MoveCourse, chart, promise_for
 from springtide.placement.working_copy import WorkingCopy
 
 FOLLOWED = 32  # starts and growths to come that a check goes through
@@ -91,7 +91,8 @@ def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Map
     reserves = _Reserves(now_s, snapshot, decision, plans)
     for job_id in placement.moved:
         reserves.spend(job_id, working.shares[job_id])
-    steps: list[Step] = [(now_s, {job_id: working.held[job_id] for job_id in plans})]
+    held, jobs = working.held, snapshot.jobs
+    steps: list[Step] = [(now_s, {job_id: held.get(job_id, jobs[job_id].devices) for job_id in plans})]
     broken = _replay(working, _list_changes(working, now_s, last_s, snapshot, plans), reserves, steps)
     # the pause of a job that is moved now is apart from its plan today and part of it later: its price would differ
     certificate = None if plans.keys() & placement.moved else Certificate(plans, tuple(steps), last_s)
@@ -100,7 +101,7 @@ def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Map
 
 def _replay(working: WorkingCopy, changes: Changes, reserves: "_Reserves", steps: list[Step]) -> Feasibility | None:
     """Carry the changes out on the working copy, and keep what each instant gives whom; returns the first failure."""
-    for at_s, shares in sorted(changes.items()):
+    for at_s, shares in _join_instants(changes):
         reserves.turn_to(at_s)
         made_room = False
         for job_id, landing in change_shares(working, shares, reserves.price):
@@ -117,6 +118,17 @@ def _replay(working: WorkingCopy, changes: Changes, reserves: "_Reserves", steps
                 if job_id not in shares:
                     reserves.spend(job_id, working.shares[job_id])
     return None
+
+
+def _join_instants(changes: Changes) -> list[tuple[float, dict[JobId, int]]]:
+    """The changes in order, those of one instant together: plans that touch may overlap by a rounding."""
+    joined: list[tuple[float, dict[JobId, int]]] = []
+    for at_s, shares in sorted(changes.items()):
+        if joined and at_s - joined[-1][0] <= ROUNDING_S:
+            joined[-1][1].update(shares)
+        else:
+            joined.append((at_s, shares))
+    return joined
 
 
 def _is_broken(working: WorkingCopy, landing: Landing, share: int) -> bool:
@@ -174,6 +186,8 @@ def find_horizon_s(now_s: float, plans: Mapping[JobId, Plan]) -> float:
     """The instant of the last start or growth that a check follows; minus infinity where none is to come."""
     growths_s: list[float] = []
     for plan in plans.values():
+        if plan.segments[-1].start_s <= now_s:
+            continue  # all of it has begun
         share = 0
         for segment in plan.segments:
             if segment.start_s > now_s and segment.share > share:
@@ -189,18 +203,23 @@ def _list_changes(
 ) -> Changes:
     """The planned changes from now to the last growth; first of all every job goes to its planned share."""
     changes: Changes = defaultdict(dict)
-    for job_id in snapshot.jobs:
+    shares = working.shares
+    for job_id, view in snapshot.jobs.items():
         share, plan = 0, plans.get(job_id)
         if plan is not None:
-            for segment in plan.segments:
-                if segment.start_s <= now_s:
-                    share = segment.share
-                elif segment.start_s <= last_s:
-                    changes[segment.start_s][job_id] = segment.share
+            last = plan.segments[-1]
+            if last.start_s <= now_s:  # all of it has begun
+                share = last.share
+            else:
+                for segment in plan.segments:
+                    if segment.start_s <= now_s:
+                        share = segment.share
+                    elif segment.start_s <= last_s:
+                        changes[segment.start_s][job_id] = segment.share
             if plan.held_until_s <= now_s:
                 share = 0
-            elif plan.held_until_s <= last_s:
+            elif plan.held_until_s <= last_s + ROUNDING_S:
                 changes[plan.held_until_s][job_id] = 0
-        if share != working.shares[job_id]:
+        if share != shares.get(job_id, view.share):
             changes[now_s][job_id] = share
     return changes

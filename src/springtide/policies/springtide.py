@@ -71,8 +71,7 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
     if not views:
         return draft
     draft.tentative = {view.job.id: view for view in views}
-    for view in views:
-        table.add(view)
+    table.add_all(views)
     kept = plan_candidates(table, draft.tentative, may_replan=caution in OPEN)
     arrivals = list_arrivals(table, views)
     past = remember(snapshot.memory, arrivals)

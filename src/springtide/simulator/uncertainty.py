@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heapify, heappop, heappush
-from math import exp, inf, log, sqrt
+from math import exp, inf, sqrt
 from random import Random
 from statistics import NormalDist
 
@@ -23,13 +23,11 @@ from springtide.errors import InputError
 from springtide.placement.type_pools import Pool
 from springtide.simulator.engine import Decide, Observer, Simulation
 from springtide.simulator.workloads import parse_options
+from springtide.throughput.fault_chances import NO_RESERVE, FaultReserve, find_chance
 
 HOUR_S = 3600.0
 LEARNED_S = 60.0  # of steps: then a job's speed has been measured
 OVERRUN = 0.02  # of its stated work: what a job is believed to need that has done all of it
-MOST_FAULTS = 1000  # of one job
-RARE = 1e-9  # a probability that is left out
-ROUNDING = 1e-9
 LONGEST_S = 5 * 365 * 86400.0  # after which nothing fails any more: a run must end
 
 
@@ -134,41 +132,6 @@ def sum_poisson(mean: float, most: int) -> float:
     for number in range(1, most + 1):
         chance *= mean / number
         total += chance
-    return min(total, 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class FaultReserve:
-    """Faults that a job is expected to meet, and those that are reserved for: `reserved` is the part of its work.
-
-    `undone` is the part of its work that one of them takes on average.
-    """
-
-    expected: float = 0.0
-    reserved: float = 0.0
-    undone: float = 0.0
-
-
-NO_RESERVE = FaultReserve()
-
-
-def find_chance(room: float, reserve: FaultReserve, spread: float, confidence: float) -> float:
-    """The probability that a job takes no more than `room` times what is planned for it.
-
-    What is planned holds for the slow end of its time and for the faults reserved for. With k faults the rest of the
-    job may take what they leave: their number is Poisson's, the logarithm of its time normal.
-    """
-    normal, chance, total = NormalDist(), exp(-reserve.expected), 0.0
-    for faults in range(MOST_FAULTS):
-        if faults:
-            chance *= reserve.expected / faults
-        left = (room - faults * reserve.undone) / (1.0 - reserve.reserved)
-        if (chance < RARE and faults > reserve.expected) or left <= 0:
-            break
-        if spread > 0:
-            total += chance * normal.cdf(log(left) / spread + normal.inv_cdf(confidence))
-        elif left >= 1.0 - ROUNDING:
-            total += chance
     return min(total, 1.0)
 
 

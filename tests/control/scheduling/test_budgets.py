@@ -6,10 +6,11 @@ import pytest
 from tests.control.hand_clock import POLICY, HandClockServer
 
 from springtide.control.scheduling.context import ServerOptions
-from springtide.control.scheduling.live_jobs import afford
+from springtide.control.scheduling.live_jobs import afford, afford_types
 from springtide.core.curves import Curve
 from springtide.core.job_states import JobState
 from springtide.core.jobs import JobId, Overhead
+from springtide.core.typed_curves import TypedCurves
 from springtide.executors.fake import FakeJob
 
 RUN = "python train.py long"
@@ -62,3 +63,16 @@ def test_only_shares_within_the_budget_are_left_and_the_cheapest_if_there_is_non
     assert afford(curve, 100.0, Overhead(base_s=1.0), 110.0).shares == (1, 2)
     assert afford(curve, 100.0, Overhead(base_s=1.0), 50.0).shares == (1,)
     assert afford(curve, 100.0, Overhead(base_s=1.0), 1000.0) == curve
+
+
+def test_on_several_types_only_what_can_be_paid_for_is_left() -> None:
+    pause = Overhead(base_s=1.0)
+    typed = TypedCurves({"fast": Curve((1, 2), (2.0, 2.5)), "slow": Curve((1, 2), (1.0, 1.9))}, movable=True)
+    both = afford_types(typed, 100.0, pause, {"fast": 60.0, "slow": 103.0}, ())
+    assert {one: curve.shares for one, curve in both.curves.items()} == {"fast": (1,), "slow": (1,)}
+    dear = {"fast": 40.0, "slow": 1000.0}  # 51 device-seconds on the fast type are the least
+    assert afford_types(typed, 100.0, pause, dear, ()).types == ("slow",)
+    assert afford_types(typed, 100.0, pause, dear, {"fast"}).types == ("fast", "slow"), "it runs there"
+    poor = afford_types(typed, 100.0, pause, {"fast": 1.0, "slow": 1.0}, ())
+    assert {one: curve.shares for one, curve in poor.curves.items()} == {"fast": (1,)}
+    assert afford_types(typed, 100.0, pause, {"fast": 1.0, "slow": None}, ()).curves == {"slow": typed.curves["slow"]}

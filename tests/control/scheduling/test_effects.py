@@ -8,7 +8,7 @@ from tests.control.hand_clock import HandClockServer
 from springtide.cli.job_views import list_notes
 from springtide.client.replies import JobInfo
 from springtide.control.api.documents import write_event, write_job
-from springtide.control.api.explanations import explain
+from springtide.control.api.explanations import count_spare, explain
 from springtide.control.api.prometheus import write_metrics
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.live_jobs import build_job
@@ -55,6 +55,22 @@ def test_every_change_of_devices_says_why_and_for_whom(tmp_path: Path, user: str
     assert write_event(given, given.at_s)["data"]["other_name"] == "second", "an admin sees all"
     told = explain(hand_server.job(first), [], hand_server.store.events(first), [], hand_server.source.wall)
     assert any(tell_moments(given.data["why"], hand_server.source.wall) in fact for fact in told.facts)
+
+
+def test_why_does_not_say_that_every_device_is_taken_beside_a_free_one(tmp_path: Path) -> None:
+    hand_server = make_server(tmp_path)
+    first, pair = (hand_server.submit(run=RUN, devices=devices, priority=2 - devices) for devices in (1, 2))
+    hand_server.pass_s(1)
+    active = [hand_server.job(record.id) for record in (first, pair)]
+    assert [len(record.devices) for record in active] == [1, 0]
+    inventory, now_s = hand_server.reconciler.inventory, hand_server.source.wall
+    told = explain(active[1], [], [], active, now_s, spare=count_spare(active[1], active, inventory))
+    assert told.sentence == "it is best effort, and it needs 2 devices at least; 1 device is free now"
+    single = hand_server.submit(run=RUN, devices=1)
+    hand_server.pass_s(1)
+    active.append(hand_server.job(single.id))
+    told = explain(active[1], [], [], active, now_s, spare=count_spare(active[1], active, inventory))
+    assert told.sentence == "it is best effort, and every device serves a job that goes before it now"
 
 
 @pytest.mark.parametrize("policy", ["fifo", "edf", "tiresias"])

@@ -19,6 +19,7 @@ from springtide.simulator.engine import Simulation
 from springtide.simulator.reports import MetricsObserver
 
 FOR_ANOTHER = (Cause.YIELDS, Cause.MOVED)
+GAINS = (Cause.PLANNED, Cause.TIGHT, Cause.SPARE, Cause.TURN)
 
 
 @dataclass(slots=True)
@@ -40,9 +41,7 @@ class ReasonLog:
         for job_id, reason in decision.reasons.items():
             assert reason.other is None or reason.other in gainers
             assert reason.cause is not Cause.YIELDS or reason.other is not None
-            assert (job_id in gainers) == (reason.cause in (Cause.PLANNED, Cause.SPARE, Cause.TURN)) or (
-                reason.cause is Cause.PLANNED
-            )
+            assert (job_id in gainers) == (reason.cause in GAINS) or (reason.cause is Cause.PLANNED)
             self.told.setdefault(job_id, []).append((now_s, reason.cause, reason.other))
         return decision
 
@@ -84,6 +83,15 @@ def test_best_effort_runs_on_spare_devices_and_yields_to_the_most_urgent(policy:
     jobs = build_jobs([JobSketch(100), JobSketch(40, 5, deadline_s=26), JobSketch(40, 5, deadline_s=25.5)])
     told = tell(policy, jobs, parse_cluster("1x4:cpu"))
     assert told["a"][:2] == [(0.0, Cause.SPARE, None), (5.0, Cause.YIELDS, "c")]
+
+
+def test_a_job_with_little_slack_says_that_it_goes_before_best_effort_jobs() -> None:
+    """Alone on one device b would need 95 of its 100 s; with 190 s it has time, and a starts beside it."""
+    speeds = {1: 1.0, 2: 2.0}
+    for deadline_s, cause in ((100, Cause.TIGHT), (190, Cause.PLANNED)):
+        jobs = build_jobs([JobSketch(200, speeds={1: 1.0}), JobSketch(95, speeds=speeds, deadline_s=deadline_s)])
+        told = tell("springtide", jobs, parse_cluster("1x2:cpu"))
+        assert told["b"][0] == (0.0, cause, None)
 
 
 def test_policies_without_promises_give_turns() -> None:

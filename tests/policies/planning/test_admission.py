@@ -16,7 +16,7 @@ from springtide.core.world import World
 from springtide.policies import Policy
 from springtide.policies.elasticflow import elasticflow
 from springtide.policies.planning import filling
-from springtide.policies.planning.admission import _is_same, _within, admit
+from springtide.policies.planning.admission import _within, admit
 from springtide.policies.planning.open_answers import replan
 from springtide.policies.planning.plan_table import FEW_ROWS, PlanTable, new_table, write_plan
 from springtide.policies.springtide import springtide
@@ -105,8 +105,22 @@ def test_a_plan_with_a_shifted_middle_is_another_plan() -> None:
     shifted = Plan((Segment(0.0, 2), Segment(15.0, 4), Segment(25.0, 2)), 30.0, 35.0)
     columns = filling.empty_columns(1, 1)
     write_plan(columns, 0, plan)
-    assert _is_same(columns, 0, plan)
-    assert not _is_same(columns, 0, shifted)
+    assert not filling.is_in_force(columns, 0, 0.0, 0.0), "there is none"
+    filling.keep_in_force(columns, np.zeros(1, np.int64))
+    assert filling.is_in_force(columns, 0, 0.0, 0.0)
+    write_plan(columns, 0, shifted)
+    assert not filling.is_in_force(columns, 0, 0.0, 0.0)
+
+
+def test_a_plan_that_differs_by_a_rounding_of_its_end_is_the_plan_in_force() -> None:
+    plan = Plan((Segment(0.0, 2), Segment(10.0, 4)), 30.0, 35.0)
+    columns = filling.empty_columns(1, 1)
+    write_plan(columns, 0, plan)
+    filling.keep_in_force(columns, np.zeros(1, np.int64))
+    for start_s, end_s, is_kept in ((10.0, 30.0 + 1e-9, True), (10.0, 30.1, False), (10.0 + 1e-9, 30.0, False)):
+        times_s, shares = np.array([5.0, start_s]), np.array([2, 4])  # planned again at 5 s
+        filling.store(columns, 0, end_s, 35.0, 2, times_s, shares)
+        assert (columns.finish[0], columns.segment_times[0, 0]) == ((30.0, 0.0) if is_kept else (end_s, 5.0))
 
 
 def test_a_promise_in_the_snapshot_is_the_certificate() -> None:

@@ -13,6 +13,7 @@ from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Statu
 from springtide.core.devices import Cluster, parse_cluster
 from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import decide
+from springtide.policies.planning.best_effort import STARVED_S
 from springtide.policies.springtide import springtide
 from springtide.simulator.engine import Simulation
 from springtide.throughput.blends import mix_curves
@@ -187,3 +188,20 @@ def test_three_types_of_unequal_nodes_hold_too(jobs: list[Job]) -> None:
     diary = run(*jobs, cluster=cluster, check=False)
     late = [job.id for job in jobs if diary.finishes.get(job.id, -inf) > job.deadline_s + TOLERANCE_S]
     assert not late
+
+
+def test_of_several_users_the_one_who_has_used_less_starts_first() -> None:
+    """Ann's twelve jobs fill all eight devices before Ben's comes; the first that comes free is his."""
+    anns = [replace(make_job(index, 100.0 + index), user="ann") for index in range(12)]
+    diary = run(*anns, replace(make_job(12, 10, 1), user="ben"))
+    first_end_s = min(end_s for name, end_s in diary.finishes.items() if name != "m")
+    assert diary.mixes["m"][0][0] == first_end_s
+    alone = run(*[replace(job, user="ben") for job in anns], replace(make_job(12, 10, 1), user="ben"))
+    assert alone.mixes["m"][0][0] > first_end_s, "of one user they start in order of arrival"
+
+
+def test_nobody_waits_longer_than_three_days_on_several_types() -> None:
+    jobs = [make_job(index, 1e6) for index in range(8)]
+    diary = run(*jobs, make_job(8, 10, 1), check=False)
+    assert diary.mixes["i"][0][0] == 1 + STARVED_S
+    assert min(diary.finishes.values()) == diary.finishes["i"]

@@ -3,8 +3,11 @@
 Reads records and events only; the same precedence always: ended, conditions, answer, waiting, running.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from springtide.control.scheduling.inventory import Inventory
+from springtide.control.scheduling.live_jobs import MIXING, UNCOUNTED, list_device_types
 from springtide.control.scheduling.sentences import tell_missed, tell_offer
 from springtide.control.scheduling.waiting import HELD
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord
@@ -23,6 +26,15 @@ class Explanation:
     facts: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SpareDevices:
+    """The devices that take work and that nobody holds now, and how many a job needs at least."""
+
+    free: int = 0
+    least: int = 1
+
+
+ALL_TAKEN = SpareDevices()
 MISSED = "missed"
 LATER = "submit it with a later deadline, or without one"
 #: What to do where another deadline would not help.
@@ -42,12 +54,13 @@ def explain(
     others: list[JobRecord],
     now_s: float,
     ref: str = "",
+    spare: SpareDevices = ALL_TAKEN,
 ) -> Explanation:
-    """Why a job is where it is, as it reads now. `others` are the active jobs beside it.
+    """Why a job is where it is, as it reads now. `others` are the active jobs beside it, `spare` what they leave.
 
     `ref` is what commands are to name it by, where that is not its name.
     """
-    told = find_explanation(record, offers, events, others, now_s, ref or record.name)
+    told = find_explanation(record, offers, events, others, now_s, ref or record.name, spare)
     facts = tuple(tell_moments(fact, now_s) for fact in told.facts)
     return replace(told, sentence=tell_moments(told.sentence, now_s), facts=facts)
 
@@ -59,6 +72,7 @@ def find_explanation(
     others: list[JobRecord],
     now_s: float,
     ref: str,
+    spare: SpareDevices,
 ) -> Explanation:
     """Why a job is where it is, instants as they are kept."""
     if record.state in (JobState.OFFERED, JobState.DECLINED):
@@ -82,7 +96,7 @@ def find_explanation(
             remedy = f"see what it waits for: springtide why {record.waits_for[0].name}"
         return Explanation(record.reason, record.sentence, remedy)
     if not record.devices:
-        return explain_waiting(record, others, now_s)
+        return explain_waiting(record, others, now_s, spare)
     return explain_running(record, events, now_s)
 
 
@@ -116,7 +130,9 @@ def explain_end(record: JobRecord, events: list[EventRecord], now_s: float, ref:
     return Explanation(record.reason, sentence, remedy, tell_facts(record, events, now_s))
 
 
-def explain_waiting(record: JobRecord, others: list[JobRecord], now_s: float) -> Explanation:
+def explain_waiting(
+    record: JobRecord, others: list[JobRecord], now_s: float, spare: SpareDevices = ALL_TAKEN
+) -> Explanation:
     """Why an admitted job holds no devices now."""
     holders = [other for other in others if other.devices and other.id != record.id]
     held = ", ".join(f"{other.name} ({len(other.devices)})" for other in holders[:5]) or "no one"
@@ -126,15 +142,36 @@ def explain_waiting(record: JobRecord, others: list[JobRecord], now_s: float) ->
         when = f"in {show_span(start_s - now_s)}" if start_s > now_s else "now"
         sentence = f"its plan starts {when} and still ends by {show_instant(record.deadline_s or 0.0)}"
         return Explanation("planned_later", sentence, "", facts)
-    if record.missed:
-        sentence = f"{tell_missed(record.missed)}, and every device serves a promise or an earlier one now"
-        return Explanation(MISSED, sentence, "", facts)
-    if record.deadline_s is not None:
-        sentence = "nothing is promised to it, and every device serves an earlier or more urgent job now"
-        return Explanation("no_spare_device", sentence, "", facts)
     yields = any(other.promised for other in holders)
-    sentence = f"it is best effort, and every device serves {'a promise or ' if yields else ''}an earlier job now"
+    taken = tell_taken(spare, yields)
+    if record.missed:
+        return Explanation(MISSED, f"{tell_missed(record.missed)}, and {taken}", "", facts)
+    if record.deadline_s is not None:
+        return Explanation("no_spare_device", f"nothing is promised to it, and {taken}", "", facts)
+    sentence = f"it is best effort, and {taken}"
     return Explanation("no_spare_device", sentence, "give it a deadline to get a promise" if yields else "", facts)
+
+
+def count_spare(record: JobRecord, active: Iterable[JobRecord], inventory: Inventory) -> SpareDevices:
+    """The devices that nobody of all active jobs holds and a job may have at once, and how many it needs at least."""
+    held = {name for one in active for name in one.devices}
+    allowed, usable = list_device_types(record, inventory), [name for names in inventory.usable for name in names]
+    free = inventory.count_types(name for name in usable if name not in held)
+    counts = [free.get(device_type, 0) for device_type in allowed]
+    can_mix = record.spec.elastic and record.spec.determinism == MIXING
+    shares = record.spec.shares(record.logical_workers or UNCOUNTED, len(usable))
+    return SpareDevices(sum(counts) if can_mix else max(counts, default=0), min(shares, default=1))
+
+
+def tell_taken(spare: SpareDevices, yields: bool) -> str:
+    """Why a job that nothing is promised gets no device: all are taken, too few are free, or not for it."""
+    before = f"{'a promise or ' if yields else ''}a job that goes before it"
+    if not spare.free:
+        return f"every device serves {before} now"
+    free = "1 device is" if spare.free == 1 else f"{spare.free} devices are"
+    if spare.free < spare.least:
+        return f"it needs {spare.least} devices at least; {free} free now"
+    return f"{free} free now, but kept for {before}"
 
 
 def explain_running(record: JobRecord, events: list[EventRecord], now_s: float) -> Explanation:

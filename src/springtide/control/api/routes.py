@@ -28,7 +28,7 @@ from springtide.control.api.job_data.log_routes import add_log_routes
 from springtide.control.api.job_data.receipt_routes import add_receipt_routes
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.platform_routes import add_platform_routes
-from springtide.control.api.reports.chances import judge_promise, tell_chance
+from springtide.control.api.reports.chances import NO_FAULTS, judge_promise, read_history, tell_chance
 from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.requests import (
     MOST_NUMBER,
@@ -71,6 +71,7 @@ UPLOADS_AT_ONCE = 8
 #: Which of several jobs of one name a user means who wants to do this.
 FITS: Mapping[str, Callable[[JobRecord], bool]] = {"resume": can_resume, "release": can_release}
 MOST_UNTOLD = 3  # notices that have not arrived
+FAULTS_S = 60.0  # for which the faults counted so far are not counted again
 STORAGE_S = 25.0  # for storage that a job names to answer
 
 
@@ -86,6 +87,10 @@ class Api:
         self.snapshot = JobSnapshot(self.store)
         self.pages = JobPages(self.snapshot, self.now_s, reconciler.health.tell)
         self.opened_s = self.now_s()
+        self.faults, self.faults_until_s = (
+            NO_FAULTS,
+            self.opened_s,
+        )  # what was seen of faults, and until when that holds
         self.histories, self.recent = Histories(self.store), RecentJobs(self.store, self.snapshot)
         self.sessions = Sessions(self.store, self.now_s)
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
@@ -196,8 +201,10 @@ class Api:
 
     def judge_promise(self, record: JobRecord) -> float | None:
         """With what probability the promise of a job is kept, as of now."""
-        slowdown = self.reconciler.inventory.find_slowest(record.devices)
-        return judge_promise(record, self.store.speeds(record.speed_key), self.now_s(), slowdown)
+        slowdown, now_s = self.reconciler.inventory.find_slowest(record.devices), self.now_s()
+        if record.promised and record.active and now_s >= self.faults_until_s:
+            self.faults, self.faults_until_s = read_history(self.store.list_ledger()), now_s + FAULTS_S
+        return judge_promise(record, self.store.speeds(record.speed_key), now_s, slowdown, self.faults)
 
     def reload(self, job_id: str) -> JobRecord:
         """A job as it is stored now."""
@@ -301,16 +308,15 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         outage = health.tell_outage() if record.active else ""
         untold = [*filter(None, map(tell_failure, api.store.notices(record.id)))][-MOST_UNTOLD:]
         likely = [] if chance is None else [f"its promise is kept with a probability of {tell_chance(chance)}"]
+        active = api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]
         told = explanations.explain(
             record,
             api.store.offers(record.id),
             api.store.last_events(RECENT_EVENTS, record.id)[::-1],
-            [
-                documents.hide_name(other, request.state.user)
-                for other in api.snapshot.list_jobs(JobQuery(ACTIVE))[::-1]
-            ],
+            [documents.hide_name(other, request.state.user) for other in active],
             api.now_s(),
             api.find_ref(record),
+            explanations.count_spare(record, active, api.reconciler.inventory),
         )
         return {
             "schema": 1,

@@ -6,7 +6,7 @@ On a platform of one type none of this has a part: jobs have one curve. A probe 
 it measures. What was measured, and how curves are made of it, is in `speeds`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isclose
 
@@ -123,7 +123,10 @@ def make_job(record: JobRecord, facts: JobFacts, inventory: Inventory) -> Job:
         curve = inventory.slow_curve(device_type, known)
     work = float(facts.steps or GUESSED_STEPS) if file.elastic else file.duration_s or RIGID_GUESS_S
     overhead, budget_s = plan_overhead(facts.measured), find_budget_s(record, inventory, inventory.device_types[0])
-    if budget_s is not None and typed is None:
+    if typed is not None:
+        typed = keep_to_budget(record, typed, work, overhead, inventory)
+        curve = typed.curves[typed.fastest]
+    elif budget_s is not None:
         curve = afford(curve, work, overhead, budget_s)
     is_late = record.endangered or bool(record.missed)
     if is_late or record.deadline_s is None:
@@ -157,12 +160,49 @@ def find_budget_s(record: JobRecord, inventory: Inventory, device_type: str) -> 
 
 def afford(curve: Curve, work: float, overhead: Overhead, budget_s: float) -> Curve:
     """A curve without the shares on which a job would cost more than its budget; the cheapest if all would."""
-    costs = {
+    costs = list_costs(curve, work, overhead)
+    affordable = {share for share, cost in costs.items() if cost <= budget_s}
+    return curve.only(affordable or {min(costs, key=lambda share: costs[share])})
+
+
+def list_costs(curve: Curve, work: float, overhead: Overhead) -> dict[int, float]:
+    """The device-seconds that all of a job takes on each of its shares, from its start on."""
+    return {
         share: share * (overhead.pause_s(share, starting=True) + work / rate)
         for share, rate in zip(curve.shares, curve.rates, strict=True)
     }
-    affordable = {share for share, cost in costs.items() if cost <= budget_s}
-    return curve.only(affordable or {min(costs, key=lambda share: costs[share])})
+
+
+def keep_to_budget(
+    record: JobRecord, typed: TypedCurves, work: float, overhead: Overhead, inventory: Inventory
+) -> TypedCurves:
+    """Speeds by type without what a job with a deadline cannot pay for; types that it holds or is planned on stay."""
+    budgets_s = {one: find_budget_s(record, inventory, one) for one in typed.curves}
+    held = inventory.count_types(record.devices)
+    if len(held) > 1 or all(budget_s is None for budget_s in budgets_s.values()):
+        return typed
+    return afford_types(typed, work, overhead, budgets_s, {*held, record.plan.device_type if record.plan else ""})
+
+
+def afford_types(
+    typed: TypedCurves, work: float, overhead: Overhead, budgets_s: Mapping[str, float | None], held: Container[str]
+) -> TypedCurves:
+    """`afford` on several types, each with the device-seconds that can be paid for there (None: it costs nothing).
+
+    A type on which nothing can be paid for is left out, unless it is `held` or no other is left. What several types at
+    once would cost is not known beforehand: a job with a budget keeps to one at a time.
+    """
+    kept: dict[str, Curve] = {}
+    excess: dict[str, float] = {}  # how many times the budget the cheapest share of each type costs
+    for device_type, curve in typed.curves.items():
+        budget_s, least = budgets_s[device_type], min(list_costs(curve, work, overhead).values())
+        excess[device_type] = 0.0 if budget_s is None else least / budget_s
+        if excess[device_type] <= 1.0 or device_type in held:
+            kept[device_type] = curve if budget_s is None else afford(curve, work, overhead, budget_s)
+    if not kept:
+        cheapest = min(excess, key=lambda device_type: excess[device_type])
+        kept[cheapest] = afford(typed.curves[cheapest], work, overhead, budgets_s[cheapest] or inf)
+    return replace(typed, curves=kept, blend=None)
 
 
 def find_slowdown(job: Job, inventory: Inventory) -> float:

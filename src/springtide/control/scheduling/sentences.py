@@ -48,6 +48,7 @@ def tell_admitted(record: JobRecord, answer: Answer, plan: Plan | None, margin: 
 
 CAUSES = {
     Cause.PLANNED: "its plan holds this share from now on",
+    Cause.TIGHT: "its plan left less than a tenth of the time to its deadline, so it goes before best-effort jobs",
     Cause.SPARE: "of the devices that no promise needs now it makes the best use",
     Cause.TURN: "it is its turn",
     Cause.NEEDLESS: "it ends as soon with fewer",

@@ -199,6 +199,7 @@ class JobLedgerEntry:
     answered_s: float | None
     expected_s: float | None
     cost_usd: float
+    faults: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,20 +102,24 @@ def list_cuts(draft: DraftAllocation, entry: DraftJob, wanted: Mapping[str, int]
 
 
 def stop_one(draft: DraftAllocation, entry: DraftJob) -> bool:
-    """Stop the newest job below this one that holds devices it can use.
-
-    Below are jobs without a guarantee, if this one has one, and jobs of a lower priority.
-    """
+    """Stop the newest job below this one that holds devices it can use."""
     for victim in reversed(draft.entries.values()):
-        lower = bool(entry.speeds.guaranteed) or victim.view.job.priority < entry.view.job.priority
         if (
-            lower
+            is_below(victim, entry)
             and not victim.speeds.guaranteed
             and any(device_type in entry.device_types for device_type in victim.mix)
         ):
             draft.clear(victim)
             return True
     return False
+
+
+def is_below(victim: DraftJob, entry: DraftJob) -> bool:
+    """Whether a job stops for another: one with a guarantee, of a higher priority, or of its own that has starved."""
+    if entry.speeds.guaranteed:
+        return True
+    lead = entry.view.job.priority - victim.view.job.priority
+    return lead > 0 or (lead == 0 and entry.is_starved and not victim.is_starved)
 
 
 def grow_shortest(draft: DraftAllocation, limits: Mapping[str, int]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from springtide.core.decisions import Answer, Decision, JobView, Plan, Promise, Snapshot
+from springtide.core.decisions import Answer, Cause, Decision, JobView, Promise, Reason, Snapshot
 from springtide.core.devices import count_devices
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
@@ -51,6 +51,7 @@ class Draft:
     memory: dict[str, Any] | None = None
     by_size: bool = False  # whether best-effort jobs share by `best_effort`, or start in order and grow with the others
     usage: Usage | None = None  # of the users, where several share the cluster
+    tight: tuple[JobId, ...] = ()  # promised, with little slack: they grew before best-effort jobs got anything
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
 
 
@@ -161,11 +162,10 @@ def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caut
 def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
     """Rows for the best-effort jobs, with plans on what is left; promised jobs with little slack grow before them."""
     if caution is Caution.GROW:
-        columns = table.columns
         tight = _are_tight(table, promised)
         spare = int(table.capacity.free[0])
         if spare > 0 and tight.any():
-            filling.grow(table.capacity, columns, promised[tight], spare, draft.patience, table.trial)
+            _grow_tight(table, draft, promised[tight], spare)
         _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
     chosen = share_out(table.now_s, draft.best_effort, int(table.capacity.free[0]), draft.usage)
     rows, shares = table.add_all(draft.best_effort), [chosen.get(view.job.id) for view in draft.best_effort]
@@ -177,6 +177,14 @@ def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Cauti
     ]
     filling.fill_each(table.capacity, table.columns, rows[seated], np.array(lowest, np.int64))
     draft.wake_at_s = min(draft.wake_at_s, next_starving_s(table.now_s, draft.best_effort, chosen))
+
+
+def _grow_tight(table: PlanTable, draft: Draft, rows: Ints, spare: int) -> None:
+    """Let promised jobs with little slack grow or start, and note which of them do."""
+    before = filling.shares_now(table.columns, rows, table.now_s)
+    filling.grow(table.capacity, table.columns, rows, spare, draft.patience, table.trial)
+    grown = {*rows[filling.shares_now(table.columns, rows, table.now_s) > before].tolist()}
+    draft.tight = tuple(name for name, row in table.rows.items() if row in grown)
 
 
 def _are_tight(table: PlanTable, rows: Ints) -> npt.NDArray[np.bool_]:
@@ -247,8 +255,13 @@ def _compose(table: PlanTable, draft: Draft, needed: filling.JobColumns, names: 
         optional = frozenset(
             [name for (name, share), floor in zip(shares.items(), least, strict=True) if share > floor]
         )
+    gaining = [name for name in draft.tight if shares.get(name, 0) > table.views[name].share]
     return Decision(
-        answers=draft.answers, promises=_changed_promises(table, draft, names, rows), shares=shares, optional=optional
+        answers=draft.answers,
+        promises=_changed_promises(table, draft, names, rows),
+        shares=shares,
+        optional=optional,
+        reasons={name: Reason(Cause.TIGHT) for name in gaining},
     )
 
 
@@ -276,32 +289,17 @@ def _within(table: PlanTable, rows: Ints, shares: list[int]) -> list[int]:
 
 def _changed_promises(table: PlanTable, draft: Draft, names: Sequence[JobId], rows: Ints) -> dict[JobId, Promise]:
     """The promises whose plan is not the one in force."""
-    changed: list[int] = []
-    for position in np.flatnonzero(table.columns.touched[rows]).tolist():
-        view = table.views[names[position]]
-        if view.job.best_effort or names[position] in draft.tentative:
-            continue
-        promise = view.promise
-        if promise is None or not _is_same(table.columns, int(rows[position]), promise.plan):
-            changed.append(position)
+    renewed = np.empty(len(rows), np.int64)
+    filling.write_renewed(table.columns, rows, table.now_s, renewed)
+    changed = [
+        position
+        for position in np.flatnonzero(renewed).tolist()
+        if names[position] not in draft.tentative and not table.views[names[position]].job.best_effort
+    ]
     return {
         names[position]: Promise(table.views[names[position]].job.deadline_s, plan)
         for position, plan in zip(changed, table.plans(rows[changed]), strict=True)
     }
-
-
-def _is_same(columns: filling.JobColumns, row: int, plan: Plan) -> bool:
-    """Whether a row still holds this plan; equal ends are not enough, a middle segment may have been shifted."""
-    return bool(
-        columns.finish[row] == plan.finish_s
-        and columns.held[row] == plan.held_until_s
-        and columns.segment_count[row] == len(plan.segments)
-        and all(
-            columns.segment_times[row, position] == segment.start_s
-            and columns.segment_shares[row, position] == segment.share
-            for position, segment in enumerate(plan.segments)
-        )
-    )
 
 
 def _settle_moves(table: PlanTable, placement: Placement, decision: Decision) -> Decision | None:
@@ -336,11 +334,8 @@ def _postpone(table: PlanTable, placement: Placement, decision: Decision) -> Dec
 
 def _is_certified(table: PlanTable, snapshot: Snapshot, placement: Placement, decision: Decision) -> bool:
     """Whether all that is planned can be placed as time goes on: known from before, or checked."""
-    plans = {
-        name: promise.plan
-        for name, view in table.views.items()
-        if (promise := decision.promises.get(name, view.promise)) is not None
-    }
+    plans = {name: view.promise.plan for name, view in table.views.items() if view.promise is not None}
+    plans |= {name: promise.plan for name, promise in decision.promises.items()}
     certificate = table.certificate
     if certificate is not None and certificate.covers(table.now_s, snapshot, placement.allocations, plans):
         return True

@@ -35,6 +35,9 @@ class JobColumns(NamedTuple):
     finish: Floats
     held: Floats  # planned until: finish plus reserve
     touched: Ints  # whether the plan was written since the plan table was opened
+    # the plan in force, for `store`: written when the table is opened and not after that, so that copies share it
+    old_times: Floats  # [job, segment], then the finish, and until when it is held
+    old_shares: Ints  # [job, segment], then the number of segments
 
 
 class Capacity(NamedTuple):
@@ -66,6 +69,8 @@ def empty_columns(jobs: int, levels: int) -> JobColumns:
         np.full(jobs, inf),
         np.full(jobs, inf),
         np.zeros(jobs, np.int64),
+        np.zeros((jobs, MAX_SEGMENTS + 2)),
+        np.zeros((jobs, MAX_SEGMENTS + 1), np.int64),
     )
 
 

@@ -27,6 +27,7 @@ from springtide.policies.planning.free_devices import occupy_all as occupy_all
 from springtide.policies.planning.free_devices import pass_full as pass_full
 from springtide.policies.planning.plan_reading import device_seconds as device_seconds
 from springtide.policies.planning.plan_reading import highest_need as highest_need
+from springtide.policies.planning.plan_reading import is_in_force as is_in_force
 from springtide.policies.planning.plan_reading import least_cost as least_cost
 from springtide.policies.planning.plan_reading import level_above as level_above
 from springtide.policies.planning.plan_reading import look_ahead as look_ahead
@@ -71,7 +72,15 @@ def walk(
     if full > 0:  # as the loop would find it, entry by entry
         times[0], shares[0] = bounds[0], 0
         share, count = 0, 1
-    for k in range(full, size):
+    least, stop = columns.shares[job, 0], find(bounds, size, limit) + 1
+    k = full - 1
+    while k + 1 < stop:
+        k += 1
+        # who holds nothing passes over all that is too little for it at once: most of the way to a start that is far
+        while share == 0 and 0 < k < stop and free[k] < least:
+            k += 1
+        if k == stop:
+            break
         start_s = bounds[k]
         if start_s > limit:
             break
@@ -99,6 +108,13 @@ def walk(
         if begin >= end_s:
             continue  # all of this entry is pause
         rate = columns.rates[job, level]
+        if level == cap and begin == start_s and finish == inf:
+            # all it may have, as long as it is there: no more than its work changes until that is about to end
+            while k + 1 < stop and free[k + 1] >= held and work > rate * (end_s - start_s + 2.0 * GUARD_S):
+                work -= rate * (end_s - start_s)
+                k += 1
+                start_s, end_s = end_s, bounds[k + 1] if k + 1 < size else inf
+            begin = start_s
         # the finish is taken once, where the work itself ends; the walk goes on through the reserve, which may end some
         # entries later and at other shares. `short` is where a plan without a reserve may be cut off.
         if finish == inf and begin + work / rate <= end_s:
@@ -111,7 +127,11 @@ def walk(
 
 @kernel
 def store(columns: JobColumns, job: int, finish: float, held: float, count: int, times: Floats, shares: Ints) -> None:
-    """Make what `walk` wrote the plan of a job."""
+    """Make what `walk` wrote the plan of a job.
+
+    Where that is the plan in force but for a rounding, it is the plan in force: computed anew at each decision, ends
+    would differ by their last digits, and with them all that begins when these devices come free.
+    """
     columns.touched[job] = 1
     columns.finish[job] = finish
     columns.held[job] = held
@@ -119,6 +139,25 @@ def store(columns: JobColumns, job: int, finish: float, held: float, count: int,
     for s in range(count):
         columns.segment_times[job, s] = times[s]
         columns.segment_shares[job, s] = shares[s]
+    if count and is_in_force(columns, job, times[0], GUARD_S):
+        columns.finish[job] = columns.old_times[job, MAX_SEGMENTS]
+        columns.held[job] = columns.old_times[job, MAX_SEGMENTS + 1]
+        columns.segment_count[job] = columns.old_shares[job, MAX_SEGMENTS]
+        for s in range(columns.segment_count[job]):
+            columns.segment_times[job, s] = columns.old_times[job, s]
+            columns.segment_shares[job, s] = columns.old_shares[job, s]
+
+
+@kernel
+def keep_in_force(columns: JobColumns, rows: Ints) -> None:
+    """Note the plans of these jobs as those in force."""
+    for row in rows:
+        columns.old_times[row, MAX_SEGMENTS] = columns.finish[row]
+        columns.old_times[row, MAX_SEGMENTS + 1] = columns.held[row]
+        columns.old_shares[row, MAX_SEGMENTS] = columns.segment_count[row]
+        for s in range(columns.segment_count[row]):
+            columns.old_times[row, s] = columns.segment_times[row, s]
+            columns.old_shares[row, s] = columns.segment_shares[row, s]
 
 
 @kernel
@@ -253,6 +292,14 @@ def shares_now(columns: JobColumns, rows: Ints, now_s: float) -> Ints:
     shares = np.empty(len(rows), np.int64)
     write_shares_now(columns, rows, now_s, shares)
     return shares
+
+
+@kernel
+def write_renewed(columns: JobColumns, rows: Ints, now_s: float, renewed: Ints) -> None:
+    """Which of these plans are not those in force, into `renewed`."""
+    for i in range(len(rows)):
+        row = rows[i]
+        renewed[i] = columns.touched[row] > 0 and not is_in_force(columns, row, now_s, 0.0)
 
 
 @kernel

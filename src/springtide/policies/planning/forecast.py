@@ -108,14 +108,14 @@ class Demand:
 
     def _is_busy(self, deadline_s: float) -> bool:
         """Whether the promises alone need more than a calm cluster has: known without looking at anything to come."""
-        first = int(np.searchsorted(self.spans_s, deadline_s - self.now_s))
-        return first < len(self.spans_s) and self._promised_loads[first] > CALM + ROUNDING
+        return deadline_s - self.now_s <= self._busy_s
 
     @cached_property
-    def _promised_loads(self) -> Floats:
-        """The highest load of the promises up to any deadline from each of theirs on."""
+    def _busy_s(self) -> float:
+        """Up to how far from now a deadline is one from which on the promises alone make a high load."""
         loads = np.cumsum(self.needs) / self.spans_s / self.devices
-        return np.maximum.accumulate(loads[::-1])[::-1]
+        busy = np.flatnonzero(loads > CALM + ROUNDING)
+        return float(self.spans_s[busy[-1]]) if len(busy) else -inf
 
     def _load(self, deadline_s: float, cost: float, ends_s: Floats, costs: Floats) -> float:
         """The highest load up to any deadline from this one on, with the job and those to come that cost less."""

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from springtide.policies.planning.columns import Floats, Ints, JobColumns
+from springtide.policies.planning.columns import MAX_SEGMENTS, Floats, Ints, JobColumns
 from springtide.policies.planning.compilation import kernel
 
 
@@ -39,6 +39,34 @@ def share_now(columns: JobColumns, job: int, now_s: float) -> int:
             break
         share = columns.segment_shares[job, s]
     return share
+
+
+@kernel
+def is_in_force(columns: JobColumns, job: int, now_s: float, rounding_s: float) -> bool:
+    """Whether the plan of a job holds from now on what its plan in force does, up to a rounding of its end.
+
+    What begins later begins when other plans end, and must do so to the last digit.
+    """
+    times_s, shares = columns.old_times[job], columns.old_shares[job]
+    count, old_count = columns.segment_count[job], shares[MAX_SEGMENTS]
+    if old_count == 0 or abs(columns.finish[job] - times_s[MAX_SEGMENTS]) > rounding_s:
+        return False
+    if abs(columns.held[job] - times_s[MAX_SEGMENTS + 1]) > rounding_s:
+        return False
+    first = old_first = 0  # to begin after now
+    while first < count and columns.segment_times[job, first] <= now_s:
+        first += 1
+    while old_first < old_count and times_s[old_first] <= now_s:
+        old_first += 1
+    held = columns.segment_shares[job, first - 1] if first else 0
+    if count - first != old_count - old_first or held != (shares[old_first - 1] if old_first else 0):
+        return False
+    for s in range(count - first):
+        if columns.segment_shares[job, first + s] != shares[old_first + s]:
+            return False
+        if columns.segment_times[job, first + s] != times_s[old_first + s]:
+            return False
+    return True
 
 
 @kernel

@@ -17,7 +17,9 @@ from springtide.placement.feasibility import Certificate
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Capacity, Floats, Ints, JobColumns
 
-FEW_ROWS = 6  # plans that are read one by one faster than together
+FEW_ROWS = 6  # rows that are written or read one by one faster than together
+# by the names of the enumeration each takes longer to look up than all else that is done with a job
+OFFERED, PENDING, WAITLISTED = Status.OFFERED, Status.PENDING, Status.WAITLISTED
 
 
 @dataclass(slots=True)
@@ -64,8 +66,8 @@ class PlanTable:
 
     def add_all(self, views: Sequence[JobView]) -> Ints:
         """Rows for jobs without plans, as `add` makes them, written together."""
-        if not views:
-            return np.empty(0, np.int64)
+        if len(views) <= FEW_ROWS:
+            return np.array([self.add(view) for view in views], np.int64)
         levels = max(len(view.job.curve.levels) for view in views)
         size, missing = len(self.columns.deadline), len(views) - len(self.spare_rows)
         if missing > 0 or levels > self.columns.shares.shape[1]:
@@ -231,6 +233,11 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     table.rows = {job_id: table.rows[job_id] for job_id in roster.planned}
     table.settle()
     table.columns.touched[:] = 0
+    old = table.columns
+    table.columns = old._replace(
+        old_times=np.zeros(old.old_times.shape), old_shares=np.zeros(old.old_shares.shape, np.int64)
+    )
+    filling.keep_in_force(table.columns, active_rows(table))
     table.offered = tuple(view.promise.plan for view in roster.offered.values() if view.promise is not None)
     table.capacity = free_capacity(table)
     filling.occupy_all(table.capacity, table.columns, active_rows(table))
@@ -240,17 +247,18 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
 def call_roll(snapshot: Snapshot) -> JobRoster:
     """Who is there: the one walk of a decision over all jobs."""
     roster = JobRoster()
+    planned, waiting, best_effort, offered = roster.planned, roster.waiting, roster.best_effort, roster.offered
     for job_id, view in snapshot.jobs.items():
         status = view.status
-        if status is Status.OFFERED:
-            roster.offered[job_id] = view
+        if status is OFFERED:
+            offered[job_id] = view
             continue
-        if status is Status.PENDING or status is Status.WAITLISTED:
-            roster.waiting[job_id] = view
+        if status is PENDING or status is WAITLISTED:
+            waiting[job_id] = view
         if view.promise is not None:
-            roster.planned[job_id] = view
+            planned[job_id] = view
         elif view.job.deadline_s == inf:
-            roster.best_effort.append(view)
+            best_effort.append(view)
     return roster
 
 
@@ -318,8 +326,8 @@ def copy_table(table: PlanTable, now_s: float) -> PlanTable:
 
 
 def copy_columns(columns: JobColumns) -> JobColumns:
-    """The same columns in arrays of their own."""
-    return JobColumns._make(column.copy() for column in columns)
+    """The same columns in arrays of their own, but for the plans in force, which are written once for a table."""
+    return JobColumns._make([column.copy() for column in columns[:-2]] + [*columns[-2:]])
 
 
 def copy_plans(columns: JobColumns) -> JobColumns:

@@ -3,15 +3,17 @@
 Puts the decisions of the pools together into one: answers, promises with their type, and devices. What promises leave
 over is shared out among best-effort jobs over all types as EasyScale does it: one device for each by priority and in
 order of arrival, then growth, in the round that lets them all end soonest. Unlike there, a job that keeps to one type
-may start on any; devices that promised jobs need are given up at once. On a cluster of one type it has no part.
+may start on any; devices that promised jobs need are given up at once; jobs of several users start in the order of
+`planning.best_effort`, and who has starved goes first. On a cluster of one type it has no part.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from springtide.core.decisions import Answer, Decision, JobView, Snapshot, Status
-from springtide.core.devices import Devices
+from springtide.core.devices import Devices, count_devices
 from springtide.core.jobs import JobId
 from springtide.core.typed_curves import Mix, TypedCurves
 from springtide.placement.scattered import hold_loosely
@@ -20,6 +22,15 @@ from springtide.policies.easyscale.proposals import DraftAllocation, draft_job
 from springtide.policies.easyscale.rounds import choose_round
 from springtide.policies.elasticflow import BEST_EFFORT
 from springtide.policies.planning.admission import Propose
+from springtide.policies.planning.best_effort import (
+    USAGE,
+    Usage,
+    next_starving_s,
+    read_usage,
+    starves_at_s,
+    weigh_jobs,
+    write_usage,
+)
 from springtide.policies.pools.partition import MEMORY, PoolCache, can_run, join_refusals, refuse_types
 from springtide.policies.pools.pool_decisions import PoolDecisions, decide_in_turn
 from springtide.policies.pools.transfers import find_homeless, list_pressing, make_way
@@ -41,8 +52,12 @@ def decide_pools(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision
 def conclude(pooled: PoolDecisions) -> Decision:
     """All pools' decisions as one, with devices for the best-effort jobs."""
     answers = answer_all(pooled)
-    allocations = allocate(pooled, answers)
-    wake_at_s = min(decision.wake_at_s for decision in pooled.decisions.values())
+    usage = read_shared_usage(pooled)
+    left_over = [view for view in rank_best_effort(pooled, usage) if is_admitted(view, answers)]
+    allocations = allocate(pooled, left_over)
+    running = {view.job.id: 1 for view in left_over if allocations.get(view.job.id, view.devices)}
+    starving_s = next_starving_s(pooled.now_s, left_over, running)
+    wake_at_s = min(starving_s, *[decision.wake_at_s for decision in pooled.decisions.values()])
     return Decision(
         answers=answers,
         promises={
@@ -53,15 +68,27 @@ def conclude(pooled: PoolDecisions) -> Decision:
         allocations=allocations,
         optional=frozenset().union(*[decision.optional for decision in pooled.decisions.values()]),
         wake_at_s=wake_at_s,
-        memory=remember(pooled),
+        memory=remember(pooled, usage, allocations),
         cache=forget(pooled.cache, pooled.snapshot),
     )
 
 
-def remember(pooled: PoolDecisions) -> dict[str, Any] | None:
-    """The memory with what the first pool has learnt; None if it has learnt nothing."""
-    news = pooled.decisions[pooled.first].memory
-    return None if news is None else {**pooled.snapshot.memory, MEMORY: {**pooled.memory, pooled.first: news}}
+def read_shared_usage(pooled: PoolDecisions) -> Usage | None:
+    """What users have used up to now, where best-effort jobs of several share the cluster."""
+    snapshot = pooled.snapshot
+    if USAGE not in snapshot.memory and not any(view.job.best_effort for view in snapshot.jobs.values()):
+        return None
+    return read_usage(snapshot.memory, pooled.now_s, snapshot.jobs.values())
+
+
+def remember(pooled: PoolDecisions, usage: Usage | None, allocations: Mapping[JobId, Devices]) -> dict[str, Any] | None:
+    """The memory with what the first pool has learnt and users have used; None if nothing of it is new."""
+    news, memory = pooled.decisions[pooled.first].memory, pooled.snapshot.memory
+    learnt = None if news is None else {**memory, MEMORY: {**pooled.memory, pooled.first: news}}
+    if usage is None:
+        return learnt
+    shares = {job_id: count_devices(devices) for job_id, devices in allocations.items()}
+    return {**(learnt or memory), USAGE: write_usage(usage, pooled.snapshot.jobs.values(), shares)}
 
 
 def forget(cache: PoolCache, snapshot: Snapshot) -> PoolCache:
@@ -106,7 +133,7 @@ def join_answers(pooled: PoolDecisions, job_id: JobId, given: list[Answer]) -> A
     return join_refusals(given)
 
 
-def allocate(pooled: PoolDecisions, answers: Mapping[JobId, Answer]) -> dict[JobId, Devices]:
+def allocate(pooled: PoolDecisions, left_over: Sequence[JobView]) -> dict[JobId, Devices]:
     """The devices of every job for which they change: as the pools decided, and best-effort jobs on what is left."""
     snapshot = pooled.snapshot
     pools = pools_of(snapshot.cluster)
@@ -121,7 +148,6 @@ def allocate(pooled: PoolDecisions, answers: Mapping[JobId, Answer]) -> dict[Job
     for job_id in {job_id: None for part in parts.values() for job_id in part}:
         pieces = [part.get(job_id, _part(snapshot, job_id, device_type)) for device_type, part in parts.items()]
         held[job_id] = tuple(sorted(piece for devices in pieces for piece in devices))
-    left_over = [view for view in list_best_effort(snapshot) if is_admitted(view, answers)]
     if left_over:
         held |= place_best_effort(pooled, left_over, held)
     return {job_id: devices for job_id, devices in held.items() if devices != snapshot.jobs[job_id].devices}
@@ -132,10 +158,16 @@ def _part(snapshot: Snapshot, job_id: JobId, device_type: str) -> Devices:
     return tuple(piece for piece in snapshot.jobs[job_id].devices if types[piece.node] == device_type)
 
 
-def list_best_effort(snapshot: Snapshot) -> list[JobView]:
-    """The best-effort jobs, by priority, then in arrival order."""
-    views = [view for view in snapshot.jobs.values() if view.job.best_effort and view.job.typed is not None]
-    return sorted(views, key=lambda view: (-view.job.priority, view.job.index))
+def rank_best_effort(pooled: PoolDecisions, usage: Usage | None) -> list[JobView]:
+    """The best-effort jobs: by priority, then who has starved, then as users take turns, then in arrival order."""
+    now_s, jobs = pooled.now_s, pooled.snapshot.jobs.values()
+    views = [view for view in jobs if view.job.best_effort and view.job.typed is not None]
+    weights = [0.0] * len(views) if usage is None else weigh_jobs(now_s, views, usage)
+    ranked = [
+        (-view.job.priority, min(starves_at_s(view, now_s) - now_s, 0.0), -weight, view.job.index, view)
+        for view, weight in zip(views, weights, strict=True)
+    ]
+    return [view for *_, view in sorted(ranked, key=itemgetter(0, 1, 2, 3))]
 
 
 def is_admitted(view: JobView, answers: Mapping[JobId, Answer]) -> bool:
@@ -169,14 +201,16 @@ def count_free(free: Iterable[int], node_types: Iterable[str]) -> dict[str, int]
 
 
 def share_out(now_s: float, views: Iterable[JobView], free: Mix) -> dict[JobId, Mix]:
-    """The mix of each best-effort job, by priority, then in arrival order; `free` counts what they hold, too."""
+    """The mix of each best-effort job, those that come first before others; `free` counts what they hold, too."""
     draft = DraftAllocation({}, dict(free))
     for view in views:
         if view.job.typed is not None:
             device_types = tuple(
                 device_type for device_type in list_device_types(view, view.job.typed) if device_type in free
             )
-            draft.enter(draft_job(now_s, view, view.job.typed, device_types, view.job.typed.blend is not None))
+            entry = draft_job(now_s, view, view.job.typed, device_types, view.job.typed.blend is not None)
+            entry.is_starved = starves_at_s(view, now_s) <= now_s
+            draft.enter(entry)
     for device_type in draft.free:
         yield_devices(draft, device_type)
     return choose_round(now_s, draft, {}, weighs=True).list_mixes()

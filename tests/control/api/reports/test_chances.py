@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.api.reports.chances import judge_promise, measure_spread, tell_chance
+from springtide.control.api.reports.chances import (
+    NO_FAULTS,
+    FaultHistory,
+    judge_promise,
+    measure_spread,
+    read_history,
+    tell_chance,
+)
 from springtide.control.scheduling.speeds import MEASURED_MARGIN, UNSEEN_EPOCH_MARGIN
-from springtide.control.storage.records import JobRecord, SpeedRecord
+from springtide.control.storage.records import JobLedgerEntry, JobRecord, SpeedRecord
+from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeJob
 
 KNOWN = SpeedRecord("code", {1: (500, 10.0)}, logical_workers=1, whole_epoch=True)
@@ -54,6 +62,23 @@ def test_nothing_is_said_where_nothing_is_promised_or_known(promised: JobRecord)
         assert judge_promise(one, [KNOWN], now_s) is None
     assert judge_promise(promised, [SpeedRecord("code")], now_s) is None
     assert judge_promise(promised, [KNOWN], (promised.deadline_s or 0.0) + 1.0) is None
+
+
+def test_faults_that_were_seen_count_as_often_as_they_came(promised: JobRecord) -> None:
+    record = replace(promised, predicted_s=10_000.0, deadline_s=10_400.0)
+    calm, failing = (FaultHistory(faults, 1e6) for faults in (0, 100))
+    chances = [judge_promise(record, [KNOWN], 0.0, history=history) for history in (NO_FAULTS, calm, failing)]
+    assert chances[0] == chances[1] and (chances[2] or 1.0) < (chances[0] or 0.0)
+    ample = judge_promise(replace(record, deadline_s=20_000.0), [KNOWN], 0.0, history=failing)
+    assert ample == pytest.approx(1.0, abs=1e-6), "time enough for faults"
+
+
+def test_faults_of_scripts_that_failed_are_not_the_machines() -> None:
+    def entry(state: JobState, faults: int, finished_s: float | None = 1.0) -> JobLedgerEntry:
+        return JobLedgerEntry("ann", state, True, "", 100.0, 0, finished_s, 0.0, None, 0.0, faults)
+
+    jobs = [entry(JobState.SUCCEEDED, 1), entry(JobState.FAILED, 5), entry(JobState.RUNNING, 2, None)]
+    assert read_history(jobs) == FaultHistory(3, 200.0)
 
 
 def test_it_is_told_without_false_precision() -> None:
