@@ -1,5 +1,6 @@
 """A standby on another machine than the active server's, on a Ray cluster: it goes on with the lead that is at work."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -39,6 +40,12 @@ def raylets() -> Iterator[Raylets]:
         yield made
 
 
+def find_lead(home: Path) -> int:
+    """The process of the lead, asked as on its own machine."""
+    with contextlib.closing(LeadExecutor(home)) as executor:
+        return int(executor.hello()["pid"])
+
+
 def test_a_standby_on_another_machine_finds_the_lead_and_training_goes_on(
     raylets: Raylets, database: str, tmp_path: Path
 ) -> None:
@@ -48,7 +55,7 @@ def test_a_standby_on_another_machine_finds_the_lead_and_training_goes_on(
         # What another machine sees of the lead's socket in the home that both share: a file at which nobody listens.
         hide = f'mount --bind /dev/null {platform.home / SOCKET} && exec "$@"'
         standby = platform.start(*engine, "--standby", enter=("unshare", "--mount", "sh", "-c", hide, "elsewhere"))
-        lead = LeadExecutor(platform.home).hello()["pid"]
+        lead = find_lead(platform.home)
         with platform.connect() as client:
             job = client.submit(write_job(work, EPOCHS), wait=False)
             client.wait(job.id, lambda document: document.step > 20)
@@ -58,5 +65,5 @@ def test_a_standby_on_another_machine_finds_the_lead_and_training_goes_on(
             ended = client.wait(job.id)
             kinds = [event.kind for event in client.events()]
         assert (ended.state, ended.step, ended.faults) == ("succeeded", 8 * EPOCHS, 0)
-        assert "node_lost" not in kinds and LeadExecutor(platform.home).hello()["pid"] == lead
+        assert "node_lost" not in kinds and find_lead(platform.home) == lead
         assert hash_weights(StateDir(platform.home).checkpoints(job.id)) == train_plainly(work, (), tmp_path / "plain")
