@@ -1,6 +1,7 @@
 """What is told of a node whose host cannot work: no springtide there, no room, or a lead that refuses it."""
 
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import pytest
 from tests.cluster.ray_clusters import needs_ray
 
+from springtide.errors import ExecutorError
 from springtide.executors.hosts.host_folders import note_leave
 from springtide.executors.local.paths import LOG
 from springtide.executors.protocol import ExecutorNode
 from springtide.executors.ray.host_actor import HostActor
-from springtide.executors.ray.ray_executor import RayExecutor, list_hosts
+from springtide.executors.ray.ray_executor import KeeperProcess, RayExecutor, list_hosts
 
 NODE = {"NodeID": "a" * 56, "Alive": True, "NodeManagerHostname": "blue", "NodeManagerAddress": "10.0.0.6"}
 
@@ -67,6 +69,16 @@ def test_what_an_actor_died_of_stays_told_until_another_has_answered(
     keeper.look()
     keeper.look()
     assert ray.made == 2 and host.said["up"]
+
+
+@needs_ray
+def test_who_speaks_with_ray_and_is_ended_by_it_is_told_apart_from_silence(tmp_path: Path) -> None:
+    """Ray aborts a process that does not find the sockets of a raylet, as in a container beside Ray's."""
+    keeper = KeeperProcess("auto", tmp_path, None)
+    keeper.command = [sys.executable, "-c", "import os; os.abort()"]
+    with pytest.raises(ExecutorError, match=r"Ray ended the process .*ray\.log says why.*/tmp/ray"):
+        keeper.connect()
+    assert "Ray ended" in keeper.fault
 
 
 class BriefAgents(HostActor):

@@ -118,18 +118,26 @@ class KeeperProcess:
     def read_line(self) -> dict[str, Any]:
         """Its next line, before it is told to go on; never waited for longer than Ray may take."""
         _, output = self.streams
-        line = output.readline() if is_readable(output, CONNECT_S) else b""
+        has_come = is_readable(output, CONNECT_S)
         try:
-            said: dict[str, Any] = json.loads(line)
+            said: dict[str, Any] = json.loads(output.readline() if has_come else b"")
         except ValueError:
-            told = f"Ray at {self.address} gave no answer within {CONNECT_S:g} s; is it there? (ray status)"
-            said = {
-                "error": f"{told} If the cluster is encrypted, set RAY_USE_TLS and the RAY_TLS_ variables to its own"
-            }
+            said = {"error": self.explain_silence(has_come)}
         if "error" in said:
             self.end()
             raise ExecutorError(said["error"])
         return said
+
+    def explain_silence(self, has_ended: bool) -> str:
+        """What to do where it has said nothing: it has ended, as Ray ends who does not find its sockets, or waits."""
+        encrypted = "If the cluster is encrypted, set RAY_USE_TLS and the RAY_TLS_ variables to its own"
+        if not has_ended:
+            return f"Ray at {self.address} gave no answer within {CONNECT_S:g} s; is it there? (ray status) {encrypted}"
+        return (
+            f"Ray ended the process that was to speak with it at {self.address}, and {self.log} says why; have a "
+            f"raylet of the cluster on this machine, and see its /tmp/ray: a container of its own must share it. "
+            f"{encrypted}"
+        )
 
     def go(self) -> None:
         """Have it begin; one that could not be connected, when Ray is there again."""
