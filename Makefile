@@ -156,7 +156,9 @@ test-night: setup
 # S3-compatible store.
 test-cluster: $(STORAGE)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
-	$(WITH_STORAGE) SPRINGTIDE_RAY=required $(BIN)/python -m pytest -m '$(MARK)' tests/executors/hosts tests/cluster
+	$(BIN)/python -m pip install --quiet --target $(POSTGRES) 'psycopg[binary]>=3.1'
+	PYTHONPATH=$(abspath $(STORAGE)):$(abspath $(POSTGRES)) SPRINGTIDE_MOTO=$(abspath $(MOTO)) SPRINGTIDE_RAY=required \
+		$(BIN)/python -m pytest -m '$(MARK)' tests/executors/hosts tests/cluster
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

@@ -69,6 +69,11 @@ class HostNetwork:
         """Put it back."""
         ip(*self.at, "link", "set", self.cables[host], "up")
 
+    def part(self, apart: bool = True) -> None:
+        """Keep hosts from each other, or no more; each still reaches this machine."""
+        for cable in self.cables.values():
+            ip(*self.at, "link", "set", cable, "type", "bridge_slave", "isolated", "on" if apart else "off")
+
     def close(self) -> None:
         """Leave no network behind, and nobody in it."""
         for host in self.cables:

@@ -83,9 +83,9 @@ class Platform:
     database: str
     servers: list[ServerProcess] = field(default_factory=list)
 
-    def start(self, *options: str) -> ServerProcess:
-        """Start a server; returns when it says where it listens."""
-        command = [*SPRINGTIDE, "serve", "--port", "0", "--devices", "2", "-o", "json"]
+    def start(self, *options: str, enter: Sequence[str] = ()) -> ServerProcess:
+        """Start a server, behind these words before its command; returns when it says where it listens."""
+        command = [*enter, *SPRINGTIDE, "serve", "--port", "0", "--devices", "2", "-o", "json"]
         with self.log.open("a") as log:
             process = subprocess.Popen(
                 [*command, "--database", self.database, *options],

@@ -1,5 +1,6 @@
 """The files in `deploy/` are read by the parsers of what they are for; the commands in them are the product's own."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -113,7 +114,32 @@ def test_rented_machines_install_the_wheel_that_is_sent_to_them() -> None:
     task = yaml.safe_load((DEPLOY / "skypilot" / "springtide.yaml").read_text())
     wheel = f"springtide-{__version__}-py3-none-any.whl"
     (place,) = (there for there, here in task["file_mounts"].items() if here == f"dist/{wheel}")
-    assert place.endswith(wheel) and f"pip install '{place}[ray,train]'" in task["setup"]
+    assert place.endswith(wheel) and f"pip install '{place}[ray,train,storage]'" in task["setup"]
+
+
+def test_no_home_lies_in_a_bucket() -> None:
+    """A bucket that is mounted as a folder has no locks, no sockets, and no room for a database."""
+    task = yaml.safe_load((DEPLOY / "skypilot" / "springtide.yaml").read_text())
+    buckets = [there for there, here in task["file_mounts"].items() if isinstance(here, dict)]
+    assert buckets and task["envs"].get("SPRINGTIDE_HOME", "~/.springtide") not in buckets
+    assert task["envs"]["STORAGE"].startswith(f"s3://{task['file_mounts'][buckets[0]]['name']}/")
+
+
+def test_whoever_speaks_with_ray_in_the_head_pod_sees_its_sockets() -> None:
+    """The server is a container of its own, and a driver of Ray goes through files of the raylet beside it."""
+    pod = yaml.safe_load(CLUSTER.read_text())["spec"]["headGroupSpec"]["template"]["spec"]
+    shared = {one["name"] for one in pod["volumes"] if "emptyDir" in one}
+    for container in pod["containers"]:
+        assert any(one["mountPath"] == "/tmp/ray" and one["name"] in shared for one in container["volumeMounts"])
+
+
+def test_jobs_leave_a_worker_pod_before_it_goes() -> None:
+    """Kubernetes asks a hook first, and then ends the raylet's container with all that is in it."""
+    (group,) = yaml.safe_load(CLUSTER.read_text())["spec"]["workerGroupSpecs"]
+    pod = group["template"]["spec"]
+    _, option, module, notice, seconds = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert (option, notice) == ("-m", "--notice-s") and float(seconds) < pod["terminationGracePeriodSeconds"]
+    assert importlib.util.find_spec(module) is not None
 
 
 def make_app(function: Any) -> Any:

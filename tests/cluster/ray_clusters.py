@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from springtide.executors.hosts.host_agent import make_state_dir
+from springtide.executors.hosts.host_folders import make_state_dir
 from springtide.executors.local.jobs.environment import MARK
 from springtide.executors.local.paths import make_mark
 

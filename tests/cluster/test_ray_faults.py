@@ -81,6 +81,8 @@ def test_a_node_that_ray_drains_has_its_jobs_leave(harness: RayHarness, raylets:
 
     wait_until(lambda: bool(told()), lambda: f"{harness.executor.events(0)}")
     assert told()[0].grace_s > 0
+    wait_until(lambda: bool(harness.executor.list_left()), lambda: f"{harness.executor.keeper.hosts}")
+    assert len(harness.devices) == 2, "its actor, which lives until the node ends, has not brought it back"
 
 
 def test_training_outlives_rays_head(harness: RayHarness, raylets: Raylets) -> None:

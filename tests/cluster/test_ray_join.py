@@ -11,6 +11,7 @@ import pytest
 from tests.cluster.ray_clusters import RayHead, find_free_port, make_variables, needs_ray
 from tests.executors.hosts.loopback_cluster import wait_until
 
+from springtide.cli.doctor import check_storage
 from springtide.executors.ray.host_survey import judge
 from springtide.executors.ray.name_book import BOOK, MOST_NAMES, read_book, write_book
 from springtide.executors.ray.ray_nodes import RayNode, name_actor, name_hosts, read_actors
@@ -33,6 +34,7 @@ def test_only_a_host_with_the_token_joins(head: RayHead) -> None:
     assert wrong.returncode == 1 and "does not let us in" in wrong.stdout, wrong.stdout
     turned_away = head.run("join", head.address, "--devices", "1", RAY_AUTH_TOKEN=secrets.token_hex(32))
     assert turned_away.returncode == 1, turned_away.stdout + turned_away.stderr
+    assert "did not take this machine in" in turned_away.stderr, "Ray's own words stand above ours"
     host = head.join()
     try:
         said = [""]
@@ -53,6 +55,7 @@ def test_what_is_wrong_with_a_host_is_said() -> None:
     assert "no torch" in judge("blue", {**good, "torch": ""}, "w", "/home").problem
     assert "install the same" in judge("blue", {**good, "version": "0.0.9"}, "w", "/home").problem
     assert "storage that all hosts share" in judge("blue", {**good, "witness": ""}, "w", "/home").problem
+    assert judge("blue", {**good, "witness": ""}, None, "/home").problem == "", "it has object storage"
     assert "nice 15" in judge("blue", {**good, "nice": 15}, "w", "/home").remark
     assert "springtide[train,ray]" in judge("blue", {"error": "ModuleNotFoundError"}, "w", "/home").problem
 
@@ -88,3 +91,12 @@ def test_a_book_of_names_that_is_damaged_or_cannot_be_written_costs_names_only(t
     write_book(tmp_path / "nowhere", {"blue": "10.0.0.6"})
     write_book(tmp_path, {f"pod-{one}": "10.0.0.9" for one in range(MOST_NAMES)})
     assert len(read_book(tmp_path)) == MOST_NAMES
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("ftp://somewhere/jobs", "has the scheme 'ftp'"), ("s3://me:hunter2@bucket/jobs", "holds no credentials")],
+)
+def test_doctor_looks_at_the_storage_that_a_server_would_be_given(url: str, told: str) -> None:
+    found = check_storage(url)
+    assert found.status == "failed" and told in found.remedy and "hunter2" not in f"{found}"

@@ -47,6 +47,9 @@ def run(
     ),
     engine: str = typer.Option("local", help="With ray: look at the hosts of a Ray cluster too."),
     address: str = typer.Option("auto", metavar="HOST:PORT", help="The Ray cluster, for --engine ray."),
+    storage: str = typer.Option(
+        None, metavar="URL", help="Check this too, as given to serve --storage; hosts need not see the home then."
+    ),
 ) -> None:
     """Check Python, torch, devices, disk, state directory and server. Exit code 1 if something must be done.
 
@@ -67,7 +70,8 @@ def run(
     if engine not in ("local", "ray"):
         raise InputError(f"engine {engine!r} is not known to doctor; there are: local, ray")
     findings = [*(repair_home() if repair else ()), *check_all()]
-    findings += check_ray(address) if engine == "ray" else []
+    findings += [check_storage(storage)] if storage is not None else []
+    findings += check_ray(address, storage) if engine == "ray" else []
     failed = any(finding.status == "failed" for finding in findings)
     document = {"schema": 1, "ok": not failed, "findings": [asdict(finding) for finding in findings]}
     if not form.write(document):
@@ -246,14 +250,26 @@ def repair_home() -> Iterator[DoctorFinding]:
         yield DoctorFinding("repair", "ok", "nothing to repair")
 
 
-def check_ray(address: str) -> Iterator[DoctorFinding]:
+def check_storage(storage: str) -> DoctorFinding:
+    """Whether object storage can be written and read from here."""
+    from springtide.control.storage.places.storage_checks import check_server_storage
+
+    seen = storage.rpartition("@")[2]  # a password that was typed there is not shown again
+    try:
+        check_server_storage(storage)
+    except SpringtideError as error:
+        return DoctorFinding("storage", "failed", seen, str(error))
+    return DoctorFinding("storage", "ok", seen)
+
+
+def check_ray(address: str, storage: str | None) -> Iterator[DoctorFinding]:
     """Whether a Ray cluster lets us in, and what its hosts have; the agents of hosts are not started for that."""
     from springtide.control.storage.state_dir import find_home
     from springtide.executors.ray.host_survey import survey
 
     home = find_home().root
     try:
-        found = survey(address, home)
+        found = survey(address, home, needs_home=storage is None)
     except SpringtideError as error:
         yield DoctorFinding("ray", "failed", address, str(error))
         return

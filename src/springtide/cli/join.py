@@ -72,7 +72,7 @@ class RayletKeeper:
             signal.signal(number, lambda number, frame: self.told.append(number))
 
     def run(self, notice_s: float) -> int:
-        """Keep a raylet; jobs leave this machine before it is ended. Returns the exit code of one that cannot serve."""
+        """Keep a raylet; jobs leave this machine before it is ended. One that was never taken in is an error."""
         raylet: subprocess.Popen[str] | None = None
         while not self.told:
             raylet = self.start()
@@ -80,9 +80,15 @@ class RayletKeeper:
                 time.sleep(LOOK_S)
             if raylet.returncode is not None:
                 if not self.has_served:
-                    return max(1, raylet.returncode)
+                    raise ExecutorError(
+                        f"the head at {self.head} did not take this machine in (see above); if the cluster has a "
+                        "token, set RAY_AUTH_TOKEN to it; if it is encrypted, RAY_USE_TLS and the RAY_TLS_ variables; "
+                        "Ray and Python must be of the cluster's versions"
+                    )
                 tell(f"the raylet has ended; jobs here go on, and it is started again when {self.head} answers")
                 self.wait_for_head()
+        from springtide.executors.hosts.host_folders import give_notice
+
         give_notice(notice_s)
         if raylet is not None and raylet.poll() is None:
             raylet.terminate()
@@ -113,15 +119,3 @@ class RayletKeeper:
             with contextlib.suppress(ExecutorError):
                 check_address(self.head)
                 return
-
-
-def give_notice(notice_s: float) -> None:
-    """Tell the agents of this host to go, and wait until they have gone, or the notice is over."""
-    from springtide.executors.hosts.host_agent import list_agents
-
-    until_s = time.monotonic() + notice_s
-    for pid in list_agents():
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGTERM)
-    while list_agents() and time.monotonic() < until_s:
-        time.sleep(0.2)

@@ -64,12 +64,12 @@ def wait_for_end(home: "StateDir", pid: int) -> None:
 def stop_agent() -> bool:
     """End an agent that was left without a server; returns whether there was one."""
     from springtide.control.storage.state_dir import find_home
-    from springtide.executors.local.executor import LocalExecutor
+    from springtide.executors.hosts.lead_executor import LeadExecutor
 
     home = find_home()
     if not home.root.is_dir():
         return False
-    executor = LocalExecutor(home.root)
+    executor = LeadExecutor(home.root)
     if not executor.is_up:
         return False
     executor.shutdown()

@@ -268,7 +268,8 @@ class Faulted(JobEvent):
     """Processes were lost or hung, or the user's code crashed with retries left; the job starts again by itself.
 
     `cause` is one of killed, hung, stopped (SIGSTOP), crashed, unsaved (its last checkpoint, which is the result, could
-    not be written), unexpected (perhaps not as many logical workers as in earlier runs), fork_server_lost, agent_lost.
+    not be written), unexpected (perhaps not as many logical workers as in earlier runs), fork_server_lost, agent_lost,
+    host_failed (a host has no room for it, or no Python that works; another may).
     `step` is the last one reported; the `Started` that follows says where the job goes on.
     """
 

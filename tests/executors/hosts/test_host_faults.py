@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
 import pytest
-from tests.executors.conformance.trials import Behaviour, Trial
+from benchmarks.host_networks import NamespaceCluster, can_make_networks
+from tests.executors.conformance.trials import SCRIPT, Behaviour, Trial
 from tests.executors.hosts.loopback_cluster import HostsHarness, LoopbackCluster, wait_until
 from tests.executors.hosts.test_host_life import Wire, list_told
 
@@ -40,9 +40,10 @@ class ChangedHarness(HostsHarness):
     """Jobs of which one field is another."""
 
     python: str | None = None
+    patience_s: float | None = None
 
     def make_spec(self, job: str, behaviour: Behaviour) -> JobSpec:
-        return replace(super().make_spec(job, behaviour), python=self.python)
+        return replace(super().make_spec(job, behaviour), python=self.python, patience_s=self.patience_s)
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def test_a_job_whose_python_has_no_torch_on_the_host_fails_with_what_to_do(clust
     assert "install springtide[train]==" in failed.reason
 
 
-def test_a_full_disk_of_a_host_that_needs_the_code_is_named(tmp_path: Path) -> None:
+def test_a_host_whose_disk_is_full_leaves_and_its_job_goes_on_elsewhere(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("a small disk is made by mount, which needs root")
     state = tmp_path / "host-h1"
@@ -127,16 +128,23 @@ def test_a_full_disk_of_a_host_that_needs_the_code_is_named(tmp_path: Path) -> N
     try:
         (state / HOSTS).write_bytes((cluster.home / HOSTS).read_bytes())
         cluster.start_host("h1")
-        cluster.wait_for_hosts("h1")
+        cluster.words = ()
+        cluster.start_host("h2")
+        cluster.wait_for_hosts("h1", "h2")
         (cluster.folder / "large").mkdir()
-        (cluster.folder / "large" / "script.py").write_text("#" * (1 << 20))
+        (cluster.folder / "large" / SCRIPT.name).write_text(SCRIPT.read_text() + "#" * (1 << 20))
         trial = Trial(LargeHarness(cluster), "large")
-        trial.start(SHORT)
-        failed = trial.await_event(Failed)
-        assert "host h1: its code cannot be had" in failed.reason and "No space left" in failed.reason
-        assert not failed.user_fault
-        wait_until(lambda: psutil.pid_exists(cluster.agents["h1"].pid), lambda: "the host has ended")
-        assert cluster.list_there() == ["h1"]
+        trial.start(Behaviour(steps=200, step_s=0.02), devices=("h2/cpu:0",))
+        trial.await_step(5)
+        trial.resize(("h2/cpu:0", "h1/cpu:0"))
+        fault = trial.await_event(Faulted)
+        assert (fault.cause, fault.user_fault) == ("host_failed", False)
+        assert "host h1: its code cannot be had" in fault.reason and "No space left" in fault.reason
+        (told,) = list_told(cluster, NodeLeaving)
+        assert isinstance(told, NodeLeaving) and told.node == "h1" and "No space left" in told.reason
+        trial.resize(("h2/cpu:0",))  # as a server does when it hears that
+        trial.await_event(Finished)
+        assert not trial.of(Failed) and cluster.agents["h1"].wait(60) == 0
     finally:
         cluster.close()
 
@@ -146,6 +154,32 @@ class LargeHarness(HostsHarness):
 
     def make_spec(self, job: str, behaviour: Behaviour) -> JobSpec:
         return replace(super().make_spec(job, behaviour), folder=str(self.cluster.folder / "large"))
+
+
+def test_two_hosts_that_cannot_reach_each_other_are_named(tmp_path: Path) -> None:
+    """Both answer the lead, so neither is lost; their job stands still, and says between whom the network is cut."""
+    if not can_make_networks():
+        pytest.skip("hosts get networks of their own by namespaces, which needs root and ip")
+    cluster = NamespaceCluster(tmp_path)
+    try:
+        cluster.start_host("h1")
+        cluster.start_host("h2")
+        cluster.wait_for_hosts("h1", "h2")
+        harness = ChangedHarness(cluster, patience_s=4.0)
+        trial, behaviour = Trial(harness, "parted"), Behaviour(steps=150, step_s=0.02)
+        trial.start(behaviour, devices=trial.both)
+        trial.await_step(20)
+        cluster.network.part()
+        fault = trial.await_event(Faulted)
+        assert not fault.user_fault and "though hosts h1, h2 all answer" in fault.reason, fault
+        assert not list_told(cluster, NodeLost)
+        trial.resize(trial.first)  # as after `springtide nodes drain h2`
+        weights = trial.await_event(Finished).weights
+        alone = Trial(harness, "alone")
+        alone.start(behaviour, devices=trial.first)
+        assert weights == alone.await_event(Finished).weights != ""
+    finally:
+        cluster.close()
 
 
 SMI = """#!/bin/sh

@@ -15,6 +15,7 @@ import pytest
 from tests.executors.conformance.trials import Behaviour, Trial
 from tests.executors.hosts.loopback_cluster import HostsHarness, LoopbackCluster, wait_until
 
+from springtide.executors.hosts.host_folders import has_left
 from springtide.executors.hosts.lead_address import HOSTS, read_lead
 from springtide.executors.protocol import (
     Checkpointed,
@@ -98,8 +99,8 @@ def cluster(tmp_path: Path) -> Iterator[LoopbackCluster]:
 
 def start_two(cluster: LoopbackCluster) -> Trial:
     """Two hosts, and a job that will train on both."""
-    cluster.start_host("h1")
-    cluster.start_host("h2")
+    cluster.start_host("h1", "1", "--node", "n1")
+    cluster.start_host("h2", "1", "--node", "n1")
     cluster.wait_for_hosts("h1", "h2")
     return Trial(HostsHarness(cluster), "job")
 
@@ -206,6 +207,7 @@ def test_a_host_that_is_told_to_go_waits_until_its_guests_have_left(cluster: Loo
     resized = trial.await_event(Resized)
     assert cluster.agents.pop(hosts[leaving]).wait(60) == 0
     cluster.wait_for_hosts(hosts[1 - leaving])
+    assert has_left(cluster.state_of(hosts[leaving]), "n1"), "whoever started it does not start it there again"
     trial.await_step(resized.step + 20)
     assert not trial.of(Faulted), "it left in place"
 

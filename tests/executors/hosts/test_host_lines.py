@@ -4,14 +4,19 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.executors.hosts.loopback_cluster import LoopbackCluster, wait_until
 
 from springtide.executors.hosts.host_agent import choose_network
+from springtide.executors.hosts.host_hub import HostHub
 from springtide.executors.hosts.host_messages import Rejection, prove, read_report
 from springtide.executors.hosts.lead_address import HOSTS, read_lead
 from springtide.executors.hosts.network_routes import Route, find_route_to
+from springtide.executors.local.jobs.places import LocalPlace
+from springtide.executors.local.json_lines import EventLoop
 from springtide.executors.protocol import MachineLoaded
 
 
@@ -70,6 +75,32 @@ def test_what_hosts_say_can_be_kept() -> None:
         read_report({"say": "state", "start": "job", "torch_version": "2.\udcff"})
     with pytest.raises(ValueError, match="less than or equal"):
         read_report({"say": "forked", "start": "job", "process": "0", "pid": 2**63})
+
+
+class BadStart:
+    """A start whose reports cannot be acted on."""
+
+    error: Exception = OSError("No space left on device")
+
+    def hear(self, host: str, report: object) -> None:
+        raise self.error
+
+
+def test_a_lead_without_room_for_a_log_loses_no_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The host would be given up after two seconds, with all its jobs, because a file of one could not be opened."""
+    nobody: Any = None
+    place = LocalPlace(EventLoop(), nobody, tmp_path, {}, {}, "python")
+    hub = HostHub(place, tmp_path, "127.0.0.1", lambda event: None)
+    line: Any = SimpleNamespace(host="h1", joined=True)
+    bad: Any = BadStart()
+    hub.starts["s"] = bad
+    report = read_report({"say": "printed", "start": "s", "process": "p0", "data": ""})
+    hub.hear(line, report)
+    assert "No space left" in capsys.readouterr().err
+    bad.error = ValueError("a report on process 'p9', which is not there")
+    with pytest.raises(ValueError, match="p9"):
+        hub.hear(line, report)
+    hub.close()
 
 
 def test_a_host_tells_what_others_take_of_its_processors(tmp_path: Path) -> None:

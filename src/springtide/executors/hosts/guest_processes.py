@@ -96,6 +96,8 @@ class HostPart:
 
     torch_version: str = ""
     failure: str = ""
+    #: Whether that is the host's own trouble.
+    is_hosts: bool = False
     gone: bool = False
     #: When what is left of it there has ended at the latest, if the host is lost.
     cleared_s: float | None = None
@@ -124,9 +126,18 @@ class GuestProcesses:
 
     @property
     def failure(self) -> str:
-        """Why no process can be started on a host; empty while one may."""
-        told = ((host, part.failure) for host, part in self.parts.items() if part.failure)
-        return next((f"host {host}: {failure}" for host, failure in told), self.store.failure)
+        """Why no process can be started on a host, and on no other; empty while one may."""
+        return self.find_failure(is_hosts=False) or self.store.failure
+
+    @property
+    def host_failure(self) -> str:
+        """Why no process can be started on a host, though on another it may; empty while one may."""
+        return self.find_failure(is_hosts=True)
+
+    def find_failure(self, is_hosts: bool) -> str:
+        """The first failure of a host that is the host's own, or that is none of it."""
+        told = ((host, part) for host, part in self.parts.items() if part.failure and part.is_hosts == is_hosts)
+        return next((f"host {host}: {part.failure}" for host, part in told), "")
 
     @property
     def torch_version(self) -> str:
@@ -177,7 +188,7 @@ class GuestProcesses:
         """Act on what a host tells of its part."""
         if isinstance(report, StartState):
             part = self.parts[host]
-            part.torch_version, part.failure = report.torch_version, report.failure
+            part.torch_version, part.failure, part.is_hosts = report.torch_version, report.failure, report.is_hosts
             part.gone = part.gone or report.gone
         elif isinstance(report, CheckpointReceipt):
             self.keep_receipt(report)

@@ -71,8 +71,8 @@ class GuestStart:
         self.killed = True
         self.processes.kill_all()
 
-    def tick(self, now_s: float, sample_s: float) -> None:
-        """Tell what has changed."""
+    def tick(self, now_s: float, sample_s: float, is_unfit: bool) -> None:
+        """Tell what has changed; where the host is unfit, no failure is the job's."""
         self.processes.hold_output(self.lines.is_crowded)
         for process in list(self.processes.by_name.values()):
             self.tell_process(process)
@@ -81,7 +81,8 @@ class GuestStart:
             self.tell_samples()
             self.tell_receipts()
         gone = self.killed and self.processes.are_gone
-        state = StartState("state", self.name, self.processes.torch_version, self.processes.failure, gone)
+        failure, version = self.processes.failure, self.processes.torch_version
+        state = StartState("state", self.name, version, failure, gone, bool(failure) and is_unfit)
         if state != self.state:
             self.state = state
             self.lines.send(state)

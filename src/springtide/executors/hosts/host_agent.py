@@ -9,29 +9,29 @@ because the lead counts them as gone soon after.
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
 import socket
 import sys
 import tarfile
-import tempfile
 import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import psutil
 from pydantic import TypeAdapter
 
 from springtide.errors import ExecutorError
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
 from springtide.executors.hosts.device_watch import LOOK_S, DeviceWatch, describe_change, find_gpus
 from springtide.executors.hosts.guest_starts import GuestStart, open_start
+from springtide.executors.hosts.host_fitness import check_fitness, is_hosts_trouble
+from springtide.executors.hosts.host_folders import make_state_dir, note_leave
 from springtide.executors.hosts.host_memory import HostMemory
 from springtide.executors.hosts.host_messages import (
+    Admission,
     Beat,
     BeatTimes,
     Challenge,
@@ -52,7 +52,7 @@ from springtide.executors.hosts.host_messages import (
     Welcome,
     read_order,
 )
-from springtide.executors.hosts.lead_address import HOSTS, find_lead_file, read_lead
+from springtide.executors.hosts.lead_address import HOSTS, LeadAddress, find_lead_file, is_replaced, read_lead
 from springtide.executors.hosts.lead_dialer import LeadLine, RefusedError, dial
 from springtide.executors.hosts.network_routes import Route, find_route
 from springtide.executors.hosts.own_disk import AwaitedStart, OwnDisk
@@ -61,7 +61,7 @@ from springtide.executors.local.discovery import Discovery, discover
 from springtide.executors.local.jobs.environment import MARK, allow
 from springtide.executors.local.jobs.places import PLAIN_JOB, LocalPlace, find_key
 from springtide.executors.local.json_lines import EventLoop
-from springtide.executors.local.paths import LOCK, LOG, PLACE, make_mark, make_runtime_folder, try_lock
+from springtide.executors.local.paths import LOCK, LOG, make_mark, make_runtime_folder, try_lock
 from springtide.executors.local.processes.cgroups import GroupLimits, open_groups
 from springtide.executors.local.processes.fork_servers import ForkPool
 from springtide.executors.local.processes.stray_processes import adopt_orphans, end_orphans
@@ -93,6 +93,8 @@ class HostSettings:
     notice_s: float = 30.0
     #: How often it looks whether its GPUs are there.
     look_s: float = LOOK_S
+    #: The node that whoever started it is on: when this agent was told to go, it is not started there again.
+    node: str = ""
 
 
 class HostAgent:
@@ -154,7 +156,7 @@ class HostAgent:
                     print(f"no lead yet: {said}", flush=True)
                 self.turn(DIAL_S)
                 continue
-            self.serve_lead(line)
+            self.serve_lead(line, lead)
             self.renew()
 
     def renew(self) -> None:
@@ -167,8 +169,8 @@ class HostAgent:
         is_clusters = find_lead_file(self.settings.home, self.settings.state_dir).exists()
         return self.settings.lease_s if is_clusters else min(ENDED_S, self.settings.lease_s)
 
-    def serve_lead(self, met: LeadLine) -> None:
-        """Serve a lead until its line ends or it is silent; then nothing of it is left here."""
+    def serve_lead(self, met: LeadLine, lead: LeadAddress) -> None:
+        """Serve a lead until its line ends, it is silent, or another has its place; then nothing of it is left here."""
         route = find_route(met.line)
         self.place = self.make_place(route)
         lines, self.meter = BeatingLines(met.line), self.make_meter()
@@ -183,6 +185,9 @@ class HostAgent:
         self.loop.watch(lines, self.read)
         while lines.open and not self.is_fenced(lines) and not self.is_over:
             self.turn(BUSY_TURN_S if self.is_restless else TURN_S)
+            if is_replaced(lead, self.settings.state_dir):
+                print("another lead has taken the place of this one", flush=True)
+                break
         silent_s = time.monotonic() - lines.heard_s
         print(f"the lead is gone (last heard {silent_s:.1f} s ago); {len(self.starts)} starts end", flush=True)
         self.contact_s = lines.heard_s
@@ -255,7 +260,7 @@ class HostAgent:
                 pass
             case Rejection(reason=reason):
                 self.leave(reason, 0.0)
-            case Challenge() | Welcome():
+            case Challenge() | Welcome() | Admission():
                 raise ValueError("what was said already")
             case CodePart():
                 self.take_code(order)
@@ -269,7 +274,7 @@ class HostAgent:
             ready: list[AwaitedStart] = self.disk.take(part)
         except (OSError, ExecutorError, tarfile.TarError) as error:
             for one in self.disk.give_up(part.digest):
-                self.lines.send(StartState("state", one.order.start, "", f"its code cannot be had: {error}", True))
+                self.tell_failure(one.order.start, f"its code cannot be had: {error}", error, own_disk=True)
             return
         for one in ready:
             for order in (one.order, *one.later):
@@ -286,8 +291,15 @@ class HostAgent:
                 self.change(start, order)
         except Exception as error:
             traceback.print_exc()
-            is_gone = order.start not in self.starts
-            lines.send(StartState("state", order.start, "", f"{type(error).__name__}: {error}", is_gone))
+            self.tell_failure(order.start, f"{type(error).__name__}: {error}", error)
+
+    def tell_failure(self, start: str, failure: str, error: Exception, own_disk: bool = False) -> None:
+        """Tell why a start cannot be here; a host that is to blame leaves, so that others are asked instead."""
+        assert self.lines is not None
+        is_hosts = is_hosts_trouble(error, self.settings.state_dir, own_disk)
+        self.lines.send(StartState("state", start, "", failure, start not in self.starts, is_hosts))
+        if is_hosts:
+            self.leave(failure, self.settings.notice_s)
 
     def open(self, order: OpenStart, place: LocalPlace, lines: BeatingLines) -> None:
         """Be ready for processes of a start, once its code is here."""
@@ -339,12 +351,14 @@ class HostAgent:
             self.forks.drop_unused(now_s, jobs)
             self.memory.sweep(jobs, now_s)
             end_orphans(self.forks.list_pids())
-        dropped = self.forks.poll(now_s)
+        dropped, trouble = self.forks.poll(now_s), self.forks.find_trouble()
         for start in list(self.starts.values()):
             if start.processes.has_fork(dropped):
                 start.processes.lose_fork()
             if self.lines is not None:
-                start.tick(now_s, self.settings.times.sample_s)
+                start.tick(now_s, self.settings.times.sample_s, bool(trouble))
+        if trouble:
+            self.leave(trouble, self.settings.notice_s)
         if self.lines is not None:
             load = self.meter.look(now_s)
             if load is not None:
@@ -406,49 +420,27 @@ def run(settings: HostSettings) -> int:
     if lock is None:
         return 0
     adopt_orphans()
+    with lock:
+        try:
+            check_fitness(settings.name, settings.state_dir)
+            serve(settings)
+        except RefusedError as error:
+            print(f"refused: {error}", flush=True)
+            return 2
+    return 0
+
+
+def serve(settings: HostSettings) -> None:
+    """Serve until told to go, and leave nothing behind."""
     agent = HostAgent(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: setattr(agent, "is_told_to_go", True))
     try:
         agent.serve()
-    except RefusedError as error:
-        print(f"refused: {error}", flush=True)
-        return 2
     finally:
+        if agent.is_told_to_go:
+            note_leave(settings.state_dir, settings.node)
         agent.close()
-        lock.close()
-    return 0
-
-
-def find_root() -> Path:
-    """Where the agents of this host that are ours have their folders."""
-    return Path(tempfile.gettempdir()) / f"springtide-{os.getuid()}"
-
-
-def make_state_dir(home: Path, name: str) -> Path:
-    """A folder on this host's own disk for one home and one name; nobody else's."""
-    root = find_root()
-    root.mkdir(mode=0o700, exist_ok=True)
-    if root.is_symlink() or root.stat().st_uid != os.getuid():
-        raise ExecutorError(f"{root} is somebody else's; remove it, or set TMPDIR where the raylet starts")
-    folder = root / f"{name}-{make_mark(home)}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
-def read_agent(state_dir: Path) -> int | None:
-    """The agent that has a state folder, if it is there."""
-    with contextlib.suppress(OSError, ValueError, KeyError, psutil.Error):
-        pid = int(json.loads((state_dir / PLACE).read_text())["pid"])
-        if "springtide.executors.hosts.host_agent" in psutil.Process(pid).cmdline():
-            return pid
-    return None
-
-
-def list_agents() -> list[int]:
-    """The agents of this host that are ours, of whichever home."""
-    found = [read_agent(place.parent) for place in find_root().glob(f"*/{PLACE}")]
-    return [pid for pid in found if pid is not None]
 
 
 def main() -> None:
@@ -461,6 +453,7 @@ def main() -> None:
     parser.add_argument("--detach", action="store_true", help="print the id of the process that serves, and return")
     parser.add_argument("--notice-s", type=float, default=30.0)
     parser.add_argument("--look-s", type=float, default=LOOK_S, help="how often the GPUs are looked for")
+    parser.add_argument("--node", default="", help="where it is started again unless it was told to go")
     parser.add_argument("--times", type=TypeAdapter(BeatTimes).validate_json, default=BeatTimes(), help="as JSON")
     given = parser.parse_args()
     home = given.home.resolve()
@@ -471,7 +464,7 @@ def main() -> None:
     if given.detach:
         detach()
     settings = HostSettings(home, given.name, given.cpu_slots, state_dir, given.times)
-    sys.exit(run(replace(settings, notice_s=given.notice_s, look_s=given.look_s)))
+    sys.exit(run(replace(settings, notice_s=given.notice_s, look_s=given.look_s, node=given.node)))
 
 
 if __name__ == "__main__":

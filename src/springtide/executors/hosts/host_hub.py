@@ -9,6 +9,7 @@ import hmac
 import secrets
 import socket
 import time
+import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import count
@@ -19,8 +20,9 @@ from pydantic import TypeAdapter
 from springtide import __version__
 from springtide.executors.delivery import EventFields
 from springtide.executors.hosts.beating_lines import BeatingLines, BeatSender
-from springtide.executors.hosts.guest_processes import GuestProcesses, LastStart
+from springtide.executors.hosts.guest_processes import GuestProcesses, GuestReport, LastStart
 from springtide.executors.hosts.host_messages import (
+    Admission,
     Beat,
     BeatTimes,
     Challenge,
@@ -29,6 +31,7 @@ from springtide.executors.hosts.host_messages import (
     Leaving,
     Ready,
     Rejection,
+    ServerIntroduction,
     ToHost,
     ToLead,
     WantCode,
@@ -36,7 +39,7 @@ from springtide.executors.hosts.host_messages import (
     prove,
     read_report,
 )
-from springtide.executors.hosts.lead_address import WITNESS, listen_for_hosts
+from springtide.executors.hosts.lead_address import WITNESS, find_key, listen_for_hosts
 from springtide.executors.hosts.packed_code import PackedCode
 from springtide.executors.local.discovery import Device
 from springtide.executors.local.jobs.places import LocalPlace, find_host
@@ -142,6 +145,9 @@ class HostHub:
         self.storage = storage
         self.code = PackedCode(local.folder / "code")
         self.listener, self.lead = listen_for_hosts(home, host)
+        self.key = find_key(home)
+        #: Who takes the line of a server on another machine; None: there is no server.
+        self.on_server: Callable[[socket.socket], None] | None = None
         self.witness, self.content = home / WITNESS, secrets.token_hex(16)
         with open(self.witness, "w", opener=open_private) as file:
             file.write(self.content)
@@ -246,6 +252,8 @@ class HostHub:
         match report:
             case Introduction():
                 self.meet(held, report)
+            case ServerIntroduction():
+                self.admit(held, report)
             case _ if not held.host:
                 raise ValueError("something before it has introduced itself")
             case Ready():
@@ -266,7 +274,16 @@ class HostHub:
             case _:
                 start = self.starts.get(report.start)
                 if start is not None:
-                    start.hear(held.host, report)
+                    self.hear_of_guests(start, held.host, report)
+
+    def hear_of_guests(self, start: GuestProcesses, host: str, report: GuestReport) -> None:
+        """Act on what a host tells of a start; what cannot be done with it here, as on a full disk, costs no host."""
+        try:
+            start.hear(host, report)
+        except ValueError:
+            raise
+        except Exception:
+            traceback.print_exc()
 
     def tell_load(self, host: str, load: HostLoaded) -> None:
         """Tell what others take of a host."""
@@ -296,6 +313,18 @@ class HostHub:
             held.lines.trust()
             proof = prove(self.lead.token, "lead", said.nonce, held.nonce)
             held.lines.send(Welcome("welcome", proof, str(self.witness), self.content, self.storage))
+
+    def admit(self, held: HostLine, said: ServerIntroduction) -> None:
+        """Have a server on another machine ask as one on this machine does: its line is no host's any more."""
+        if held.host or self.on_server is None:
+            raise ValueError("that it is a server, which nobody waits for")
+        if not hmac.compare_digest(prove(self.key, "server", held.nonce, said.nonce), said.proof):
+            self.refuse(held, "a server that does not know the key of this home")
+            return
+        held.lines.send(Admission("admission", prove(self.key, "lead", said.nonce, held.nonce)))
+        self.lines.remove(held)
+        self.loop.unwatch(held.lines)
+        self.on_server(held.lines.line)
 
     def refuse(self, held: HostLine, reason: str, again: bool = False) -> None:
         """Do not take a host."""

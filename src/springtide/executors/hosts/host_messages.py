@@ -56,6 +56,23 @@ class Introduction:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerIntroduction:
+    """Whoever dials is no host but a server of this home, on another machine, and proves it."""
+
+    say: Literal["server"]
+    nonce: Name
+    proof: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The lead proves itself to a server; from here on the line is one of the agent's clients."""
+
+    say: Literal["admission"]
+    proof: Name
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """The lead proves itself, and says by what file a host knows that it sees the lead's home."""
 
@@ -302,13 +319,26 @@ class StartState:
     torch_version: Text
     failure: PlainText = ""
     gone: bool = False
+    #: Whether that is the host's own trouble, so that another host may run the job.
+    is_hosts: bool = False
 
 
 ToHost: TypeAlias = (
-    Challenge | Welcome | Rejection | Beat | OpenStart | SpawnWorker | PassCommand | SendSignal | EndStart | CodePart
+    Challenge
+    | Admission
+    | Welcome
+    | Rejection
+    | Beat
+    | OpenStart
+    | SpawnWorker
+    | PassCommand
+    | SendSignal
+    | EndStart
+    | CodePart
 )
 ToLead: TypeAlias = (
     Introduction
+    | ServerIntroduction
     | Rejection
     | Ready
     | Beat

@@ -1,9 +1,11 @@
 """`hosts.json` in the home of a cluster: where its lead listens, and the token by which lead and hosts know each other.
 
 The home lies on storage that all hosts share; only its owner can read the file. A host that does not see the home has
-a copy in its state folder, which whoever started it there has put there.
+a copy in its state folder, which whoever started it there has put there. `hosts.key` leaves the home never: by it a
+server on another machine, which may order what a host may not, shows that it is one of this home.
 """
 
+import contextlib
 import json
 import secrets
 import socket
@@ -16,6 +18,7 @@ from springtide.executors.local.paths import open_private
 HOSTS = "hosts.json"
 #: A file that a lead writes when it starts; a host that reads the same has the same storage.
 WITNESS = "hosts.witness"
+KEY = "hosts.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,18 @@ def read_lead(home: Path, state_dir: Path | None = None) -> LeadAddress:
         ) from None
 
 
+def is_replaced(lead: LeadAddress, state_dir: Path) -> bool:
+    """Whether a host that does not see the home has been told of another lead since.
+
+    The file in a home is not looked at: it lies on storage that may not answer, and who must go on beating would wait.
+    """
+    if not (state_dir / HOSTS).exists():
+        return False
+    with contextlib.suppress(ExecutorError):
+        return read_lead(state_dir, state_dir) != lead
+    return False
+
+
 def listen_for_hosts(home: Path, host: str) -> tuple[socket.socket, LeadAddress]:
     """A socket at an address of this machine: at the port of the lead before us if that is free, else at another."""
     try:
@@ -59,6 +74,21 @@ def listen_for_hosts(home: Path, host: str) -> tuple[socket.socket, LeadAddress]
     lead = LeadAddress(host, listener.getsockname()[1], before.token)
     write_lead(home, lead)
     return listener, lead
+
+
+def read_key(home: Path) -> str:
+    """The key of a home's servers; OSError if none was made."""
+    return (home / KEY).read_text()
+
+
+def find_key(home: Path) -> str:
+    """The same, made if there is none."""
+    with contextlib.suppress(OSError):
+        if key := read_key(home):
+            return key
+    with open(home / KEY, "w", opener=open_private) as file:
+        file.write(key := secrets.token_hex(32))
+    return key
 
 
 def write_lead(folder: Path, lead: LeadAddress) -> None:

@@ -1,4 +1,7 @@
-"""A host's way to its lead: dial, prove that both know the token, and see whether the home is shared. Blocking."""
+"""The way to a lead, of a host or of a server on another machine: dial, and prove that both know the secret. Blocking.
+
+A host also sees whether it has the lead's home before it.
+"""
 
 import hmac
 import json
@@ -10,9 +13,11 @@ from pathlib import Path
 from springtide import __version__
 from springtide.errors import ExecutorError
 from springtide.executors.hosts.host_messages import (
+    Admission,
     Challenge,
     Introduction,
     Rejection,
+    ServerIntroduction,
     ToHost,
     ToLead,
     Welcome,
@@ -68,6 +73,27 @@ def meet(line: socket.socket, lead: LeadAddress, host: str) -> bool:
         send(line, Rejection("rejection", problem))
         raise RefusedError(problem)
     return not problem
+
+
+def dial_as_server(lead: LeadAddress, key: str, patience_s: float) -> socket.socket:
+    """A line on which a lead answers as to a server beside it; OSError if nobody there is the lead of this home."""
+    line = socket.create_connection((lead.host, lead.port), timeout=patience_s)
+    try:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        challenge = receive(line)
+        if not isinstance(challenge, Challenge):
+            raise OSError("whoever listens there is no lead")
+        nonce = secrets.token_hex(16)
+        send(line, ServerIntroduction("server", nonce, prove(key, "server", challenge.nonce, nonce)))
+        answer = receive(line)
+        if not isinstance(answer, Admission):
+            raise OSError(answer.reason if isinstance(answer, Rejection) else "the lead does not let this server in")
+        if not hmac.compare_digest(answer.proof, prove(key, "lead", nonce, challenge.nonce)):
+            raise OSError("whoever listens there does not know the key of this home")
+    except BaseException:
+        line.close()
+        raise
+    return line
 
 
 def check_witness(path: Path, content: str, host: str) -> str:

@@ -87,6 +87,8 @@ class Agent:
         self.journal = Journal(self.state_dir / JOURNAL)
         self.recover()
         self.server = AgentServer(self.state_dir / SOCKET, self.loop, self.journal, self)
+        if self.hub is not None:
+            self.hub.on_server = self.server.take
         #: None where the devices are those of hosts, which measure for themselves.
         self.meter = LoadMeter(len(self.context.devices), self.list_own) if self.hub is None else None
         if settings.warm:

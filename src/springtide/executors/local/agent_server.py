@@ -4,6 +4,7 @@ Nothing is answered before the journal is on disk. What instructions do is in `a
 """
 
 import contextlib
+import socket
 import time
 import traceback
 from collections.abc import Sequence
@@ -58,10 +59,13 @@ class AgentServer:
     def accept(self) -> None:
         """Take a client's line."""
         with contextlib.suppress(OSError):
-            line, _ = self.listener.accept()
-            lines = JsonLines(line)
-            self.clients.append(lines)
-            self.loop.watch(lines, lambda: self.serve(lines))
+            self.take(self.listener.accept()[0])
+
+    def take(self, line: socket.socket) -> None:
+        """Serve whoever is at the other end."""
+        lines = JsonLines(line)
+        self.clients.append(lines)
+        self.loop.watch(lines, lambda: self.serve(lines))
 
     def list_peers(self) -> set[int]:
         """The processes of the clients, as far as the system tells."""

@@ -7,6 +7,7 @@ agent is gone, another is started on the same state folder, which goes on from i
 import contextlib
 import json
 import logging
+import socket
 import sys
 import threading
 import time
@@ -43,10 +44,16 @@ class SilentAgentError(ExecutorError):
 class AgentConnection:
     """One connection to an agent: a request, then its answer."""
 
-    def __init__(self, path: Path) -> None:
-        self.socket = connect(path, LOOK_S)
-        self.pid = read_peer_pid(self.socket)
+    def __init__(self, line: socket.socket, pid: int | None) -> None:
+        self.socket = line
+        #: The agent's process; None: it is on another machine, or the system does not tell.
+        self.pid = pid
         self.received = b""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the agent is on this machine."""
+        return self.socket.family == socket.AF_UNIX
 
     def ask(self, request: dict[str, Any], patience_s: float = ANSWER_S) -> dict[str, Any]:
         """The answer to a request; OSError if the line breaks, SilentAgentError at once if the agent is stopped.
@@ -88,6 +95,13 @@ class AgentConnection:
                     f"the agent (process {self.pid}) is stopped (SIGSTOP) and answers nothing; its jobs go on. "
                     f"Let it go on: kill -CONT {self.pid}"
                 )
+
+    def wait_for_end(self, timeout_s: float) -> None:
+        """Wait until the agent hangs up."""
+        until_s = time.monotonic() + timeout_s
+        with contextlib.suppress(ConnectionError):
+            while True:
+                self.receive(until_s)
 
     def close(self) -> None:
         """Hang up."""
@@ -233,10 +247,15 @@ class LocalExecutor:
             self.line = self.open()
         return self.line
 
+    def dial(self) -> AgentConnection:
+        """A new line to the agent; OSError if nobody answers."""
+        line = connect(self.state_dir / SOCKET, LOOK_S)
+        return AgentConnection(line, read_peer_pid(line))
+
     def open(self) -> AgentConnection:
         """A new line to the agent, which is started if nobody answers."""
         try:
-            return AgentConnection(self.state_dir / SOCKET)
+            return self.dial()
         except TimeoutError:
             raise SilentAgentError(
                 f"the agent of {self.state_dir} takes no more lines: it is stopped (SIGSTOP) or hangs; its jobs go on. "
@@ -244,7 +263,7 @@ class LocalExecutor:
             ) from None
         except OSError:
             self.start()
-            return AgentConnection(self.state_dir / SOCKET)
+            return self.dial()
 
     def start(self) -> None:
         """Start the agent, detached from us; one that is just ending or starting is waited for."""
@@ -260,7 +279,7 @@ class LocalExecutor:
         while time.monotonic() < until_s:
             pid = start_detached(command, self.state_dir / LOG)
             while pid is not None and is_alive(pid) and time.monotonic() < until_s:
-                if self.is_up:
+                if self.has_begun:
                     return
                 time.sleep(0.02)
             # It has ended: because another one holds the lock, or, if nobody does, by an error. The other may have
@@ -277,12 +296,15 @@ class LocalExecutor:
     def shutdown(self, timeout_s: float = 120.0) -> None:
         """End the agent and every process it has started; jobs are stopped with checkpoints. No agent, no effect."""
         try:
-            line = AgentConnection(self.state_dir / SOCKET)
+            line = self.dial()
             pid = int(line.ask({"do": "hello"})["pid"])
-            process = psutil.Process(pid)
+            process = psutil.Process(pid) if line.is_here else None
             line.ask({"do": "leave", "reason": "shutdown"})
+            if process is None:
+                line.wait_for_end(timeout_s)
             line.close()
-            process.wait(timeout_s)
+            if process is not None:
+                process.wait(timeout_s)
         except TimeoutError as error:
             raise SilentAgentError(f"the agent of {self.state_dir} was not ended: {error}; end it") from error
         except (OSError, psutil.NoSuchProcess):
@@ -299,10 +321,19 @@ class LocalExecutor:
         self.line = self.waiting = None
 
     @property
+    def has_begun(self) -> bool:
+        """Whether an agent of this machine answers."""
+        try:
+            connect(self.state_dir / SOCKET, LOOK_S).close()
+        except OSError:
+            return False
+        return True
+
+    @property
     def is_up(self) -> bool:
         """Whether an agent answers, without starting one."""
         try:
-            connect(self.state_dir / SOCKET, LOOK_S).close()
+            self.dial().close()
         except OSError:
             return False
         return True

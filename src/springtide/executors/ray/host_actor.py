@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from springtide import __version__
-from springtide.executors.hosts.host_agent import make_state_dir, read_agent
+from springtide.executors.hosts.host_folders import has_left, make_state_dir, read_agent
 from springtide.executors.hosts.lead_address import LeadAddress, write_lead
 from springtide.executors.local.daemon import is_alive, start_detached
 from springtide.executors.local.discovery import discover
@@ -37,41 +37,60 @@ def describe_host(witness: str, cpu_slots: str | None) -> dict[str, Any]:
     }
 
 
+#: An agent that ends sooner was not able to serve: it was refused, or its host has no room for it.
+SOON_S = 30.0
+
+
 class HostActor:
     """What Ray runs on a node."""
 
-    def __init__(self, name: str, home: str, cpu_slots: str | None) -> None:
+    def __init__(self, name: str, home: str, cpu_slots: str | None, node: str = "") -> None:
         self.name = name
+        self.node = node
         self.home = Path(home)
         self.cpu_slots = cpu_slots
         self.state_dir = make_state_dir(self.home, name)
         self.pid: int | None = None
+        self.started_s = 0.0
+        #: What the last agent said before it ended soon; empty since one has lasted from one look to the next.
+        self.last_words = ""
 
     def look(self, lead: dict[str, Any] | None = None) -> dict[str, Any]:
         """Have the agent running, and say what is known of it; `lead` is where the lead listens, if that is told."""
         if lead is not None:
             write_lead(self.state_dir, LeadAddress(**lead))
-        if self.pid is None or not is_alive(self.pid):
-            self.pid = read_agent(self.state_dir) or self.start()
-            time.sleep(0.2)
+        if self.pid is not None and is_alive(self.pid):
+            self.last_words = ""
+        else:
+            ended_soon = self.pid is not None and time.monotonic() - self.started_s < SOON_S
+            self.last_words = self.read_last_words() if ended_soon else ""
+            self.pid, self.started_s = read_agent(self.state_dir), time.monotonic()
+            if self.pid is None and not has_left(self.state_dir, self.node):
+                self.pid = self.start()
+                time.sleep(0.2)
         up = self.pid is not None and is_alive(self.pid)
-        said = read_tail(self.state_dir / LOG, lines=1)
         return {
             "name": self.name,
             "pid": self.pid,
-            "up": up,
-            "said": "" if up else (said or ["nothing"])[-1],
+            "up": up and not self.last_words,
+            "has_left": not up and has_left(self.state_dir, self.node),
+            "said": self.last_words if up else self.read_last_words(),
             "version": __version__,
             "python": ".".join(map(str, sys.version_info[:3])),
             "torch": find_own_versions()["torch"],
             "nice": os.getpriority(os.PRIO_PROCESS, self.pid) if up and self.pid else 0,
         }
 
+    def read_last_words(self) -> str:
+        """What the agent said last."""
+        return (read_tail(self.state_dir / LOG, lines=1) or ["nothing"])[-1]
+
     def start(self) -> int | None:
         """Start the agent, as nobody's child."""
         command = [sys.executable, "-m", "springtide.executors.hosts.host_agent", "--detach"]
         command += ["--home", str(self.home), "--name", self.name, "--state-dir", str(self.state_dir)]
         command += ["--cpu-slots", self.cpu_slots] if self.cpu_slots is not None else []
+        command += ["--node", self.node]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         return start_detached(command, self.state_dir / LOG, {**environment, "PYTHONPATH": os.pathsep.join(sys.path)})
 

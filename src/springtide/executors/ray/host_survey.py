@@ -30,8 +30,8 @@ class Survey:
     hosts: tuple[SurveyedHost, ...]
 
 
-def survey(address: str, home: Path) -> Survey:
-    """Look at every node: its Python, torch and springtide, and whether it sees the home."""
+def survey(address: str, home: Path, needs_home: bool = True) -> Survey:
+    """Look at every node: its Python, torch and springtide, and whether it sees the home, if it needs to."""
     witness, content = home / f"{WITNESS}.{secrets.token_hex(4)}", secrets.token_hex(16)
     keeper = KeeperProcess(address, home, None, ("--survey", str(witness)))
     keeper.connect()
@@ -42,12 +42,13 @@ def survey(address: str, home: Path) -> Survey:
     finally:
         witness.unlink(missing_ok=True)
         keeper.close()
-    hosts = tuple(judge(name, said, content, str(home)) for name, said in sorted(told["hosts"].items()))
+    seen = sorted(told["hosts"].items())
+    hosts = tuple(judge(name, said, content if needs_home else None, str(home)) for name, said in seen)
     return Survey(str(keeper.connection["ray"]), str(keeper.connection["python"]), hosts)
 
 
-def judge(name: str, said: Mapping[str, Any], content: str, home: str) -> SurveyedHost:
-    """What is wrong with a host. Pure."""
+def judge(name: str, said: Mapping[str, Any], content: str | None, home: str) -> SurveyedHost:
+    """What is wrong with a host; `content` is what it must read in the home, None: nothing. Pure."""
     if "error" in said:
         remedy = f"install springtide[train,ray]=={__version__} in the Python that Ray uses there"
         return SurveyedHost(name, str(said["error"]), remedy)
@@ -56,7 +57,7 @@ def judge(name: str, said: Mapping[str, Any], content: str, home: str) -> Survey
         problem = f"it has springtide {said['version']}, this machine {__version__}: install the same on both"
     elif not said["torch"]:
         problem = "it has no torch: install springtide[train] there"
-    elif said["witness"] != content:
+    elif content is not None and said["witness"] != content:
         remedy = "put the home on storage that all hosts share, or serve with --storage URL"
         problem = f"it does not see {home} as this machine does: {remedy}"
     else:

@@ -1,4 +1,4 @@
-"""The executor of a Ray cluster: a lead on this machine, and on every node a host that the keeper has started.
+"""The executor of a Ray cluster: a lead, mostly on this machine, and on every node a host that the keeper has started.
 
 It is the local executor with a lead that listens: what a server asks and is told does not go through Ray.
 """
@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from springtide.errors import ExecutorError, InputError
-from springtide.executors.hosts.lead_address import HOSTS, WITNESS, read_lead
-from springtide.executors.local.executor import LocalExecutor
+from springtide.executors.hosts.lead_address import HOSTS, KEY, WITNESS, read_lead
+from springtide.executors.hosts.lead_executor import LeadExecutor
+from springtide.executors.hosts.network_routes import find_route_to
+from springtide.executors.local.jobs.places import find_host
 from springtide.executors.local.paths import open_private
+from springtide.executors.protocol import ExecutorNode
 
 #: How long Ray may take to let us in, and the first hosts to join.
 REACH_S = 5.0
@@ -115,18 +118,26 @@ class KeeperProcess:
     def read_line(self) -> dict[str, Any]:
         """Its next line, before it is told to go on; never waited for longer than Ray may take."""
         _, output = self.streams
-        line = output.readline() if is_readable(output, CONNECT_S) else b""
+        has_come = is_readable(output, CONNECT_S)
         try:
-            said: dict[str, Any] = json.loads(line)
+            said: dict[str, Any] = json.loads(output.readline() if has_come else b"")
         except ValueError:
-            told = f"Ray at {self.address} gave no answer within {CONNECT_S:g} s; is it there? (ray status)"
-            said = {
-                "error": f"{told} If the cluster is encrypted, set RAY_USE_TLS and the RAY_TLS_ variables to its own"
-            }
+            said = {"error": self.explain_silence(has_come)}
         if "error" in said:
             self.end()
             raise ExecutorError(said["error"])
         return said
+
+    def explain_silence(self, has_ended: bool) -> str:
+        """What to do where it has said nothing: it has ended, as Ray ends who does not find its sockets, or waits."""
+        encrypted = "If the cluster is encrypted, set RAY_USE_TLS and the RAY_TLS_ variables to its own"
+        if not has_ended:
+            return f"Ray at {self.address} gave no answer within {CONNECT_S:g} s; is it there? (ray status) {encrypted}"
+        return (
+            f"Ray ended the process that was to speak with it at {self.address}, and {self.log} says why; have a "
+            f"raylet of the cluster on this machine, and see its /tmp/ray: a container of its own must share it. "
+            f"{encrypted}"
+        )
 
     def go(self) -> None:
         """Have it begin; one that could not be connected, when Ray is there again."""
@@ -214,7 +225,12 @@ def is_readable(stream: IO[bytes], seconds: float) -> bool:
     return bool(poller.poll(1000 * seconds))
 
 
-class RayExecutor(LocalExecutor):
+def list_hosts(nodes: Sequence[ExecutorNode]) -> set[str]:
+    """The hosts that are there, each once: one that has several types of devices is several nodes."""
+    return {find_host(device) for node in nodes if node.is_there for device in node.devices}
+
+
+class RayExecutor(LeadExecutor):
     """The jobs of a Ray cluster."""
 
     def __init__(self, home: Path, address: str = "auto", devices: str | None = None, storage: str = "") -> None:
@@ -237,41 +253,52 @@ class RayExecutor(LocalExecutor):
             if not ((self.state_dir / HOSTS).exists() and self.is_up):
                 raise
             logger.warning("%s; the hosts that are here go on meanwhile", error)
-            return read_lead(self.state_dir).host
+            return find_route_to(read_lead(self.state_dir).host).address
         return str(self.keeper.connection["address"])
 
     def outage(self) -> str:
-        """That Ray does not answer; hosts that are here need it for nothing."""
-        fault = self.keeper.fault
-        return f"jobs go on, but no other host can be found or started: {fault}" if fault else ""
+        """That Ray does not answer, or nodes whose hosts cannot work; hosts that are here need neither."""
+        if fault := self.keeper.fault:
+            return f"jobs go on, but no other host can be found or started: {fault}"
+        unable = self.list_problems()
+        if not unable:
+            return ""
+        there = list_hosts(self.nodes())
+        told = [f"{name} cannot work ({said})" for name, said in sorted(unable.items()) if name not in there]
+        return f"jobs go on, but {'; '.join(told)}; see springtide doctor --engine ray" if told else ""
 
     def wait_for_hosts(self, expected: int) -> None:
         """Wait until the hosts of all nodes have joined; with fewer after a while it goes on, with none it does not."""
         until_s = time.monotonic() + JOIN_S
         while time.monotonic() < until_s:
-            said = self.hello()
-            there = [node for node in said["nodes"] if node["is_there"]]
-            settled = len(there) + len(said["refused"]) + len(self.list_problems())
-            if there and settled >= expected:
-                return
-            if expected and not there and settled >= expected:
+            there, told = list_hosts(self.nodes()), {**self.list_problems(), **self.list_refused()}
+            if len(there | told.keys() | self.list_left()) >= max(1, expected):
                 break
             time.sleep(0.2)
         if there:
             return
-        told = {**self.list_problems(), **said["refused"]}
         why = "; ".join(f"{name}: {reason}" for name, reason in sorted(told.items()))
         if not self.keeper.connection:
             raise ExecutorError(
                 f"no host is here, and none can be found: {self.keeper.fault}; lead and jobs stay as they are"
             )
-        why = why or self.keeper.fault or "no node has a CPU or GPU"
+        nobody = f"none of {expected} has joined within {JOIN_S:g} s; see {self.keeper.log}"
+        why = why or self.keeper.fault or (nobody if expected else "no node has a CPU or GPU")
         self.shutdown()
         raise ExecutorError(f"no host of the Ray cluster can work: {why}")
 
+    def list_refused(self) -> dict[str, str]:
+        """Hosts of the nodes that are here which the lead did not take, and why."""
+        return {name: why for name, why in self.hello()["refused"].items() if name in self.keeper.hosts}
+
+    def list_left(self) -> set[str]:
+        """Hosts that were told to go from nodes which are still here."""
+        return {name for name, said in self.keeper.hosts.items() if said.get("has_left")}
+
     def list_problems(self) -> dict[str, str]:
         """Hosts whose agents do not run, and why."""
-        return {name: said["said"] for name, said in self.keeper.hosts.items() if said.get("up") is False}
+        left, hosts = self.list_left(), self.keeper.hosts
+        return {name: said["said"] for name, said in hosts.items() if said.get("up") is False and name not in left}
 
     def shutdown(self, timeout_s: float = 120.0) -> None:
         """End the lead, its hosts and the actors; jobs are stopped with checkpoints."""
@@ -279,5 +306,5 @@ class RayExecutor(LocalExecutor):
         self.keeper.write("dismiss")
         super().shutdown(timeout_s)
         self.keeper.close()
-        for name in (HOSTS, WITNESS):  # from now on the home is no cluster's
+        for name in (HOSTS, KEY, WITNESS):  # from now on the home is no cluster's
             (self.state_dir / name).unlink(missing_ok=True)

@@ -57,6 +57,8 @@ class KeptHost:
     asked_s: float = 0.0
     said: dict[str, Any] = field(default_factory=dict)
     noticed: bool = False
+    #: Whether the actor could not begin, or has ended: another is made when it is asked next.
+    is_dead: bool = False
 
 
 class RayKeeper:
@@ -92,6 +94,10 @@ class RayKeeper:
             self.hosts[key] = self.make_host(nodes[key], names[key])
 
     def make_host(self, node: RayNode, name: str) -> KeptHost:
+        """A node with an actor on it."""
+        return KeptHost(node, name, self.make_actor(node, name))
+
+    def make_actor(self, node: RayNode, name: str) -> Any:
         """The actor on a node, made if there is none."""
         options = ray.remote(HostActor).options(
             name=name_actor(node.id, name),
@@ -101,8 +107,7 @@ class RayKeeper:
             max_restarts=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
         )
-        made = options.remote(name, str(self.home), node.cpu_slots)
-        return KeptHost(node, name, made)
+        return options.remote(name, str(self.home), node.cpu_slots, node.id)
 
     def hear(self, host: KeptHost) -> None:
         """Take an answer that has come, and ask again when it is time; a silent actor is replaced."""
@@ -115,16 +120,17 @@ class RayKeeper:
                 host.said = {"up": False, "said": f"no answer within {ANSWER_S:g} s"}
                 host.asked = None
         elif now_s - host.asked_s >= CHECK_S or not host.said:
+            if host.is_dead:
+                host.actor, host.is_dead = self.make_actor(host.node, host.name), False
             lead = asdict(read_lead(self.home)) if self.sends_address else None
             host.asked, host.asked_s = host.actor.look.remote(lead), now_s
 
     def take(self, host: KeptHost) -> None:
-        """Take an actor's answer; one that is dead is made anew at the next look."""
+        """Take an actor's answer; what one died of stays told until another has answered."""
         try:
             host.said = ray.get(host.asked)
         except Exception as error:  # whatever its process met: no springtide there, no disk, no memory
-            host.said = {"up": False, "said": explain(error)}
-            self.hosts = {key: one for key, one in self.hosts.items() if one is not host}
+            host.said, host.is_dead = {"up": False, "said": explain(error)}, True
         host.asked = None
 
     def give_notices(self) -> None:

@@ -6,7 +6,10 @@ Before a job's first step only the first sign counts, for scripts may download o
 while a process is in the user's code between epochs, and neither of the two while one has said that it is busy.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+
+from springtide.executors.local.jobs.exit_causes import describe_cut
 
 #: Share of one processor below which a job's processes count as idle, all together.
 IDLE = 0.02
@@ -58,6 +61,10 @@ class Hang:
 
     cause: str
     reason: str
+
+    def describe(self, hosts: Collection[str]) -> str:
+        """Why, and what to look at where processes that stand still are on several hosts; `hosts` are theirs."""
+        return self.reason if self.cause == "stopped" else f"{self.reason}{describe_cut(hosts)}"
 
 
 @dataclass

@@ -40,6 +40,10 @@ class JobProcesses(Protocol):
         """Why no process can be started; empty while one may."""
 
     @property
+    def host_failure(self) -> str:
+        """Why no process can be started on one of its hosts, though on others it may; empty while one may."""
+
+    @property
     def torch_version(self) -> str:
         """The torch that they have."""
 
@@ -172,6 +176,11 @@ class LocalProcesses(Processes):
     def failure(self) -> str:
         """Why the fork server cannot serve; empty while it may."""
         return self.fork.failure
+
+    @property
+    def host_failure(self) -> str:
+        """Nothing: there is no other machine."""
+        return ""
 
     @property
     def torch_version(self) -> str:

@@ -450,6 +450,9 @@ class JobRunner:
         if self.attempt.processes.failure:
             self.fail("wrong_version", self.attempt.processes.failure, user_fault=self.spec.python is not None)
             return
+        if self.attempt.processes.host_failure:
+            self.fault("host_failed", self.attempt.processes.host_failure)
+            return
         if self.reports.is_due(now_s):
             self.report()
         if self.watch.is_due(now_s):
@@ -475,7 +478,7 @@ class JobRunner:
             return
         hang = self.watch.check(attempt, self.progress, now_s)
         if hang is not None:
-            self.fault(hang.cause, hang.reason)
+            self.fault(hang.cause, hang.describe(attempt.hosts))
 
     def oversee_devices(self, attempt: Attempt) -> None:
         """Begin a change if other devices or workers are wanted; report it if they are there already."""

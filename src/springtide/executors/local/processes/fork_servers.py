@@ -411,6 +411,11 @@ class ForkPool:
         dropped, self.dropped = self.dropped, []
         return dropped
 
+    def find_trouble(self) -> str:
+        """Why the server that most jobs use cannot serve, so that nothing can be started here; empty while it may."""
+        usual = self.servers.get(self.kept) if self.kept is not None else None
+        return usual.failure if usual is not None and not usual.lost else ""
+
     def read(self, server: ForkLine) -> None:
         """Pass on what a server says; drop it if it has gone."""
         if not server.read_answers():
