@@ -32,9 +32,10 @@ from springtide.training.state import chaining, checkpointing, left_between_step
 from springtide.training.state.common_parts import check_parts_alike, check_parts_kept, describe_parts
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
-from springtide.training.state.loop_variables import find_lost
+from springtide.training.state.loop_variables import tell_lost
 from springtide.training.state.memory_copies import MemoryCopies
 from springtide.training.state.output_copy import open_copy
+from springtide.training.state.script_objects import ScriptObjects
 from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.state.turn_memory import TurnMemory
 from springtide.training.tracking.tracking import MetricTracking
@@ -79,6 +80,7 @@ class ElasticRun(Run):
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
         self.memory = TurnMemory()
+        self.objects = ScriptObjects()
         refuse_groups(self.channel.warn if self.is_main else None)
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.copies = MemoryCopies(settings)
@@ -229,8 +231,11 @@ class ElasticRun(Run):
         self.keep_switches()
         if self.saved is not None:
             run_state.adopt(self, self.saved, is_final=True)
-            self.tell_lost(self.saved.get("variables", {}))
+            lost = self.objects.adopt(self, self.saved["objects"]) if "objects" in self.saved else []
+            tell_lost(self, self.saved.get("variables", {}), lost)
             self.saved = None
+        if is_first:
+            self.objects.begin(self)
         # Before anything is saved or handed over here: who goes on from that must draw the same.
         self.loader.draw_plan(self.position.epoch)
         (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
@@ -240,16 +245,6 @@ class ElasticRun(Run):
             self.draw_seeds()
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
-
-    def tell_lost(self, variables: Mapping[str, str]) -> None:
-        """Say which variables of the script had other values where this process goes on from."""
-        lost = find_lost(variables) if self.is_main or self.settings.joining else []
-        if lost:
-            self.channel.warn(
-                f"process {self.name} goes on from step {self.position.step} without what the script counted until "
-                f"then: {', '.join(lost)}. A process that resumes or joins runs the lines before the loop and none of "
-                "the steps before: keep such values in run.state, objects by run.keep, or take step.index, step.number"
-            )
 
     def keep_switches(self) -> None:
         """Put back what the script has set otherwise than the level needs it, and say so."""

@@ -141,7 +141,7 @@ STEPS = (
     make("never cleared, three workers", after="optimizer.step()", workers=3),
     make("three workers", CNN, SGD, workers=3),
     make("two workers", CNN, SGD, workers=2),
-    make("own buffers", CNN, SGD, options="broadcast_buffers=False", short=True),
+    make("own buffers", CNN, SGD, options="broadcast_buffers=False", short=True, disturbed=True),
     make(
         "own buffers, two forwards",
         CNN,
@@ -495,7 +495,7 @@ DATA = (
     make(
         "a dataset with a generator of its own",
         data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data, self.cache, self.rng = make_data(), {}, np.random.default_rng(0)\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        x, y = self.data[i]\n        return x + float(self.rng.normal()), y\ndata = Noisy()",
-        refused="dataset Noisy gives another sample",
+        alone="draws are seeded by (epoch, sample) here and by the process in stock scripts",
         short=True,
     ),
     make(
