@@ -319,8 +319,8 @@ class ElasticRun(Run):
             self.step.check_whole()
         self.turns.check_optimizer(self.optimizers, optimizer)
 
-    def end_step(self) -> None:
-        """The boundary between two global steps: record, and do what was agreed."""
+    def end_step(self, is_left: bool = False) -> None:
+        """The boundary between two global steps: record, and do what was agreed; later, if the loop was left here."""
         step = self.step
         assert step is not None
         step.check_whole()
@@ -344,7 +344,7 @@ class ElasticRun(Run):
         chaining.note(self)
         if self.is_main and self.channel.is_open:
             self.report(at_once=verdict.action.is_told or not self.wants_step(self.steps_per_epoch))
-        if verdict.action and self.wants_step(self.steps_per_epoch):
+        if verdict.action and not is_left and self.wants_step(self.steps_per_epoch):
             self.act(verdict.action, verdict.generation)
         elif verdict.action:
             self.postpone(verdict.action, verdict.generation)
@@ -356,10 +356,10 @@ class ElasticRun(Run):
             self.stop_reason, self.wish = self.stop_reason or self.wish, None  # nobody will say a word about this step
             self.turns.guard(in_step=False)
         elif self.step is not None:
-            self.end_step()
+            self.end_step(is_left=True)
 
     def postpone(self, action: Action, generation: int) -> None:
-        """Keep what was agreed after an epoch's last step for the start of the next one.
+        """Keep what was agreed after an epoch's last step, also one by `break`, for the start of the next one.
 
         A process that joined or resumed here would run the script's end-of-epoch lines without having taken a step. A
         copy in memory is left for a later step: those lines would be behind it, and their records behind what was told.

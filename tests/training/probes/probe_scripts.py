@@ -141,7 +141,7 @@ STEPS = (
     make("never cleared, three workers", after="optimizer.step()", workers=3),
     make("three workers", CNN, SGD, workers=3),
     make("two workers", CNN, SGD, workers=2),
-    make("own buffers", CNN, SGD, options="broadcast_buffers=False", short=True, disturbed=True),
+    make("own buffers", CNN, SGD, options="broadcast_buffers=False", short=True),
     make(
         "own buffers, two forwards",
         CNN,
@@ -156,6 +156,8 @@ STEPS = (
         after=STEP + "\nmodel[2].running_mean.mul_(0.5)",
         options="broadcast_buffers=False",
         alone="DDP's ranks then anneal buffers of their own; what is written here is written to all",
+        short=True,
+        disturbed=True,
     ),
     make(
         "an output that is a subclass of dict, clipped",

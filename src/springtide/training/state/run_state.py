@@ -59,6 +59,8 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
 
 def share_contexts(run: "ElasticRun") -> dict[int, dict[str, Any]]:
     """The contexts of all logical workers, on every process of the present group."""
+    for one in run.turns.buffers:
+        one.follow_writes(run.local)
     mine = run.turns.contexts.to_plain(run.local)
     for worker, plain in mine.items():
         plain["buffers"] = [one.kept.get(worker) for one in run.turns.buffers]
