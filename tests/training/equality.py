@@ -54,9 +54,9 @@ class EqualityRuns:
     def run_script(
         self, script: Path, rosters: Sequence[tuple[int, str]], kills: Sequence[int] = (), **settings: Any
     ) -> Records:
-        """The records of another script with four logical workers, run to its end under a schedule."""
-        folder = self.new_folder()
-        job = ScriptedJob(script, (), folder, Settings(trace_dir=folder / "trace", **settings))
+        """The records of another script with four logical workers, run to its end; with settings, or `arguments`."""
+        folder, arguments = self.new_folder(), settings.pop("arguments", ())
+        job = ScriptedJob(script, arguments, folder, Settings(trace_dir=folder / "trace", **settings))
         follow(job, [(step, parse_size(size, 4)) for step, size in rosters], kills, 120, self.host)
         return read_records(folder / "trace")
 

@@ -27,6 +27,20 @@ def test_a_checkpoint_after_the_last_step_of_an_epoch_resumes_in_the_next(equali
     assert find_difference(still, killed) is None
 
 
+LEFT_AFTER = 3
+
+
+def test_an_epoch_that_is_left_early_is_not_gone_on_with(equality: EqualityRuns) -> None:
+    still = equality.run_script(EPOCHS, [(0, "1")], arguments=(str(LEFT_AFTER),))
+    assert len(still) == 3 * LEFT_AFTER
+    # A process that joins, and one that resumes, exactly where `break` was: the epoch's lines at its end have run.
+    sizes = [(0, "2"), (LEFT_AFTER, "3"), (2 * LEFT_AFTER, "1")]
+    assert find_difference(still, equality.run_script(EPOCHS, sizes, arguments=(str(LEFT_AFTER),))) is None
+    saved = {"checkpoint_dir": equality.new_folder(), "checkpoint_every_steps": LEFT_AFTER}
+    killed = equality.run_script(EPOCHS, [(0, "2")], [LEFT_AFTER + 2], arguments=(str(LEFT_AFTER),), **saved)
+    assert find_difference(still, killed) is None and len(killed) == len(still)
+
+
 def test_a_checkpoint_that_cannot_be_written_is_said_and_training_goes_on(equality: EqualityRuns) -> None:
     saved = equality.new_folder() / "saved"
     asked = {"model": "cnn"}

@@ -1,4 +1,4 @@
-"""What a script keeps beside its model comes back after a kill, moves at a rescale, and does not act twice."""
+"""What a script has beside its model comes back after a kill, moves at a rescale, and does not act twice."""
 
 from tests.training.equality import SCRIPTS, EqualityRuns
 
@@ -14,4 +14,5 @@ def test_averages_hidden_states_and_schedules_survive_kills_and_rescales(equalit
     ours = equality.run_script(KEEPING, [(0, "1"), (3, "3"), (7, "2")], [5, 9], **saved)
     assert len(stock) == STEPS
     assert any(name.startswith("alive ema") for name in stock[STEPS])
+    assert any(name.startswith("alive slow") for name in stock[STEPS])  # which nobody was given
     assert find_difference(stock, ours) is None

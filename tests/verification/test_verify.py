@@ -33,10 +33,14 @@ DISHONEST = HONEST.replace("import torch", "import os, torch").replace(
     ".mean()", ".mean() * (1.0 if optimizer.state_dict()['state'] == {} else 1.0 + os.getpid() % 1009 / 1e3)"
 )
 
-# An average that only the script knows of.
-WITH_EMA = HONEST.replace(
-    "data =", "from torch.optim.swa_utils import AveragedModel\nema = AveragedModel(model)\ndata ="
-).replace("        optimizer.zero_grad()", "        optimizer.zero_grad()\n        ema.update_parameters(model)")
+# An average that only the script knows of, in a variable that nobody can set from outside.
+WITH_EMA = HONEST.replace("data =", "from torch.optim.swa_utils import AveragedModel\nema = None\ndata =").replace(
+    "        optimizer.zero_grad()",
+    """        optimizer.zero_grad()
+        if ema is None:
+            ema = AveragedModel(model)
+        ema.update_parameters(model)""",
+)
 # Counts in a variable, which a process that resumes has not; the best loss is where it belongs.
 COUNTING = (
     HONEST.replace("for epoch", 'seen, run.state["best"] = 0, run.state.get("best", 9.0)\nfor epoch')
@@ -144,6 +148,7 @@ def test_what_prepare_was_not_given_is_compared_and_named(script: Path, capsys: 
     shown = capsys.readouterr().out
     assert "1 of 2 cases identical" in shown
     assert "alive ema (AveragedModel) " in shown and "run.prepare was not given it" in shown
+    assert "ema was AveragedModel(...) and is None" in " ".join(shown.split())
 
 
 def test_a_counter_that_a_resume_loses_is_named(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from springtide.training.workers import feeds, sampling
 from springtide.training.workers.contexts import Contexts, LogicalWorker
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loaders import FixedOptions, number_steps
-from springtide.training.workers.sampling import Sampling, Seeded, SeededCollate
+from springtide.training.workers.sampling import Sampling, Seeded, choose_collate
 from springtide.training.workers.shards import Shard
 from springtide.training.workers.steps import Step
 
@@ -246,7 +246,7 @@ class ReferenceRun(Run):
             self.data,
             **(cut if feed.batch_sampler is None else {"batch_sampler": self.order}),
             num_workers=feed.num_workers,
-            collate_fn=SeededCollate(feed.collate) if feed.num_workers else feed.collate,
+            collate_fn=choose_collate(feed.collate, feed.num_workers > 0),
             generator=None if feed.draws_seed else torch.Generator(),
             **dict(feed.pool),
         )

@@ -32,9 +32,10 @@ from springtide.training.state import chaining, checkpointing, left_between_step
 from springtide.training.state.common_parts import check_parts_alike, check_parts_kept, describe_parts
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
-from springtide.training.state.loop_variables import find_lost
+from springtide.training.state.loop_variables import tell_lost
 from springtide.training.state.memory_copies import MemoryCopies
 from springtide.training.state.output_copy import open_copy
+from springtide.training.state.script_objects import ScriptObjects
 from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.state.turn_memory import TurnMemory
 from springtide.training.tracking.tracking import MetricTracking
@@ -79,6 +80,7 @@ class ElasticRun(Run):
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
         self.memory = TurnMemory()
+        self.objects = ScriptObjects()
         refuse_groups(self.channel.warn if self.is_main else None)
         self.checkpoints = checkpointing.open_checkpoints(settings)
         self.copies = MemoryCopies(settings)
@@ -229,8 +231,11 @@ class ElasticRun(Run):
         self.keep_switches()
         if self.saved is not None:
             run_state.adopt(self, self.saved, is_final=True)
-            self.tell_lost(self.saved.get("variables", {}))
+            lost = self.objects.adopt(self, self.saved["objects"]) if "objects" in self.saved else []
+            tell_lost(self, self.saved.get("variables", {}), lost)
             self.saved = None
+        if is_first:
+            self.objects.begin(self)
         # Before anything is saved or handed over here: who goes on from that must draw the same.
         self.loader.draw_plan(self.position.epoch)
         (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
@@ -240,16 +245,6 @@ class ElasticRun(Run):
             self.draw_seeds()
         self.loop_began_s = time.monotonic()
         self.channel.send("inside")
-
-    def tell_lost(self, variables: Mapping[str, str]) -> None:
-        """Say which variables of the script had other values where this process goes on from."""
-        lost = find_lost(variables) if self.is_main or self.settings.joining else []
-        if lost:
-            self.channel.warn(
-                f"process {self.name} goes on from step {self.position.step} without what the script counted until "
-                f"then: {', '.join(lost)}. A process that resumes or joins runs the lines before the loop and none of "
-                "the steps before: keep such values in run.state, objects by run.keep, or take step.index, step.number"
-            )
 
     def keep_switches(self) -> None:
         """Put back what the script has set otherwise than the level needs it, and say so."""
@@ -324,8 +319,8 @@ class ElasticRun(Run):
             self.step.check_whole()
         self.turns.check_optimizer(self.optimizers, optimizer)
 
-    def end_step(self) -> None:
-        """The boundary between two global steps: record, and do what was agreed."""
+    def end_step(self, is_left: bool = False) -> None:
+        """The boundary between two global steps: record, and do what was agreed; later, if the loop was left here."""
         step = self.step
         assert step is not None
         step.check_whole()
@@ -349,7 +344,7 @@ class ElasticRun(Run):
         chaining.note(self)
         if self.is_main and self.channel.is_open:
             self.report(at_once=verdict.action.is_told or not self.wants_step(self.steps_per_epoch))
-        if verdict.action and self.wants_step(self.steps_per_epoch):
+        if verdict.action and not is_left and self.wants_step(self.steps_per_epoch):
             self.act(verdict.action, verdict.generation)
         elif verdict.action:
             self.postpone(verdict.action, verdict.generation)
@@ -361,10 +356,10 @@ class ElasticRun(Run):
             self.stop_reason, self.wish = self.stop_reason or self.wish, None  # nobody will say a word about this step
             self.turns.guard(in_step=False)
         elif self.step is not None:
-            self.end_step()
+            self.end_step(is_left=True)
 
     def postpone(self, action: Action, generation: int) -> None:
-        """Keep what was agreed after an epoch's last step for the start of the next one.
+        """Keep what was agreed after an epoch's last step, also one by `break`, for the start of the next one.
 
         A process that joined or resumed here would run the script's end-of-epoch lines without having taken a step. A
         copy in memory is left for a later step: those lines would be behind it, and their records behind what was told.

@@ -12,16 +12,16 @@ from pathlib import Path
 from tests.training.probes.probe_scripts import DATA, MODELS, REFUSED, STEPS
 from tests.training.probes.probe_surroundings import DATA_FEATURES, SURROUNDINGS, WALKS
 from tests.training.probes.probe_table import PROBES, LoopProbe
-from tests.training.probes.probe_updates import AUTOGRAD, UPDATING
+from tests.training.probes.probe_updates import AUTOGRAD, HELD, UPDATING
 
 PAGE = Path(__file__).parents[3] / "docs" / "probes.md"
 HEAD = """# Probes: what a script's loop may do
 
 {count} scripts with one feature each. A probe is *equal* if final weights, buffers, optimizer state, learning rates and
-what it keeps have the bits of a DDP script written by hand (torch only, four gloo ranks) on 1, 3 and 4 processes;
-*equal on any size* where there is no such script, for the reason beside it; *refused* if it ends with the sentence
-beside it, before anything is wrong. There is no fourth verdict: `make test-probes` fails on any other, and on a run
-that does not end.
+what it keeps have the bits of a DDP script written by hand (torch only, four gloo ranks) on 1, 3 and 4 processes, and
+in a run that goes from 4 to 1 to 3 processes and is killed twice on the way; *equal on any size* where there is no such
+script, for the reason beside it; *refused* if it ends with the sentence beside it, before anything is wrong. There is
+no fourth verdict: `make test-probes` fails on any other, and on a run that does not end.
 
 {equal} equal, {alone} equal on any size, {refused} refused. Written by
 `python -m tests.training.probes.probe_runner all > verdicts.jsonl` and
@@ -29,7 +29,7 @@ that does not end.
 """
 NAMED: dict[str, tuple[LoopProbe, ...]] = {
     "Loops, optimizers, gradients, models": tuple(PROBES),
-    "Between steps": STEPS,
+    "Between steps": (*STEPS, *HELD),
     "Several models, compiled models": MODELS,
     "Autograd and layers": AUTOGRAD,
     "Optimizers and schedules": UPDATING,
@@ -46,7 +46,8 @@ LONGEST = 230
 
 def write_row(probe: LoopProbe, row: dict[str, str]) -> str:
     """A line of a table."""
-    said = " ".join(row.get("sentence", probe.alone).split())
+    lost = f"after a kill a warning says *{probe.told} ...*" if probe.told else ""
+    said = " ".join(row.get("sentence", probe.alone or lost).split())
     cut = said if len(said) <= LONGEST else said[:LONGEST].rsplit(" ", 1)[0] + " ..."
     return f"| {probe.name} | {row['verdict']} | {cut.replace('|', chr(92) + '|')} |"
 

@@ -1,189 +1,46 @@
 """Runs probes on forked processes: stock DDP by hand on N ranks, ours on 1, 3 and N, and prints a verdict for each.
 
-`python -m tests.training.probes.probe_runner all|short [NAME ...]`: one JSON line per probe.
+Ours is run once more, rescaled and killed on the way (`probe_disturbed`): all probes that are not refused, of the short
+set a few. `python -m tests.training.probes.probe_runner all|short [NAME ...]`: one JSON line per probe.
 """
 
 import contextlib
 import gc
-import hashlib
 import importlib
 import json
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import tempfile
-import textwrap
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch._dynamo
 import torch.distributed as dist
-import torch.nn.functional as F
-import torch.optim.lr_scheduler as S
-from tests.training.probes.probe_scripts import SCRIPTS
-from tests.training.probes.probe_surroundings import SURROUNDED
-from tests.training.probes.probe_table import PROBES, LoopProbe
-from tests.training.probes.probe_updates import UPDATES
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from tests.training.probes.probe_table import LoopProbe
+from tests.training.probes.probe_texts import KNOWN, run_text, write_elastic, write_stock
 
-EPOCHS, BATCH = 2, 4
+if TYPE_CHECKING:
+    from tests.training.probes.probe_disturbed import DisturbedRuns
+
 #: Probes that are judged at the same time.
 JUDGES = 2
 #: Every process of a run has ended by then, or it hangs.
 LONGEST_S = 300.0
 
 
-def make_data() -> TensorDataset:
-    """The same samples for all."""
-    chance = torch.Generator().manual_seed(7)
-    return TensorDataset(torch.randn(70, 6, generator=chance), torch.randint(3, (70,), generator=chance))
-
-
-def seed(number: int) -> None:
-    """Seed as a user's script does."""
-    random.seed(number)
-    np.random.seed(number)
-    torch.manual_seed(number)
-
-
 #: What a refusal begins with.
 REFUSALS = ("JobError", "NondeterminismError")
-#: What probes use by name.
-NAMES = {"F": F, "S": S, "nn": nn, "np": np, "random": random, "torch": torch, "dist": dist, "seed": seed}
-NAMES |= {"DistributedDataParallel": DistributedDataParallel, "AveragedModel": AveragedModel, "DataLoader": DataLoader}
-NAMES |= {"DistributedSampler": DistributedSampler, "make_data": make_data}
-NAMES |= {"EPOCHS": EPOCHS, "BATCH": BATCH}
-
-
-def indent(text: str, depth: int) -> str:
-    """Lines at a depth."""
-    return textwrap.indent(text or "pass", "    " * depth)
-
-
-def write_stock(probe: LoopProbe) -> str:
-    """The probe as a script by hand, without anything of ours."""
-    return (
-        probe.stock_script
-        or f"""
-seed(0)
-{probe.setup}
-net = DistributedDataParallel(model{", " + probe.options if probe.options else ""})
-hold = net.no_sync
-{probe.stock}
-{probe.data}
-{probe.split}
-share = lambda values: (values, lambda results: results)
-state = {{}}
-def mean(values):
-    total = values[0].detach().clone()
-    dist.all_reduce(total)
-    return total / WORKERS
-{probe.ready}
-seed(0 + rank)
-for epoch in range(EPOCHS):
-    if hasattr(sampler, "set_epoch"):
-        sampler.set_epoch(epoch)
-{indent(probe.top, 1)}
-    for index, (x, y) in enumerate(loader):
-        def walk():
-            global total
-            total = F.cross_entropy(net(x), y)
-            total.backward()
-            total = mean([total])
-        turn_losses = []
-        for _ in (0,):
-{indent(probe.turn, 3)}
-            turn_losses = [loss] if "loss" in globals() else []
-{indent(probe.after, 2)}
-{indent(probe.end, 1)}
-"""
-    )
-
-
-def write_elastic(probe: LoopProbe) -> str:
-    """The probe as an elastic script."""
-    options = f", {probe.options}" if probe.options else ""
-    given = f", {probe.given}" if probe.given else ""
-    return (
-        probe.script
-        or f"""
-run = springtide.init(logical_workers=WORKERS, seed=0)
-{probe.setup}
-net = model
-hold = run.no_sync
-mean = run.mean
-def share(values):
-    shard = run.shard(values)
-    return shard, shard.gather
-{probe.elastic}
-{probe.data}
-{probe.shuffled}
-model, optimizer, loader{given} = run.prepare(model, optimizer, loader{given}{options})
-{probe.ready}
-for epoch in run.epochs(EPOCHS):
-{indent(probe.top, 1)}
-    {probe.loop}
-        index = step.index
-        def walk():
-            global total
-            totals = []
-            for x, y in step:
-                one = F.cross_entropy(net(x), y)
-                one.backward()
-                totals.append(one)
-            total = run.mean(totals)
-        turn_losses = []
-{write_turns(probe.turn)}
-{indent(probe.after, 2)}
-{indent(probe.end, 1)}
-"""
-    )
-
-
-def write_turns(turn: str) -> str:
-    """The loop over a step."""
-    if not turn:
-        return ""
-    return f"""        for x, y in step:
-            state = step.worker.state
-{indent(turn, 3)}
-            turn_losses.append(loss)"""
-
-
-def digest(space: dict[str, Any], kept: list[Any]) -> str:
-    """A hash of weights, buffers, optimizer state and what the probe kept."""
-    modules = [one for one in kept if isinstance(one, nn.Module)]
-    tensors = [one for one in kept if isinstance(one, torch.Tensor)]
-    sign = hashlib.sha256(repr([one for one in kept if isinstance(one, float | int | str)]).encode())
-    for module in (space["model"], *modules):
-        names = sorted((name.removeprefix("_orig_mod."), tensor) for name, tensor in module.state_dict().items())
-        tensors += [tensor for _, tensor in names]
-    for state in space["optimizer"].state.values():
-        tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
-    for tensor in tensors:
-        sign.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    sign.update(repr([group["lr"] for group in space["optimizer"].param_groups]).encode())
-    return sign.hexdigest()
 
 
 def run_rank(probe: LoopProbe, stock: bool, rank: int, counts: tuple[int, ...], folder: Path) -> None:
     """One process of a run: leaves its digest, or the sentence it was refused with."""
-    kept: list[Any] = []
-
-    def keep(*values: Any) -> None:
-        kept[:] = values
-
-    space: dict[str, Any] = {**NAMES, "WORKERS": probe.workers, "rank": rank, "keep": keep, "__name__": "__main__"}
+    more: dict[str, Any] = {}
     with (folder / f"rank{rank}.err").open("wb") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
     if stock:
@@ -193,13 +50,13 @@ def run_rank(probe: LoopProbe, stock: bool, rank: int, counts: tuple[int, ...], 
         import springtide
         from springtide.training.group.rosters import make_roster
 
-        space["springtide"] = springtide
+        more["springtide"] = springtide
         os.environ |= {"SPRINGTIDE_PROCESS": f"p{rank}", "SPRINGTIDE_ROSTER": str(make_roster(counts))}
         if len(counts) > 1:
             os.environ["SPRINGTIDE_STORE"] = (folder / "store").read_text()
     try:
-        exec(compile(write_stock(probe) if stock else write_elastic(probe), probe.name, "exec"), space)
-        (folder / f"rank{rank}").write_text(digest(space, kept))
+        text = write_stock(probe) if stock else write_elastic(probe)
+        (folder / f"rank{rank}").write_text(run_text(probe, text, rank, **more))
         if stock:
             dist.barrier()
     except Exception as error:
@@ -298,8 +155,8 @@ class StockRuns:
         return left
 
 
-def judge(probe: LoopProbe, stock: StockRuns) -> dict[str, Any]:
-    """The verdict on one probe."""
+def judge(probe: LoopProbe, stock: StockRuns, disturbed: "DisturbedRuns | None") -> dict[str, Any]:
+    """The verdict on one probe; it is disturbed on the way where there is somebody to do it."""
     sizes = list_sizes(probe.workers)
     if probe.refused:
         counts = next(counts for counts in sizes if len(counts) >= probe.processes)
@@ -312,6 +169,8 @@ def judge(probe: LoopProbe, stock: StockRuns) -> dict[str, Any]:
     bad = {size: [one[:300] for one in left] for size, left in ours.items() if set(left) != {wanted}}
     if bad or len(wanted) != 64:
         return {"name": probe.name, "verdict": f"DIFFERENT: stock {wanted[:300]}, ours {bad}"}
+    if disturbed is not None and (wrong := disturbed.find_wrong(probe, wanted)):
+        return {"name": probe.name, "verdict": f"DIFFERENT, rescaled and killed: {wrong}"}
     return {"name": probe.name, "verdict": "equal on any size" if probe.alone else "equal"}
 
 
@@ -329,27 +188,30 @@ def forget_imported() -> None:
     gc.freeze()
 
 
-def judge_all(probes: Sequence[LoopProbe]) -> None:
+def judge_all(probes: Sequence[LoopProbe], is_all: bool) -> None:
     """Judge probes one after the other, and print what came of each."""
     stock = StockRuns()
     importlib.import_module("springtide.training.elastic_run")  # once, for all processes of ours
+    from tests.training.probes.probe_disturbed import DisturbedRuns
+
     forget_imported()
-    for one in probes:
-        print(json.dumps(judge(one, stock)), flush=True)
+    with DisturbedRuns() as disturbed:
+        for one in probes:
+            print(json.dumps(judge(one, stock, disturbed if is_all or one.disturbed else None)), flush=True)
 
 
 def main(which: str, names: list[str]) -> int:
     """Judge probes, several at once; the code that the first judge to fail ended with."""
     torch.set_num_threads(1)
     forget_imported()
-    known = (*PROBES, *SCRIPTS, *UPDATES, *SURROUNDED)
-    wanted = [one for one in known if (which == "all" or one.short) and (not names or one.name in names)]
+    is_all = which == "all"
+    wanted = [one for one in KNOWN.values() if (is_all or one.short) and (not names or one.name in names)]
     judges = []
     for number in range(JUDGES):
         judges.append(os.fork())
         if judges[-1] == 0:
             try:
-                judge_all(wanted[number::JUDGES])
+                judge_all(wanted[number::JUDGES], is_all)
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)

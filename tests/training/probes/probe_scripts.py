@@ -156,6 +156,8 @@ STEPS = (
         after=STEP + "\nmodel[2].running_mean.mul_(0.5)",
         options="broadcast_buffers=False",
         alone="DDP's ranks then anneal buffers of their own; what is written here is written to all",
+        short=True,
+        disturbed=True,
     ),
     make(
         "an output that is a subclass of dict, clipped",
@@ -495,7 +497,7 @@ DATA = (
     make(
         "a dataset with a generator of its own",
         data="class Noisy(torch.utils.data.Dataset):\n    def __init__(self): self.data, self.cache, self.rng = make_data(), {}, np.random.default_rng(0)\n    def __len__(self): return 70\n    def __getitem__(self, i):\n        x, y = self.data[i]\n        return x + float(self.rng.normal()), y\ndata = Noisy()",
-        refused="dataset Noisy gives another sample",
+        alone="draws are seeded by (epoch, sample) here and by the process in stock scripts",
         short=True,
     ),
     make(

@@ -174,6 +174,23 @@ NAMED_STOCK = """for epoch in range(EPOCHS):
     for batch in loader:
         F.cross_entropy(net(batch['x']), batch['more']['y']).backward()
         optimizer.step(); optimizer.zero_grad()"""
+TURNED = """class Turn:
+    def __init__(self, rng): self.rng = rng
+    def __call__(self, x): return x + float(self.rng.random())
+class Turned(torch.utils.data.Dataset):
+    def __init__(self, *transforms): self.data, self.transforms = make_data(), list(transforms)
+    def __len__(self): return 70
+    def __getitem__(self, i):
+        x, y = self.data[i]
+        for transform in self.transforms: x = transform(x)
+        return x, y
+data = Turned(Turn(np.random.default_rng()), Turn(random.Random()))"""
+MASK = """class Mask:
+    def __init__(self): self.rng = torch.Generator().manual_seed(3)
+    def __call__(self, rows):
+        x, y = torch.utils.data.default_collate(rows)
+        return x * (torch.rand(x.shape, generator=self.rng) > 0.2), y"""
+BY_SAMPLE = "draws are seeded by (epoch, sample) here and by the process in stock scripts"
 NO_SPLIT = "torch has no way to split one over ranks"
 EVALUATION = """model.eval()
 with torch.no_grad():
@@ -228,6 +245,21 @@ DATA_FEATURES = (
         shuffled="sampler = BySize()\nloader = DataLoader(data, batch_size=BATCH, sampler=sampler)",
         top="sampler.set_epoch(epoch)",
         alone=NO_SPLIT,
+    ),
+    make("transforms with generators of their own", data=TURNED, alone=BY_SAMPLE),
+    make(
+        "transforms with generators of their own, with workers",
+        data=TURNED,
+        shuffled="loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=1)",
+        alone=BY_SAMPLE,
+    ),
+    make(
+        "a collate function with a generator of its own",
+        MASK,
+        MLP,
+        SGD,
+        shuffled="loader = DataLoader(data, batch_size=BATCH, shuffle=True, collate_fn=Mask())",
+        alone=BY_SAMPLE,
     ),
     make(
         "a class-balanced sampler",

@@ -53,7 +53,11 @@ class LoopProbe:
     processes: int = 1
     #: Why there is no stock script to compare with: the runs on 1, 3 and N processes are compared with each other.
     alone: str = ""
+    #: What is said where it is rescaled and killed and does not end as stock does.
+    told: str = ""
+    #: Whether it is in the short set, and rescaled and killed there too.
     short: bool = False
+    disturbed: bool = False
 
 
 def make(name: str, *setup: str, **rest: object) -> LoopProbe:
@@ -117,6 +121,7 @@ PROBES = [
         "ema = AveragedModel(model)",
         after=f"{STEP}\nema.update_parameters(model)\nkeep(ema)",
         short=True,
+        disturbed=True,
     ),
     make(
         "EMA by hand",
@@ -131,7 +136,9 @@ PROBES = [
         SGD,
         "count = 0",
         after="count += 1\noptimizer.param_groups[0]['lr'] = 0.1 / count\n" + STEP,
+        told="count was",
         short=True,
+        disturbed=True,
     ),
     make("clipping by norm", after="nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n" + STEP, short=True),
     make("clipping by value", after="nn.utils.clip_grad_value_(model.parameters(), 0.01)\n" + STEP),
@@ -160,6 +167,7 @@ PROBES = [
         SGD,
         "count = 0",
         after="count += 1\nif count % 2 == 0:\n    optimizer.step()\n    optimizer.zero_grad()",
+        told="count was",
         short=True,
     ),
     make("two backwards", turn=f"{TURN}\n(0.1 * net(-x)).square().mean().backward()", short=True),

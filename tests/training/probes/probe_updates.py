@@ -131,6 +131,8 @@ AUTOGRAD = (
         turn="with torch.no_grad():\n    target = slow(x).softmax(1)\nloss = F.cross_entropy(net(x), target)\nloss.backward()",
         after=STEP
         + "\nwith torch.no_grad():\n    for s, p in zip(slow.parameters(), model.parameters()): s.lerp_(p, 0.1)\nkeep(slow)",
+        short=True,
+        disturbed=True,
     ),
     make(
         "gradients put in place by hand",
@@ -335,4 +337,62 @@ UPDATING = (
     ),
 )
 
-UPDATES = (*AUTOGRAD, *UPDATING)
+TRAIL = """class Trail:
+    def __init__(self): self.shadow, self.count = {n: p.detach().clone() for n, p in model.named_parameters()}, 0
+    def update(self):
+        self.count += 1
+        for n, p in model.named_parameters(): self.shadow[n].data.lerp_(p.detach(), 1 / (1 + self.count))"""
+PULLED = "\nwith torch.no_grad():\n    for a, p in zip({}, model.parameters()): p.lerp_(a, 0.1)"
+
+HELD = (
+    make(
+        "an average in a class",
+        TRAIL,
+        MLP,
+        SGD,
+        "trail = Trail()",
+        after=STEP + "\ntrail.update()" + PULLED.format("trail.shadow.values()"),
+        short=True,
+        disturbed=True,
+    ),
+    make(
+        "averages that are made anew in every step",
+        MLP,
+        SGD,
+        "shadow = [p.detach().clone() for p in model.parameters()]",
+        after=STEP
+        + "\nshadow = [0.9 * a + 0.1 * p.detach() for a, p in zip(shadow, model.parameters())]"
+        + PULLED.format("shadow"),
+    ),
+    make(
+        "a tensor that is made anew in every step",
+        MLP,
+        SGD,
+        "rate = torch.zeros(2)",
+        after="rate = 0.9 * rate + 0.1 * mean(turn_losses)\noptimizer.param_groups[0]['lr'] = 0.1 / (1 + float(rate[1]))\n"
+        + STEP,
+    ),
+    make(
+        "a bank that steps write to",
+        MLP,
+        SGD,
+        "bank = torch.zeros(8, 3)",
+        turn="loss = F.cross_entropy(net(x) + bank.mean(0), y)\nloss.backward()",
+        after=STEP + "\nbank[(5 * epoch + index) % 8] = model[3].bias.detach()",
+    ),
+    make(
+        "a list taken out of run.state",
+        ready="total = (run.state if 'run' in globals() else {}).setdefault('total', [torch.zeros(())])",
+        after="total[0] += mean(turn_losses)\noptimizer.param_groups[0]['lr'] = 0.1 / (1 + float(total[0]))\n" + STEP,
+    ),
+    make(
+        "an average made on the way",
+        MLP,
+        SGD,
+        "ema = None",
+        after=STEP + "\nif ema is None: ema = AveragedModel(model)\nema.update_parameters(model)\nkeep(ema)",
+        told="ema was AveragedModel(...) and is None",
+    ),
+)
+
+UPDATES = (*AUTOGRAD, *UPDATING, *HELD)

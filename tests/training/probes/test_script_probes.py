@@ -38,7 +38,7 @@ def test_the_short_set_is_equal_or_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_all_probes_are_equal_or_refused() -> None:
-    check(run_probes("all"), 280)
+    check(run_probes("all"), 320)
 
 
 def test_the_page_of_probes_has_them_all() -> None:

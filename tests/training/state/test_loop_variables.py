@@ -168,6 +168,15 @@ def test_names_of_a_module_are_told_as_they_are() -> None:
     assert space["loader"].found == {"seen": "3"}  # type: ignore[attr-defined]
 
 
+def test_a_global_that_a_function_changes_is_carried() -> None:
+    script = (
+        "best = 9\ndef train():\n    global best\n    for step in loader:\n        best = min(best, step)\ntrain()\n"
+    )
+    space = {"loader": Walk(), "__name__": "__main__"}
+    exec(script, space)
+    assert space["loader"].found == {"best of train()": "0"}  # type: ignore[attr-defined]
+
+
 def test_a_long_loop_is_left_like_a_short_one() -> None:
     # Jumps over so many instructions need an instruction more.
     lines = "\n".join(f"        made = {number} + step" for number in range(300))

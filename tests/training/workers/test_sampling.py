@@ -1,5 +1,6 @@
 """Sample order against DistributedSampler, and randomness per sample."""
 
+import collections
 import math
 import random
 from collections.abc import Callable
@@ -153,12 +154,14 @@ def retry_once(data: Reading, index: int) -> float:
     return float(index)
 
 
+HIDDEN = collections.deque([np.random.default_rng(0)])
 CHANGING: dict[str, Callable[[Reading, int], Any]] = {
-    "a generator of its own": lambda data, index: index + data.generator.normal(),
+    "a generator out of sight": lambda data, index: index + HIDDEN[0].normal(),
     "a cache of what was drawn": keep_crop,
     "the count of readings": lambda data, index: data.count,
 }
 REPEATING: dict[str, Callable[[Reading, int], Any]] = {
+    "a generator of its own": lambda data, index: index + data.generator.normal(),
     "a cache of data": lambda data, index: data.cache.setdefault(index, torch.full((2,), index)),
     "a cache of data, then a draw": lambda data, index: data.cache.setdefault(index, index) + random.random(),
     "a file that is opened late": open_late,
@@ -195,13 +198,111 @@ def test_a_dataset_is_looked_at_once() -> None:
     assert reading.count == 3 + 3
     data.__getitems__([4, 5, 6])
     assert reading.count == 3 + 3 + 3
-    later = seeded(Reading(CHANGING["a generator of its own"]))
+    later = seeded(Reading(CHANGING["a generator out of sight"]))
     later.set_epoch(4)
     later.set_epoch(5)
     later.__getitems__([1, 2, 3])  # DataLoader workers of a later epoch do not look again
 
 
 def test_dataloader_workers_look_too() -> None:
-    data = seeded(Reading(CHANGING["a generator of its own"]))
+    data = seeded(Reading(CHANGING["a generator out of sight"]))
     with pytest.raises(JobError, match="dataset Reading gives another sample"):
         list(DataLoader(data, batch_size=4, num_workers=1))
+
+
+class Turning:
+    """A transform as libraries have them, with a generator that its parts share."""
+
+    def __init__(self, chance: Any, often: int = 1) -> None:
+        self.parts, self.often = [{"chance": chance}, chance], often
+
+    def __call__(self, index: int) -> float:
+        chance = self.parts[1] if index % self.often == 0 else None
+        return index + (
+            0.0
+            if chance is None
+            else float(torch.rand((), generator=chance))
+            if isinstance(chance, torch.Generator)
+            else chance.random()
+        )
+
+
+class Turned(Dataset[float]):
+    """Samples that go through a transform."""
+
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> float:
+        found: float = self.transform(index)
+        return found
+
+
+CHANCES: dict[str, Callable[[], Any]] = {
+    "numpy": np.random.default_rng,
+    "numpy's old": np.random.RandomState,
+    "python": random.Random,
+    "torch": torch.Generator,
+}
+
+
+@pytest.mark.parametrize("often", [1, 5])
+@pytest.mark.parametrize("kind", CHANCES)
+def test_generators_of_transforms_are_seeded_by_epoch_and_sample(kind: str, often: int) -> None:
+    order = [3, 7, 1, 10, 5, 0, 2]
+    batches = []
+    for size in (1, 2, 7):  # each as by a process of its own, whose generator was seeded by the system
+        data = seeded(Turned(Turning(CHANCES[kind](), often)), seed=1)
+        batches.append([one for at in range(0, 7, size) for one in data.__getitems__(order[at : at + size])])
+    assert batches[0] == batches[1] == batches[2]
+    assert [one % 1 > 0 for one in batches[0]] == [index % often == 0 for index in order]
+    data.set_epoch(1)
+    assert data.__getitems__([10]) != batches[0][3:4]
+
+
+def test_dataloader_workers_seed_them_in_every_epoch() -> None:
+    alone = seeded(Turned(Turning(np.random.default_rng())), seed=1)
+    data = seeded(Turned(Turning(np.random.default_rng())), seed=1)
+    for epoch in range(2):
+        alone.set_epoch(epoch)
+        data.set_epoch(epoch)
+        pooled = [float(one) for one in DataLoader(data, batch_size=1, num_workers=2, collate_fn=lambda one: one[0])]
+        assert pooled == [alone[index] for index in range(12)]
+
+
+def test_what_is_drawn_once_by_an_own_generator_stays_as_it_is() -> None:
+    def lazily(data: Reading, index: int) -> float:
+        if not data.cache:
+            data.cache[0] = float(np.random.default_rng(0).normal()), data.generator.normal()
+        return index + float(data.cache[0][1])
+
+    data, twin = seeded(Reading(lazily)), np.random.default_rng(0).normal()
+    assert data.__getitems__([4, 5]) == [4 + twin, 5 + twin]
+
+
+def test_a_cache_of_what_an_own_generator_drew_is_refused() -> None:
+    def keep(data: Reading, index: int) -> float:
+        if index not in data.cache:
+            data.cache[index] = data.generator.normal()
+        return float(data.cache[index])
+
+    with pytest.raises(JobError, match="without the draws that it took before"):
+        seeded(Reading(keep)).__getitems__([1, 2, 3, 4, 5])
+
+
+def test_a_collate_functions_own_generator_is_seeded_by_batch() -> None:
+    class Masking:
+        def __init__(self) -> None:
+            self.generator = torch.Generator()
+
+        def __call__(self, rows: list[float]) -> list[float]:
+            return [row + float(torch.rand((), generator=self.generator)) for row in rows]
+
+    data = seeded(Turned(float), seed=1)
+    first, second = (sampling.choose_collate(Masking(), is_pooled=False) for _ in range(2))
+    second(data.__getitems__([8, 9]))
+    assert first(data.__getitems__([1, 2])) == second(data.__getitems__([1, 2]))
+    assert sampling.choose_collate(list, is_pooled=False) is list

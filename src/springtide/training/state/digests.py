@@ -21,6 +21,11 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can be copied as it is: no shard, no sparse one, no part of a graph."""
+    return tensor.layout is torch.strided and not tensor.is_meta and not is_sharded(tensor) and tensor.grad_fn is None
+
+
 def digest(tensor: torch.Tensor) -> str:
     """A short hash of a tensor's type, shape and bytes."""
     whole = tensor.detach().full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]

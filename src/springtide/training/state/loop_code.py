@@ -137,6 +137,13 @@ def find_carried(code: CodeType, place: int) -> frozenset[str]:
 
 
 @lru_cache
+def find_written(code: CodeType, place: int) -> frozenset[str]:
+    """The variables that the outermost loop around a place writes."""
+    loop = find_loop(code, place)
+    return frozenset() if loop is None else frozenset(loop.list_written())
+
+
+@lru_cache
 def find_passed_on(code: CodeType, place: int) -> frozenset[str]:
     """The variables that the `for` loop at a place hands from one item to the next, but for mere sums."""
     loop = find_loop(code, place, innermost=True)

@@ -1,4 +1,4 @@
-"""Numbers that a script carries from step to step in variables of its own, which a joining or resumed process has not.
+"""Values that a script carries from step to step in variables of its own, which a joining or resumed process has not.
 
 `seen += 1` or `best = min(best, loss)`: a variable, or an attribute as `self.seen`, of a loop around the steps that is
 read there before it is written, so that its value comes from an earlier step. What is written first in every step
@@ -10,11 +10,19 @@ import sys
 import sysconfig
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import FrameType, SimpleNamespace
+from typing import TYPE_CHECKING
 
+import torch
+
+from springtide.training.state.digests import is_plain
+from springtide.training.state.divergence import number_tensor
 from springtide.training.state.loop_code import find_carried
+
+if TYPE_CHECKING:
+    from springtide.training.elastic_run import ElasticRun
 
 #: Frames between the script and here, and of those that have started it.
 OURS = ("springtide.", "runpy", "torch.")
@@ -27,7 +35,7 @@ MISSING = object()
 
 
 def read_carried() -> Carried:
-    """The plain values that the loops of this process's script carry at this moment."""
+    """The values that the loops of this process's script carry at this moment."""
     found: Carried = {}
     for frame in list_frames():
         where = "" if frame.f_code.co_name == "<module>" else f" of {frame.f_code.co_name}()"
@@ -40,7 +48,9 @@ def read_carried() -> Carried:
 def find_value(frame: FrameType, name: str) -> object:
     """The value of a variable of a frame, or of an attribute (`self.seen`) of an object of the script's own classes."""
     variable, _, attribute = name.partition(".")
-    value = frame.f_locals.get(variable, MISSING) if variable.isidentifier() else MISSING  # not what Python made itself
+    if not variable.isidentifier():
+        return MISSING  # what Python made itself
+    value = frame.f_locals.get(variable, frame.f_globals.get(variable, MISSING))  # `global best`
     if not attribute or value is MISSING:
         return value
     module = sys.modules.get(type(value).__module__)
@@ -54,10 +64,28 @@ def find_lost(before: Mapping[str, str]) -> list[str]:
     return [f"{name} was {text} and is {now[name]}" for name, text in before.items() if now.get(name, text) != text]
 
 
+def tell_lost(run: "ElasticRun", variables: Mapping[str, str], lost: Sequence[str]) -> None:
+    """Say which variables of the script had other values where this process goes on from, and what else was lost."""
+    phrases = [*find_lost(variables), *lost] if run.is_main or run.settings.joining else []
+    if phrases:
+        run.channel.warn(
+            f"process {run.name} goes on from step {run.position.step} without what the script counted until then: "
+            f"{', '.join(phrases)}. A process that resumes or joins runs the lines before the loop and none of the "
+            "steps before: keep such values in run.state, objects by run.keep, or take step.index, step.number"
+        )
+
+
 def write_plain(value: object) -> str:
-    """A number, a short text or None in Python's words; nothing for all else, and for a time of this year."""
+    """A number, a short text or None in Python's words, a few words for a tensor or a module.
+
+    Nothing for all else, and for a time of this year.
+    """
     if type(value) is float and abs(value - time.time()) < YEAR_S:
         return ""
+    if isinstance(value, torch.Tensor):
+        return f"tensor {tuple(value.shape)} #{int(number_tensor(value)):x}" if is_plain(value) else ""
+    if isinstance(value, torch.nn.Module):
+        return f"{type(value).__name__}(...)"
     text = repr(value) if value is None or type(value) in (bool, int, float, str) else ""
     return text if len(text) <= LONGEST else ""
 

@@ -6,7 +6,6 @@ variables of the script's frames and what they hold. One that is seeded in every
 """
 
 import pickle
-import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from springtide.errors import JobError
 from springtide.training.state.alive_objects import list_members
 from springtide.training.state.loop_variables import is_installed, list_frames
+from springtide.training.workers.generators import KINDS, is_global, read_state
 
-KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 #: What has generators rightly: a dataset that repeats its items seeds its own, and samplers draw once in an epoch.
 DATA = (Dataset, Sampler, DataLoader)
 #: Turns that must have drawn. One that is seeded alike in every turn is changed by the first only.
@@ -77,25 +76,6 @@ def is_looked_into(value: Any) -> bool:
         return False
     module = sys.modules.get(kind.__module__)
     return not is_installed(getattr(module, "__file__", None) or "")
-
-
-def is_global(one: Any) -> bool:
-    """Whether a generator is one of those that are switched from worker to worker."""
-    default = (torch.default_generator, *torch.cuda.default_generators, np.random.mtrand._rand, random._inst)
-    return type(one) is random.SystemRandom or any(one is each for each in default)
-
-
-def read_state(one: Any) -> Any:
-    """What a generator draws its next numbers by, in parts: what only seeding changes, and the rest."""
-    if isinstance(one, torch.Generator):
-        return one.initial_seed(), one.get_state().numpy().tobytes()
-    if isinstance(one, np.random.Generator):
-        return 0, pickle.dumps(one.bit_generator.state)
-    if isinstance(one, np.random.RandomState):
-        inside: Any = one.get_state(legacy=False)["state"]
-        return inside["key"].tobytes(), inside["pos"]
-    _, numbers, _ = one.getstate()
-    return numbers[:-1], numbers[-1]
 
 
 def has_gone_on(before: Any, after: Any) -> bool:

@@ -2,8 +2,7 @@
 
 One copy of parameters, optimizers, schedulers, gradient scalers and what the user keeps; one context per logical
 worker; the processes' common random state, position, bucket layouts, user state; what lies on models and optimizers
-between two steps. Variables of the script are there to
-be compared, not to be brought back.
+between two steps, and in objects of the script. Its variables are there to be compared, not to be brought back.
 """
 
 import copy
@@ -15,7 +14,7 @@ import torch
 from springtide.errors import CheckpointError
 from springtide.training.group.groups import share_trees
 from springtide.training.run import Position
-from springtide.training.state import left_between_steps
+from springtide.training.state import left_between_steps, script_objects
 from springtide.training.state.loop_variables import read_carried
 from springtide.training.workers import randomness
 
@@ -51,6 +50,7 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
         "position": [run.position.epoch, run.position.step_in_epoch, run.position.step],
         "user": dict(run.state),
         "variables": read_carried(),
+        "objects": run.objects.capture(run),
         "left": left_between_steps.capture(run),
         "opening": None if run.loader.stream is None else run.loader.stream.opening,
         "plans": run.loader.plans.to_plain(),
@@ -59,6 +59,8 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
 
 def share_contexts(run: "ElasticRun") -> dict[int, dict[str, Any]]:
     """The contexts of all logical workers, on every process of the present group."""
+    for one in run.turns.buffers:
+        one.follow_writes(run.local)
     mine = run.turns.contexts.to_plain(run.local)
     for worker, plain in mine.items():
         plain["buffers"] = [one.kept.get(worker) for one in run.turns.buffers]
@@ -143,8 +145,7 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
     run.position = Position(*state["position"])
     for gradients, layout in zip(run.turns.gradients, state["layouts"], strict=True):
         gradients.adopt_layout(layout["indices"], layout["rebuilt"])
-    run.state.clear()
-    run.state.update(state["user"])
+    script_objects.adopt_user(run, state["user"], is_final)
     if run.loader.stream is not None and state.get("opening") is not None:
         epoch, number = state["opening"]
         run.loader.stream.opening = epoch, number

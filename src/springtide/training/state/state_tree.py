@@ -5,6 +5,7 @@ it. Dictionaries keep keys that JSON would turn into strings.
 """
 
 import json
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -65,3 +66,21 @@ def fill(value: Any, tensors: Tensors) -> Any:
         return {key: fill(item, tensors) for key, item in content}
     items = [fill(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items
+
+
+def refill(here: Any, value: Any) -> Any:
+    """A value, in the object that is there if it can hold it: whoever has that object has the value then."""
+    if isinstance(here, torch.Tensor) and isinstance(value, torch.Tensor):
+        if (here.shape, here.dtype) != (value.shape, value.dtype):
+            return value
+        with torch.no_grad():
+            return here.copy_(value)
+    if isinstance(here, dict) and isinstance(value, dict):
+        items = {key: refill(here.get(key), item) for key, item in value.items()}
+        here.clear()
+        here.update(items)
+        return here
+    if isinstance(here, list) and isinstance(value, list):
+        here[:] = [refill(old, new) for old, new in zip_longest(here[: len(value)], value)]
+        return here
+    return value

@@ -85,13 +85,17 @@ class Buffers:
         """Take what the model has now, whoever wrote it, for rank 0's."""
         if self.is_empty:
             return
-        if not self.broadcasting:
-            self.follow_writes(workers)
+        self.follow_writes(workers)
         self.take(self.agreed)
         self.between.clear()
 
     def follow_writes(self, workers: Sequence[int]) -> None:
-        """Where every worker has its own: what was written outside turns is written to all of them."""
+        """Where every worker has its own: what was written outside turns is written to all of them.
+
+        Before a walk, and before what they have is saved or changes hands: there it would look like rank 0's alone.
+        """
+        if self.is_empty or self.broadcasting:
+            return
         self.gather()
         written = [not torch.equal(live, before) for live, before in zip(self.live, self.coming.views, strict=True)]
         for worker in workers:

@@ -18,7 +18,7 @@ from springtide.training.workers import feeds
 from springtide.training.workers import sampling as samplings
 from springtide.training.workers.contexts import LogicalWorker
 from springtide.training.workers.feeds import DrawnPlans, Feed
-from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, SeededCollate, Tensors
+from springtide.training.workers.sampling import SampleKey, Sampling, Seeded, Tensors
 from springtide.training.workers.step_counters import CounterWatch, find_asker
 from springtide.training.workers.steps import Step
 from springtide.training.workers.streams import Stream
@@ -126,7 +126,8 @@ class Loader(FixedOptions):
         self.run = run
         self.given = given
         self.feed = feed
-        self.data = samplings.adopt(feed.dataset, run.seed, is_pooled=feed.num_workers > 0)
+        self.collate = samplings.choose_collate(feed.collate, feed.num_workers > 0)
+        self.data = samplings.adopt(feed.dataset, run.seed, is_pooled=self.collate is not feed.collate)
         self.sampling = sampling
         self.accumulate = sampling.accumulate
         self.batches: Iterator[Any] = iter(())
@@ -259,7 +260,7 @@ class Loader(FixedOptions):
             return (self.data.batch(torch.as_tensor(batch)) for batch in indices)
         keys = ([SampleKey(epoch, int(index)) for index in batch] for batch in indices)
         if self.feed.num_workers == 0:
-            return (self.feed.collate(self.data.__getitems__(batch)) for batch in keys)
+            return (self.collate(self.data.__getitems__(batch)) for batch in keys)
         return iter(self.open_pool(list(keys)))
 
     def plan_batches(self, plan: Any, local: list[int]) -> Iterator[Any]:
@@ -279,7 +280,7 @@ class Loader(FixedOptions):
             self.data,
             batch_sampler=batches,
             num_workers=self.feed.num_workers,
-            collate_fn=SeededCollate(self.feed.collate),
+            collate_fn=self.collate,
             generator=torch.Generator(),
             **dict(self.feed.pool),
         )

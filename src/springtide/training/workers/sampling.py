@@ -13,7 +13,8 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from springtide.errors import JobError
-from springtide.training.workers import randomness
+from springtide.training.workers import generators, randomness
+from springtide.training.workers.generators import HeldGenerators
 from springtide.training.workers.streams import Stream, checksum
 
 
@@ -29,7 +30,8 @@ class Seeded(Dataset[Any]):
 
     Python, NumPy and torch generators are seeded before each sample and put back after the batch. Seeding costs more
     than many a sample, so until one has drawn, a batch is read under the seed of its first sample, and read again
-    only if it drew after all: a sample that draws nothing is the same under any seed.
+    only if it drew after all: a sample that draws nothing is the same under any seed. Generators that the dataset or
+    its transforms have for themselves are seeded from the moment that samples are seen to draw from them.
     """
 
     def __init__(self, dataset: Any, seed: int = 0) -> None:
@@ -37,6 +39,7 @@ class Seeded(Dataset[Any]):
         self.seed = seed
         self.epoch = 0
         self.draws = False
+        self.own: HeldGenerators | None = None
         self.repeats = RepeatCheck()
 
     def set_epoch(self, epoch: int) -> None:
@@ -55,19 +58,31 @@ class Seeded(Dataset[Any]):
         before = randomness.capture()
         try:
             self.repeats.look(self, keys, before)
-            samples = [] if self.draws else self.try_quiet(keys)
-            batch = Samples([self.draw(key) for key in keys] if self.draws else samples)
+            at_rest = self.find_own().read()
+            batch = self.read(keys)
+            while self.find_own().note(at_rest):
+                at_rest, batch = self.find_own().read(), self.read(keys)
         finally:
             randomness.restore(before)
         batch.seed = randomness.mix(self.seed, *keys[0], len(keys))
         return batch
+
+    def find_own(self) -> HeldGenerators:
+        """The dataset's own generators, looked for where it is first read: in this process, which may be a copy."""
+        self.own = self.own or HeldGenerators(self.dataset)
+        return self.own
+
+    def read(self, keys: Sequence[SampleKey]) -> "Samples":
+        """The samples of a batch."""
+        samples = [] if self.draws else self.try_quiet(keys)
+        return Samples([self.draw(key) for key in keys] if self.draws else samples)
 
     def try_quiet(self, keys: Sequence[SampleKey]) -> list[Any]:
         """The samples under one seed; notes if that is not enough, because one of them drew."""
         self.seed_for(keys[0])
         at_rest = randomness.capture()
         samples = [self.dataset[key.place] for key in keys]
-        self.draws = not randomness.is_at(at_rest)
+        self.draws = not randomness.is_at(at_rest) or self.find_own().is_seeded
         return samples
 
     def draw(self, key: SampleKey) -> Any:
@@ -77,7 +92,9 @@ class Seeded(Dataset[Any]):
 
     def seed_for(self, key: SampleKey) -> None:
         """Seed what a dataset can draw from for one sample."""
-        randomness.seed_sample(randomness.mix(self.seed, *key))
+        number = randomness.mix(self.seed, *key)
+        randomness.seed_sample(number)
+        self.find_own().seed(number)
 
 
 class RepeatCheck:
@@ -85,7 +102,8 @@ class RepeatCheck:
 
     One that draws from a generator of its own, or keeps what chance has made, gives samples that depend on which
     process has read what before. Counters, files that are opened late and caches of data are none of this: the first
-    sample is not judged, and a refusal takes two further ones, none of which this process has read before.
+    sample is not judged, and a refusal takes two further ones, none of which this process has read before. Nor is one
+    judged in which generators that the dataset holds are found to be drawn from: those are seeded by then.
     """
 
     def __init__(self) -> None:
@@ -111,9 +129,13 @@ class RepeatCheck:
 
     def judge(self, data: Seeded, key: SampleKey, before: randomness.RngState) -> None:
         """Read a sample twice: one that repeats ends the look, the second that does not ends the run."""
-        once = read_traced(data, key)
+        own = data.find_own()
+        at_rest, once = own.read(), read_traced(data, key)
         randomness.restore(before)  # CUDA's too, which is not seeded by sample
+        moved, middle = own.note(at_rest), own.read()
         again = read_traced(data, key)
+        if moved or own.note(middle):
+            return
         if once == again:
             self.is_over = True
         elif self.suspected:
@@ -124,9 +146,9 @@ class RepeatCheck:
 def read_traced(data: Seeded, key: SampleKey) -> tuple[int, bool]:
     """A checksum of a sample under its own seed, and whether it was drawn for."""
     data.seed_for(key)
-    at_rest = randomness.capture()
+    at_rest, own = randomness.capture(), data.find_own().read()
     sample = data.dataset[key.place]
-    return sign_sample(sample), randomness.is_at(at_rest)
+    return sign_sample(sample), randomness.is_at(at_rest) and data.find_own().read() == own
 
 
 def sign_sample(sample: Any) -> int:
@@ -166,7 +188,7 @@ class SeededCollate:
     """A collate function that draws from (seed, epoch, first sample), whichever DataLoader worker calls it."""
 
     def __init__(self, collate: Any) -> None:
-        self.collate = collate
+        self.collate = OwnSeededCollate(collate)
 
     def __call__(self, samples: Any) -> Any:
         before = randomness.capture()
@@ -175,6 +197,28 @@ class SeededCollate:
             return self.collate(samples)
         finally:
             randomness.restore(before)
+
+
+class OwnSeededCollate:
+    """A collate function whose own generators are seeded by the batch; from the global ones it draws as ever."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+        #: Found where it is first called: in this process, which may have a copy.
+        self.own: list[Any] | None = None
+
+    def __call__(self, samples: Any) -> Any:
+        self.own = generators.find_held(self.collate) if self.own is None else self.own
+        for place, one in enumerate(self.own):
+            generators.seed(one, randomness.mix(samples.seed, place))
+        return self.collate(samples)
+
+
+def choose_collate(collate: Any, is_pooled: bool) -> Any:
+    """The collate function as the loader calls it, which seeds what it draws from where logical workers share that."""
+    if is_pooled:
+        return SeededCollate(collate)
+    return OwnSeededCollate(collate) if generators.find_held(collate) else collate
 
 
 class Tensors(Dataset[Any]):
