@@ -159,3 +159,24 @@ def test_a_call_is_left_where_it_asks_and_gone_on_with() -> None:
     thread.answer = "2"
     thread.go_on()
     assert thread.has_ended and thread.result == 2
+
+
+def test_callbacks_that_save_go_on_in_their_folder(tmp_path: Path) -> None:
+    """In a logger's next version `ModelCheckpoint` forgot which model was the best until then."""
+    need("lightning")
+    from types import SimpleNamespace
+
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from springtide.integrations.lightning.loop_memory import LoopMemory
+
+    before, after = (ModelCheckpoint(tmp_path / name, monitor="held") for name in ("version_0", "version_1"))
+    (tmp_path / "version_0").mkdir()
+    before.best_model_score, before.best_k_models = 0.5, {"best.ckpt": 0.5}  # type: ignore[assignment,dict-item]
+    states = {before.state_key: before.state_dict()}
+    LoopMemory(SimpleNamespace(callbacks=[after])).go_on_in_folders(states)
+    after.load_state_dict(states[before.state_key])
+    assert (after.dirpath, after.best_model_score) == (before.dirpath, 0.5)
+    gone = ModelCheckpoint(tmp_path / "elsewhere", monitor="held")
+    LoopMemory(SimpleNamespace(callbacks=[gone])).go_on_in_folders({gone.state_key: {"dirpath": "/nowhere"}})
+    assert gone.dirpath == str(tmp_path / "elsewhere")

@@ -1,8 +1,10 @@
 """Where Lightning's loops and callbacks stand, kept in checkpoints and handed to processes that join."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loops.loop import _Loop
 from lightning.pytorch.trainer import call
 
@@ -30,7 +32,15 @@ class LoopMemory:
                 vars(one).update(values)
         else:
             loop.update_restart_stage()
+        self.go_on_in_folders(saved["callbacks"])
         call._call_callbacks_load_state_dict(self.trainer, {"callbacks": copy.deepcopy(saved["callbacks"])})
+
+    def go_on_in_folders(self, states: dict[str, Any]) -> None:
+        """Let callbacks save where they did: in another folder, as of a logger's next version, they forget the best."""
+        for callback in self.trainer.callbacks:
+            folder = states.get(callback.state_key, {}).get("dirpath")
+            if isinstance(callback, ModelCheckpoint) and folder is not None and Path(folder).is_dir():
+                callback.dirpath = folder
 
 
 def list_loops(loop: Any) -> list[Any]:
