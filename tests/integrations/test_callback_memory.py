@@ -103,3 +103,19 @@ def test_numbers_that_a_callback_has_counted_are_named_where_they_are_lost() -> 
     assert before["count of Averager"] == "1"
     averager.count = 0
     assert find_lost(before) == ["count of Averager was 1 and is 0"]
+
+
+def test_a_module_is_told_to_have_a_buffer() -> None:
+    class Centred(torch.nn.Module):
+        """A module with a tensor that is no buffer."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.centre = torch.zeros(2)
+
+    module = Centred()
+    memory = CallbackMemory(SimpleNamespace(models=[module], kept={}), [], [module])
+    with pytest.raises(JobError, match=r"Centred changes its attribute 'centre', .* self\.register_buffer\('centre'"):
+        for _ in range(5):
+            memory.look()
+            module.centre = module.centre + 1

@@ -47,7 +47,7 @@ class CallbackMemory:
         self.before = numbers
         for (place, name), count in self.changes.items():
             if count >= MOST:
-                refuse_tensors(type(self.owners[place]).__name__, name)
+                refuse_tensors(self.owners[place], name)
 
     def number_attributes(self) -> dict[tuple[int, str], int]:
         """A number for what is in the tensors of each attribute."""
@@ -81,11 +81,16 @@ def list_tensors(value: Any) -> Iterator[torch.Tensor]:
         yield from list_tensors(value.state_dict())
 
 
-def refuse_tensors(owner: str, attribute: str) -> None:
+def refuse_tensors(owner: Any, attribute: str) -> None:
     """Refuse an attribute that a process which joins or resumes would begin anew."""
+    kind = type(owner).__name__
+    keep = (
+        f"Give {kind} the methods state_dict and load_state_dict, and hand it to run.keep before training begins "
+        f"(run = springtide.init(...), run.keep({attribute.strip('_')}=...)); under Lightning a callback with these "
+        "methods is kept as it is"
+    )
+    buffer = f"Make it a buffer: self.register_buffer({attribute!r}, torch.zeros(...)), changed in place"
     raise JobError(
-        f"{owner} changes its attribute {attribute!r}, which has tensors, between updates: a process that joins or "
-        f"resumes would begin it anew. Give {owner} the methods state_dict and load_state_dict, and hand it to "
-        f"run.keep before training begins (run = springtide.init(...), run.keep({attribute.strip('_')}=...)); under "
-        "Lightning a callback with these methods is kept as it is"
+        f"{kind} changes its attribute {attribute!r}, which has tensors, between updates: a process that joins or "
+        f"resumes would begin it anew. {buffer if isinstance(owner, torch.nn.Module) else keep}"
     )

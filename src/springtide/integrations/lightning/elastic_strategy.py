@@ -265,7 +265,10 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         *_, self.steps = run.prepare(self.lightning_module, *self.optimizers, *schedulers, turns, **self.options)
         begin_contexts(run)
         self.feeds = LocalFeeds(run, data)
-        run.keep(lightning=LoopMemory(trainer))
+        memory = LoopMemory(trainer, run)
+        if run.saved is None:
+            memory.share_folders()
+        run.keep(lightning=memory)
         unkept = [one for one in trainer.callbacks if type(one).state_dict is Callback.state_dict]
         self.callback_memory = CallbackMemory(run, unkept, [self.lightning_module])
         self.done_batches = run.position.step_in_epoch * accumulate
