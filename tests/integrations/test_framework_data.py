@@ -39,7 +39,7 @@ def test_a_logical_worker_has_the_samples_of_its_rank_from_a_sampler_of_the_scri
     need("lightning")
     from springtide.integrations.lightning.sampled_data import SampledData
 
-    weights = torch.tensor([0.0] * 50 + [1.0] * 50)
+    weights = [0.0] * 50 + [1.0] * 50
     samplers: Any = {"weighted": WeightedRandomSampler(weights, 24), "subset": SubsetRandomSampler(range(60, 84))}
     whole: Any = DataLoader(range(100), batch_size=4, sampler=samplers[kind])  # type: ignore[arg-type]
     data = SampledData(cut(whole, 0), 0)
@@ -55,7 +55,7 @@ def test_samplers_that_cannot_be_found_again_are_refused() -> None:
     need("lightning")
     from springtide.integrations.lightning.sampled_data import SampledData
 
-    own: Any = WeightedRandomSampler(torch.ones(10), 10, generator=torch.Generator())
+    own: Any = WeightedRandomSampler([1.0] * 10, 10, generator=torch.Generator())
     with pytest.raises(JobError, match="WeightedRandomSampler draws from a generator of its own"):
         SampledData(cut(DataLoader(range(10), sampler=own), 0), 0)  # type: ignore[arg-type]
 
@@ -103,7 +103,7 @@ def test_batch_samplers_of_evaluations_are_made_whole_or_refused() -> None:
         def __iter__(self) -> Any:
             return iter(self.batches)
 
-    part = DistributedSampler(range(9), RANKS, 1, shuffle=False)  # type: ignore[arg-type]
+    part: Any = DistributedSampler(range(9), RANKS, 1, shuffle=False)  # type: ignore[arg-type]
     pairs: Any = DataLoader(range(9), batch_sampler=Pairs(part, 2, False))  # type: ignore[arg-type]
     assert [int(index) for batch in make_whole(pairs, 0) for index in batch] == list(range(9))
     with pytest.raises(JobError, match=r"batch sampler Hidden of evaluation data .* would be lost"):

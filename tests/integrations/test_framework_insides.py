@@ -172,7 +172,7 @@ def test_callbacks_that_save_go_on_in_their_folder(tmp_path: Path) -> None:
 
     before, after = (ModelCheckpoint(tmp_path / name, monitor="held") for name in ("version_0", "version_1"))
     (tmp_path / "version_0").mkdir()
-    before.best_model_score, before.best_k_models = 0.5, {"best.ckpt": 0.5}  # type: ignore[assignment,dict-item]
+    before.best_model_score, before.best_k_models = 0.5, {"best.ckpt": 0.5}
     states = {before.state_key: before.state_dict()}
     run = SimpleNamespace(settings=SimpleNamespace(joining=False), exchange=lambda own: [own])
     LoopMemory(SimpleNamespace(callbacks=[after]), run).go_on_in_folders(states)

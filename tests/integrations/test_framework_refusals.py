@@ -356,10 +356,10 @@ def test_what_an_accelerator_was_told_in_other_ways_is_refused(
     from springtide.integrations.accelerate.elastic_accelerator import check_settings
 
     state = SimpleNamespace(plugin_kwargs={"num_steps": 2, "sync_with_dataloader": True})
-    check_settings(SimpleNamespace(mixed_precision="bf16", gradient_state=state))  # type: ignore[arg-type]
+    check_settings(SimpleNamespace(mixed_precision="bf16", gradient_state=state))
     state.plugin_kwargs.update(plugin)
     with pytest.raises(JobError, match=said):
-        check_settings(SimpleNamespace(mixed_precision=precision, gradient_state=state))  # type: ignore[arg-type]
+        check_settings(SimpleNamespace(mixed_precision=precision, gradient_state=state))
 
 
 def test_what_is_trained_and_prepared_late_is_refused() -> None:

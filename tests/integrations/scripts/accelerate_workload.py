@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -38,7 +39,7 @@ data = TensorDataset(torch.randn(90, 16), torch.randint(0, 4, (90,)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 200)
 loader = DataLoader(data, batch_size=4, shuffle=True)
-held = DataLoader(range(len(data)), batch_size=4, shuffle=True)  # type: ignore[arg-type]
+held: Any = DataLoader(range(len(data)), batch_size=4, shuffle=True)  # type: ignore[arg-type]
 model, optimizer, loader, held, scheduler = accelerator.prepare(model, optimizer, loader, held, scheduler)
 for epoch in accelerator.epochs(3):
     for place, step in loader.enumerate():
@@ -56,7 +57,8 @@ for epoch in accelerator.epochs(3):
             plain[0].bias.add_(memory.total * 1e-5)
         accelerator.wait_for_everyone()
     model.eval()
-    right, found_words = 0, []
+    right = 0
+    found_words: list[str] = []
     for places in held:
         inputs, targets = data[places]
         with torch.no_grad():

@@ -21,7 +21,7 @@ model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=
 other = torch.nn.Linear(16, 4)
 other = fabric.setup_module(other)
 second = fabric.setup_optimizers(torch.optim.SGD(other.parameters(), lr=1e-2, momentum=0.9))
-weighted = WeightedRandomSampler(torch.arange(90.0), 80)
+weighted = WeightedRandomSampler([float(number) for number in range(90)], 80)
 loader = fabric.setup_dataloaders(DataLoader(data, batch_size=4, sampler=weighted))
 held = fabric.setup_dataloaders(DataLoader(data, batch_size=8, sampler=SubsetRandomSampler([1, 5, 7])))
 for epoch in fabric.strategy.walk_epochs(2):

@@ -74,7 +74,7 @@ trainer = Trainer(
 )
 loaders = [DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=4)]
 if asked.get("samplers"):
-    weighted = WeightedRandomSampler(torch.arange(90.0), 76)
+    weighted = WeightedRandomSampler([float(number) for number in range(90)], 120)
     loaders = [DataLoader(data, batch_size=4, sampler=weighted)]
     loaders += [DataLoader(data, batch_size=4, sampler=SubsetRandomSampler(list(range(0, 90, 7))))]
 trainer.fit(Classifier(asked.get("manual", False)), *loaders)

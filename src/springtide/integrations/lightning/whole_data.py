@@ -35,7 +35,7 @@ class WholeOrder(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         before = randomness.capture()
         randomness.seed_all(self.seed)
-        if self.generator is not None:
+        if self.generator is not None and self.start is not None:
             self.generator.set_state(self.start)
         indices = list(self.sampler)
         randomness.restore(before)
