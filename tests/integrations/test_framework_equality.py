@@ -29,6 +29,7 @@ CASES = {
     "hf tokens": (HF, {"gradient_accumulation_steps": 4, "max_steps": 5, "include_num_input_tokens_seen": "all"}),
     "hf grouped": (HF, {"train_sampling_strategy": "group_by_length", "gradient_checkpointing": True}),
     "hf pool": (HF, {"dataloader_num_workers": 1, "average_tokens_across_devices": False}),
+    "hf started again": (HF, {"save_strategy": "steps", "save_steps": 1, "resume": "last", "collate": True}),
     "sft lora": (TRL, {}),
     "dpo lora": (TRL, {"kind": "DPO", "gradient_accumulation_steps": 2}),
     "dpo": (TRL, {"kind": "DPO", "lora": False, "eval_strategy": "steps", "eval_steps": 3}),
@@ -36,6 +37,7 @@ CASES = {
     "accelerate": (ACCELERATE, {"accumulate": 2}),
     "lightning plain": (LIGHTNING, {}),
     "lightning automatic": (LIGHTNING, {"accumulate": 2, "best": True}),
+    "lightning samplers": (LIGHTNING, {"accumulate": 2, "samplers": True}),
     "lightning manual": (LIGHTNING, {"manual": True}),
     "fabric": (FABRIC, {}),
 }
@@ -149,7 +151,7 @@ def collect_results(place: Path, commands: dict[str, list[str]], variant: str) -
     return results
 
 
-@pytest.mark.parametrize("variant", ["best", "own", "plateau", "overridden", "seq2seq"])
+@pytest.mark.parametrize("variant", ["best", "own", "plateau", "grouped", "overridden", "seq2seq"])
 def test_what_scripts_of_users_have_gives_the_results_of_torchrun(tmp_path: Path, variant: str) -> None:
     """Weights, predictions after training and the whole history of logs, on one process and on two."""
     need("transformers")

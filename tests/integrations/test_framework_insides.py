@@ -159,3 +159,48 @@ def test_a_call_is_left_where_it_asks_and_gone_on_with() -> None:
     thread.answer = "2"
     thread.go_on()
     assert thread.has_ended and thread.result == 2
+
+
+def test_callbacks_that_save_go_on_in_their_folder(tmp_path: Path) -> None:
+    """In a logger's next version `ModelCheckpoint` forgot which model was the best until then."""
+    need("lightning")
+    from types import SimpleNamespace
+
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from springtide.integrations.lightning.loop_memory import LoopMemory
+
+    before, after = (ModelCheckpoint(tmp_path / name, monitor="held") for name in ("version_0", "version_1"))
+    (tmp_path / "version_0").mkdir()
+    before.best_model_score, before.best_k_models = 0.5, {"best.ckpt": 0.5}
+    states = {before.state_key: before.state_dict()}
+    run = SimpleNamespace(settings=SimpleNamespace(joining=False), exchange=lambda own: [own])
+    LoopMemory(SimpleNamespace(callbacks=[after]), run).go_on_in_folders(states)
+    after.load_state_dict(states[before.state_key])
+    assert (after.dirpath, after.best_model_score) == (before.dirpath, 0.5)
+    gone = ModelCheckpoint(tmp_path / "elsewhere", monitor="held")
+    LoopMemory(SimpleNamespace(callbacks=[gone]), run).go_on_in_folders({gone.state_key: {"dirpath": "/nowhere"}})
+    assert gone.dirpath == str(tmp_path / "elsewhere")
+    run.exchange = lambda own: [["first"], own]
+    LoopMemory(SimpleNamespace(callbacks=[gone]), run).share_folders()
+    assert gone.dirpath == "first"
+
+
+def test_how_far_to_train_the_arguments_say_in_a_job_that_is_started_again() -> None:
+    """A checkpoint's own `max_steps` ended a job that was given more steps where it would have ended before."""
+    need("transformers")
+    from types import SimpleNamespace
+
+    from transformers.trainer_callback import TrainerControl, TrainerState
+
+    from springtide.integrations.hf.trainer_memory import TrainerMemory
+
+    def make(max_steps: int, step: int) -> Any:
+        handler = SimpleNamespace(callbacks=[])
+        state = TrainerState(max_steps=max_steps, num_train_epochs=max_steps, global_step=step)
+        return SimpleNamespace(state=state, control=TrainerControl(), callback_handler=handler)
+
+    before, after = make(4, 3), make(9, 0)
+    saved = TrainerMemory(before).state_dict()
+    TrainerMemory(after).load_state_dict(saved)
+    assert (after.state.max_steps, after.state.num_train_epochs, after.state.global_step) == (9, 9, 3)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -337,3 +338,93 @@ def test_nothing_is_trained_before_bad_input_is_refused(tmp_path: Path) -> None:
     assert result["said"].keys() == expected.keys()
     assert [name for name, words in expected.items() if words not in result["said"][name]] == []
     assert result["untouched"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "plugin", "said"),
+    [
+        ("fp16", {}, "fp16.*use bf16"),
+        ("bf16", {"sync_with_dataloader": False}, r"GradientAccumulationPlugin\(sync_with_dataloader=False\)"),
+        ("no", {"sync_each_batch": True}, r"GradientAccumulationPlugin\(sync_each_batch=True\) .* must be False"),
+    ],
+)
+def test_what_an_accelerator_was_told_in_other_ways_is_refused(
+    precision: str, plugin: dict[str, bool], said: str
+) -> None:
+    """By position, in a plugin, in accelerate's configuration or by the environment."""
+    need("accelerate")
+    from springtide.integrations.accelerate.elastic_accelerator import check_settings
+
+    state = SimpleNamespace(plugin_kwargs={"num_steps": 2, "sync_with_dataloader": True})
+    check_settings(SimpleNamespace(mixed_precision="bf16", gradient_state=state))
+    state.plugin_kwargs.update(plugin)
+    with pytest.raises(JobError, match=said):
+        check_settings(SimpleNamespace(mixed_precision=precision, gradient_state=state))
+
+
+def test_what_is_trained_and_prepared_late_is_refused() -> None:
+    need("accelerate")
+    import torch
+
+    from springtide.integrations.accelerate.elastic_accelerator import refuse_late
+
+    model, frozen = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters())
+    refuse_late((frozen, torch.utils.data.DataLoader([1])))  # type: ignore[arg-type]
+    for part in (model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1)):
+        with pytest.raises(JobError, match=rf"given a {type(part).__name__} after the optimizer .* one accelerator"):
+            refuse_late((part,))
+
+
+def test_a_rank_in_a_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("accelerate")
+    import torch
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import random, set_seed
+
+    from springtide.integrations.accelerate import ElasticAccelerator
+    from springtide.integrations.worker_feeds import begin_contexts
+
+    monkeypatch.setattr(random, "AcceleratorState", AcceleratorState)  # put back afterwards
+    springtide.init(logical_workers=2)
+    try:
+        ElasticAccelerator(cpu=True)
+        set_seed(3)
+        with pytest.raises(JobError, match=r"set_seed\(\.\.\., device_specific=True\) in an elastic run"):
+            set_seed(3, device_specific=True)
+    finally:
+        forget_run()
+    contexts = SimpleNamespace(states={})
+    run: Any = SimpleNamespace(saved=None, local=[0, 1], turns=SimpleNamespace(contexts=contexts))
+    run.exchange = lambda own: [own, own]
+    begin_contexts(run)
+    assert torch.equal(contexts.states[1].cpu, torch.default_generator.get_state())
+    run.exchange = lambda own: [own, [own[0] + 1]]
+    with pytest.raises(JobError, match="different random states of torch before the first step"):
+        begin_contexts(run)
+
+
+def test_half_precision_with_a_scaled_loss_is_refused_under_lightning() -> None:
+    need("lightning")
+    from lightning.fabric.plugins.precision import MixedPrecision
+
+    from springtide.integrations.lightning.lightning_checks import check_precision
+
+    check_precision(MixedPrecision("bf16-mixed", "cpu"))
+    with pytest.raises(JobError, match=r"precision='16-mixed' in an elastic run: .* use 'bf16-mixed'"):
+        check_precision(MixedPrecision("16-mixed", "cuda"))
+
+
+def test_parts_of_fabric_are_set_up_before_its_first_loader() -> None:
+    need("lightning")
+    from springtide.integrations.lightning.elastic_fabric import AllSynced, ElasticFabric
+
+    with pytest.raises(JobError, match="no_backward_sync in an elastic run"):
+        AllSynced().no_backward_sync(None, enabled=True)
+    strategy = ElasticFabric(SimpleNamespace(logical_workers=2, rank=0))
+    strategy.setup_module("first")
+    strategy.setup_module("second")
+    assert strategy.parts == ["first", "second"]
+    strategy.feeds = SimpleNamespace()  # type: ignore[assignment]
+    with pytest.raises(JobError, match=r"given a str after fabric\.setup_dataloaders"):
+        strategy.setup_optimizer("late")

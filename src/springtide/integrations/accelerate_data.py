@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, IterableDatasetShard
+from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, IterableDatasetShard, SeedableRandomSampler
 from accelerate.state import AcceleratorState, PartialState
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 from springtide.errors import JobError
 from springtide.integrations.worker_feeds import WorkerData, open_pool, refuse_stream
@@ -52,9 +52,8 @@ class ShardedData(WorkerData):
             return self.collate(self.dataset.__getitems__(indices))
         return self.collate([self.dataset[index] for index in indices])
 
-    def draw_seed(self) -> None:
-        if self.base.generator is None:
-            torch.empty((), dtype=torch.int64).random_()
+    def find_loader(self) -> DataLoader[Any]:
+        return self.base  # type: ignore[no-any-return]
 
     def set_epoch(self, epoch: int) -> None:
         self.shard.set_epoch(epoch)
@@ -77,6 +76,20 @@ def find_rest(shard: Any) -> int:
     return 0 if shard._drop_last else len(shard.dataset) % int(shard.total_batch_size)
 
 
+def find_sampler(shard: Any) -> Any:
+    """The sampler whose indices are made into batches and cut for ranks."""
+    whole = shard.batch_sampler
+    inner: Any = getattr(whole, "batch_sampler", whole)
+    return inner.sampler if isinstance(inner, BatchSampler) else inner
+
+
+def find_generator(shard: Any) -> torch.Generator | None:
+    """The generator that its sampler draws an order from, and that goes on from walk to walk; if there is one."""
+    sampler = find_sampler(shard)
+    own = None if isinstance(sampler, SeedableRandomSampler) else getattr(sampler, "generator", None)
+    return own if isinstance(own, torch.Generator) else None
+
+
 def check_shard(shard: Any) -> None:
     """Refuse data whose order could not be found again on another number of processes."""
     data = getattr(shard, "dataset", None)
@@ -93,10 +106,13 @@ def check_shard(shard: Any) -> None:
         raise JobError(
             "even_batches=False gives ranks different numbers of batches; leave it on, or drop the last batch"
         )
-    inner: Any = getattr(whole, "batch_sampler", whole)
-    sampler = inner.sampler if isinstance(inner, BatchSampler) else inner
+    sampler = find_sampler(shard)
     own = getattr(sampler, "generator", None)
-    if isinstance(own, torch.Generator) and not isinstance(sampler, RandomSampler | SequentialSampler):
+    if (
+        isinstance(own, torch.Generator)
+        and not isinstance(sampler, RandomSampler)
+        and own is not shard.synchronized_generator
+    ):
         raise JobError(
             f"sampler {type(sampler).__name__} draws from a generator of its own, which no logical worker's context "
             "holds; let it draw from torch's global one, or seed it in set_epoch"

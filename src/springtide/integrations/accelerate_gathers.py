@@ -1,4 +1,4 @@
-"""Functions of `accelerate.utils` that make one value of all ranks' (`gather`, `reduce`, `broadcast`, ...), refused.
+"""Functions of `accelerate.utils` that need a rank: values of all of them (`gather`, ...), seeds of their own; refused.
 
 They belong to no Accelerator and ask for the process's place where they are written, whoever has imported them and
 when. In an elastic run they would give back what this process has, which is not what N ranks have.
@@ -8,8 +8,8 @@ import sys
 from functools import partial
 from typing import Any
 
-from accelerate.state import PartialState
-from accelerate.utils import operations
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import operations, random
 
 from springtide.errors import JobError
 
@@ -39,3 +39,18 @@ def find_state(run: Any) -> PartialState:
             "turns; over a prepared evaluation loader, accelerator.gather_for_metrics"
         )
     return PartialState()
+
+
+def watch_seeds(run: Any) -> None:
+    """Refuse, from now on, that a script seeds each rank otherwise with `set_seed(..., device_specific=True)`."""
+    vars(random)["AcceleratorState"] = partial(find_accelerator, run)
+
+
+def find_accelerator(run: Any) -> AcceleratorState:
+    """What `set_seed` and others there ask for."""
+    if sys._getframe(1).f_code.co_name == "set_seed" and run.logical_workers > 1:
+        raise JobError(
+            "set_seed(..., device_specific=True) in an elastic run: a process has several logical workers, which would "
+            "all have its rank's seed. Use set_seed(seed): each logical worker draws on its own from the first step on"
+        )
+    return AcceleratorState()

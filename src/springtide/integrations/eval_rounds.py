@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from springtide.integrations.accelerate_data import find_rest
+from springtide.integrations.accelerate_data import find_generator, find_rest
 from springtide.integrations.eval_walk import cut, walk_parts
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class EvalRounds:
         self.shard = shard
         self.accelerator = accelerator
         self.rest = find_rest(shard)
+        self.generator = find_generator(shard)
         #: The present batch's place in its round, and what was gathered in this round by the number of the call.
         self.place = self.calls = 0
         self.gathered: dict[int, list[Any]] = {}
@@ -60,6 +61,15 @@ class EvalRounds:
         if name.startswith("__") or "shard" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.shard, name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """From where the next walk draws its order."""
+        return {} if self.generator is None else {"order": self.generator.get_state()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Let the next walk draw from there."""
+        if self.generator is not None:
+            self.generator.set_state(saved["order"])
 
     @property
     def most(self) -> int:
@@ -96,15 +106,19 @@ class EvalRounds:
             return type(values)(self.pad_later(one, padding) for one in values)
         return values
 
-    def gather(self, values: Any) -> Any:
+    def gather(self, values: Any, as_objects: bool = False) -> Any:
         """All ranks' values at the last batch of a round, and an empty one of the same form before."""
         kept = self.gathered.setdefault(self.calls, [])
         self.calls += 1
         kept.append(values)
         if len(kept) < self.most:
-            return cut(values, 0)
-        everyone = self.run.exchange(self.gathered.pop(self.calls - 1)[: len(self.run.local)])
-        joined = self.join([value for theirs in everyone for value in theirs], values)
+            return [] if as_objects else cut(values, 0)
+        own = self.gathered.pop(self.calls - 1)[: len(self.run.local)]
+        everyone = [value for theirs in self.run.exchange(own) for value in theirs]
+        if as_objects:  # accelerate puts the items of all ranks into one list
+            items = [item for value in everyone for item in value]
+            return items[: self.rest] if self.is_last_round and self.rest else items
+        joined = self.join(everyone, values)
         return cut(joined, self.rest) if self.is_last_round and self.rest else joined
 
     def join(self, values: list[Any], own: Any) -> Any:
@@ -118,4 +132,4 @@ class EvalRounds:
             return {name: self.join([one[name] for one in values], own[name]) for name in first}
         if isinstance(first, list | tuple):
             return type(first)(self.join(list(parts), one) for *parts, one in zip(*values, own, strict=True))
-        return values
+        raise TypeError(f"values of type {type(first).__name__} are gathered as objects")

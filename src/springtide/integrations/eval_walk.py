@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
 from accelerate.data_loader import DataLoaderShard
 
-from springtide.integrations.accelerate_data import cut_part
+from springtide.integrations.accelerate_data import cut_part, find_generator
 from springtide.training.workers import randomness
 from springtide.training.workers.contexts import Contexts
 
@@ -13,6 +14,27 @@ if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
 
 LOADER_OPTIONS = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
+
+
+class OneOrder:
+    """A rank's batches of an order that all ranks draw alike: from where its generator stood when a walk began."""
+
+    def __init__(self, batches: Any, generator: torch.Generator, start: torch.Tensor) -> None:
+        self.batches = batches
+        self.generator = generator
+        self.start = start
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "batches" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.batches, name)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.generator.set_state(self.start)
+        return iter(list(self.batches))
 
 
 def list_walked(run: "ElasticRun") -> list[int]:
@@ -24,7 +46,8 @@ def walk_parts(run: "ElasticRun", shard: Any, tell: Callable[[list[Any]], None] 
     """Round after round, one batch of each logical worker here, in its context; `tell` sees a round's before."""
     workers = list_walked(run)
     contexts = run.turns.contexts if run.prepared else copy_context(workers)
-    parts = {worker: iter(open_part(run, shard, worker)) for worker in workers}
+    start = find_start(run, shard)
+    parts = {worker: iter(open_part(run, shard, worker, start)) for worker in workers}
     try:
         for _ in range(len(shard)):
             batches = {}
@@ -46,13 +69,26 @@ def walk_parts(run: "ElasticRun", shard: Any, tell: Callable[[list[Any]], None] 
             randomness.restore(contexts.states[0])
 
 
-def open_part(run: "ElasticRun", shard: Any, worker: int) -> DataLoaderShard:
+def find_start(run: "ElasticRun", shard: Any) -> torch.Tensor | None:
+    """Where the first process's generator of the order stands, if there is one: accelerate lets all ranks have that."""
+    generator = find_generator(shard)
+    if generator is None:
+        return None
+    return run.exchange([generator.get_state()])[0][0] if run.prepared else generator.get_state()
+
+
+def open_part(run: "ElasticRun", shard: Any, worker: int, start: torch.Tensor | None = None) -> DataLoaderShard:
     """A worker's loader, as its rank would have it."""
     base = shard.base_dataloader
     options = {name: getattr(base, name) for name in LOADER_OPTIONS}
     if base.num_workers:
         options["prefetch_factor"] = base.prefetch_factor
+    if base.generator is not None:  # a rank draws its seed from that one
+        options["generator"] = torch.Generator()
     part = cut_part(shard.batch_sampler, run.logical_workers, worker)
+    generator = find_generator(shard)
+    if generator is not None and start is not None:
+        part = OneOrder(part, generator, start)
     return DataLoaderShard(shard.dataset, batch_sampler=part, device=shard.device, rng_types=[], **options)
 
 

@@ -7,6 +7,7 @@ again, from random states that move with the worker.
 """
 
 import abc
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -36,8 +37,14 @@ class WorkerData(abc.ABC):
     generator: torch.Generator | None = None
 
     @abc.abstractmethod
-    def draw_seed(self) -> None:
-        """Draw what iter(DataLoader) draws."""
+    def find_loader(self) -> DataLoader[Any]:
+        """The DataLoader that reads them."""
+
+    def draw_seed(self, epoch: int) -> None:
+        """Draw what iter(DataLoader) draws; one with persistent workers goes on with those of its first epoch."""
+        loader = self.find_loader()
+        if loader.generator is None and not (epoch and loader.num_workers and loader.persistent_workers):
+            torch.empty((), dtype=torch.int64).random_()
 
     @abc.abstractmethod
     def set_epoch(self, epoch: int) -> None:
@@ -56,6 +63,11 @@ class WorkerData(abc.ABC):
         """Batches read by DataLoader workers."""
 
 
+def number_plan(batches: list[list[Any]]) -> int:
+    """A checksum of an epoch's batches."""
+    return zlib.crc32(repr(batches).encode())
+
+
 def open_pool(loader: DataLoader[Any], seed: int, epoch: int, batches: list[list[Any]]) -> Iterator[Any]:
     """Batches read by DataLoader workers as a loader has them, with randomness that is each sample's own."""
     keys = [[SampleKey(epoch, int(index)) for index in batch] for batch in batches]
@@ -67,6 +79,8 @@ def open_pool(loader: DataLoader[Any], seed: int, epoch: int, batches: list[list
             num_workers=loader.num_workers,
             collate_fn=SeededCollate(collate),
             pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=loader.worker_init_fn,
             prefetch_factor=loader.prefetch_factor,
             multiprocessing_context=loader.multiprocessing_context,
             generator=torch.Generator(),
@@ -105,6 +119,7 @@ class WorkerFeed:
         order = None if self.data.generator is None else self.data.generator.get_state()
         self.worker.state[KEY] = {"epoch": self.epoch, "start": start, "ahead": None, "order": order}
         self.list_batches()
+        self.worker.state[KEY]["plan"] = number_plan(self.batches)
         self.place = taken
         self.read_ahead()
 
@@ -124,6 +139,12 @@ class WorkerFeed:
         before = randomness.capture()
         randomness.restore(randomness.from_plain(saved["start"]))
         self.list_batches()
+        if saved.get("plan", plan := number_plan(self.batches)) != plan:  # earlier versions have kept none
+            raise JobError(
+                f"logical worker {self.worker.rank} moved in epoch {self.epoch}, and the sampler gave it other batches "
+                "when it was asked again: it remembers something of its own. Let its order depend on the epoch "
+                "(set_epoch) and on torch's global generator only"
+            )
         self.place = taken
         if saved["ahead"] is not None:
             randomness.restore(randomness.from_plain(saved["ahead"]))
@@ -132,7 +153,7 @@ class WorkerFeed:
 
     def list_batches(self) -> None:
         """What iter(DataLoader) does: a seed is drawn, then the sampler is asked."""
-        self.data.draw_seed()
+        self.data.draw_seed(self.epoch)
         if self.data.generator is not None:  # one for all ranks, which accelerate keeps alike
             self.data.generator.set_state(self.worker.state[KEY]["order"])
         self.data.set_epoch(self.epoch)  # a seedable sampler that was asked once is in the next epoch
@@ -205,6 +226,24 @@ class LocalFeeds:
             taken[worker] = [feed.take() for _ in range(count)]
         self.run.turns.contexts.exit()
         return taken
+
+
+def begin_contexts(run: "ElasticRun") -> None:
+    """At a run's very start: every logical worker goes on from the script's random state, as every rank does.
+
+    It must be the same on all processes. Where a rank is in a script's seed, it is not that of a logical worker.
+    """
+    if run.saved is not None:
+        return
+    state = randomness.capture()
+    if len({theirs[0] for theirs in run.exchange([zlib.crc32(state.cpu.numpy().tobytes())])}) > 1:
+        raise JobError(
+            "processes have different random states of torch before the first step: a rank is in the script's seed, as "
+            "by set_seed(..., device_specific=True), or only some have drawn. A logical worker's draws would depend on "
+            "the process that it is in; seed all processes alike"
+        )
+    for worker in run.local:
+        run.turns.contexts.states[worker] = state
 
 
 def make_turns(count: int) -> DataLoader[Any]:

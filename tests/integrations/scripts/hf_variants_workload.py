@@ -78,6 +78,8 @@ elif variant == "own":
     options = {"gradient_checkpointing": True, "eval_strategy": "epoch", "gradient_accumulation_steps": 2}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     more = {"optimizers": (optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5))}
+elif variant == "grouped":
+    options = {"train_sampling_strategy": "group_by_length", "eval_strategy": "steps", "eval_steps": 3}
 elif variant == "overridden":
     kind = HandmadeTrainer
     options = {"gradient_accumulation_steps": 2}

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
 
 import springtide
 from springtide.integrations.hf import ElasticTrainer
@@ -62,6 +64,8 @@ trainer = (GatheringTrainer if gathers else ElasticTrainer)(
     eval_dataset=data[:22],
     data_collator=collate if hides else None,
 )
+if resume == "last":  # what scripts have that are started again and again
+    resume = get_last_checkpoint("out") if Path("out").is_dir() else None
 trainer.train(resume_from_checkpoint=resume)
 if save:
     trainer.save_model(save)

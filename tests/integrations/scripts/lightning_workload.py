@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 import springtide.integrations.lightning
 
@@ -41,7 +42,7 @@ class Classifier(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         if self.automatic_optimization:
-            loss = self.find_loss(batch)
+            loss = self.find_loss(batch) * (1 + batch_idx % 3)
             self.log("loss", loss, on_step=True, on_epoch=True, sync_dist=True)
             return loss
         for optimizer in self.optimizers():
@@ -57,20 +58,25 @@ class Classifier(LightningModule):
 
 torch.manual_seed(1)
 data = TensorDataset(torch.randn(90, 16), torch.randint(0, 4, (90,)))
+folder = None if asked.get("logged") else "best"  # else the logger's, which has a number
 trainer = Trainer(
     accelerator="cpu",
     devices=4,
     strategy="springtide",
     max_epochs=2,
-    logger=False,
+    logger=CSVLogger("logs") if asked.get("logged") else False,
     enable_checkpointing=asked.get("best", False),
-    callbacks=[ModelCheckpoint("best", monitor="held"), EarlyStopping("held")] if asked.get("best") else [],
+    callbacks=[ModelCheckpoint(folder, monitor="held"), EarlyStopping("held")] if asked.get("best") else [],
     enable_progress_bar=False,
     enable_model_summary=False,
     accumulate_grad_batches=asked.get("accumulate", 1),
     gradient_clip_val=None if asked.get("manual") else 1.0,
 )
 loaders = [DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=4)]
+if asked.get("samplers"):
+    weighted = WeightedRandomSampler([float(number) for number in range(90)], 120)
+    loaders = [DataLoader(data, batch_size=4, sampler=weighted)]
+    loaders += [DataLoader(data, batch_size=4, sampler=SubsetRandomSampler(list(range(0, 90, 7))))]
 trainer.fit(Classifier(asked.get("manual", False)), *loaders)
 if "save" in asked:
     trainer.save_checkpoint(asked["save"])

@@ -14,23 +14,25 @@ from typing import Any, NoReturn
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils.operations import recursively_apply
 from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
-from springtide.integrations.accelerate_gathers import watch_functions
+from springtide.integrations.accelerate_gathers import watch_functions, watch_seeds
 from springtide.integrations.eval_rounds import EvalRounds, Padding
 from springtide.integrations.frameworks import find_run
 from springtide.integrations.stock_steps import StockSteps
-from springtide.integrations.worker_feeds import LocalFeeds, make_turns
+from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
-from springtide.training.workers import randomness
 from springtide.training.workers.loaders import number_steps
 from springtide.training.workers.steps import Step
 
 #: Plugins that shard or reduce by themselves.
 REFUSED = ("deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin", "megatron_lm_plugin", "parallelism_config")
 STATES = "random_states_*.pkl"
+#: How batches are accumulated, as accelerate does it unless it is told otherwise.
+ACCUMULATION = {"sync_with_dataloader": True, "sync_each_batch": False}
 
 
 class AccumulatedStep:
@@ -84,15 +86,21 @@ class ElasticAccelerator(Accelerator):
         self.updates: UpdateLoader | None = None
         self.evaluating: EvalRounds | None = None
         self.has_more = False
+        #: Models that were prepared before the optimizer.
+        self.earlier: list[torch.nn.Module] = []
+        #: Loaders for evaluation that draw an order.
+        self.evaluations = 0
         if any(getattr(self.state, name, None) is not None for name in ("deepspeed_plugin", "fsdp_plugin")):
             raise JobError(
                 "accelerate's configuration switches DeepSpeed or FSDP on; an ElasticAccelerator has neither"
             )
+        check_settings(self)
         if self.project_configuration.automatic_checkpoint_naming:
             raise JobError("automatic_checkpoint_naming in an ElasticAccelerator: give save_state a folder instead")
         self.show_place()
         if self.is_elastic:
             watch_functions(self.run)
+            watch_seeds(self.run)
 
     @property
     def is_elastic(self) -> bool:
@@ -110,19 +118,32 @@ class ElasticAccelerator(Accelerator):
         prepared = super().prepare(*parts, **options)
         everything = list(prepared) if isinstance(prepared, tuple) else [prepared]
         loaders = [place for place, part in enumerate(parts) if isinstance(part, DataLoader)]
-        if self.updates is None and any(isinstance(part, torch.optim.Optimizer) for part in parts):
+        if self.updates is not None:
+            refuse_late(parts)
+        elif any(isinstance(part, torch.optim.Optimizer) for part in parts):
             if not loaders:
                 raise JobError("accelerator.prepare was given an optimizer without a DataLoader; give them together")
             first = loaders.pop(0)
             self.updates = everything[first] = UpdateLoader(self, everything[first])
             self.prepare_run(parts)
-        for place in loaders:
-            everything[place] = EvalRounds(self.run, everything[place], self) if self.is_elastic else everything[place]
+        else:  # as the model, where it is prepared before its optimizer is made
+            self.earlier += filter(is_trained, parts)
+        for place in loaders if self.is_elastic else ():
+            everything[place] = self.open_rounds(everything[place])
         return tuple(everything) if isinstance(prepared, tuple) else everything[0]
+
+    def open_rounds(self, shard: Any) -> EvalRounds:
+        """A loader for evaluation; where it draws an order, the run keeps from where."""
+        rounds = EvalRounds(self.run, shard, self)
+        if rounds.generator is not None and not self.run.entered:
+            self.evaluations += 1
+            self.run.keep(**{f"evaluation {self.evaluations}": rounds})
+        return rounds
 
     def prepare_run(self, parts: tuple[Any, ...]) -> None:
         """Hand the parts to the run; in a stock run DDP has them."""
-        self.trained = [part for part in parts if isinstance(part, torch.nn.Module)]
+        given = [part for part in parts if isinstance(part, torch.nn.Module)]
+        self.trained = [one for one in self.earlier if all(one is not other for other in given)] + given
         self.steppers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
         if not self.is_elastic:
             return
@@ -134,10 +155,9 @@ class ElasticAccelerator(Accelerator):
         handler = self.ddp_handler
         options = {} if handler is None else handler.to_kwargs()
         *_, self.steps = run.prepare(*self.trained, *self.steppers, *schedulers, turns, **options)
-        if run.saved is None:
-            for worker in run.local:
-                run.turns.contexts.states[worker] = randomness.capture()
+        begin_contexts(run)
         self.feeds = LocalFeeds(run, data)
+        self.keep_registered()
 
     # The loop.
 
@@ -195,6 +215,17 @@ class ElasticAccelerator(Accelerator):
         with self.run.no_sync() if self.has_more else contextlib.nullcontext():
             yield
 
+    @contextlib.contextmanager
+    def no_sync(self, model: torch.nn.Module) -> Iterator[None]:
+        with self.run.no_sync() if self.is_elastic else super().no_sync(model):
+            yield
+
+    def wait_for_everyone(self) -> None:
+        if not self.is_elastic:
+            super().wait_for_everyone()
+        elif self.run.prepared and self.run.turns.contexts.active is None:  # turns of one process wait for nobody
+            self.run.exchange([])
+
     # Values of all ranks.
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
@@ -202,7 +233,7 @@ class ElasticAccelerator(Accelerator):
             return super().gather_for_metrics(input_data, use_gather_object)
         if self.evaluating is None:
             refuse_gather("gather_for_metrics")
-        return self.evaluating.gather(input_data)
+        return self.evaluating.gather(input_data, use_gather_object or not is_of_tensors(input_data))
 
     def gather(self, tensor: Any) -> Any:
         return super().gather(tensor) if not self.is_elastic else refuse_gather("gather")
@@ -229,6 +260,16 @@ class ElasticAccelerator(Accelerator):
             yield part
 
     # Checkpoints in accelerate's form.
+
+    def register_for_checkpointing(self, *objects: Any) -> None:
+        super().register_for_checkpointing(*objects)
+        if self.is_elastic and self.run.prepared:
+            self.keep_registered()
+
+    def keep_registered(self) -> None:
+        """Let the run's own checkpoints, and processes that join, have what `save_state` would."""
+        named = {f"registered {number}": one for number, one in enumerate(self._custom_objects)}
+        self.run.keep(**{name: one for name, one in named.items() if name not in self.run.kept})
 
     def save_state(self, output_dir: str | None = None, **options: Any) -> Any:
         if not self.is_elastic:
@@ -281,8 +322,49 @@ def check_options(named: Mapping[str, Any]) -> None:
     for name in REFUSED:
         if named.get(name) is not None:
             raise JobError(f"ElasticAccelerator({name}=...): it shards or reduces by itself; leave it out")
-    if named.get("mixed_precision") == "fp16":
+    refuse_half(named.get("mixed_precision"))
+
+
+def refuse_half(precision: str | None) -> None:
+    """Refuse half precision with a scaled loss."""
+    if precision == "fp16":
         raise JobError("ElasticAccelerator(mixed_precision='fp16'): its loss scaling was not compared; use bf16")
+
+
+def check_settings(accelerator: Accelerator) -> None:
+    """Refuse what an Accelerator was told by position, by a plugin, by its configuration or the environment."""
+    refuse_half(accelerator.mixed_precision)
+    plugin = accelerator.gradient_state.plugin_kwargs
+    for name, value in ACCUMULATION.items():
+        if plugin.get(name, value) != value:
+            raise JobError(
+                f"GradientAccumulationPlugin({name}={plugin[name]}) in an ElasticAccelerator: an update's batches are "
+                f"reduced once, and an epoch's last update may have fewer; it must be {value}"
+            )
+
+
+def is_trained(part: Any) -> bool:
+    """Whether DDP would be put around it: a model of which something is trained."""
+    return isinstance(part, torch.nn.Module) and any(one.requires_grad for one in part.parameters())
+
+
+def refuse_late(parts: tuple[Any, ...]) -> None:
+    """Refuse what is trained or steps and comes after the run has been prepared: nothing would reduce or save it."""
+    for part in parts:
+        if is_trained(part) or isinstance(part, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler):
+            raise JobError(
+                f"accelerator.prepare was given a {type(part).__name__} after the optimizer and its DataLoader; a run "
+                "is prepared once. Give models, optimizers, schedulers and the DataLoader to one accelerator.prepare"
+            )
+
+
+def is_of_tensors(values: Any) -> bool:
+    """Whether accelerate would gather these as tensors, and not as a list of objects."""
+    try:
+        recursively_apply(lambda one: one, values, error_on_other_type=True)
+    except TypeError:
+        return False
+    return True
 
 
 def refuse_gather(name: str) -> NoReturn:

@@ -15,21 +15,21 @@ from typing import Any
 import torch
 from transformers import Seq2SeqTrainer, Trainer, TrainingArguments
 from transformers import trainer as trainer_module
-from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_callback import ExportableState, ProgressCallback
 
 from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.accelerate_gathers import watch_functions
+from springtide.integrations.callback_memory import CallbackMemory
 from springtide.integrations.frameworks import find_run
 from springtide.integrations.hf import trainer_checks
 from springtide.integrations.hf.eval_shards import EvalShards, GatheredResults
 from springtide.integrations.hf.trainer_memory import TrainerMemory
 from springtide.integrations.stock_steps import StockSteps
-from springtide.integrations.worker_feeds import LocalFeeds, make_turns
+from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
 from springtide.training.elastic_run import ElasticRun
 from springtide.training.run import Position
-from springtide.training.workers import randomness
 from springtide.training.workers.steps import Step
 
 #: In place of a checkpoint's folder, where the run's own checkpoint or another process has brought the state.
@@ -103,6 +103,8 @@ class ElasticTrainer(Trainer):
         self.update: Update | None = None
         self.round_items: list[int | None] | None = None
         self.stepped = 0
+        #: Whether training goes on from where a Trainer's checkpoint stands, if there is one, and not from the run's.
+        self.is_resumed = True
         trainer_checks.check_kind(type(self))
         trainer_checks.check_arguments(args)
         if self.stock is None:
@@ -145,6 +147,8 @@ class ElasticTrainer(Trainer):
         return (ResumedEpoch(self.run), steps) if self.is_elastic else (epochs, steps)
 
     def train(self, resume_from_checkpoint: Any = None, *given: Any, **named: Any) -> Any:
+        if self.is_elastic and resume_from_checkpoint and has_state(self.run):
+            resume_from_checkpoint = None  # the Trainer's may be of another step, or not whole: killed, being written
         if self.is_elastic and resume_from_checkpoint:
             folder = resume_from_checkpoint
             if folder is True:
@@ -167,13 +171,16 @@ class ElasticTrainer(Trainer):
         turns = make_turns(run.logical_workers * updates)
         parts = (self.model, self.optimizer.optimizer, self.lr_scheduler, turns)
         *_, self.steps = run.prepare(*parts, **find_ddp_options(self.accelerator.ddp_handler))
-        if run.saved is None:
+        self.is_resumed = run.saved is None
+        if self.is_resumed:
             run.position = Position(*self.resumed, self.state.global_step)
-            for worker in run.local:  # every rank of a Trainer begins from the same seed
-                run.turns.contexts.states[worker] = randomness.capture()
+        begin_contexts(run)  # every rank of a Trainer begins from the same seed
         self.feeds = LocalFeeds(run, epoch_steps.data)
         self.optimizer.optimizer.register_step_pre_hook(self.count_step)
         run.keep(trainer=TrainerMemory(self))
+        callbacks = self.callback_handler.callbacks
+        unkept = [one for one in callbacks if not isinstance(one, ExportableState)]
+        self.callback_memory = CallbackMemory(run, unkept, [self])
         self.epochs = run.steps(max_steps)
 
     def count_step(self, *_: Any) -> None:
@@ -185,6 +192,9 @@ class ElasticTrainer(Trainer):
                 "a method of yours; in an elastic Trainer it is once, on the gradients of all logical workers"
             )
 
+    def hyperparameter_search(self, *given: Any, **named: Any) -> Any:
+        return super().hyperparameter_search(*given, **named) if not self.is_elastic else trainer_checks.refuse_search()
+
     # An epoch and its steps.
 
     def _run_epoch(self, **given: Any) -> None:
@@ -192,9 +202,12 @@ class ElasticTrainer(Trainer):
             super()._run_epoch(**given)
             self.end_stock_step()
             return
-        epoch = next(self.epochs)
+        epoch = next(self.epochs, None)
+        if epoch is None:  # a checkpoint of the last step, in the middle of an epoch
+            self.control.should_training_stop = True
+            return
         done = self.run.position.step_in_epoch
-        if done and self.resumed != (epoch, done):
+        if not self.is_resumed or self.resumed != (epoch, done):
             given["resume_from_checkpoint"] = BROUGHT_BY_RUN
         given["epoch"] = epoch
         given["epochs_trained"] = epoch if done or epoch == self.resumed[0] else None
@@ -211,6 +224,7 @@ class ElasticTrainer(Trainer):
         step = next(epoch_iterator, None)  # the boundary: the step before ends, and processes may have come and gone
         self.follow_place()
         self.stepped = 0
+        self.callback_memory.look()
         if step is None:
             self.control.should_training_stop = True
             return [], None
@@ -400,6 +414,11 @@ class ElasticTrainer(Trainer):
 
 class ElasticSeq2SeqTrainer(ElasticTrainer, Seq2SeqTrainer):
     """A Seq2SeqTrainer whose ranks are logical workers."""
+
+
+def has_state(run: ElasticRun) -> bool:
+    """Whether this process goes on from others, or from a checkpoint of the run's own."""
+    return run.settings.joining or (run.checkpoints is not None and bool(run.checkpoints.names()))
 
 
 def find_ddp_options(handler: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from springtide.errors import JobError
 from springtide.integrations.callback_sources import steps_optimizer
@@ -70,6 +70,19 @@ def check_plugins(accelerator: Any) -> None:
                 f"accelerate's configuration switches on {name.removesuffix('_plugin')}, which shards or reduces by "
                 "itself, in an elastic Trainer; switch it off (ACCELERATE_USE_DEEPSPEED, ACCELERATE_USE_FSDP)"
             )
+    if accelerator.mixed_precision == "fp16":
+        raise JobError(
+            "accelerate's configuration switches on fp16 in an elastic Trainer: its loss scaling was not compared with "
+            "a stock run; use bf16 (ACCELERATE_MIXED_PRECISION)"
+        )
+
+
+def refuse_search() -> NoReturn:
+    """Refuse several trainings in one run."""
+    raise JobError(
+        "trainer.hyperparameter_search in an elastic Trainer: a run is one training. Submit each trial as a job of its "
+        "own, with its values as arguments of the script (springtide submit takes sweeps)"
+    )
 
 
 def check_accelerator(config: Any) -> None:

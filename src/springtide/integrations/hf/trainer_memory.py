@@ -12,8 +12,9 @@ from transformers.trainer_callback import ExportableState, TrainerState
 
 #: Counts of the Trainer's own, which a process that joins would begin anew.
 COUNTS = ("_total_loss_scalar", "_globalstep_last_logged", "_initial_global_step", "_initial_num_input_tokens_seen")
-#: What is about the process, not about the training; states of callbacks are there on the one that saves.
-OF_PROCESS = ("is_local_process_zero", "is_world_process_zero", "stateful_callbacks")
+#: What is about the process, not about the training; states of callbacks are there on the one that saves, and how far
+#: to train its arguments say, which may say more in a job that is started again.
+OF_PROCESS = ("is_local_process_zero", "is_world_process_zero", "max_steps", "num_train_epochs", "stateful_callbacks")
 
 
 class TrainerMemory:
@@ -42,7 +43,7 @@ class TrainerMemory:
         """Make the Trainer what it was."""
         trainer = self.trainer
         known = {name: getattr(trainer.state, name) for name in OF_PROCESS}
-        trainer.state = TrainerState(**json.loads(saved["state"]), **known)
+        trainer.state = TrainerState(**{**json.loads(saved["state"]), **known})
         for one, text in zip(self.list_callbacks(), saved["callbacks"], strict=True):
             for name, value in json.loads(text).items():
                 setattr(one, name, value)

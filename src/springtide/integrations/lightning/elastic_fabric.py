@@ -5,6 +5,7 @@ every logical worker here in its turn. In a reference run the strategy is Fabric
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,12 +14,13 @@ from lightning.fabric.strategies.parallel import ParallelStrategy
 
 from springtide.errors import JobError
 from springtide.integrations.frameworks import find_run
-from springtide.integrations.lightning.elastic_strategy import RankMixin, undo_sampler
+from springtide.integrations.lightning.elastic_strategy import RankMixin
+from springtide.integrations.lightning.lightning_checks import check_precision
 from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
+from springtide.integrations.lightning.whole_data import draw_as_ranks, make_whole
 from springtide.integrations.stock_steps import StockSteps
-from springtide.integrations.worker_feeds import LocalFeeds, make_turns
+from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
-from springtide.training.workers import randomness
 
 
 def make_fabric_strategy(**options: Any) -> Any:
@@ -72,6 +74,37 @@ class WorkerBatches:
             yield move_data_to_device(self.feeds.feeds[self.step.worker.rank].take(), self.device)
 
 
+class WholeLoader:
+    """A loader for evaluation: every process walks all of it."""
+
+    def __init__(self, run: Any, loader: Any) -> None:
+        self.run = run
+        self.loader = loader
+        self.sampler, self.batch_sampler, self.dataset = loader.sampler, loader.batch_sampler, loader.dataset
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.run.turns.worker is None:
+            draw_as_ranks(self.run, self.loader)
+        yield from self.loader
+
+
+class AllSynced:
+    """What Fabric asks to hold gradients back."""
+
+    def no_backward_sync(self, module: Any, enabled: bool) -> AbstractContextManager[None]:
+        """Nothing where nothing is to be held back, else a refusal."""
+        if enabled:
+            raise JobError(
+                "fabric.no_backward_sync in an elastic run: a logical worker's gradients would have to wait for the "
+                "next step. Leave it out: gradients add up over steps until optimizer.zero_grad(), which has the bits "
+                "of ranks that are synced in every backward"
+            )
+        return nullcontext()
+
+
 class StockFabric(RankMixin, DDPStrategy):
     """Fabric's DDP with the digests of a reference run."""
 
@@ -82,9 +115,13 @@ class StockFabric(RankMixin, DDPStrategy):
         self.parts: tuple[list[Any], list[Any]] = ([], [])
         self.training: Any = None
 
-    def setup_module_and_optimizers(self, module: Any, optimizers: list[Any], *rest: Any) -> Any:
-        self.parts = ([module], list(optimizers))
-        return super().setup_module_and_optimizers(module, optimizers, *rest)
+    def setup_module(self, module: Any) -> Any:
+        self.parts[0].append(module)
+        return super().setup_module(module)
+
+    def setup_optimizer(self, optimizer: Any) -> Any:
+        self.parts[1].append(optimizer)
+        return super().setup_optimizer(optimizer)
 
     def process_dataloader(self, dataloader: Any) -> Any:
         if self.training is not None:
@@ -115,30 +152,43 @@ class ElasticFabric(RankMixin, ParallelStrategy):
 
     def __init__(self, run: Any, find_unused_parameters: bool = False, broadcast_buffers: bool = True) -> None:
         super().__init__(cluster_environment=LogicalEnvironment(run))
+        self._backward_sync_control: Any = AllSynced()
         self.run = run
         self.options = {"find_unused_parameters": find_unused_parameters, "broadcast_buffers": broadcast_buffers}
         self.parts: list[Any] = []
         self.feeds: LocalFeeds | None = None
         self.steps: Any = None
 
-    def setup_module_and_optimizers(self, module: Any, optimizers: list[Any], *rest: Any) -> Any:
-        self.parts = [module, *optimizers]
-        return module, optimizers, *rest
+    def setup_module(self, module: Any) -> Any:
+        self.add_part(module)
+        return module
+
+    def setup_optimizer(self, optimizer: Any) -> Any:
+        self.add_part(optimizer)
+        return optimizer
+
+    def add_part(self, part: Any) -> None:
+        """Note what the run is to know; all of it, before there are data."""
+        if self.feeds is not None:
+            raise JobError(
+                f"fabric.setup was given a {type(part).__name__} after fabric.setup_dataloaders, when the run knew its "
+                "models and optimizers; set up all of them first"
+            )
+        self.parts.append(part)
 
     def module_to_device(self, module: Any) -> None:
         module.to(self.root_device)
 
     def process_dataloader(self, dataloader: Any) -> Any:
         if self.feeds is not None:
-            return undo_sampler(dataloader)
-        if not self.parts:
+            return WholeLoader(self.run, make_whole(dataloader, self.run.seed, is_cut=False))
+        if not any(isinstance(part, torch.optim.Optimizer) for part in self.parts):
             raise JobError("fabric.setup_dataloaders came before fabric.setup; set up model and optimizer first")
+        check_precision(self.precision)
         data = SampledData(dataloader, self.run.seed)
         turns = make_turns(self.run.logical_workers * len(data))
         *_, self.steps = self.run.prepare(*self.parts, turns, **self.options)
-        if self.run.saved is None:
-            for worker in self.run.local:
-                self.run.turns.contexts.states[worker] = randomness.capture()
+        begin_contexts(self.run)
         self.feeds = LocalFeeds(self.run, data)
         return FabricSteps(self, dataloader)
 

@@ -12,25 +12,31 @@ from functools import partial
 from typing import Any, NoReturn
 
 import torch
+from lightning.pytorch import Callback
 from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy
 from lightning.pytorch.strategies.strategy import _ForwardRedirection
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
-from torch.utils.data import DataLoader
 
 from springtide.errors import JobError
+from springtide.integrations.callback_memory import CallbackMemory
 from springtide.integrations.frameworks import find_run
-from springtide.integrations.lightning.lightning_checks import check_callbacks, check_monitors, check_resumed
+from springtide.integrations.lightning.lightning_checks import (
+    check_callbacks,
+    check_monitors,
+    check_precision,
+    check_resumed,
+)
 from springtide.integrations.lightning.loop_memory import LoopMemory
 from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
 from springtide.integrations.lightning.toggles import WorkerToggles
 from springtide.integrations.lightning.turn_counts import Schedules, TurnCounts
 from springtide.integrations.lightning.turn_threads import TurnThread
+from springtide.integrations.lightning.whole_data import draw_as_ranks, make_whole
 from springtide.integrations.stock_steps import StockSteps
-from springtide.integrations.worker_feeds import LocalFeeds, make_turns
+from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
 from springtide.training.run import Position
-from springtide.training.workers import randomness
 
 
 def make_strategy(**options: Any) -> Any:
@@ -157,6 +163,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         #: In manual optimization, the batch of each worker whose call is under way.
         self.batches: dict[int, Any] = {}
         self.current: Any = None
+        #: The place in the update of the batch whose turn it is.
+        self.number = 0
         self.thread: TurnThread | None = None
 
     # Lightning's questions.
@@ -209,7 +217,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def process_dataloader(self, dataloader: Any) -> Any:
         trainer = self.lightning_module.trainer
         if trainer.state.fn != TrainerFn.FITTING or self.is_evaluation(trainer):
-            return undo_sampler(dataloader)
+            is_cut = trainer._accelerator_connector.use_distributed_sampler
+            return make_whole(dataloader, self.run.seed, is_cut)
         if self.run.is_over:
             raise JobError("a second trainer.fit in an elastic run, which has ended with the first; train in one fit")
         if self.feeds is not None:
@@ -243,16 +252,25 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
             raise JobError("limit_train_batches and overfit_batches in an elastic run: cut the dataset instead")
         check_callbacks(trainer.callbacks)
         check_resumed(trainer.ckpt_path)
+        check_precision(self.precision_plugin)
+        if self._layer_sync is not None:
+            raise JobError(
+                "Trainer(sync_batchnorm=True) in an elastic run: its statistics are those of all ranks' batches at "
+                "once, and logical workers take turns; leave it out, or use GroupNorm or LayerNorm"
+            )
         updates = -(-len(data) // accumulate)
         steps = count_steps(trainer, updates)
         schedulers = [config.scheduler for config in self.lr_scheduler_configs]
         turns = make_turns(run.logical_workers * updates)
         *_, self.steps = run.prepare(self.lightning_module, *self.optimizers, *schedulers, turns, **self.options)
-        if run.saved is None:
-            for worker in run.local:
-                run.turns.contexts.states[worker] = randomness.capture()
+        begin_contexts(run)
         self.feeds = LocalFeeds(run, data)
-        run.keep(lightning=LoopMemory(trainer))
+        memory = LoopMemory(trainer, run)
+        if run.saved is None:
+            memory.share_folders()
+        run.keep(lightning=memory)
+        unkept = [one for one in trainer.callbacks if type(one).state_dict is Callback.state_dict]
+        self.callback_memory = CallbackMemory(run, unkept, [self.lightning_module])
         self.done_batches = run.position.step_in_epoch * accumulate
         self.epochs = run.steps(steps)
 
@@ -270,6 +288,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
             self.walk = iter(self.steps)
         step = next(self.walk, None)
         self.set_world_ranks()
+        self.callback_memory.look()
         self.done_batches = 0
         if step is None:
             trainer.should_stop = True
@@ -293,7 +312,9 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         if not module.automatic_optimization and self.thread is None:
             return self.train_manually(rest, named)
         if self.current is None:
-            return {"loss": torch.zeros((), device=self.root_device, requires_grad=True)}
+            return {"loss": torch.full((), torch.nan, device=self.root_device, requires_grad=True)}
+        if rest and isinstance(rest[0], int):  # batch_idx, which Lightning knows of the update's last batch
+            rest[0] -= self.update_size - 1 - self.number
         with self.precision_plugin.train_step_context():
             return self.redirect(module, module, "training_step", self.current, *rest, **named)
 
@@ -337,7 +358,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         for _ in self.step:
             worker = self.step.worker.rank
             for number in range(self.update_size):
-                self.current = self.take_batch(worker)
+                self.number, self.current = number, self.take_batch(worker)
                 self.show_batch(self.current)
                 with self.run.no_sync() if number < self.update_size - 1 else contextlib.nullcontext():
                     result = closure()
@@ -412,12 +433,8 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         trainer = self.lightning_module.trainer
         if trainer.sanity_checking or not self.run.prepared:
             return
-        for worker in self.run.local:
-            self.run.turns.contexts.enter(worker)
-            for loader in trainer.fit_loop.epoch_loop.val_loop._combined_loader.flattened:
-                if getattr(loader, "draws_seed", False):
-                    torch.empty((), dtype=torch.int64).random_()
-        self.run.turns.contexts.exit()
+        for loader in trainer.fit_loop.epoch_loop.val_loop._combined_loader.flattened:
+            draw_as_ranks(self.run, loader)
 
     def on_train_end(self) -> None:
         if self.run.prepared and self.epoch >= 0:
@@ -435,15 +452,3 @@ def count_steps(trainer: Any, updates: int) -> int:
     if not limits:
         raise JobError("Trainer(max_epochs=-1) in an elastic run: its work must be known; give max_epochs or max_steps")
     return int(min(limits))
-
-
-def undo_sampler(loader: Any) -> Any:
-    """A loader for evaluation as the user gave it: every process walks all of it, so that all come to one result."""
-    if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, torch.utils.data.DistributedSampler):
-        return loader
-    names = ("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "worker_init_fn")
-    whole: Any = DataLoader(
-        loader.dataset, shuffle=False, generator=torch.Generator(), **{name: getattr(loader, name) for name in names}
-    )
-    whole.draws_seed = loader.generator is None
-    return whole

@@ -39,6 +39,15 @@ def check_resumed(ckpt_path: Any) -> None:
         )
 
 
+def check_precision(plugin: Any) -> None:
+    """Refuse half precision with a scaled loss."""
+    if getattr(plugin, "scaler", None) is not None:
+        raise JobError(
+            f"precision={plugin.precision!r} in an elastic run: its loss scaling was not compared with a stock run; "
+            "use 'bf16-mixed'"
+        )
+
+
 def check_monitors(trainer: Any) -> None:
     """Refuse to stop, to choose a model or to lower a rate by what was logged of one process's turns."""
     monitors = list(list_monitors(trainer))

@@ -1,8 +1,10 @@
 """Where Lightning's loops and callbacks stand, kept in checkpoints and handed to processes that join."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loops.loop import _Loop
 from lightning.pytorch.trainer import call
 
@@ -12,12 +14,18 @@ FLAGS = ("_restarting", "_loaded_from_state_dict", "_resuming_from_checkpoint", 
 class LoopMemory:
     """A Trainer's progress with the two methods of `run.keep`."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, run: Any) -> None:
         self.trainer = trainer
+        self.run = run
 
     def state_dict(self) -> dict[str, Any]:
-        """Progress of the loops, and what callbacks export."""
-        return {"loops": self.trainer.fit_loop.state_dict(), "callbacks": call._call_callbacks_state_dict(self.trainer)}
+        """Progress of the loops, and what callbacks and data export."""
+        data = self.trainer.datamodule
+        return {
+            "loops": self.trainer.fit_loop.state_dict(),
+            "callbacks": call._call_callbacks_state_dict(self.trainer),
+            "data": {} if data is None else data.state_dict(),
+        }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Let the loops stand there: before they run as restarted ones, later as those that they are."""
@@ -30,7 +38,27 @@ class LoopMemory:
                 vars(one).update(values)
         else:
             loop.update_restart_stage()
+        if saved.get("data"):
+            self.trainer.datamodule.load_state_dict(copy.deepcopy(saved["data"]))
+        self.go_on_in_folders(saved["callbacks"])
         call._call_callbacks_load_state_dict(self.trainer, {"callbacks": copy.deepcopy(saved["callbacks"])})
+
+    def share_folders(self) -> None:
+        """Let all callbacks save where the first process's do: each has found a version of its logger's by itself."""
+        for callback in list_saving(self.trainer):
+            callback.dirpath = self.run.exchange([callback.dirpath])[0][0]
+
+    def go_on_in_folders(self, states: dict[str, Any]) -> None:
+        """Let callbacks save where they did: in another folder, as of a logger's next version, they forget the best."""
+        for callback in list_saving(self.trainer):
+            folder = states.get(callback.state_key, {}).get("dirpath")
+            if folder is not None and (self.run.settings.joining or self.run.exchange([Path(folder).is_dir()])[0][0]):
+                callback.dirpath = folder
+
+
+def list_saving(trainer: Any) -> list[ModelCheckpoint]:
+    """The callbacks that save models."""
+    return [one for one in trainer.callbacks if isinstance(one, ModelCheckpoint)]
 
 
 def list_loops(loop: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import sys
 import sysconfig
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import FrameType, SimpleNamespace
 
@@ -24,6 +24,8 @@ LONGEST = 80
 YEAR_S = 365 * 86_400.0
 #: No value, which is not None.
 MISSING = object()
+#: Objects of the script that a framework calls between steps, as callbacks: what they count is lost as well.
+CALLED: list[object] = []
 
 
 def read_carried() -> Carried:
@@ -34,7 +36,15 @@ def read_carried() -> Carried:
         for name in sorted(find_carried(frame.f_code, frame.f_lasti)):
             if text := write_plain(find_value(frame, name)):
                 found[name + where] = text
+    for one in CALLED:
+        texts = {f"{name} of {type(one).__name__}": write_plain(value) for name, value in vars(one).items()}
+        found |= {name: text for name, text in texts.items() if text}
     return found
+
+
+def watch_called(objects: Iterable[object]) -> None:
+    """From now on, look at the plain attributes of these objects, too."""
+    CALLED[:] = objects
 
 
 def find_value(frame: FrameType, name: str) -> object:
@@ -43,9 +53,14 @@ def find_value(frame: FrameType, name: str) -> object:
     value = frame.f_locals.get(variable, MISSING) if variable.isidentifier() else MISSING  # not what Python made itself
     if not attribute or value is MISSING:
         return value
-    module = sys.modules.get(type(value).__module__)
-    is_own = isinstance(value, SimpleNamespace | Namespace) or not is_installed(getattr(module, "__file__", None) or "")
-    return getattr(value, "__dict__", {}).get(attribute, MISSING) if is_own else MISSING
+    has_own = isinstance(value, SimpleNamespace | Namespace) or is_own(type(value))
+    return getattr(value, "__dict__", {}).get(attribute, MISSING) if has_own else MISSING
+
+
+def is_own(kind: type) -> bool:
+    """Whether a class is of the script's own files."""
+    module = sys.modules.get(kind.__module__)
+    return not is_installed(getattr(module, "__file__", None) or "")
 
 
 def find_lost(before: Mapping[str, str]) -> list[str]:
