@@ -49,11 +49,17 @@ class LoopMemory:
             callback.dirpath = self.run.exchange([callback.dirpath])[0][0]
 
     def go_on_in_folders(self, states: dict[str, Any]) -> None:
-        """Let callbacks save where they did: in another folder, as of a logger's next version, they forget the best."""
+        """Let callbacks save where they did: in another folder, as of a logger's next version, they forget the best.
+
+        Where nothing was saved yet there is no such folder, and all go on in the first process's.
+        """
         for callback in list_saving(self.trainer):
             folder = states.get(callback.state_key, {}).get("dirpath")
-            if folder is not None and (self.run.settings.joining or self.run.exchange([Path(folder).is_dir()])[0][0]):
+            if self.run.settings.joining:
                 callback.dirpath = folder
+            else:
+                is_there = folder is not None and Path(folder).is_dir()
+                callback.dirpath = self.run.exchange([folder if is_there else callback.dirpath])[0][0]
 
 
 def list_saving(trainer: Any) -> list[ModelCheckpoint]:
