@@ -75,7 +75,7 @@ class ElasticRun(Run):
         self.is_over = False
         #: The step that is under way.
         self.step: Step | None = None
-        self.peers = None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_step)
+        self.peers = None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
         self.divergence = DivergenceGuard()
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
@@ -92,7 +92,8 @@ class ElasticRun(Run):
         self.group: Group | None = None
         self.metrics = StepMetrics()
         self.postponed = (Action.NOTHING, 0)
-        self.is_acting = False
+        #: Whether what was agreed after the last step is still to be done, and whether something is being done now.
+        self.is_postponed = self.is_acting = False
         #: Why this process would stop the run, as long as the first one has not said whether it is.
         self.wish: str | None = None
         #: A state to resume from, until the loop is entered.
@@ -239,6 +240,7 @@ class ElasticRun(Run):
         # Before anything is saved or handed over here: who goes on from that must draw the same.
         self.loader.draw_plan(self.position.epoch)
         (action, generation), self.postponed = self.postponed, (Action.NOTHING, 0)
+        self.is_postponed = False
         if action:
             self.act(action, generation)
         if self.position.step_in_epoch == 0 and self.loader.feed.draws_seed:
@@ -306,12 +308,12 @@ class ElasticRun(Run):
         self.verdict = words.hear(self)
         self.turn_guard.end(self)
 
-    def find_step(self) -> int:
-        """The number of the step for which this process works or waits with the others; -1 if it does not."""
+    def find_awaited(self) -> int:
+        """How far the others must come for what this process does now, in half steps; -1 if it waits for nobody."""
         step = self.step
         if self.is_acting:
-            return self.position.step
-        return step.number if step is not None and self.turns.walking else -1
+            return 2 * self.position.step
+        return 2 * step.number + 1 if step is not None and self.turns.walking else -1
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Before any optimizer steps: refuse one that acts within turns, or of which a resume would not know."""
@@ -344,10 +346,11 @@ class ElasticRun(Run):
         chaining.note(self)
         if self.is_main and self.channel.is_open:
             self.report(at_once=verdict.action.is_told or not self.wants_step(self.steps_per_epoch))
-        if verdict.action and not is_left and self.wants_step(self.steps_per_epoch):
-            self.act(verdict.action, verdict.generation)
-        elif verdict.action:
+        self.is_postponed = bool(verdict.action) and (is_left or not self.wants_step(self.steps_per_epoch))
+        if self.is_postponed:
             self.postpone(verdict.action, verdict.generation)
+        elif verdict.action:
+            self.act(verdict.action, verdict.generation)
 
     def settle(self) -> None:
         if self.step is not None and not self.step.walks:
@@ -467,7 +470,8 @@ class ElasticRun(Run):
         """Compare once more, when all processes have ended their run."""
         if self.peers is not None:
             timeout_s = self.settings.collective_timeout_s
-            self.peers.end_together(self.position.step, group.name, group.size, timeout_s)
+            reached = 2 * self.position.step - self.is_postponed
+            self.peers.end_together(reached, group.name, group.size, timeout_s)
         self.divergence.compare(self)
 
     def finish(self) -> None:

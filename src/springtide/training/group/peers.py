@@ -33,13 +33,13 @@ class Peers:
     """This process's word to the others, and its ear for theirs."""
 
     def __init__(
-        self, store: dist.Store, name: str, is_over: Callable[[], bool], find_step: Callable[[], int] = lambda: -1
+        self, store: dist.Store, name: str, is_over: Callable[[], bool], find_awaited: Callable[[], int] = lambda: -1
     ) -> None:
         self.store = store
         self.name = name
         self.is_over = is_over
-        #: The number of the step that is under way here; -1 if none is.
-        self.find_step = find_step
+        #: How far the others must come for what is under way here, in half steps; -1 if nobody is waited for.
+        self.find_awaited = find_awaited
         self.told = False
         self.previous = sys.excepthook
         sys.excepthook = self.on_error
@@ -101,10 +101,13 @@ class Peers:
         self.say_why(name, reason)
         os._exit(PeerLostError.exit_code)
 
-    def end_together(self, step: int, meeting: str, size: int, timeout_s: float) -> None:
-        """Wait until all processes have ended their run; refuse the end if one of them goes on."""
+    def end_together(self, reached: int, meeting: str, size: int, timeout_s: float) -> None:
+        """Wait until all processes have ended their run; refuse the end if one of them goes on.
+
+        `reached` counts half steps: 2n after n steps and what was agreed after the last of them, 2n - 1 before that.
+        """
         until_s, wait_s = time.monotonic() + timeout_s, END_POLL_S
-        self.store.set(ENDED_KEY, f"{self.name}\n{step}")
+        self.store.set(ENDED_KEY, f"{self.name}\n{reached}")
         count = self.store.add(f"{ENDED_KEY}/{meeting}", 1)
         while count < size:
             if self.store.check([GOING_ON_KEY]):
@@ -120,9 +123,10 @@ class Peers:
         try:
             if not self.store.check([ENDED_KEY]):
                 return
-            name, _, step = self.store.get(ENDED_KEY).decode().partition("\n")
-            if name == self.name or self.find_step() < int(step):
+            name, _, reached = self.store.get(ENDED_KEY).decode().partition("\n")
+            if name == self.name or self.find_awaited() <= int(reached):
                 return
+            step = (int(reached) + 1) // 2
             self.store.set(
                 GOING_ON_KEY,
                 f"{name} ended its run after step {step}, and {self.name} takes the next one; whether a run goes on "

@@ -44,7 +44,7 @@ SAMPLED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HeldPlace:
     """Where an object holds something: what is there, and how something else is put there, where that can be done."""
 
     value: Any
@@ -103,7 +103,7 @@ def adopt_user(run: "ElasticRun", user: Mapping[str, Any], is_final: bool) -> No
     run.objects.given = {} if is_final else filled
 
 
-def put_back(place: Place, value: Any) -> bool:
+def put_back(place: HeldPlace, value: Any) -> bool:
     """Put a value into its place; whether that could be done."""
     try:
         filled = refill(place.value, value)
@@ -149,7 +149,7 @@ def is_tree(value: Any, depth: int) -> bool:
 # Where things are.
 
 
-def find_places(run: "ElasticRun") -> dict[str, Place]:
+def find_places(run: "ElasticRun") -> dict[str, HeldPlace]:
     """Every place that variables of the script's frames lead to, by how one would write it there."""
     walk = Walk(list_known(run), list_memory(run))
     frames = list(list_frames())
@@ -160,7 +160,7 @@ def find_places(run: "ElasticRun") -> dict[str, Place]:
         new = find_written(frame.f_code, frame.f_lasti) - carried
         for name, value in list(frame.f_locals.items()):
             if name.isidentifier() and not name.startswith("__") and name not in new:
-                walk.visit(title + name, Place(value), 0)
+                walk.visit(title + name, HeldPlace(value), 0)
     return walk.found
 
 
@@ -170,9 +170,9 @@ class Walk:
 
     seen: set[int]
     memory: set[int]
-    found: dict[str, Place] = field(default_factory=dict)
+    found: dict[str, HeldPlace] = field(default_factory=dict)
 
-    def visit(self, path: str, place: Place, depth: int) -> None:
+    def visit(self, path: str, place: HeldPlace, depth: int) -> None:
         """Find what a place leads to."""
         value = place.value
         if type(value) in PLAIN:
@@ -192,25 +192,25 @@ class Walk:
                 self.visit(path + key, member, depth + 1)
 
 
-def list_members(value: Any) -> Iterator[tuple[str, Place]]:
+def list_members(value: Any) -> Iterator[tuple[str, HeldPlace]]:
     """What an object holds: a module its weights, a container its items, others of the script's classes attributes.
 
     Of containers with very many items nothing.
     """
     if issubclass(type(value), torch.nn.Module):
-        yield from ((f".{name}", Place(one)) for name, one in (*value.named_parameters(), *value.named_buffers()))
+        yield from ((f".{name}", HeldPlace(one)) for name, one in (*value.named_parameters(), *value.named_buffers()))
     if isinstance(value, dict) and len(value) <= MOST:
-        yield from ((f"[{key!r}]", Place(item, partial(value.__setitem__, key))) for key, item in list(value.items()))
+        yield from ((f"[{key!r}]", HeldPlace(item, partial(value.__setitem__, key))) for key, item in list(value.items()))
     elif isinstance(value, list) and len(value) <= MOST:
         yield from (
-            (f"[{number}]", Place(item, partial(value.__setitem__, number))) for number, item in enumerate(value)
+            (f"[{number}]", HeldPlace(item, partial(value.__setitem__, number))) for number, item in enumerate(value)
         )
     elif isinstance(value, tuple) and len(value) <= MOST:
-        yield from ((f"[{number}]", Place(item)) for number, item in enumerate(value))
+        yield from ((f"[{number}]", HeldPlace(item)) for number, item in enumerate(value))
     elif not isinstance(value, CONTAINERS) and is_own(value):
         held = vars(value)
         names = [name for name in held if isinstance(name, str) and name not in OF_MODULES]
-        yield from ((f".{name}", Place(held[name], partial(held.__setitem__, name))) for name in names)
+        yield from ((f".{name}", HeldPlace(held[name], partial(held.__setitem__, name))) for name in names)
 
 
 def is_own(value: Any) -> bool:
