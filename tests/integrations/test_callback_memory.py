@@ -8,7 +8,7 @@ import torch
 
 from springtide.errors import JobError
 from springtide.integrations.callback_memory import CallbackMemory
-from springtide.training.state.loop_variables import CALLED, find_lost, read_carried
+from springtide.training.state.script.loop_variables import CALLED, find_lost, read_carried
 
 
 @pytest.fixture(autouse=True)

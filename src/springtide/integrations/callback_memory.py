@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from springtide.errors import JobError
 from springtide.training.state.divergence import number_tensor
-from springtide.training.state.loop_variables import is_own, watch_called
+from springtide.training.state.script.loop_variables import is_own, watch_called
 
 #: Updates of a process before which is looked, and how many changes of an attribute are too many.
 LOOKS = 50

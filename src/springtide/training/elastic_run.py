@@ -32,10 +32,10 @@ from springtide.training.state import chaining, checkpointing, left_between_step
 from springtide.training.state.common_parts import check_parts_alike, check_parts_kept, describe_parts
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
-from springtide.training.state.loop_variables import tell_lost
 from springtide.training.state.memory_copies import MemoryCopies
 from springtide.training.state.output_copy import open_copy
-from springtide.training.state.script_objects import ScriptObjects
+from springtide.training.state.script.loop_variables import tell_lost
+from springtide.training.state.script.script_objects import ScriptObjects
 from springtide.training.state.turn_guard import TurnGuard
 from springtide.training.state.turn_memory import TurnMemory
 from springtide.training.tracking.tracking import MetricTracking
@@ -75,7 +75,9 @@ class ElasticRun(Run):
         self.is_over = False
         #: The step that is under way.
         self.step: Step | None = None
-        self.peers = None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
+        self.peers = (
+            None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
+        )
         self.divergence = DivergenceGuard()
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()

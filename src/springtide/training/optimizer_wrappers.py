@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from springtide.errors import JobError
-from springtide.training.state.loop_code import read_code
+from springtide.training.state.script.loop_code import read_code
 
 Optimizer = torch.optim.Optimizer
 #: What an optimizer has by itself, and what of a wrapper's is often the inner one's.

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from springtide.errors import JobError
 from springtide.training.group.groups import connect_store
 from springtide.training.settings import Settings
-from springtide.training.state.loop_variables import is_of_script
+from springtide.training.state.script.loop_variables import is_of_script
 
 TORCHS_OWN = (dist.init_process_group, dist.distributed_c10d._get_default_group, dist.is_initialized)
 WORLD_SIZE = "WORLD_SIZE"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from springtide.training.state.alive_objects import digest_alive
+from springtide.training.state.script.alive_objects import digest_alive
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:

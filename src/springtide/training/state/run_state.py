@@ -14,8 +14,9 @@ import torch
 from springtide.errors import CheckpointError
 from springtide.training.group.groups import share_trees
 from springtide.training.run import Position
-from springtide.training.state import left_between_steps, script_objects
-from springtide.training.state.loop_variables import read_carried
+from springtide.training.state import left_between_steps
+from springtide.training.state.script import script_objects
+from springtide.training.state.script.loop_variables import read_carried
 from springtide.training.workers import randomness
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from springtide.errors import JobError
 from springtide.training.state.divergence import line_up, number_state
-from springtide.training.state.loose_buffers import LooseBuffers, look_at_loose
+from springtide.training.state.script.loose_buffers import LooseBuffers, look_at_loose
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun

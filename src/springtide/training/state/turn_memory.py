@@ -18,9 +18,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
-from springtide.training.state.loop_code import find_passed_on, find_remembered, read_code
-from springtide.training.state.loop_variables import find_value, is_installed, list_frames
-from springtide.training.state.own_generators import GeneratorWatch
+from springtide.training.state.script.loop_code import find_passed_on, find_remembered, read_code
+from springtide.training.state.script.loop_variables import find_value, is_installed, list_frames
+from springtide.training.state.script.own_generators import GeneratorWatch
 
 #: Turns of a process that are looked at, and how many of them must have begun with a value: a hidden state is often
 #: None at first. What is set anew now and then, as a cache that grows, does not change in all of these.

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from springtide.training.state.loop_variables import find_lost, read_carried
-from springtide.training.state.script_objects import ScriptObjects, adopt_user
+from springtide.training.state.script.loop_variables import find_lost, read_carried
+from springtide.training.state.script.script_objects import ScriptObjects, adopt_user
 
 STEPS = 3
 BEFORE = """

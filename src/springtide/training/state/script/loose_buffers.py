@@ -11,8 +11,8 @@ import torch
 
 from springtide.errors import JobError
 from springtide.training.parts import find_alive
-from springtide.training.state.alive_objects import MADE_BY_TORCH, name_objects
 from springtide.training.state.divergence import line_up, number_tensor
+from springtide.training.state.script.alive_objects import MADE_BY_TORCH, name_objects
 
 #: Buffers by the module that has them and their name there.
 Numbers = dict[tuple[int, str], int]

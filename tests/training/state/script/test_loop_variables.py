@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from springtide.training.state.loop_variables import Carried, find_lost, read_carried
+from springtide.training.state.script.loop_variables import Carried, find_lost, read_carried
 
 STEPS = 3
 

@@ -18,8 +18,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.errors import JobError
-from springtide.training.state.alive_objects import list_members
-from springtide.training.state.loop_variables import is_installed, list_frames
+from springtide.training.state.script.alive_objects import list_members
+from springtide.training.state.script.loop_variables import is_installed, list_frames
 from springtide.training.workers.generators import KINDS, is_global, read_state
 
 #: What has generators rightly: a dataset that repeats its items seeds its own, and samplers draw once in an epoch.

@@ -19,7 +19,7 @@ import torch
 
 from springtide.training.state.digests import is_plain
 from springtide.training.state.divergence import number_tensor
-from springtide.training.state.loop_code import find_carried
+from springtide.training.state.script.loop_code import find_carried
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun

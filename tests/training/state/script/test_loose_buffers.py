@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from springtide.errors import JobError
-from springtide.training.state.loose_buffers import look_at_loose
+from springtide.training.state.script.loose_buffers import look_at_loose
 
 CPU = torch.device("cpu")
 

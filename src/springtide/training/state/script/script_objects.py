@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from springtide.training.state.digests import is_plain, is_sharded
 from springtide.training.state.divergence import number_tensor
-from springtide.training.state.loop_code import find_carried, find_written
-from springtide.training.state.loop_variables import YEAR_S, list_frames
-from springtide.training.state.own_generators import is_looked_into
+from springtide.training.state.script.loop_code import find_carried, find_written
+from springtide.training.state.script.loop_variables import YEAR_S, list_frames
+from springtide.training.state.script.own_generators import is_looked_into
 from springtide.training.state.state_tree import refill
 
 if TYPE_CHECKING:
@@ -200,7 +200,9 @@ def list_members(value: Any) -> Iterator[tuple[str, HeldPlace]]:
     if issubclass(type(value), torch.nn.Module):
         yield from ((f".{name}", HeldPlace(one)) for name, one in (*value.named_parameters(), *value.named_buffers()))
     if isinstance(value, dict) and len(value) <= MOST:
-        yield from ((f"[{key!r}]", HeldPlace(item, partial(value.__setitem__, key))) for key, item in list(value.items()))
+        yield from (
+            (f"[{key!r}]", HeldPlace(item, partial(value.__setitem__, key))) for key, item in list(value.items())
+        )
     elif isinstance(value, list) and len(value) <= MOST:
         yield from (
             (f"[{number}]", HeldPlace(item, partial(value.__setitem__, number))) for number, item in enumerate(value)
