@@ -58,7 +58,9 @@ def check(sky: object, path: str) -> None:
             assert resources.use_spot == wanted.get("use_spot", False)
             if "accelerators" in wanted:
                 assert [f"{kind}:{count}" for kind, count in resources.accelerators.items()] == [wanted["accelerators"]]
-            assert set(task.storage_mounts) == set(config.get("file_mounts", {}))
+            mounts = config.get("file_mounts", {})
+            assert set(task.storage_mounts) == {place for place, source in mounts.items() if isinstance(source, dict)}
+            assert set(task.file_mounts or {}) == {place for place, source in mounts.items() if isinstance(source, str)}
             print(f"{path}: {task.name}: {task.num_nodes} x {resources.instance_type} accepted")
 
 
