@@ -118,6 +118,7 @@ class Constant:
 
 CONSTANTS = (
     Constant("PATIENCE", "springtide.policies.springtide", "pauses that growth must save beyond its own"),
+    Constant("FEW_WAIT", "springtide.policies.springtide", "waiting up to which all is planned again", whole=True),
     Constant("FOLLOWED", "springtide.placement.feasibility", "starts to come that are checked on devices", whole=True),
     Constant("THRIFT", f"{PLANNING}.open_answers", "cost of a plan on what is left, in what the job needs alone"),
     Constant("ORDERS", f"{PLANNING}.open_answers", "orders in which all are planned again for a newcomer", whole=True),
@@ -137,6 +138,7 @@ CONSTANTS = (
     Constant("FEW", FORECAST, "arrivals before it says anything", whole=True),
     Constant("CROWDED", FORECAST, "share of the cluster from which a due job is declined for cheaper ones", most=1.0),
     Constant("CALM", FORECAST, "share of the cluster up to which nobody is held back", most=1.0),
+    Constant("AGAIN_S", f"{PLANNING}.admission", "seconds after which those that gave way are seated", (Kind.BOTH,)),
     Constant("LITTLE_SLACK", f"{PLANNING}.admission", "slack below which promised jobs go first", (Kind.BOTH,)),
     Constant("STARVED_S", SHARING, "seconds of waiting after which a best-effort job goes first", FREELY),
     Constant("LEAST_SCALING", SHARING, "least exponent of the speed-up that growth counts with", FREELY, most=0.9),

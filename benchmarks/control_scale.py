@@ -1,11 +1,12 @@
 """What the control loop costs on a large platform: the real reconciler, store and policy on the fake executor.
 
-    python -m benchmarks.control_scale [--nodes 1000] [--per-node 8] [--jobs 5000] [--policy NAME]
+    python -m benchmarks.control_scale [--nodes 1000] [--per-node 8] [--jobs 5000] [--policy NAME] [--plain]
 
 Fills a platform with jobs of known speed (half with deadlines, half without), lets them start, and then times by the
 CPU of the loop's own thread: a *decision* (policy, placement, check, what follows of it; without the commit), the
 policy alone, a *commit*, a *beat* (a step of the loop in which nothing happened), and an *event* (progress told by a
-running job). Clocks are moved by hand, so nothing waits.
+running job). Clocks are moved by hand, so nothing waits. The planner is compiled first, as that of a server is after a
+few slow decisions; with `--plain` it stays uncompiled, as in the half minute that compiling takes on a new machine.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from springtide.client.packing import pack
 from springtide.control.memory_sweeps import shorten_sweeps
 from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import Inventory, make_inventory
+from springtide.control.scheduling.loop import effort
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
 from springtide.control.scheduling.submissions import Submission
@@ -34,6 +36,7 @@ from springtide.control.storage.store import Store
 from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
 from springtide.executors.fake import FakeExecutor, FakeJob
+from springtide.policies.registry import find_policy
 
 BEHAVIOUR = FakeJob(total_steps=1_000_000, speeds={1: 10.0, 2: 18.0, 4: 32.0, 8: 56.0}, checkpoint_every=10**9)
 BARS = {"decision_p99_ms": 200.0, "memory_mb": 1000.0}
@@ -218,8 +221,13 @@ def main() -> None:
     parser.add_argument("--per-node", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=5000)
     parser.add_argument("--policy", default="springtide")
+    parser.add_argument("--plain", action="store_true", help="leave the planner uncompiled")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if given.plain:
+        effort.SLOW_DECISIONS = sys.maxsize
+    else:
+        find_policy(given.policy).compile()
     with tempfile.TemporaryDirectory(prefix="springtide-scale-") as folder:
         figures = measure(Path(folder), given.nodes, given.per_node, given.jobs, given.policy)
     if given.json:

@@ -13,8 +13,8 @@ from springtide.throughput.overheads import parse_overhead
 from springtide.throughput.tables.profiles import Profiles, read_profiles
 
 FOLDERS = ("traces/elasticflow", "traces/elasticflow-artifact")
-MISSING = """no data: give the folder that holds traces/ and profiles/ (the ElasticFlow traces and tables)
-with --data DIR or $SPRINGTIDE_DATA; this benchmark is skipped"""
+MISSING = """no data: give the folder that holds traces/elasticflow/NAME.csv and profiles/TYPE/MODEL.csv (the public
+ElasticFlow traces and tables) with --data DIR or $SPRINGTIDE_DATA"""
 
 
 def add_data_option(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +23,10 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
 
 
 def require_data(folder: Path | None) -> Path:
-    """The data folder, or a clear message and the end of the benchmark."""
+    """The data folder, or a clear message and the end of the benchmark, as for other bad input."""
     if folder is None or not (Path(folder) / "profiles").is_dir():
         print(MISSING, file=sys.stderr)
-        raise SystemExit(0)
+        raise SystemExit(2)
     return Path(folder)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 from experiments.loops import Loop
+from springtide.training.run import forget_run
 
 Made = Callable[[], Loop]
 #: Functions by the class that has them and their name.
@@ -103,6 +104,7 @@ class Gang:
             if child == 0:
                 here.close()  # else a rank would not see that this process has ended
                 self.listener.close()
+                forget_run()  # one of this process's own would take the number of ranks back when it is forgotten later
                 set_ranks(rank, len(makers), self.port)
                 become_rank(make, trial, there)
             there.close()

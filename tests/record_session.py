@@ -26,7 +26,9 @@ HEAD = f"""# The first ten minutes
 
 What a terminal of {COLUMNS} columns showed, recorded by `python -m tests.record_session` from a real run: an empty
 home, and a fresh checkout in the folder `springtide`. The number before a command is the seconds since the first one.
-Long waits are the machine's: two cores, shared with tests.
+The machine was busy: other programs asked for several times its two cores. So waits are long, and the platform says
+that it counts slower speeds in what it promises (`others used the processors ...`); idle machines
+say nothing of the kind.
 """
 PLACES = "WARNING: Location "
 #: What is said before a command, and the command.

@@ -5,6 +5,7 @@ from pathlib import Path
 import benchmarks
 import pytest
 from benchmarks.__main__ import BENCHMARKS, Benchmark, Outcome, choose, main, run_all
+from benchmarks.elasticflow_data import require_data
 
 FOLDER = Path(benchmarks.__file__).parent
 
@@ -34,3 +35,15 @@ def test_benchmarks_are_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.splitlines() == [benchmark.name for benchmark in BENCHMARKS]
     with pytest.raises(SystemExit, match="unknown benchmark 'plaaner'; there are: decisions"):
         choose(["plaaner"])
+
+
+def test_a_benchmark_without_its_data_is_refused_as_bad_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for folder in (None, tmp_path):
+        with pytest.raises(SystemExit) as caught:
+            require_data(folder)
+        assert caught.value.code == 2
+        assert "profiles/TYPE/MODEL.csv" in capsys.readouterr().err
+    (tmp_path / "profiles").mkdir()
+    assert require_data(tmp_path) == tmp_path

@@ -21,6 +21,7 @@ UNTUNED = {
     "PAUSED": "how many jobs pause where devices change hands",
     "ROUNDING": "rounding",
     "ROUNDING_S": "rounding",
+    "SIZES": "for how many sizes is known where to begin to look",
     "_LOOSE": "a rank behind compact places",
     "_MOST_RANKS": "how much is remembered of what can be computed again",
 }

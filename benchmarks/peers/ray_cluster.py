@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
-HOST = "127.0.0.1"
+HOST = "127.0.0.2"  # Ray takes 127.0.0.1 for "this machine", and gives its trainer an address nobody listens on
 
 
 def start_node(cluster: Cluster) -> Any:

@@ -16,12 +16,13 @@ from benchmarks.peers.workload import BATCH, FOLDER, SAVE_EVERY, STEPS, Numbered
 def train() -> None:
     """What each worker does."""
     model = ray.train.torch.prepare_model(make_model())
+    plain = getattr(model, "module", model)  # a worker alone is not wrapped, and another number of them reads its state
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     first = 0
     if checkpoint := ray.train.get_checkpoint():
         with checkpoint.as_directory() as place:
             saved = torch.load(Path(place) / "state.pt")
-        model.load_state_dict(saved["model"])
+        plain.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first = saved["step"]
     context = ray.train.get_context()
@@ -39,7 +40,7 @@ def train() -> None:
         record(step + 1, numbers)
         if (step + 1) % SAVE_EVERY == 0:
             with tempfile.TemporaryDirectory() as place:
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+                state = {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
                 torch.save(state, Path(place) / "state.pt")
                 kept = Checkpoint.from_directory(place) if context.get_world_rank() == 0 else None
                 ray.train.report({}, checkpoint=kept)

@@ -144,6 +144,9 @@ def main() -> None:
     torch.set_num_threads(1)
     train = {"hf": train_hf, "lightning": train_lightning, "accelerate": train_accelerate}[args.framework]
     train(args.steps, args.stock, int(os.environ["WORLD_SIZE"]))
+    if torch.distributed.is_initialized():  # who leaves first ends the others, some of them by an abort in gloo
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from springtide import examples
 from springtide.core.dependencies import AfterEnd, Dependency
 from springtide.core.job_file import JobFile, build_schema, check_job, parse_job_text, read_job_file
 from springtide.core.job_files.device_counts import list_devices
-from springtide.core.job_files.job_page import SECTIONS, build_page
+from springtide.core.job_files.job_page import EXAMPLE, SECTIONS, build_page
 from springtide.core.job_files.job_sections import STORED
 from springtide.errors import JobError
 
@@ -258,6 +258,13 @@ def test_the_page_of_keys_is_that_of_the_model_and_shows_every_key_with_an_examp
     sections: list[type[BaseModel]] = [JobFile, *SECTIONS.values()]
     for section in sections:
         assert [name for name, key in section.model_fields.items() if not key.description or not key.examples] == []
+
+
+def test_the_page_begins_with_a_whole_file_and_writes_a_line_for_each_key() -> None:
+    assert parse_job_text(EXAMPLE, "job.yaml").deadline == "6h"
+    page = build_page()
+    assert EXAMPLE in page and "\nname: digits-cnn\n" in page and "\ndevices: [1, 2, 4]\n" in page
+    assert "\n{" not in page
 
 
 @pytest.mark.parametrize("name", JobFile.model_fields)

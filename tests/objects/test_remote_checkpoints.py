@@ -106,6 +106,9 @@ def test_a_store_that_fails_is_tried_again_behind_training(s3: S3Server, tmp_pat
     assert "could not be written yet" in checkpoints.trouble
     go_on.set()
     assert checkpoints.wait() == 5 and load_step(checkpoints) == 5
+    checkpoints.save(state_at(6), 6, FACTS)
+    assert checkpoints.trouble == "", "it is of a checkpoint that is written"
+    assert checkpoints.wait() == 6
 
 
 def test_a_store_that_stays_away_costs_the_checkpoint_and_says_so(s3: S3Server, tmp_path: Path) -> None:

@@ -1,12 +1,18 @@
 """Promises whose starts lie further ahead than a check follows them are kept all the same."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from heapq import nsmallest
+from math import inf
 
 import pytest
 from benchmarks.scale import draw
 
+from springtide.core.decisions import Decision, Plan, Snapshot
+from springtide.core.jobs import Job, JobId
 from springtide.placement import feasibility
+from springtide.placement.feasibility import Feasibility, Horizon, check_plans, find_horizon_s
+from springtide.policies.planning import admission
 from springtide.simulator.front import simulate
 
 
@@ -24,3 +30,31 @@ def test_promises_are_kept_beyond_what_a_check_follows(seed: int, monkeypatch: p
     report = simulate(draw(300, 64, seed), "springtide", "8x8:a100")
     assert report.late_admitted == 0
     assert left_out > 4, "more starts were to come than were followed, and as many again"
+
+
+def test_a_check_that_is_told_its_horizon_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The horizon that is read from columns, and those who change by then, are all that a look at every job finds."""
+    checked = 0
+
+    def check_both(
+        now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan], horizon: Horizon
+    ) -> Feasibility:
+        nonlocal checked
+        told, looked = (check_plans(now_s, snapshot, decision, plans, known) for known in (horizon, None))
+        assert told == looked
+        assert horizon.until_s == find_horizon_s(now_s, plans)
+        assert (told.certificate is None) == (looked.certificate is None)
+        if told.certificate is not None and looked.certificate is not None:
+            assert told.certificate.steps == looked.certificate.steps
+        checked += 1
+        return told
+
+    monkeypatch.setattr(admission, "check_plans", check_both)
+    mixed = [*draw(200, 64, 0).jobs, *(replace_deadline(job) for job in draw(40, 64, 1).jobs)]
+    simulate([replace(job, index=index) for index, job in enumerate(mixed)], "springtide", "8x8:a100")
+    assert checked > 100
+
+
+def replace_deadline(job: Job) -> Job:
+    """The same job under another name and without a deadline."""
+    return replace(job, id=JobId(f"free-{job.index}"), deadline_s=inf)

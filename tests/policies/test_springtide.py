@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.scale import draw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.policies.replays import JobSketch, Replay, build_jobs, run
@@ -13,8 +14,9 @@ from springtide.core.jobs import FREE, Job, JobId, Overhead
 from springtide.policies import decide
 from springtide.policies.planning import filling
 from springtide.policies.planning.plan_table import new_table
-from springtide.policies.springtide import decline_with_offers, springtide
+from springtide.policies.springtide import FEW_WAIT, are_worth_replanning, decline_with_offers, springtide
 from springtide.simulator.engine import Simulation
+from springtide.simulator.front import simulate
 
 PAUSE = Overhead(base_s=2.0)
 STEEP = {1: 1.0, 2: 1.3, 4: 1.5}
@@ -256,3 +258,29 @@ def test_every_waiting_job_is_answered_in_time_and_holds_nothing_once_declined(
             assert replay.changes.get(job.id, [(last_s, 0)])[-1][1] == 0
         if answer.status is Status.ADMITTED:
             assert replay.finishes[job.id] <= job.deadline_s + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("statuses", "answer_by_s", "is_worth"),
+    [
+        ([Status.WAITLISTED] * FEW_WAIT, 9.0, True),  # few enough
+        ([Status.WAITLISTED] * (FEW_WAIT + 1), 9.0, False),
+        ([Status.WAITLISTED] * (FEW_WAIT + 1), 1.0, True),  # they are answered now
+        ([*[Status.WAITLISTED] * FEW_WAIT, Status.PENDING], 9.0, True),  # somebody has come
+    ],
+)
+def test_where_many_wait_promised_jobs_make_way_only_for_whom_it_presses(
+    statuses: list[Status], answer_by_s: float, is_worth: bool
+) -> None:
+    table = new_table(1.0, LiveWorld(parse_cluster("1x4:cpu")).snapshot())
+    (job,) = build_jobs([JobSketch(10, deadline_s=20)])
+    views = [JobView(job, Progress(10.0), status, answer_by_s=answer_by_s) for status in statuses]
+    assert are_worth_replanning(table, views) is is_worth
+
+
+def test_promises_are_kept_where_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nobody few enough, promised jobs are never planned again for those who only wait."""
+    monkeypatch.setattr("springtide.policies.springtide.FEW_WAIT", 0)
+    report = simulate(draw(600, 32, 0), "springtide", "4x8:a100")
+    assert report.late_admitted == 0
+    assert report.met > 0.8 * report.jobs

@@ -51,3 +51,10 @@ def test_it_is_saved_and_copied_as_the_plain_model(model: StockModel) -> None:
     for other in (copy.deepcopy(model), loaded):
         assert type(other) is Decoder
         assert torch.equal(other.layer.weight, model.module.layer.weight)
+
+
+def test_a_compiled_model_without_a_length_is_true(model: StockModel) -> None:
+    model.module = torch.compile(Decoder(), backend="eager")
+    with pytest.raises(TypeError):
+        bool(model.module)  # which Dynamo asks of the DDP around it
+    assert model

@@ -20,6 +20,15 @@ def test_rescale_in_place_keeps_the_bits(equality: EqualityRuns) -> None:
     equality.compare(CNN, (0, "4"), (2, "1"), (4, "3"), (9, "2"))
 
 
+def test_a_gloo_that_adds_otherwise_leaves_placements_equal_to_each_other(equality: EqualityRuns) -> None:
+    asked = {"model": "cnn", "strange_gloo": True}
+    alone, _ = equality.run(asked, [(0, "1")], steps=5)
+    for rosters in ([(0, "4")], [(0, "2"), (2, "4")]):
+        records, _ = equality.run(asked, rosters, steps=5)
+        assert find_difference(alone, records) is None
+    assert find_difference(equality.reference({"model": "cnn"}, 5), alone) is not None, "not to stock DDP"
+
+
 def test_killed_processes_resume_from_the_checkpoint_with_the_same_bits(equality: EqualityRuns) -> None:
     folder = equality.new_folder()
     equality.compare(CNN, (0, "2"), kills=(4, 9), checkpoint_dir=folder, checkpoint_every_steps=3)

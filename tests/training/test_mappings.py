@@ -7,8 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from tests.training.equality import EqualityRuns
 
+from springtide.errors import TrainingError
 from springtide.verification.digest_compare import Records, find_difference, read_records
 from springtide.verification.scripted_jobs import ScriptedRun, name_slots
 
@@ -53,6 +55,11 @@ def test_d2_on_two_device_types_has_the_bits_of_ddp_at_d2(equality: EqualityRuns
     records, processes = run_mapped(equality, "D2", (FAST, OLDEST))
     assert len(processes) == 2
     assert find_difference(reference, records) is None
+
+
+def test_d1_with_other_instructions_in_one_process_is_refused_by_name(equality: EqualityRuns) -> None:
+    with pytest.raises(TrainingError, match="computes with kernels DEFAULT, the first process with"):
+        run_mapped(equality, "D1", (FAST, OLDEST))
 
 
 def test_d1_on_two_device_types_does_not(equality: EqualityRuns) -> None:

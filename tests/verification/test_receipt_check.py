@@ -99,6 +99,13 @@ def test_what_cannot_be_trained_again_is_refused(
         choose_segment(receipt, 1, None, trained.parent / f"{trained.name}-saved")
 
 
+def test_where_the_first_digest_is_later_than_asked_for_it_is_trained_to_that_one(trained: Path) -> None:
+    receipt = json.loads((trained / "receipt.json").read_text())
+    receipt["chain"] = [line for line in receipt["chain"] if line.get("step", 5) >= 5]  # as on a fast machine
+    assert choose_segment(receipt, 0, 2, None).last == 5
+    assert choose_segment(receipt, 0, 6, None).last == 6
+
+
 def test_what_it_was_trained_on_is_told_in_words_that_a_server_takes() -> None:
     assert name_place("1", "cpu") == "1 process, cpu"
     assert name_place("3+1", "NVIDIA\u00ae A100;\n<b>80GB") == "3+1 processes, NVIDIA A100 b 80GB"

@@ -13,10 +13,11 @@ import pytest
 from tests.training.equality import SCRIPTS, WORKLOAD, EqualityRuns
 
 from springtide.errors import InputError, TrainingError
+from springtide.executors.protocol import Stop
 from springtide.training.settings import Settings
 from springtide.training.state.checkpoints import MANIFEST, REST
 from springtide.verification.digest_compare import find_difference, read_records
-from springtide.verification.scripted_jobs import UNHURRIED, ScriptedJob, ScriptedRun, follow
+from springtide.verification.scripted_jobs import UNHURRIED, ScriptedJob, ScriptedRun, follow, list_saved
 
 ASKED = {"model": "cnn"}
 EPOCHS = SCRIPTS / "epochs.py"
@@ -41,6 +42,21 @@ def test_sigterm_saves_and_ends_and_the_next_run_goes_on(equality: EqualityRuns,
         run.wait()
         assert [event["step"] for event in run.events if event["event"] == "resumed"] == [stopped]
     assert find_difference(equality.reference(ASKED), read_records(folder / "trace")) is None
+
+
+def test_a_stop_that_only_a_leaving_process_heard_is_said_again_to_its_successor(equality: EqualityRuns) -> None:
+    folder = equality.new_folder()
+    job = equality.job(ASKED, checkpoint_dir=folder, hold_at="3,5")
+    with ScriptedRun(job, equality.host, (4,)) as run:
+        run.wait_for_hold()
+        run.resize((4,), devices=("slot:1",))
+        run.go()  # it reads no further command before the change, with which it ends
+        run.assigned = replace(run.assigned, ending=Stop(job=run.job, generation=3, key="", grace_s=600.0))
+        if run.wait_for_hold() is not None:
+            run.go()
+        run.wait()
+        assert run.progress.terminated and run.progress.step <= 5
+        assert list_saved(folder) == [run.progress.step]
 
 
 def test_a_damaged_checkpoint_costs_steps_but_no_bits(equality: EqualityRuns) -> None:

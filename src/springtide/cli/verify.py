@@ -156,7 +156,7 @@ def print_table(verdict: "Proof") -> None:
 
     table = Table("case", "steps", "bits", "first difference", title=f"reference: {verdict.reference}")
     for outcome in verdict.outcomes:
-        mark = "[green]identical[/]" if outcome.identical else "[red]different[/]"
+        mark = f"[{'green' if outcome.identical else 'red'}]{outcome.word}[/]"
         table.add_row(name_case(outcome), str(outcome.steps), mark, describe(outcome))
     print_rich(table)
     tell_legend(LEGEND)

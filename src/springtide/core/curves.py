@@ -67,6 +67,16 @@ class Curve:
         least, peak = self.levels[0], self.peak
         return log(self.rate(peak) / self.rate(least)) / log(peak / least) if len(self.levels) > 1 else None
 
+    @cached_property
+    def growths(self) -> tuple[tuple[float, int], ...]:
+        """Speed-up and devices that each level adds to the one below; at the smallest share both are its devices."""
+        least = self.levels[0]
+        speeds = [0.0, *(least * self.rate(share) / self.rate(least) for share in self.levels)]
+        shares = (0, *self.levels)
+        return tuple(
+            (speeds[level] - speeds[level - 1], shares[level] - shares[level - 1]) for level in range(1, len(shares))
+        )
+
     def level_within(self, free: int) -> int:
         """The largest worthwhile share that `free` devices can hold; 0 if none."""
         position = bisect_right(self.levels, free)

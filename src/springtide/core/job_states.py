@@ -27,6 +27,7 @@ class JobCondition(StrEnum):
     CHECKPOINT_FAILING = "checkpoint_failing"
     STALLED = "stalled"
     INPUTS_CHANGED = "inputs_changed"
+    LAGGING = "lagging"
 
 
 ENDED = frozenset({JobState.DECLINED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})

@@ -26,7 +26,7 @@ VERIFICATIONS = ("verified", "not_verified")
 TOPICS = {
     "Promise": ("submitted", "admitted", "waitlisted", "declined", "offered", "accepted", "at_risk", "safe", "missed"),
     "Devices": ("placed", "grows", "shrinks", "moves", "suspended", "resized", "started", "stopped", "resumed"),
-    "Faults": ("faulted", "lost", "failed", "warned", "order_refused", "policy_failed"),
+    "Faults": ("faulted", "lost", "failed", "warned", "lagging", "in_step", "order_refused", "policy_failed"),
     "Measuring": ("probing", "probed", "probe_failed"),
     "Checkpoints": ("checkpoint_failing", "checkpointed"),
     "Bits": VERIFICATIONS,

@@ -256,6 +256,18 @@ class Warned(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lagging(JobEvent):
+    """The process on a device takes so many times as long for its turns as the others, who wait for it at every step.
+
+    An empty device: they are at one pace again. After a start or a resize nothing is known.
+    """
+
+    kind: Literal["lagging"] = "lagging"
+    device: str
+    factor: Slowdown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputsSeen(JobEvent):
     """What a job's inputs hold, by name, as fingerprints: at every start, and when it has changed."""
 
@@ -289,8 +301,10 @@ class Stopped(JobEvent):
     reason: str
     #: By Cancel: the job will not go on.
     cancelled: bool = False
-    #: False if the grace ran out, and steps since the last checkpoint are lost.
+    #: False if the grace ran out, or the last checkpoint could not be written: steps since the one before are lost.
     clean: bool = True
+    #: How many, of those that were reported, where that is known; another start may find a newer copy in memory.
+    lost: StepCount = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,6 +416,7 @@ Event: TypeAlias = (
     | Checkpointed
     | CheckpointFailing
     | Warned
+    | Lagging
     | InputsSeen
     | Faulted
     | Stopped

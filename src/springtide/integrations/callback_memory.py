@@ -51,19 +51,29 @@ class CallbackMemory:
 
     def number_attributes(self) -> dict[tuple[int, str], int]:
         """A number for what is in the tensors of each attribute."""
+        held = self.list_held()
+        if not held:
+            return {}  # as nearly always: spares a walk over the models
         trained = [one for model in self.run.models for one in (*model.parameters(), *model.buffers())]
         known = {one.data_ptr() for one in trained}
-        kept = {id(one) for one in self.run.kept.values()}
         found = {}
+        for key, tensors in held.items():
+            numbers = [int(number_tensor(one)) for one in tensors if one.data_ptr() not in known]
+            if numbers:
+                found[key] = hash(tuple(numbers))
+        return found
+
+    def list_held(self) -> dict[tuple[int, str], list[torch.Tensor]]:
+        """The tensors that attributes have, but for those of the framework and what the run knows."""
+        kept = {id(one) for one in self.run.kept.values()}
+        held = {}
         for place, owner in enumerate(self.owners):
             for name, value in vars(owner).items() if id(owner) not in kept else ():
                 is_theirs = place >= self.count and (name.startswith("_") or name in DATA)  # the framework's
                 is_known = is_theirs or id(value) in kept or any(value is model for model in self.run.models)
-                own = [] if is_known else list(list_tensors(value))
-                numbers = [int(number_tensor(one)) for one in own if one.data_ptr() not in known]
-                if numbers:
-                    found[place, name] = hash(tuple(numbers))
-        return found
+                if not is_known and (tensors := list(list_tensors(value))):
+                    held[place, name] = tensors
+        return held
 
 
 def list_tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -7,7 +7,7 @@ what lies beyond them is followed by later checks, once it is among the next.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from math import inf
@@ -25,13 +25,27 @@ Step = tuple[float, Mapping[JobId, Devices]]  # an instant, and the devices of e
 
 
 @dataclass(frozen=True, slots=True)
+class Horizon:
+    """How far a check follows the plans, and who is to be looked at.
+
+    All others hold what they are planned to, and go on to hold it beyond that.
+    """
+
+    until_s: float  # the instant of the last start or growth that is followed; minus infinity where none is to come
+    changing: Collection[JobId]
+
+
+@dataclass(frozen=True, slots=True)
 class Certificate:
-    """A check that passed: the plans, and what each instant in turn gives to whom, all of them at first.
+    """A check that passed: the plans, where all jobs were when it began, and what each instant in turn gives to whom.
 
     It followed the plans `until_s`; another check of the same plans is covered only if it would go no further.
     """
 
     plans: Mapping[JobId, Plan]
+    began_s: float
+    views: Mapping[JobId, JobView]  # of all jobs, when it began
+    held: Mapping[JobId, Devices]  # by those to whom the decision gave other devices than they had, and some others
     steps: tuple[Step, ...]
     until_s: float
 
@@ -43,12 +57,21 @@ class Certificate:
             return False
         if find_horizon_s(now_s, plans) > self.until_s:
             return False
-        held: dict[JobId, tuple[float, Devices]] = {}
+        changed_s: dict[JobId, tuple[float, Devices]] = {}
         for at_s, changed in self.steps:
             if at_s > now_s:
                 break
-            held |= {job_id: (at_s, devices) for job_id, devices in changed.items()}
-        return all(_is_as_checked(snapshot.jobs[job_id], allocations, *held[job_id]) for job_id in plans)
+            changed_s |= {job_id: (at_s, devices) for job_id, devices in changed.items()}
+        for job_id in plans:
+            at_s, devices = changed_s.get(job_id) or (self.began_s, self._held_first(job_id))
+            if not _is_as_checked(snapshot.jobs[job_id], allocations, at_s, devices):
+                return False
+        return True
+
+    def _held_first(self, job_id: JobId) -> Devices:
+        """What a job held once the decision was carried out."""
+        devices = self.held.get(job_id)
+        return self.views[job_id].devices if devices is None else devices
 
 
 def _is_as_checked(view: JobView, allocations: Mapping[JobId, Devices], at_s: float, devices: Devices) -> bool:
@@ -70,13 +93,16 @@ _OK = Feasibility(True)
 Changes = dict[float, dict[JobId, int]]  # instant -> new share of each job for which it changes
 
 
-def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan]) -> Feasibility:
+def check_plans(
+    now_s: float, snapshot: Snapshot, decision: Decision, plans: Mapping[JobId, Plan], horizon: Horizon | None = None
+) -> Feasibility:
     """Whether the decision and then the plans of all promised jobs can be placed with the moves that are reserved.
 
     A job is moved only as long as the pauses of its moves fit the reserve of its plan; a job without a plan makes way
-    at no cost. O(jobs) if nothing starts or grows, now or later.
+    at no cost. O(jobs), but for whoever knows the horizon of the plans already.
     """
-    last_s = find_horizon_s(now_s, plans)
+    horizon = horizon or Horizon(find_horizon_s(now_s, plans), snapshot.jobs.keys())
+    last_s = horizon.until_s
     if last_s <= now_s and not decision.shares:
         return _OK
     working = WorkingCopy(snapshot)
@@ -91,12 +117,16 @@ def check_plans(now_s: float, snapshot: Snapshot, decision: Decision, plans: Map
     reserves = _Reserves(now_s, snapshot, decision, plans)
     for job_id in placement.moved:
         reserves.spend(job_id, working.shares[job_id])
-    held, jobs = working.held, snapshot.jobs
-    steps: list[Step] = [(now_s, {job_id: held.get(job_id, jobs[job_id].devices) for job_id in plans})]
-    broken = _replay(working, _list_changes(working, now_s, last_s, snapshot, plans), reserves, steps)
+    held = dict(working.held)
+    changes = _list_changes(working, now_s, snapshot, plans, horizon)
+    steps: list[Step] = []
+    broken = _replay(working, changes, reserves, steps)
+    if broken:
+        return broken
     # the pause of a job that is moved now is apart from its plan today and part of it later: its price would differ
-    certificate = None if plans.keys() & placement.moved else Certificate(plans, tuple(steps), last_s)
-    return broken or Feasibility(True, certificate=certificate)
+    if any(job_id in plans for job_id in placement.moved):
+        return _OK
+    return Feasibility(True, certificate=Certificate(plans, now_s, dict(snapshot.jobs), held, tuple(steps), last_s))
 
 
 def _replay(working: WorkingCopy, changes: Changes, reserves: "_Reserves", steps: list[Step]) -> Feasibility | None:
@@ -193,18 +223,23 @@ def find_horizon_s(now_s: float, plans: Mapping[JobId, Plan]) -> float:
             if segment.start_s > now_s and segment.share > share:
                 growths_s.append(segment.start_s)
             share = segment.share
+    return find_last_followed_s(growths_s)
+
+
+def find_last_followed_s(growths_s: list[float]) -> float:
+    """The last of the starts and growths to come that a check follows, given all of them."""
     if len(growths_s) > FOLLOWED:
         growths_s = nsmallest(FOLLOWED, growths_s)
     return max(growths_s, default=-inf)
 
 
 def _list_changes(
-    working: WorkingCopy, now_s: float, last_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan]
+    working: WorkingCopy, now_s: float, snapshot: Snapshot, plans: Mapping[JobId, Plan], horizon: Horizon
 ) -> Changes:
     """The planned changes from now to the last growth; first of all every job goes to its planned share."""
     changes: Changes = defaultdict(dict)
-    shares = working.shares
-    for job_id, view in snapshot.jobs.items():
+    shares, last_s = working.shares, horizon.until_s
+    for job_id in dict.fromkeys([*horizon.changing, *shares]):
         share, plan = 0, plans.get(job_id)
         if plan is not None:
             last = plan.segments[-1]
@@ -220,6 +255,6 @@ def _list_changes(
                 share = 0
             elif plan.held_until_s <= last_s + ROUNDING_S:
                 changes[plan.held_until_s][job_id] = 0
-        if share != shares.get(job_id, view.share):
+        if share != shares[job_id]:
             changes[now_s][job_id] = share
     return changes

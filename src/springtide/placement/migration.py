@@ -7,7 +7,7 @@ jobs, all smaller than s, by the same argument.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import compress, groupby, islice
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -166,7 +166,7 @@ class _Search:
         The first is enough unless moves are forbidden: a place with a free device is held by no job as large as it.
         """
         free, full = self.working.free, self.working.topology.full
-        some_free = [node for node, mask in enumerate(free) if mask]
+        some_free = list(compress(range(len(free)), free))
         most = _ENOUGH + share // self.working.topology.widths[-1]
         if len(some_free) > most:
             some_free = sorted(some_free, key=lambda node: -free[node].bit_count())[:most]

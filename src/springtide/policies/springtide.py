@@ -28,6 +28,7 @@ from springtide.policies.planning.plan_table import PlanTable, is_at_rest
 from springtide.policies.pools.joining import decide_pools
 from springtide.policies.pools.partition import is_mixed
 
+FEW_WAIT = 64  # jobs that wait up to which promised ones are planned again for them at every change
 PATIENCE = 1.0  # a job grows only if it ends earlier by more than one pause beyond the pause itself
 
 NO_ROOM = Answer(
@@ -72,7 +73,7 @@ def propose(table: PlanTable, snapshot: Snapshot, caution: Caution) -> Draft:
         return draft
     draft.tentative = {view.job.id: view for view in views}
     table.add_all(views)
-    kept = plan_candidates(table, draft.tentative, may_replan=caution in OPEN)
+    kept = plan_candidates(table, draft.tentative, may_replan=caution in OPEN and are_worth_replanning(table, views))
     arrivals = list_arrivals(table, views)
     past = remember(snapshot.memory, arrivals)
     answer_candidates(table, draft, rank_candidates(table, views), kept if caution in OPEN else (), past)
@@ -98,6 +99,16 @@ def list_candidates(table: PlanTable, draft: Draft) -> list[JobView]:
         else:
             views.append(view)
     return views
+
+
+def are_worth_replanning(table: PlanTable, views: Sequence[JobView]) -> bool:
+    """Whether promised jobs are planned again for these if need be: they are few, or one came or is answered now.
+
+    Where many wait, each end of a job lets others begin beside the promises, and somebody comes before long.
+    """
+    if len(views) <= FEW_WAIT:
+        return True
+    return any(view.status is Status.PENDING or view.answer_by_s <= table.now_s for view in views)
 
 
 def list_arrivals(table: PlanTable, views: Iterable[JobView]) -> list[tuple[float, float, float]]:

@@ -33,7 +33,7 @@ def springtide_flexible(now_s: float, snapshot: Snapshot) -> Decision:
     rows = np.fromiter(table.rows.values(), np.int64, len(table.rows))
     order = rows[np.lexsort((rows, table.columns.deadline[rows]))]
     capacity = filling.empty_capacity(len(table.columns.deadline), now_s, table.devices)
-    kept = filling.select(capacity, table.columns, order, np.zeros(len(order), np.int64), now_s)
+    kept = filling.select(capacity, table.columns, order, np.zeros(len(order), np.int64), now_s, len(order))
     filling.restore(capacity, table.columns, kept, table.trial)
     filling.grow(capacity, table.columns, kept, int(capacity.free[0]), 1.0, table.trial)
     return compose(table, snapshot, answers, set(kept.tolist()))

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from springtide.errors import JobError
+from springtide.training.determinism import cuda
 from springtide.training.group.groups import connect_store, delay_exit
 from springtide.training.group.rosters import parse_roster
 from springtide.training.parts import Parts
@@ -24,6 +25,7 @@ from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings
 from springtide.training.state.digests import DigestTrace, name_tensors
 from springtide.training.workers import feeds, sampling
+from springtide.training.workers.buffers import find_device
 from springtide.training.workers.contexts import Contexts, LogicalWorker
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loaders import FixedOptions, number_steps
@@ -58,7 +60,12 @@ class StockModel(DistributedDataParallel):
         return len(cast(Any, self.module))
 
     def __bool__(self) -> bool:
-        return bool(self.module)
+        try:
+            return bool(self.module)
+        except (
+            TypeError
+        ):  # of what torch.compile returned, which says that it has a length also where the model has none
+            return True
 
     def __iter__(self) -> Iterator[Any]:
         return iter(cast(Any, self.module))
@@ -222,6 +229,7 @@ class ReferenceRun(Run):
         ]
         self.order = self.make_order(feed)
         self.loader = ReferenceLoader(self, self.make_loader(feed), feed, self.facts)
+        cuda.make_current(find_device(self.models[0]))
         self.contexts = Contexts()
         self.contexts.seed([self.rank], self.seed)
         return list(self.wrapped), self.loader

@@ -1,7 +1,7 @@
 """The elastic run: logical workers of this process walked in turn, one reduction and one agreement per global step.
 
 Ties the parts together: who is at work with what (`turns`), data (`loaders`), decisions (`agreement`), changes of
-processes (`rescale`), disk (`checkpointing`).
+processes (`membership`, `rescale`), disk (`checkpointing`).
 """
 
 import copy
@@ -17,19 +17,18 @@ from torch.utils.data import DataLoader
 from springtide.errors import JobError
 from springtide.training.determinism import cuda, levels
 from springtide.training.determinism.operators import OperatorScan, check_operators
-from springtide.training.group import rescale, words
+from springtide.training.group import membership, rescale, words
 from springtide.training.group.agreement import Action, Agreement
-from springtide.training.group.control_channel import Channel
 from springtide.training.group.default_group import find_store, refuse_groups
-from springtide.training.group.groups import Group, broadcast_tensor, open_group, share_trees
+from springtide.training.group.groups import Group, broadcast_tensor, share_trees
+from springtide.training.group.paces import PaceWatch
 from springtide.training.group.peers import Peers
-from springtide.training.group.rosters import Roster, check_counts
+from springtide.training.group.rosters import check_counts
 from springtide.training.parts import Parts, find_strays, refuse_foreign
-from springtide.training.reduction import gloo_order
 from springtide.training.run import PrepareOptions, Run
 from springtide.training.settings import Settings, find_roster
 from springtide.training.state import chaining, checkpointing, left_between_steps, run_state
-from springtide.training.state.common_parts import check_parts_alike, check_parts_kept, describe_parts
+from springtide.training.state.common_parts import check_parts_kept, describe_parts
 from springtide.training.state.digests import DigestTrace, is_sharded, name_tensors
 from springtide.training.state.divergence import DivergenceGuard
 from springtide.training.state.memory_copies import MemoryCopies
@@ -44,7 +43,6 @@ from springtide.training.workers.buffers import find_device
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loader_iterators import IteratorWatch
 from springtide.training.workers.loaders import Loader, StepSource
-from springtide.training.workers.model_gradients import Place
 from springtide.training.workers.shards import Shard
 from springtide.training.workers.step_metrics import Metric, StepMetrics, gather_values
 from springtide.training.workers.steps import Step
@@ -78,7 +76,7 @@ class ElasticRun(Run):
         self.peers = (
             None if self.store is None else Peers(self.store, self.name, lambda: self.is_over, self.find_awaited)
         )
-        self.divergence = DivergenceGuard()
+        self.divergence, self.paces = DivergenceGuard(), PaceWatch()
         self.turn_guard = TurnGuard()
         self.iterators = IteratorWatch()
         self.memory = TurnMemory()
@@ -92,7 +90,9 @@ class ElasticRun(Run):
         self.scan: OperatorScan | None = None
         self.scanned = False
         self.group: Group | None = None
-        self.metrics = StepMetrics()
+        #: Whether a ring of the backend's own adds in the order of our sums, so that it may be used.
+        self.rings = False
+        self.metrics = StepMetrics(self.channel.warn)
         self.postponed = (Action.NOTHING, 0)
         #: Whether what was agreed after the last step is still to be done, and whether something is being done now.
         self.is_postponed = self.is_acting = False
@@ -128,6 +128,7 @@ class ElasticRun(Run):
         held, self.device = self.device, find_device(self.models[0])
         if warning := cuda.tell_idle(held, self.device):
             self.channel.warn(warning)
+        cuda.make_current(self.device)
         self.backend = cuda.choose_backend(self.device.type)
         self.facts = checkpointing.find_facts(self)
         self.adopt_sharding()
@@ -138,7 +139,9 @@ class ElasticRun(Run):
         )
         self.turns.contexts.seed(self.local, self.seed)
         received = rescale.receive_state(self) if self.settings.joining else None
-        self.join_roster(self.roster, self.generation)
+        if received is None:
+            self.rings = membership.choose_rings(self)
+        membership.join(self, self.roster, self.generation)
         if received is not None:
             self.adopt_early(received)
         else:
@@ -183,8 +186,6 @@ class ElasticRun(Run):
 
     def start(self) -> None:
         """Begin anew, or from the newest whole checkpoint."""
-        if self.is_main and self.logical_workers > 1 and self.backend == "gloo":
-            check_order(self.logical_workers, self.channel)
         if self.checkpoints is not None:
             checkpointing.resume(self)
         if self.saved is None and self.group is not None:
@@ -192,34 +193,6 @@ class ElasticRun(Run):
                 if not is_sharded(tensor):  # those were, when they were cut
                     broadcast_tensor(self.group, tensor)
         chaining.begin(self)
-
-    def join_roster(self, roster: Roster, generation: int) -> None:
-        """Become a process of this roster: open its group and plan the reduction over it."""
-        self.roster, self.generation = roster, generation
-        self.rank = roster.rank_of(self.name)
-        self.group = self.open_group()
-        if self.group is not None:
-            check_parts_alike(self)
-        if self.sharding is not None:
-            self.place_shards(self.sharding)
-        self.turns.configure(Place(roster, self.rank, self.group, self.backend))
-        self.tracking.move(self.is_main)
-
-    def place_shards(self, sharding: "ModelSharding") -> None:
-        """Lie on the processes of the roster; at the start, with rank 0's weights."""
-        if sharding.pending is None:
-            sharding.cut(self.rank, len(self.roster.names), None if self.settings.joining else self.group)
-        sharding.place(self.group, self.rank)
-
-    def open_group(self) -> Group | None:
-        """This generation's process group; a process alone needs none."""
-        size = len(self.roster.names)
-        if size == 1:
-            return None
-        if self.store is None:
-            raise JobError(f"roster {self.roster} has several processes but no store; set SPRINGTIDE_STORE")
-        timeout_s = self.settings.collective_timeout_s
-        return open_group(self.backend, self.store, self.rank, size, str(self.generation), timeout_s)
 
     def enter_loop(self) -> None:
         """Start walking the loader: all parts are known by now, and what a resume brings back is put in its place."""
@@ -290,6 +263,7 @@ class ElasticRun(Run):
             self.scan.__enter__()  # type: ignore[no-untyped-call]
         self.turn_guard.begin(self)
         self.turns.begin_walk()
+        self.paces.begin()
 
     def begin_turn(self, worker: int) -> None:
         """Switch to a worker's context for its part of the step."""
@@ -305,6 +279,7 @@ class ElasticRun(Run):
 
     def end_walk(self) -> None:
         """All turns have ended: reduce, and hear beside it what the first process says about the coming boundary."""
+        self.paces.end(len(self.local), self.turns.waited_s)
         words.say(self)
         self.turns.end_walk()
         self.verdict = words.hear(self)
@@ -392,6 +367,7 @@ class ElasticRun(Run):
         self.is_acting = True
         if self.group is not None and Action.COMPARE in action:
             self.divergence.compare(self)
+            self.paces.compare(self)
         checkpointing.act(self, action)
         if Action.TERMINATE in action:
             self.is_over = True
@@ -489,13 +465,3 @@ class ElasticRun(Run):
         if self.is_main and self.output_copy is not None:
             self.output_copy.send()
         self.channel.send("finished" if self.is_main else "done", step=self.position.step, reason=self.stop_reason)
-
-
-def check_order(logical_workers: int, channel: Channel) -> None:
-    """Say what is lost if the installed gloo does not add in the order that is imitated."""
-    if gloo_order.check_installed(min(logical_workers, 4)):
-        return
-    channel.warn(
-        "this torch's gloo adds gradients in another order than the one springtide imitates: runs stay equal to each "
-        "other on any number of processes, but not to stock DistributedDataParallel"
-    )

@@ -45,7 +45,10 @@ def sort_parts(parts: Iterable[Any]) -> Parts:
     if not by_type["model"]:
         raise JobError("run.prepare was given no model; give the one that is trained")
     if not by_type["optimizer"]:
-        raise JobError("run.prepare was given no optimizer; give the one that trains the model")
+        raise JobError(
+            "run.prepare was given no optimizer; give the one that trains the model. A script that changes weights by "
+            "hand gives one that it never steps: torch.optim.SGD(model.parameters(), lr=0.1)"
+        )
     (data,) = by_type["dataset"]
     refuse_strange_loader(data)
     found = Parts(by_type["model"], by_type["optimizer"], by_type["scheduler"], by_type["scaler"], data)
@@ -133,6 +136,11 @@ def check_optimizer(number: int, optimizer: torch.optim.Optimizer, models: Seque
             f"given to run.prepare, the first of shape {tuple(strange[0].shape)}: their gradients would not be "
             "reduced. Give the module that has them as well; prepare takes several"
         )
+
+
+def title_models(models: Sequence[torch.nn.Module]) -> list[tuple[str, torch.nn.Module]]:
+    """Each model with what stands before the names of its weights: nothing, or its number where there are several."""
+    return [("" if len(models) == 1 else f"{number}.", model) for number, model in enumerate(models)]
 
 
 # What was not given.

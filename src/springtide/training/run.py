@@ -267,6 +267,7 @@ class Run(abc.ABC):
     def log(self, **metrics: float | torch.Tensor) -> None:
         """Record metrics of this logical worker's turn; their mean over all workers is logged once per step.
 
+        Log the same names in every turn: a worker with others than logical worker 0's is left out, with a warning.
         Outside turns, what the first process has is logged as it is; it is the same on every process.
         """
 

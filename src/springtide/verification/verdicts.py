@@ -21,6 +21,13 @@ class RunOutcome(Generic[Parted]):
         """Whether it ran to its end with the reference's bits on every process and at every step."""
         return self.difference is None and self.error is None
 
+    @property
+    def word(self) -> str:
+        """What became of it, in a word: of a run that failed nothing was compared to its end."""
+        if self.error is not None:
+            return "failed"
+        return "identical" if self.identical else "different"
+
 
 def are_identical(outcomes: Sequence[RunOutcome[Parted]]) -> bool:
     """Whether every run is."""

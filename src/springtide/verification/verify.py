@@ -115,7 +115,8 @@ def verify(
         outcomes = []
         for number, case in enumerate(plan(len(reference))):
             outcomes.append(judge(bench, case, reference, bench.folder / str(number)))
-            tell(f"case {case.name}: {'identical' if outcomes[-1].identical else 'DIFFERENT'}")
+            word = outcomes[-1].word
+            tell(f"case {case.name}: {word if outcomes[-1].identical else word.upper()}")
         return Proof(against, tuple(outcomes))
 
 

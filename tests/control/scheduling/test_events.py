@@ -1,12 +1,14 @@
 """What events mean for the records, where clocks and counters disagree."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.hand_clock import HandClockServer
 
+from springtide.control.api.explanations import explain
 from springtide.control.storage.staging import Effects
-from springtide.executors.protocol import Finished, Progressed, Started
+from springtide.executors.protocol import Finished, Lagging, Progressed, Resized, Started, Stopped
 
 BOOTED_S = 5000.0
 
@@ -96,3 +98,33 @@ def test_a_start_on_the_devices_asked_for_ends_a_change_that_a_fault_cut_short(h
     staging.stage(Effects(record))
     handler.handle(Started(job=job.id, generation=record.generation, devices=record.devices, step=1))
     assert staging.jobs[job.id].condition("rescaling") is None
+
+
+@pytest.mark.parametrize("end", ["in step", "resized"])
+def test_a_device_that_holds_a_job_up_is_why_until_it_no_longer_does(hand_server: HandClockServer, end: str) -> None:
+    job = hand_server.submit()
+    hand_server.pass_s(2.0)
+    handler, staging = hand_server.reconciler.event_handler, hand_server.reconciler.context.staging
+    common: dict[str, Any] = {"job": job.id, "generation": staging.jobs[job.id].generation}
+    handler.handle(Lagging(**common, device="h2/cpu:0", factor=2.34))
+    told = explain(staging.jobs[job.id], [], [], [], staging.now_s)
+    assert told.reason == "lagging" and "on h2/cpu:0 takes 2.3 times as long" in told.sentence
+    assert "drain" in told.remedy
+    devices = staging.jobs[job.id].devices
+    over = Lagging(**common, device="", factor=1.0), Resized(**common, devices=devices, step=1, pause_s=0.1)
+    handler.handle(over[end == "resized"])
+    assert explain(staging.jobs[job.id], [], [], [], staging.now_s).reason == "running"
+
+
+@pytest.mark.parametrize("holds", [True, False], ids=["the executor had to", "as told"])
+def test_steps_that_a_stop_has_lost_are_told(hand_server: HandClockServer, holds: bool) -> None:
+    job = hand_server.submit()
+    hand_server.pass_s(10.0)
+    staging = hand_server.reconciler.context.staging
+    record = staging.jobs[job.id] if holds else staging.change(job.id, devices=())
+    stopped = Stopped(job=job.id, generation=record.generation, step=7, reason="lease", clean=False, lost=12)
+    hand_server.reconciler.event_handler.handle(stopped)
+    hand_server.reconciler.commit()
+    told = hand_server.store.events(job.id)[-1]
+    assert (told.kind, told.data["lost"], hand_server.job(job.id).step) == ("stopped", 12, 7)
+    assert "about 12 steps since its last checkpoint are lost" in told.sentence

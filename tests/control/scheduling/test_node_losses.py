@@ -189,3 +189,51 @@ def test_jobs_leave_a_node_that_is_about_to_go(hand_server: HandClockServer) -> 
     record = hand_server.job(job)
     assert record.devices == ("cpu:0", "cpu:1") and record.faults == 0, "it was resized, not restarted"
     assert node_states(hand_server)["node-1"] == "drained"
+
+
+def lose_both(hand_server: HandClockServer) -> str:
+    """A job on the node that is lost when no other takes work."""
+    lose(hand_server)
+    job = hand_server.submit(run="python train.py long", devices="1..4").id
+    hand_server.pass_s(20)
+    assert hand_server.job(job).devices == ("cpu:0", "cpu:1")
+    hand_server.executor.lose_node("node-0", ("cpu:0", "cpu:1"))
+    hand_server.reconciler.step()
+    assert hand_server.job(job).devices == ("cpu:0", "cpu:1"), "it waits there"
+    return job
+
+
+def test_jobs_of_the_last_node_go_on_without_it_when_another_one_is_back(hand_server: HandClockServer) -> None:
+    job = lose_both(hand_server)
+    hand_server.restart()
+    join(hand_server, "node-1", GONE)
+    hand_server.pass_s(10)
+    record = hand_server.job(job)
+    assert (record.devices, record.state, record.faults) == (GONE, JobState.RUNNING, 1)
+    assert node_states(hand_server) == {"node-0": "lost", "node-1": "ready"}
+    join(hand_server, "node-0", ("cpu:0", "cpu:1"))
+    hand_server.pass_s(30)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "ready"}
+    assert len(hand_server.job(job).devices) == 4
+
+
+def test_jobs_of_the_last_node_go_on_when_an_admin_takes_another_one_back(hand_server: HandClockServer) -> None:
+    job = lose_both(hand_server)
+    future = hand_server.reconciler.call(lambda: hand_server.operations.undrain("node-1"))
+    hand_server.pass_s(10)
+    future.result(timeout=0)
+    assert (hand_server.job(job).devices, hand_server.job(job).state) == (GONE, JobState.RUNNING)
+    assert node_states(hand_server) == {"node-0": "lost", "node-1": "ready"}
+
+
+def test_a_last_node_that_is_back_first_keeps_its_jobs(hand_server: HandClockServer) -> None:
+    job = lose_both(hand_server)
+    join(hand_server, "node-0", ("cpu:0", "cpu:1"))
+    join(hand_server, "node-1", GONE)
+    hand_server.pass_s(30)
+    assert node_states(hand_server) == {"node-0": "ready", "node-1": "ready"}
+    assert hand_server.job(job).condition("recovering") is None and "node_lost" not in faults(hand_server, job)
+
+
+def faults(hand_server: HandClockServer, job: str) -> list[str]:
+    return [str(event.data["cause"]) for event in hand_server.store.events(job) if event.kind == "faulted"]

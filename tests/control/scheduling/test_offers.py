@@ -135,7 +135,7 @@ def test_a_gang_is_offered_all_of_it_later_and_no_steps(tmp_path: Path, policy: 
 
 
 def test_a_reservation_counts_against_the_quota(hand_server: HandClockServer) -> None:
-    from springtide.control.scheduling.submissions import count_outstanding
+    from springtide.control.scheduling.means import count_outstanding
 
     offer_to(hand_server)
     context = hand_server.reconciler.context

@@ -10,7 +10,8 @@ from sqlalchemy.exc import OperationalError
 from tests.control.hand_clock import HandClockServer
 from tests.control.scheduling.test_quarantine import RUN, SCRIPTS, run_two
 
-from springtide.control.scheduling import nodes, timers, transitions
+from springtide.control.scheduling import nodes, transitions
+from springtide.control.scheduling.loop import timers
 from springtide.control.storage.store import Batch
 from springtide.core.job_states import JobState
 

@@ -481,3 +481,22 @@ def test_after_a_step_that_failed_the_loop_begins_again_from_what_is_stored(
     hand_server.pass_s(60)
     assert hand_server.job(running).state is JobState.SUCCEEDED
     assert hand_server.event_kinds(running).count("started") == 1
+
+
+def test_who_asks_does_not_wait_for_another_look_at_the_executor(
+    hand_server: HandClockServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, ask = list[int](), hand_server.executor.events
+
+    def look(after: int) -> Sequence[Any]:
+        looks.append(after)
+        return ask(after)
+
+    monkeypatch.setattr(hand_server.executor, "events", look)
+    for age_s, expected in ((0.0, 0), (10.0, 1)):  # the last look was just now, or long ago
+        hand_server.reconciler.step()
+        looks.clear()
+        hand_server.reconciler._read_s -= age_s
+        answer = hand_server.reconciler.call(lambda: "done")
+        hand_server.reconciler.step(1.0)
+        assert answer.result(timeout=0) == "done" and len(looks) == expected

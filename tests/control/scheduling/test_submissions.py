@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.control.hand_clock import HandClockServer
 
-from springtide.control.scheduling import submissions
+from springtide.control.scheduling import means
 from springtide.control.scheduling.submissions import LimitError, Submission
 from springtide.control.storage.records import JobRecord, UserRecord
 from springtide.core.curves import Curve
@@ -147,7 +147,7 @@ def cancel(hand_server: HandClockServer, record: JobRecord) -> None:
 def test_the_work_that_fits_takes_what_is_left() -> None:
     curve = Curve((1, 2, 4), (10.0, 15.0, 20.0))
     job = Job(JobId("a"), 1, 0.0, 400.0, curve, overhead=Overhead(start_s=5.0))
-    assert submissions.least_device_s(job) == 45.0
-    assert submissions.most_work(job, 45.0) == 400.0
-    assert submissions.most_work(job, 3.0) == 0.0
-    assert submissions.least_device_s(job, 100.0) == 15.0
+    assert means.least_device_s(job) == 45.0
+    assert means.most_work(job, 45.0) == 400.0
+    assert means.most_work(job, 3.0) == 0.0
+    assert means.least_device_s(job, 100.0) == 15.0

@@ -14,6 +14,7 @@ from tests.executors.local.agents import BOTH, RecordedAgent, start_agent
 
 from springtide.executors.local.jobs.attempt import AttemptOptions
 from springtide.executors.local.jobs.hangs import Patience
+from springtide.executors.log_files import FILE_BYTES, FILES
 from springtide.executors.protocol import (
     Checkpointed,
     CheckpointFailing,
@@ -22,6 +23,7 @@ from springtide.executors.protocol import (
     Failed,
     Faulted,
     Finished,
+    Lagging,
     Start,
     Started,
     Stop,
@@ -157,6 +159,31 @@ def test_a_full_disk_stops_no_training_and_fails_no_job(recorded: RecordedAgent,
     assert recorded.of(job, Faulted) == []  # what was trained is written again, not trained again
 
 
+@pytest.mark.parametrize("grace_s", [None, 0.0], ids=["no room for a checkpoint", "no grace for one"])
+def test_a_stop_tells_what_is_saved_and_how_many_steps_are_lost(
+    recorded: RecordedAgent, tmp_path: Path, grace_s: float | None
+) -> None:
+    full = tmp_path / "full"
+    spec = recorded.spec(
+        recorded.new_job(), "train.py", "1000", "--sleep", "0.02", "--full-while", str(full), folder=SLOW_STEPS
+    )
+    job = recorded.start(spec)
+    recorded.wait_for_kind(job, Checkpointed)
+    full.touch()
+    recorded.wait_for_kind(job, CheckpointFailing)
+    recorded.wait_for_step(job, max(one.step for one in recorded.of(job, Checkpointed)) + 20)
+    recorded.apply(Stop(job=job, generation=2, key="stop", grace_s=grace_s))
+    stopped = recorded.wait_for_end(job, Stopped)
+    assert not stopped.clean and stopped.lost > 0, stopped
+    assert ("the process ends as it was told" in recorded.read_log(job)) == (grace_s is None)
+    full.unlink()
+    recorded.apply(Start(job=job, generation=3, key="again", spec=spec, devices=BOTH[:1]))
+    assert recorded.wait_for_kind(job, Started, 2).step == stopped.step > 0
+    recorded.apply(Stop(job=job, generation=4, key="stop again"))
+    last = recorded.wait_for_end(job, Stopped)
+    assert (last.clean, last.lost) == (True, 0) and last.step >= stopped.step
+
+
 @pytest.mark.slow
 def test_a_job_that_never_gets_anywhere_is_given_up(own_stage: RecordedAgent) -> None:
     job = own_stage.tiny("--sleep", "100")
@@ -214,8 +241,8 @@ def test_a_package_that_starts_threads_is_not_imported_ahead(recorded: RecordedA
 def test_gigabytes_of_output_do_not_fill_the_disk(recorded: RecordedAgent) -> None:
     job = recorded.start(recorded.spec(recorded.new_job(), "loud.py", "1024", elastic=False))
     recorded.wait_for_end(job, Finished)
-    sizes = [file.stat().st_size for file in (recorded.folder / job / "logs").iterdir()]
-    assert len(sizes) == 5 and sum(sizes) <= 5 * (10 << 20)
+    sizes = [file.stat().st_size for file in (recorded.folder / job / "logs").glob("rank-0.log*")]
+    assert len(sizes) == FILES and sum(sizes) <= FILES * FILE_BYTES
 
 
 @pytest.mark.slow
@@ -279,3 +306,12 @@ def test_a_checkpoint_folder_that_cannot_be_made_is_the_users_to_change(
     failed = recorded.wait_for_end(job, Failed)
     assert (failed.code, failed.user_fault) == ("no_folder", True)
     assert "checkpoint.dir" in failed.reason
+
+
+def test_a_process_that_the_others_wait_for_is_named_by_its_device(recorded: RecordedAgent) -> None:
+    job = recorded.tiny("--steps", "200", "--lag", "0.05", devices=BOTH, logical_workers=4)
+    slow = recorded.wait_for_kind(job, Lagging)
+    assert slow.device == BOTH[1] and slow.factor > 1.5
+    over = recorded.wait_for_kind(job, Lagging, 2)
+    assert (over.device, over.factor) == ("", 1.0)
+    recorded.wait_for_end(job, Finished)

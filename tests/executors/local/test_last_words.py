@@ -55,3 +55,10 @@ def test_what_python_prints_is_understood(error: Exception) -> None:
 )
 def test_other_words_are_told_as_they_are(lines: list[str], told: str) -> None:
     assert sum_up(lines).startswith(told)
+
+
+def test_a_refusal_is_told_whole_and_without_what_the_script_printed_before() -> None:
+    refusal = ["error: a step was unpacked. Walk it:", *[f"line {number}" for number in range(6)]]
+    told = sum_up(["epoch 0", "loss 1.25", *refusal])
+    assert told == " | ".join(refusal).removeprefix("error: ")
+    assert sum_up([*refusal, *TRACEBACK.splitlines()]) == sum_up(TRACEBACK.splitlines())

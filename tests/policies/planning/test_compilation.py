@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from math import inf
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -103,3 +104,40 @@ def test_after_warming_up_nothing_is_left_to_compile() -> None:
     ]
     run(springtide.springtide, jobs, "2x4:cpu")
     assert [list(kernel.signatures) for kernel in kernels] == before
+
+
+CALLER = """
+from called import number
+from springtide.policies.planning.compilation import kernel
+
+@kernel
+def read(one: int) -> int:
+    return one + number(one)
+"""
+CALLED = """
+from springtide.policies.planning.compilation import kernel
+
+@kernel
+def number(one: int) -> int:
+    return {}
+"""
+COMPILE = """
+import caller
+from springtide.policies.planning.compilation import compile_kernels
+
+compile_kernels(caller, {int: 0})
+assert caller.read.signatures
+print(caller.read(1))
+"""
+
+
+def test_a_kernel_is_compiled_again_when_what_it_calls_in_another_module_has_changed(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    (tmp_path / "caller.py").write_text(CALLER)
+    told = []
+    for number in (10, 20):
+        (tmp_path / "called.py").write_text(CALLED.format(number))
+        command = [sys.executable, "-c", COMPILE]
+        told.append(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300))
+        assert list((tmp_path / "__pycache__").glob("caller.*.nbi")), told[-1].stderr  # it is kept for the next time
+    assert [one.stdout for one in told] == ["11\n", "21\n"], told[-1].stderr

@@ -178,9 +178,12 @@ def test_filling_all_stops_at_the_first_without_room() -> None:
 def test_of_those_that_must_be_planned_two_without_room_end_the_search() -> None:
     columns = enrol(*[want(10, deadline_s, {1: 1.0}) for deadline_s in (10, 11, 12, 30)])
     fixed = np.array([1, 1, 0, 1])
-    assert filling.select(filling.empty_capacity(4, 0.0, 1), columns, rows_of(columns), fixed, 0.0).tolist() == [0]
+    assert filling.select(filling.empty_capacity(4, 0.0, 1), columns, rows_of(columns), fixed, 0.0, 4).tolist() == [0]
     fixed[1] = 0  # whoever need not be planned is left out without more ado
-    assert filling.select(filling.empty_capacity(4, 0.0, 1), columns, rows_of(columns), fixed, 0.0).tolist() == [0, 3]
+    assert filling.select(filling.empty_capacity(4, 0.0, 1), columns, rows_of(columns), fixed, 0.0, 4).tolist() == [
+        0,
+        3,
+    ]
 
 
 def test_free_devices_are_a_step_function() -> None:
@@ -336,10 +339,15 @@ def test_plans_share_the_devices_and_are_in_time(drawn: list[Want], devices: int
 
 
 def assert_full_are_counted(capacity: Capacity) -> None:
-    """What planning passes over is all there is at the start without a free device, and no more."""
-    size, full = capacity.size.tolist()
+    """What planning passes over is all there is at the start without a free device, and no more.
+
+    Who needs more devices passes over nothing in which as many are free.
+    """
+    size, full, *little = capacity.size.tolist()
     assert (capacity.free[:full] <= 0).all()
     assert full == size or capacity.free[full] > 0
+    for power, known in enumerate(little, start=1):
+        assert (capacity.free[:known] < 2**power).all()
 
 
 def plan_beside_others(capacity: Capacity, columns: JobColumns, row: int) -> bool:

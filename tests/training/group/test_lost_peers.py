@@ -10,9 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from torch.distributed.tensor import DTensor, Shard
 
 from springtide.errors import PeerLostError
-from springtide.training.group.groups import connect_store, host_store, open_group
+from springtide.training.group.groups import Group, connect_store, host_store, open_group
+from springtide.training.sharding.meshes import MeshGroup, close_mesh, make_mesh
 
 PEER = """
 import sys, time
@@ -23,7 +25,31 @@ time.sleep(600)
 """
 
 
-def test_a_collective_with_a_killed_peer_blames_the_peer() -> None:
+def gather_rows(group: Group) -> None:
+    """What `fully_shard` does with a model's parameters."""
+    MeshGroup(group, 0, 2).collect(torch.zeros(8), torch.zeros(4)).wait()
+
+
+def read_whole(group: Group) -> None:
+    """What a script does with a sharded tensor."""
+    mesh = make_mesh(group, 0, "cpu")
+    try:
+        DTensor.from_local(torch.zeros(4), mesh, [Shard(0)]).full_tensor()
+    finally:
+        close_mesh(mesh)
+
+
+@pytest.mark.parametrize(
+    "collective",
+    [
+        lambda group: group.all_reduce(torch.zeros(4)).wait(),
+        lambda group: group.gather_into(torch.zeros(8), torch.zeros(4)).wait(),
+        gather_rows,
+        read_whole,
+    ],
+    ids=["all_reduce", "gather_into", "fully_shard", "full_tensor"],
+)
+def test_a_collective_with_a_killed_peer_blames_the_peer(collective: Callable[[Group], None]) -> None:
     _store, address = host_store()
     peer = subprocess.Popen([sys.executable, "-c", PEER, address], stdout=subprocess.PIPE)
     group = open_group("gloo", connect_store(address, 30.0), 0, 2, "test", 30.0)
@@ -31,7 +57,7 @@ def test_a_collective_with_a_killed_peer_blames_the_peer() -> None:
     os.kill(peer.pid, signal.SIGKILL)
     peer.communicate()
     with pytest.raises(PeerLostError, match="another process of this run is gone"):
-        group.all_reduce(torch.zeros(4)).wait()
+        collective(group)
     assert PeerLostError.exit_code == 75, "the agent knows it by this code"
 
 

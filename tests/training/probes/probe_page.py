@@ -15,13 +15,14 @@ from tests.training.probes.probe_table import PROBES, LoopProbe
 from tests.training.probes.probe_updates import AUTOGRAD, HELD, UPDATING
 
 PAGE = Path(__file__).parents[3] / "docs" / "probes.md"
-HEAD = """# Probes: what a script's loop may do
+HEAD = """# Loop features: what a script's loop may do
 
-{count} scripts with one feature each. A probe is *equal* if final weights, buffers, optimizer state, learning rates and
-what it keeps have the bits of a DDP script written by hand (torch only, four gloo ranks) on 1, 3 and 4 processes, and
-in a run that goes from 4 to 1 to 3 processes and is killed twice on the way; *equal on any size* where there is no such
-script, for the reason beside it; *refused* if it ends with the sentence beside it, before anything is wrong. There is
-no fourth verdict: `make test-probes` fails on any other, and on a run that does not end.
+{count} scripts with one feature each, called probes here (not the probes that measure speed). One is *equal* if final
+weights, buffers, optimizer state, learning rates and what it keeps have the bits of a DDP script written by hand
+(torch only, four gloo ranks) on 1, 3 and 4 processes, and in a run that goes from 4 to 1 to 3 processes and is killed
+twice on the way; *equal on any size* where there is no such script, for the reason beside it;
+*refused* if it ends with the sentence beside it, before anything is wrong. There is no fourth verdict:
+`make test-probes` fails on any other, and on a run that does not end.
 
 {equal} equal, {alone} equal on any size, {refused} refused. Written by
 `python -m tests.training.probes.probe_runner all > verdicts.jsonl` and

@@ -359,6 +359,14 @@ MODELS = (
         ready="if 'springtide' in globals():\n    net = torch.compile(model)",
     ),
     make(
+        "a Sequential compiled after prepare",
+        MLP,
+        SGD,
+        data=EVEN,
+        ready="if 'springtide' in globals():\n    net = torch.compile(model)",
+        refused="a class of torch's own",
+    ),
+    make(
         "compiled, batches of two sizes",
         NET,
         "model.compile()",

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from springtide.training.elastic_run import check_order
 from springtide.training.group.control_channel import Channel
+from springtide.training.group.membership import check_order
 from springtide.training.reduction import gloo_order
 
 
@@ -55,8 +55,8 @@ def test_self_test_passes_on_this_torch_and_notices_another_order(monkeypatch: p
 def test_another_order_of_addition_is_said_with_what_it_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check_order(4, Channel(None, "p0"))
+    assert check_order(4, Channel(None, "p0"))
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(gloo_order, "fold_order", lambda chunk, ranks: tuple(range(ranks)))
-    check_order(4, Channel(None, "p0"))
+    assert not check_order(4, Channel(None, "p0"))
     assert "not to stock DistributedDataParallel" in capsys.readouterr().err

@@ -141,6 +141,8 @@ def test_leftovers_of_a_crash_are_cleaned(tmp_path: Path) -> None:
     checkpoints = fill(tmp_path, 3)
     (tmp_path / ".writing-4-1").mkdir()
     (tmp_path / ".writing-4-1" / WEIGHTS).write_bytes(b"half")
+    (tmp_path / ".writing-0badcafe").write_text("half a receipt")
+    (tmp_path / ".reading-abc" / "step-000000003").mkdir(parents=True)
     checkpoints.clean()
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000003"]
 
@@ -193,6 +195,14 @@ def test_waiting_says_which_step_is_on_disk(tmp_path: Path) -> None:
     checkpoints.save(state_at(7), 7, FACTS)
     assert checkpoints.wait() == 7
     assert checkpoints.wait() is None
+
+
+def test_what_was_wrong_with_one_that_is_written_by_now_is_not_told_of_the_next(tmp_path: Path) -> None:
+    checkpoints = fill(tmp_path, 3)
+    checkpoints.trouble = "checkpoint could not be written yet"  # it was tried again before anybody asked
+    checkpoints.save(state_at(7), 7, FACTS)
+    assert checkpoints.trouble == ""
+    checkpoints.wait()
 
 
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from springtide.errors import JobError, NondeterminismError
 from springtide.training.group.groups import Group
 from springtide.training.state import divergence
-from springtide.training.state.common_parts import check_parts_alike, describe_options
+from springtide.training.state.common_parts import check_parts_alike, describe_host, describe_options
 from springtide.training.state.divergence import (
     CAUSES,
     DivergenceGuard,
@@ -150,6 +150,25 @@ def test_processes_with_other_parts_are_refused(processes: Processes) -> None:
         "1f there."
     )
     assert processes.each(check_parts_alike, part_facts=(facts[0], facts[0])) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "there", "remedy"),
+    [("torch", "2.8.0", "2.9.1+cpu", "Install one version"), ("kernels", "AVX2", "AVX512", "with determinism: D2")],
+)
+def test_processes_that_compute_otherwise_are_refused(
+    processes: Processes, name: str, here: str, there: str, remedy: str
+) -> None:
+    first, second = processes.each(check_parts_alike, part_facts=({name: there}, {name: here}))
+    assert first is None
+    assert f"process p1 computes with {name} {here}, the first process with {there}" in str(second)
+    assert remedy in str(second) and "determinism: D0" in str(second)
+
+
+@pytest.mark.parametrize(("level", "names"), [("D0", []), ("D1", ["torch", "kernels"]), ("D2", ["torch"])])
+def test_a_level_asks_of_a_host_what_it_promises(level: str, names: list[str]) -> None:
+    run: Any = SimpleNamespace(level=level, device=CPU)
+    assert list(describe_host(run)) == names
 
 
 def test_options_of_an_optimizer_are_parts() -> None:

@@ -42,3 +42,17 @@ def test_what_does_not_survive_is_named() -> None:
         state_tree.take_apart({"user": {"model": object()}})
     with pytest.raises(JobError, match=r"key 1\.5"):
         state_tree.take_apart({1.5: 0})
+
+
+def test_tensors_of_an_accelerator_go_to_one_in_the_containers_that_are_there() -> None:
+    far, near = torch.zeros(1, device="meta"), torch.zeros(1)
+    placed = state_tree.find_placed({"a": [near, (far, 3)], 1: {"b": far}, "c": near, "d": 1.5})
+    assert placed == [("a", 1, 0), (1, "b")]
+    tree: dict[Any, Any] = {"a": [near, (near, 3)], 1: {"b": near}, "c": near, "d": 1.5}
+    held = tree["a"], tree[1]
+    assert state_tree.move_placed(tree, placed, torch.device("meta")) is tree
+    assert tree["a"] is held[0] and tree[1] is held[1]
+    assert [one.device.type for one in (*tree["a"][:1], tree["a"][1][0], tree[1]["b"], tree["c"])] == [
+        *("cpu", "meta", "meta", "cpu")
+    ]
+    assert state_tree.move_placed(tree, (), torch.device("meta")) is tree

@@ -274,3 +274,11 @@ def test_caches_outputs_and_buffers_are_not() -> None:
     for x in Walk(model):
         model(x.expand(4, 4))
     assert model[2].num_batches_tracked == FIRST + 1
+
+
+def test_what_others_have_looked_at_is_not_looked_at_again() -> None:
+    walk = Walk()
+    walk.memory.skip()
+    keep_hidden(walk)
+    assert walk.memory.is_over
+    assert not walk.memory.before

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from springtide.errors import JobError
 from springtide.training.workers.forward_hooks import ModelListener
 
 
@@ -104,3 +105,12 @@ def test_what_torch_compile_returns_is_heard_once(is_given: bool) -> None:
     assert (heard.before, heard.after) == (1, 1)
     model(torch.ones(1, 2))
     assert (heard.before, heard.after) == ((1, 1) if is_given else (2, 2))
+
+
+def test_what_torch_would_not_compile_under_ddp_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    heard = Heard(model)
+    with pytest.raises(JobError, match=r"a Sequential, a class of torch's own.*before run\.prepare"):
+        heard.listener.find_compiled([torch.compile(model, backend="eager")])
+    compiled: Any = torch.compile(model, backend="eager")
+    Heard(compiled).listener.find_compiled([compiled])  # given to `prepare`, it is compiled under DDP, too

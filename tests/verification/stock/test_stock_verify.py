@@ -12,7 +12,8 @@ import pytest
 from springtide.cli.app import main
 from springtide.verification.stock.recorded_runs import SHIM
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
+# standalone: at a port of its own, not at the one that every other torchrun of this machine takes
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 PLAIN = """
 import os, sys, torch
 torch.manual_seed(0)
@@ -86,6 +87,7 @@ def test_torchrun_is_recorded_rank_by_rank_and_compared_with_fewer(
     assert verify("--against-command", fewer, "-o", "json", "--", *TORCHRUN, "2", "train.py") == 1
     document = read_document(capsys)
     run = document["runs"][0]
+    assert "ranks" in run, document  # else it says why it could not be compared
     assert (document["reference"]["ranks"], run["ranks"], run["steps"]) == (1, 2, 3)
     assert run["ranks_agree"] is True
     assert run["first_difference"]["step"] == 1 and run["first_difference"]["tensor"] == "0.weight"

@@ -82,7 +82,7 @@ def find_explanation(
     if record.state is JobState.PAUSED:
         verb = "release" if record.reason == HELD else "resume"
         return Explanation(record.reason, f"it is paused: {record.sentence}", f"springtide {verb} {ref}")
-    for kind in ("stalled", "at_risk", "recovering", "checkpoint_failing", "inputs_changed", "rescaling"):
+    for kind in ("stalled", "at_risk", "recovering", "checkpoint_failing", "lagging", "inputs_changed", "rescaling"):
         condition = record.condition(kind)
         if condition is not None:
             facts = tell_facts(record, events, now_s)
@@ -216,6 +216,8 @@ def tell_remedy(kind: str, ref: str) -> str:
         return f"see what it does: springtide logs {ref}"
     if kind == "inputs_changed":
         return f"if what it has learned from them is worthless: springtide cancel {ref}"
+    if kind == "lagging":
+        return "see what else runs there: springtide nodes; or leave the machine: springtide nodes drain NODE"
     if kind == "checkpoint_failing":
         return "free disk space: springtide du, springtide gc"
     return ""

@@ -10,9 +10,9 @@ from math import inf
 from springtide.control.scheduling import nodes, offers, sentences, transitions, waiting
 from springtide.control.scheduling.live_jobs import PROBE_S, PROBE_START_S, look_up, predict
 from springtide.control.scheduling.live_world import PlatformWorld
+from springtide.control.scheduling.means import check_means
 from springtide.control.scheduling.offer_search import Admits
 from springtide.control.scheduling.outlooks import note_outlook
-from springtide.control.scheduling.submissions import check_means
 from springtide.control.storage.records import EventRecord, JobRecord
 from springtide.control.storage.staging import Effects, Staging
 from springtide.control.storage.state_dir import StateDir

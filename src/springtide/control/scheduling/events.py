@@ -27,6 +27,7 @@ from springtide.executors.protocol import (
     Faulted,
     Finished,
     InputsSeen,
+    Lagging,
     MachineLoaded,
     NodeJoined,
     NodeLeaving,
@@ -77,7 +78,7 @@ class EventHandler:
             case NodeLeaving():
                 return nodes.leave_node(self.staging, self.world, event, self.decide)
             case NodeJoined():
-                return nodes.join_node(self.staging, self.world, event)
+                return nodes.join_node(self.staging, self.world, event, self.decide)
             case MachineLoaded():
                 return self.machine_loaded(event)
         record = self.staging.jobs.get(event.job)
@@ -119,6 +120,8 @@ class EventHandler:
                 self.stage(record, "warned", event.reason)
             case CheckpointFailing() | Checkpointed():
                 self.checkpointed(record, event)
+            case Lagging():
+                self.lagging(record, event)
         return False
 
     def inputs_seen(self, record: JobRecord, event: InputsSeen) -> None:
@@ -146,7 +149,7 @@ class EventHandler:
         running = replace(running, stepped_s=None)
         where = f"from step {event.step}" if event.step else "from the beginning"
         sentence = f"runs {where} on {self.world.inventory.describe(event.devices)}"
-        running = running.without_condition("recovering")
+        running = running.without_condition("recovering").without_condition("lagging")
         if event.devices == record.devices:  # a change that a fault cut short is made by the start after it
             running = running.without_condition("rescaling")
         self.stage(running, "started", sentence, step=event.step, share=len(event.devices))
@@ -261,7 +264,8 @@ class EventHandler:
         """It goes on with other devices."""
         if record.state is JobState.PROBING or event.generation < record.generation:
             return False
-        record = replace(record.without_condition("rescaling"), pause_s=record.pause_s + event.pause_s)
+        record = record.without_condition("rescaling").without_condition("lagging")
+        record = replace(record, pause_s=record.pause_s + event.pause_s)
         held = self.world.inventory.describe(event.devices)
         sentence = f"goes on with {held} after a pause of {show_span(event.pause_s)}"
         self.stage(record, "resized", sentence, share=len(event.devices), pause_s=event.pause_s, step=event.step)
@@ -285,11 +289,13 @@ class EventHandler:
         if event.generation < record.generation or event.cancelled:
             return False
         self.laps.pop(record.id, None)
-        if not record.devices:
+        if not record.devices and not event.lost:
             self.staging.change(record.id, step=event.step)
             return False
-        sentence = f"gave its devices back at step {event.step}: {event.reason}"
-        self.stage(replace(record, step=event.step), "stopped", sentence, step=event.step)
+        sentence = sentences.tell_stopped(event.step, event.reason, event.lost)
+        self.stage(replace(record, step=event.step), "stopped", sentence, step=event.step, lost=event.lost)
+        if not record.devices:
+            return False
         transitions.leave_devices(self.staging, self.world, record.id)
         return True
 
@@ -370,6 +376,15 @@ class EventHandler:
             self.stage(record.without_condition("checkpoint_failing"), "checkpointed", sentence, step=event.step)
         else:
             self.staging.stage(Effects(record))
+
+    def lagging(self, record: JobRecord, event: Lagging) -> None:
+        """One of its processes holds the others up, or does no longer."""
+        if event.device:
+            sentence = sentences.tell_lagging(event.device, event.factor)
+            record = record.with_condition("lagging", event.device, sentence, self.staging.now_s)
+            self.stage(record, "lagging", sentence, device=event.device, factor=event.factor)
+        elif record.condition("lagging") is not None:
+            self.stage(record.without_condition("lagging"), "in_step", sentences.IN_STEP)
 
     def place(self, record: JobRecord, step: int) -> None:
         """Correct the world: so much work is left now, and nothing pauses it."""

@@ -3,8 +3,9 @@
 The world is told at once that the node's devices are gone, so the policy decides where its jobs go on; what their
 processes are told follows from that, and promises are planned anew for what is left. Jobs leave a drained node within a
 grace; one that has not left by then is started again elsewhere from its last checkpoint. Processes on a lost node can
-neither shrink nor checkpoint, so a job that had any there is ended and started anew. Which nodes are drained or lost is
-a fact in the store, so a restarted server goes on with them.
+neither shrink nor checkpoint, so a job that had any there is ended and started anew; on the last node that takes work
+it waits there until that node or another one is back. Which nodes are drained or lost is a fact in the store, so a
+restarted server goes on with them.
 """
 
 import logging
@@ -41,6 +42,7 @@ from springtide.executors.protocol import (
 
 logger = logging.getLogger("springtide.control")
 FACT = "drains"
+LAST_LOST = "last_lost"  # the fact that names nodes which were lost when no other took work
 NODE_LOST = "node_lost"
 LEFT = (Resized, Started, Stopped, Finished)
 
@@ -145,8 +147,8 @@ def leave_out(staging: Staging, world: PlatformWorld, node: str, loss: CapacityL
     review_promises(staging, world, loss, decide)
 
 
-def undrain(staging: Staging, world: PlatformWorld, node: str) -> None:
-    """Let a drained node take work again."""
+def undrain(staging: Staging, world: PlatformWorld, node: str, decide: Decide) -> None:
+    """Let a drained node take work again; jobs that wait for one that is gone start again there."""
     inventory = world.inventory
     check_node(inventory, node)
     if node not in inventory.drained:
@@ -155,6 +157,7 @@ def undrain(staging: Staging, world: PlatformWorld, node: str) -> None:
     staging.put_fact(FACT, write_drains(left))
     world.change_inventory(replace(inventory, drained=inventory.drained - {node}), staging.now_s)
     staging.add_event("undrained", f"{name_node(node)} takes work again")
+    leave_last_lost(staging, world, decide)
 
 
 def check_node(inventory: Inventory, node: str) -> None:
@@ -174,16 +177,46 @@ def lose_node(staging: Staging, world: PlatformWorld, event: NodeLost, decide: D
         return False
     if len(inventory.usable) == 1:
         sentence = f"{name_node(node)} was the last one that takes work; its jobs start again when it is back"
-        staging.add_event("no_nodes", sentence, node=node)
+        staging.add_event("no_nodes", f"{sentence}, or another one", node=node)
+        staging.put_fact(LAST_LOST, sorted({*list_last_lost(staging), node}))
         return False
-    gone = set(inventory.names_of(node))
+    leave_lost(staging, world, node, decide)
+    return True
+
+
+def leave_lost(staging: Staging, world: PlatformWorld, node: str, decide: Decide) -> None:
+    """Go on without a node that is gone, on others that take work: its jobs are ended, and start again there."""
+    now_s, gone = staging.now_s, set(world.inventory.names_of(node))
     put(staging, Drain(node, now_s, now_s, lost=True))
     for record in staging.list_active():
         if gone & set(record.devices):
             stop_after_node_loss(staging, world, record, node)
     remedy = "it has room again when that node is back, or another one joins"
     leave_out(staging, world, node, CapacityLoss(f"{name_node(node)} is gone", remedy), decide)
-    return True
+
+
+def list_last_lost(staging: Staging) -> list[str]:
+    """The nodes that were lost when no other took work, and on which jobs wait."""
+    return list(staging.read_fact(LAST_LOST) or ())
+
+
+def forget_last_lost(staging: Staging, node: str) -> None:
+    """Jobs no longer wait for a node: it is back, or they go on without it."""
+    noted = list_last_lost(staging)
+    if node in noted:
+        staging.put_fact(LAST_LOST, [other for other in noted if other != node])
+
+
+def leave_last_lost(staging: Staging, world: PlatformWorld, decide: Decide) -> bool:
+    """Go on without a node that was lost when no other took work, if another does now; returns whether it is so."""
+    left = False
+    for node in list_last_lost(staging):
+        if len(world.inventory.usable) > 1:
+            forget_last_lost(staging, node)
+            if node in world.inventory.nodes and node not in world.inventory.drained:
+                leave_lost(staging, world, node, decide)
+                left = True
+    return left
 
 
 def leave_node(staging: Staging, world: PlatformWorld, event: NodeLeaving, decide: Decide) -> bool:
@@ -196,10 +229,11 @@ def leave_node(staging: Staging, world: PlatformWorld, event: NodeLeaving, decid
     return True
 
 
-def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined) -> bool:
+def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined, decide: Decide) -> bool:
     """A node is there, for the first time or again; returns whether a decision is called for.
 
-    Plans are made for the types of devices that there were when the server started: others wait for the next start.
+    Jobs that wait for another one, lost when no other took work, start again here. Plans are made for the types of
+    devices that there were when the server started: others wait for the next start.
     """
     inventory, node = world.inventory, ExecutorNode(event.node, event.device_type, event.devices)
     found = f"{name_node(node.name)} is there with {len(node.devices)} {node.device_type}"
@@ -207,6 +241,7 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined) -> bool
         here = " and ".join(inventory.device_types)
         staging.add_event("node_joined", f"{found}; this server plans for {here}, so start it again to use them")
         return False
+    forget_last_lost(staging, node.name)
     drains, drained = list_drains(staging), inventory.drained
     before = drains.get(node.name)
     if before is not None and not before.by_hand:
@@ -214,7 +249,7 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined) -> bool
         drained = drained - {node.name}
     is_known = node.name in inventory.nodes and inventory.names_of(node.name) == node.devices
     if is_known and drained == inventory.drained:
-        return False
+        return leave_last_lost(staging, world, decide)
     staging.add_event("node_joined", found, node=node.name)
     if not is_known and node.name in inventory.nodes:
         stop_on_gone_devices(staging, world, node)
@@ -224,6 +259,7 @@ def join_node(staging: Staging, world: PlatformWorld, event: NodeJoined) -> bool
         record = staging.jobs.get(job_id)
         if record is not None and record.state is not JobState.PROBING:
             world.revise(build_job(record, staging.speeds, world.inventory), staging.now_s)
+    leave_last_lost(staging, world, decide)
     return True
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
 
-from springtide.control.scheduling import nodes, offers, sentences, submissions, transitions, waiting
+from springtide.control.scheduling import means, nodes, offers, sentences, submissions, transitions, waiting
 from springtide.control.scheduling.differences import PlanDifference, compare_decisions
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import JobFacts, expect_rates, find_slowdown, look_up, make_job
@@ -87,7 +87,8 @@ class Operations:
 
     def undrain(self, node: str) -> None:
         """Let a drained node take work again."""
-        nodes.undrain(self.reconciler.context.staging, self.reconciler.context.world, node)
+        context = self.reconciler.context
+        nodes.undrain(context.staging, context.world, node, self.reconciler.decide)
         self.reconciler.dirty = True
 
     def submit(self, submission: Submission) -> str:
@@ -186,9 +187,9 @@ class Operations:
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
         step = submissions.find_checkpoint(record, context.state_dir, staging.store.find_run_as(record.owner))
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
-        granted = submissions.tell_grant(record)
-        record = submissions.grant_anew(replace(record, saved_step=step))
-        refusal = submissions.check_means(staging, world, record, user)
+        granted = means.tell_grant(record)
+        record = means.grant_anew(replace(record, saved_step=step))
+        refusal = means.check_means(staging, world, record, user)
         if refusal is not None:
             raise LimitError(refusal.sentence)
         if record.spec.secrets:
@@ -302,7 +303,7 @@ def least_usd(job: Job, inventory: Inventory, work: float | None = None) -> floa
     """
     if inventory.prices.is_empty:
         return None
-    return submissions.find_cheapest(job, job.work if work is None else work, inventory)[0]
+    return means.find_cheapest(job, job.work if work is None else work, inventory)[0]
 
 
 def list_shares(job: Job, facts: JobFacts) -> tuple[tuple[int, float, float, float], ...]:

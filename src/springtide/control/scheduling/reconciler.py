@@ -10,40 +10,40 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
 from springtide.control.clock import ClockSource
 from springtide.control.notices.notice_decisions import decide_notices
-from springtide.control.scheduling import nodes, sentences, timers, transitions, waiting
+from springtide.control.scheduling import nodes, sentences, transitions, waiting
 from springtide.control.scheduling.context import Context, Decide, ServerOptions
 from springtide.control.scheduling.effects import follow_decision
 from springtide.control.scheduling.events import EventHandler, Lap
-from springtide.control.scheduling.instructions import make_stop
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_world import PlatformWorld
-from springtide.control.scheduling.loop import recovery
+from springtide.control.scheduling.loop import recovery, timers
 from springtide.control.scheduling.loop.alarms import Alarm
+from springtide.control.scheduling.loop.bad_steps import BadSteps
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
 from springtide.control.scheduling.loop.effort import Effort
 from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
+from springtide.control.scheduling.loop.putting_aside import PuttingAside
 from springtide.control.scheduling.loop.sending import InstructionSender
 from springtide.control.scheduling.loop.transactions import attempt, take_step, try_call
 from springtide.control.scheduling.transitions import Decided
 from springtide.control.storage import job_secrets
 from springtide.control.storage.database.databases import is_unavailable
-from springtide.control.storage.records import InstructionRecord
-from springtide.control.storage.staging import Effects, Staging, StagingMark
+from springtide.control.storage.staging import Staging, StagingMark
 from springtide.control.storage.state_dir import StateDir
 from springtide.control.storage.store import Store
 from springtide.core.decisions import Decision, Status
-from springtide.core.job_states import ENDED, JobState
+from springtide.core.job_states import ENDED
 from springtide.core.jobs import Job, Purpose
 from springtide.errors import SpringtideError, StateError
-from springtide.executors.protocol import Event, Executor, Finished, Instruction, Running
+from springtide.executors.protocol import Event, Executor, Instruction, Running
 from springtide.policies import decide, find_policy
 
 T = TypeVar("T")
@@ -109,10 +109,9 @@ class Reconciler:
         self.calls = CallQueue()
         self.sender = InstructionSender(executor, ())
         self.suspects: frozenset[str] = frozenset()
-        #: What was put aside and would be again: a kind of work on a job, and the state in which it failed.
-        self.aside: dict[tuple[str, str], JobState | None] = {}
+        self.aside = PuttingAside(self)
         self.last_decided_s = -inf
-        self._next_audit_s = self._next_timers_s = -inf
+        self._next_audit_s = self._next_timers_s = self._read_s = -inf
         self._stopping = threading.Event()
         self.health = Health()
         self.recover()
@@ -137,7 +136,7 @@ class Reconciler:
         job_secrets.settle_all(self.context.state_dir, self.context.staging.jobs)
         take_step(self, self.restore)
         for one, error in unread:
-            self.put_instruction_aside(one, error)
+            self.aside.put_instruction_aside(one, error)
         self.commit()
         self.act()
 
@@ -149,7 +148,7 @@ class Reconciler:
                 self,
                 partial(recovery.restore_job, staging, self.context.world, record),
                 singly,
-                partial(self.leave_out, record.id),
+                partial(self.aside.leave_out, record.id),
             )
         known = {one.job for one in self.store.list_quarantine(MOST_QUARANTINED) if one.kind == "recover"}
         for job_id, why in self.store.unreadable.items():
@@ -159,24 +158,6 @@ class Reconciler:
         if self.stream:
             staging.put_fact(recovery.STREAM, self.stream)
             staging.put_fact("cursor", self.cursor)
-
-    def leave_out(self, job_id: str, error: Exception) -> None:
-        """A job cannot be restored: it is held, or, if that cannot be stored, as good as one that cannot be read."""
-        self.put_aside("recover", job_id, job_id, error)
-        if self.find_state(job_id) not in (None, JobState.PAUSED):
-            self.store.unreadable[job_id] = show_safely(error)
-            del self.context.staging.jobs[job_id]
-
-    def put_instruction_aside(self, one: InstructionRecord, error: Exception) -> None:
-        """An instruction cannot be read, so nobody knows where its job is: it stops, and waits for its owner."""
-        staging = self.context.staging
-        staging.batch.sent.append((one.job, one.generation))
-        before = staging.jobs.get(one.job)
-        self.put_aside("recover", one.job, one.body, error)
-        record = staging.jobs.get(one.job)
-        if record is not None and before is not None and record.generation == before.generation:
-            stop = make_stop(record, transitions.QUARANTINED)  # the one that cannot be read may have been that
-            staging.stage(Effects(replace(record, generation=stop.generation), (), stop))
 
     def rebuild(self) -> None:
         """Begin again from the store, as a new server would: after a failed step, memory may not be what is stored."""
@@ -195,19 +176,20 @@ class Reconciler:
 
     def run(self) -> None:
         """Step until told to stop. After a step that failed whole, the next one begins from the store."""
-        failed = False
+        failed, bad = False, BadSteps()
         while not self._stopping.is_set():
             try:
                 if failed:
                     self.rebuild()
                 failed = False
                 self.step(self.rest_s())
+                bad.forget()
             except Exception as error:
-                logger.exception("a step of the reconciler failed; it begins again from what is stored")
+                pause_s = bad.note(error)
                 self.health.note_failure(error)
                 failed = True
                 self.calls.turn_away(show_safely(error))
-                time.sleep(POLL_S)
+                self._stopping.wait(pause_s)
 
     def stop(self) -> None:
         """End the loop after the present step."""
@@ -233,7 +215,9 @@ class Reconciler:
         self.read_clock()
         calls, answers = self.calls.take(first), list[CallReply]()
         try:
-            heard = self.read_executor()
+            # a look at the executor is a hand-over to another thread and back: who asks does not wait for the next one
+            is_fresh = first is not None and time.monotonic() - self._read_s < POLL_S
+            heard = Heard() if is_fresh else self.read_executor()
             take_step(self, partial(self.work, calls, heard, answers))
         except BaseException as error:
             answer_failure(calls, answers, show_safely(error), self.was_stored())
@@ -250,7 +234,7 @@ class Reconciler:
             value = try_call(self, function, singly)
             answers.append(CallReply(future, value, is_final=singly or isinstance(value, BaseException)))
         for event in heard.events:
-            attempt(self, partial(self.handle, event), singly, partial(self.put_event_aside, event))
+            attempt(self, partial(self.handle, event), singly, partial(self.aside.put_event_aside, event))
         if heard.running is not None:
             self.audit({one.job: one for one in heard.running}, singly)
         if self.now_s >= self._next_timers_s:
@@ -271,55 +255,17 @@ class Reconciler:
                 self.dirty |= waiting.check_job(self.context, job_id)
 
         for record in staging.list_active():
-            self.attempt_for("time", record.id, partial(check, record.id), singly)
+            self.aside.attempt_for("time", record.id, partial(check, record.id), singly)
         overdue: list[tuple[str, str]] = []
         attempt(
             self,
             lambda: overdue.extend(nodes.list_overdue(staging, world)),
             singly,
-            partial(self.put_aside, "drains", None, ""),
+            partial(self.aside.put_aside, "drains", None, ""),
         )
         for node, job_id in overdue:
             leave = partial(nodes.end_grace, staging, world, self.context.state_dir, node, job_id)
-            self.attempt_for("drains", job_id, leave, singly)
-
-    def attempt_for(self, kind: str, job_id: str, action: Callable[[], None], singly: bool) -> None:
-        """Do what time or the executor brings for one job; what fails is put aside with it, and not tried again as
-        long as the job is in the same state.
-        """
-        known = (kind, job_id)
-        if known not in self.aside or self.aside[known] is not self.find_state(job_id):
-            attempt(self, action, singly, partial(self.put_job_aside, kind, job_id))
-
-    def put_job_aside(self, kind: str, job_id: str, error: Exception) -> None:
-        """Something cannot be done for a job: keep that for the operator, and hold the job."""
-        self.put_aside(kind, job_id, job_id, error)
-        self.aside[kind, job_id] = self.find_state(job_id)
-
-    def find_state(self, job_id: str) -> JobState | None:
-        """The state of a job as it is now; None if it is none of the active ones."""
-        record = self.context.staging.jobs.get(job_id)
-        return None if record is None else record.state
-
-    def put_event_aside(self, event: Event, error: Exception) -> None:
-        """An event cannot be worked in or stored: keep it for the operator, hold its job, never ask for it again."""
-        self.hear(event.seq)
-        self.put_aside(f"event:{event.kind}", event.job or None, event, error, isinstance(event, Finished))
-
-    def put_aside(self, kind: str, job_id: str | None, body: object, error: Exception, finished: bool = False) -> None:
-        """Keep for the operator what cannot be worked in, and hold its job; if even that fails, only the former."""
-        staging, world, mark = self.context.staging, self.context.world, self.mark()
-        self.dirty = True
-        try:
-            if job_id is not None:
-                transitions.hold(staging, world, job_id, finished, show_safely(error))
-            staging.put_aside(kind, job_id, body, error)
-            self.commit()
-        except Exception as again:
-            if is_unavailable(again):
-                raise
-            self.roll_back(mark)
-            staging.put_aside(kind, job_id, body, error)
+            self.aside.attempt_for("drains", job_id, leave, singly)
 
     def mark(self) -> "ReconcilerMark":
         """Everything that a transaction may change, as it is."""
@@ -365,7 +311,7 @@ class Reconciler:
 
     def read_executor(self) -> Heard:
         """What happened, and now and then what runs."""
-        audit = self.now_s >= self._next_audit_s
+        audit, self._read_s = self.now_s >= self._next_audit_s, time.monotonic()
         try:
             self.send()
             running = self.executor.running() if audit else None
@@ -413,9 +359,11 @@ class Reconciler:
         }
         lost, self.suspects = missing & self.suspects, frozenset(missing - self.suspects)
         for job_id in sorted(lost):
-            self.attempt_for("audit", job_id, partial(self.start_lost, job_id), singly)
+            self.aside.attempt_for("audit", job_id, partial(self.start_lost, job_id), singly)
         for name, one in running.items():
-            self.attempt_for("audit", name, partial(transitions.end_stray, self.context.staging, name, one), singly)
+            self.aside.attempt_for(
+                "audit", name, partial(transitions.end_stray, self.context.staging, name, one), singly
+            )
 
     def start_lost(self, job_id: str) -> None:
         """Start a job again that should run and does not."""

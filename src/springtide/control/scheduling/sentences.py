@@ -160,6 +160,15 @@ def tell_stalled(step: int, stepped_s: float, patience: str | None) -> str:
     )
 
 
+def tell_lagging(device: str, factor: float) -> str:
+    """That one of a job's processes is slower than the others."""
+    return (
+        f"its process on {device} takes {factor:.1f} times as long for its turns as the others, which wait for it at "
+        "every step"
+    )
+
+
+IN_STEP = "no process holds the others up any more"
 ENDS = {AfterEnd.OK: "succeed", AfterEnd.FAILED: "fail", AfterEnd.ANY: "end"}
 
 
@@ -185,6 +194,13 @@ def tell_inputs(changed: Sequence[str], step: int) -> str:
 def tell_missed(cause: str) -> str:
     """That a deadline has passed."""
     return f"its deadline passed before it ended ({cause}); it runs on as the first of the best-effort jobs"
+
+
+def tell_stopped(step: int, reason: str, lost: int) -> str:
+    """The sentence of a job that gave its devices back; `lost`: the reported steps that are in no checkpoint."""
+    steps, are = ("step", "is") if lost == 1 else ("steps", "are")
+    after = f"; about {lost} {steps} since its last checkpoint {are} lost" if lost else ""
+    return f"gave its devices back at step {step}: {reason}{after}"
 
 
 def tell_finish(step: int, reason: str | None) -> str:

@@ -14,7 +14,7 @@ from springtide.core.job_states import ACTIVE, JobState
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that is so beside the state: at_risk, rescaling, recovering or checkpoint_failing."""
+    """Something that is so beside the state: one of `JobCondition`."""
 
     kind: str
     reason: str

@@ -1,38 +1,33 @@
 """The memory of the platform: every record in SQLite (or PostgreSQL by URL), through SQLAlchemy Core.
 
 One writer, the reconciler, whose changes are gathered in a `Batch` and written in one transaction before anything is
-done; any number of readers. Knows nothing of policies or executors.
+done; any number of readers. Knows nothing of policies or executors. Users and projects are in `accounts`.
 """
 
 import logging
-import secrets
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.engine import Connection
 
+from springtide.control.storage.accounts import AccountStore
 from springtide.control.storage.database.databases import find_address, is_unavailable, open_engine, upsert
 from springtide.control.storage.database.migrations import migrate
 from springtide.control.storage.database.rows import read_body, read_job, read_speed, write_fields, write_job
 from springtide.control.storage.database.tables import (
     EVENTS,
     FACTS,
-    FORMER_USERS,
     INSTRUCTIONS,
     JOBS,
     NOTICES,
     OFFERS,
     PREDICTIONS,
-    PROJECTS,
     QUARANTINE,
     SPEEDS,
     USAGE,
-    USERS,
 )
 from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.records import (
@@ -44,11 +39,9 @@ from springtide.control.storage.records import (
     NoticeRecord,
     OfferRecord,
     PredictionRecord,
-    ProjectRecord,
     QuarantineRecord,
     SpeedRecord,
     UsageRecord,
-    UserRecord,
 )
 from springtide.core.job_states import ACTIVE, JobState
 from springtide.errors import StateError
@@ -97,26 +90,21 @@ class Batch:
         return self != Batch()
 
 
-class Store:
+class Store(AccountStore):
     """Reads and writes records. Safe to use from several threads."""
 
     def __init__(self, url: str, leadership: Leadership | None = None) -> None:
         address = find_address(url)
-        #: Without which nothing is written; None: this is the only server there can be.
-        self.leadership = leadership
         self.path = Path(address.database) if address.drivername.startswith("sqlite") and address.database else None
         if self.path is not None:
             self.path.touch(mode=0o600)  # what SQLite puts beside it gets the same mode
-        self.engine = open_engine(address, "" if leadership is None else leadership.holder)
+        super().__init__(open_engine(address, "" if leadership is None else leadership.holder), leadership)
         #: How often something was written, and how many events: so that whoever watches knows when to look again.
         self.version = self.happened = 0
         #: Hear of the jobs that were just written; what they raise is logged.
         self.listeners: list[Callable[[Mapping[str, JobRecord]], None]] = []
         #: How often jobs were forgotten, of which the listeners do not hear.
         self.prunes = 0
-        #: Held by whoever changes users or projects, from what they read to what they write.
-        self.accounts = threading.RLock()
-        self._users: list[UserRecord] | None = None
         self._recent: dict[str, JobRecord] = {}  # as written, because whoever changed a job reads it next
         #: Jobs whose rows cannot be read, and why: left out of every list, and never written.
         self.unreadable: dict[str, str] = {}
@@ -127,14 +115,6 @@ class Store:
     def close(self) -> None:
         """Let go of every connection."""
         self.engine.dispose()
-
-    @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """A transaction that only the server which holds the lead can commit."""
-        with self.engine.begin() as connection:
-            if self.leadership is not None:
-                self.leadership.check(connection)
-            yield connection
 
     def write(self, batch: Batch) -> None:
         """Write all changes of a batch, or none."""
@@ -396,61 +376,6 @@ class Store:
         with self.engine.connect() as connection:
             return [read_speed(row) for row in connection.execute(query)]
 
-    def users(self) -> list[UserRecord]:
-        """Everyone who has a token; kept in memory, because every request asks and only this process changes them."""
-        users = self._users
-        if users is None:
-            with self.accounts, self.engine.connect() as connection:  # else what is read could be old when it is kept
-                rows = connection.execute(select(USERS).order_by(USERS.c.name))
-                users = self._users = [UserRecord(**row._mapping) for row in rows]
-        return users
-
-    def find_user(self, name: str) -> UserRecord | None:
-        """The user of a name; None if there is none, or none any more."""
-        return next((user for user in self.users() if user.name == name), None)
-
-    def find_owner(self, owner: str) -> UserRecord | None:
-        """The user of an id; None if there is none any more."""
-        return next((user for user in self.users() if user.id == owner), None)
-
-    def find_run_as(self, owner: str) -> str | None:
-        """The system user that the jobs of an owner run as, also after they were removed; None: the server's own."""
-        user = self.find_owner(owner)
-        if user is not None:
-            return user.run_as
-        with self.engine.connect() as connection:
-            found = connection.execute(select(FORMER_USERS.c.run_as).where(FORMER_USERS.c.id == owner))
-            return found.scalar_one_or_none()
-
-    def put_user(self, user: UserRecord) -> UserRecord:
-        """Add a user under an id that nobody had, or change one; returns the user with the id."""
-        with self.accounts:
-            known = self.find_user(user.name)
-            user = replace(user, id=f"@{secrets.token_hex(8)}" if known is None else known.id)
-            with self.begin() as connection:
-                upsert(connection, USERS, "name", [write_fields(user)])
-            others = (one for one in self.users() if one.name != user.name)
-            self._users = sorted([*others, user], key=lambda one: one.name)
-        return user
-
-    def drop_user(self, name: str) -> bool:
-        """Remove a user; returns whether there was one. As whom their jobs run stays known: they may go on."""
-        with self.accounts:
-            user = self.find_user(name)
-            if user is None:
-                return False
-            with self.begin() as connection:
-                connection.execute(USERS.delete().where(USERS.c.name == name))
-                upsert(connection, FORMER_USERS, "id", [{"id": user.id, "name": name, "run_as": user.run_as}])
-            self._users = [one for one in self.users() if one.name != name]
-        return True
-
-    def remember_owner(self, owner: str, name: str, run_as: str | None) -> None:
-        """Know as whom the jobs of somebody run who is no user here; one who is stays as they are."""
-        if self.find_owner(owner) is None:
-            with self.begin() as connection:
-                upsert(connection, FORMER_USERS, "id", [{"id": owner, "name": name, "run_as": run_as}])
-
     def due_notices(self, now_s: float, limit: int) -> list[NoticeRecord]:
         """What is to be told now, oldest first."""
         due = (NOTICES.c.state == "open") & (NOTICES.c.due_s <= now_s)
@@ -468,27 +393,6 @@ class Store:
         with self.engine.connect() as connection:
             rows = connection.execute(select(NOTICES).where(NOTICES.c.job == job_id).order_by(NOTICES.c.seq))
             return [NoticeRecord(**row._mapping) for row in rows]
-
-    def projects(self) -> list[ProjectRecord]:
-        """The groups of users that have limits of their own."""
-        with self.engine.connect() as connection:
-            return [
-                ProjectRecord(**row._mapping) for row in connection.execute(select(PROJECTS).order_by(PROJECTS.c.name))
-            ]
-
-    def find_project(self, name: str) -> ProjectRecord | None:
-        """The project of a name."""
-        return next((one for one in self.projects() if one.name == name), None)
-
-    def put_project(self, project: ProjectRecord) -> None:
-        """Add a project, or change its limits."""
-        with self.begin() as connection:
-            upsert(connection, PROJECTS, "name", [write_fields(project)])
-
-    def drop_project(self, name: str) -> bool:
-        """Remove a project; returns whether there was one."""
-        with self.begin() as connection:
-            return bool(connection.execute(PROJECTS.delete().where(PROJECTS.c.name == name)).rowcount)
 
     def list_used(self, since_s: float, owner: str | None = None) -> list[UsageRecord]:
         """What jobs have used in stretches that ended after an instant: of one owner's, or of all."""

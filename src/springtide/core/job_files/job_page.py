@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import BaseModel
@@ -17,13 +18,33 @@ from springtide.core.job_files.job_explanations import show_value
 from springtide.core.job_files.job_sections import Checkpoint, Notice, Retry, Sweep
 
 SECTIONS: dict[str, type[BaseModel]] = {"checkpoint": Checkpoint, "retry": Retry, "notify": Notice, "sweep": Sweep}
+EXAMPLE = """name: digits-cnn
+run: python train.py --epochs 20
+logical_workers: 4
+devices: 1..8
+deadline: 6h
+checkpoint:
+  every: 5m
+  keep: 2
+env:
+  LR: '0.1'
+secrets: [WANDB_API_KEY]
+notify:
+- email: ann@example.org
+  on: [ended]
+"""
 INTRODUCTION = """# Every key of a job file
 
 Written by `python -m springtide.core.job_files.job_page docs` from the model that checks job files; do not edit it.
 What a job is and how it lives is in [job](concepts/job.md), the JSON Schema for editors in
 [job.schema.json](job.schema.json).
 
-A job file is YAML, and only `run` is required. An unknown key is an error that names the nearest known one. At
+A job file is YAML, and only `run` is required. Such a file, as a whole:
+
+```yaml
+{example}```
+
+An unknown key is an error that names the nearest known one. At
 submission every key can be changed: `springtide submit job.yaml --set deadline=2h --set checkpoint.every=1m`, and
 variables with `--env LR=0.1`. A text reads as YAML there too, so `--set devices='[1, 2, 4]'` is a list.
 """
@@ -31,7 +52,7 @@ variables with `--env LR=0.1`. A text reads as YAML there too, so `--set devices
 
 def build_page() -> str:
     """The page, in the order of the model."""
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION.format(example=EXAMPLE)]
     for name, field in JobFile.model_fields.items():
         parts.append(f"## {name}\n\n{describe(field)}\n\n{show_examples(name, field)}")
         if name in SECTIONS:
@@ -48,10 +69,23 @@ def describe(field: FieldInfo) -> str:
     return f"{text} Default: `{show_value(field.default)}`." if is_plain and "Default:" not in text else text
 
 
+class ExampleDumper(yaml.SafeDumper):
+    """YAML as people write it: a line for each key, and lists of plain values on one line."""
+
+    def represent_items(self, items: list[Any]) -> yaml.Node:
+        """A list."""
+        is_plain = not any(isinstance(item, (list, dict)) for item in items)
+        return self.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=is_plain)
+
+
+ExampleDumper.add_representer(list, ExampleDumper.represent_items)
+
+
 def show_examples(name: str, field: FieldInfo) -> str:
     """Each example as YAML."""
     texts = [
-        yaml.safe_dump({name: one}, sort_keys=False, width=100, default_flow_style=None) for one in field.examples or ()
+        yaml.dump({name: one}, Dumper=ExampleDumper, sort_keys=False, width=100, default_flow_style=False)
+        for one in field.examples or ()
     ]
     return "```yaml\n" + "# or\n".join(texts) + "```\n"
 

@@ -151,7 +151,11 @@ class GuestProcesses:
 
     def open_on(self, host: str) -> None:
         """Have a host ready for processes of this start; one that does not see the home is sent the code's digest."""
-        if host in self.parts:
+        part = self.parts.get(host)
+        if not self.hub.is_here(host):
+            self.parts[host] = part or HostPart(gone=True)
+            return
+        if part is not None and part.cleared_s is None:  # one that was lost and is back knows of no start
             return
         sees_home, obstacle = self.hub.sees_home(host), find_obstacle(self.spec)
         if not sees_home and obstacle:
@@ -166,8 +170,8 @@ class GuestProcesses:
 
     def add(self, name: str, device: str, host: str) -> None:
         """Know of a process that is asked for; one on a host that has just been lost has ended."""
-        guest = Guest(name, device, host=host, start=self.name, hub=self.hub)
-        self.by_name[name] = guest
+        code = None if self.hub.is_here(host) else KILLED
+        self.by_name[name] = Guest(name, device, host=host, start=self.name, hub=self.hub, code=code)
         self.open_on(host)
 
     def start_store(self) -> None:
@@ -274,9 +278,7 @@ class GuestProcesses:
     def are_gone(self) -> bool:
         """Whether each host has said that nothing is left, or is lost for so long that it has ended everything."""
         now_s = time.monotonic()
-        return self.store.are_gone and all(
-            now_s >= part.cleared_s if part.cleared_s is not None else part.gone for part in self.parts.values()
-        )
+        return self.store.are_gone and all(part.is_gone(now_s) for part in self.parts.values())
 
     def has_fork(self, servers: Collection[ForkLine]) -> bool:
         """Whether one of these forked the store; a host that loses its own tells of its processes' ends."""

@@ -206,7 +206,12 @@ class HostHub:
 
     def can_reach(self, devices: Collection[str]) -> bool:
         """Whether the hosts of these devices are there now."""
-        return all((known := self.hosts.get(find_host(device))) and known.line for device in devices)
+        return all(self.is_here(find_host(device)) for device in devices)
+
+    def is_here(self, host: str) -> bool:
+        """Whether a host is there now."""
+        known = self.hosts.get(host)
+        return known is not None and known.line is not None
 
     def sees_home(self, host: str) -> bool:
         """Whether a host has the home before it; one that is lost is not asked."""

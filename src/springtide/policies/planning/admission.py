@@ -6,7 +6,7 @@ one cannot be placed, growth and admission are left out; what remains is the old
 afresh.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import inf
@@ -15,16 +15,25 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from springtide.core.decisions import Answer, Cause, Decision, JobView, Promise, Reason, Snapshot
+from springtide.core.decisions import Answer, Cause, Decision, JobView, Plan, Promise, Reason, Segment, Snapshot
 from springtide.core.devices import count_devices
 from springtide.core.jobs import JobId
 from springtide.placement.buddy import Placement, arrange
-from springtide.placement.feasibility import check_plans
+from springtide.placement.feasibility import Horizon, check_plans, find_last_followed_s
+from springtide.placement.move_costs import ROUNDING_S
 from springtide.policies.planning import filling
-from springtide.policies.planning.best_effort import USAGE, Usage, next_starving_s, share_out, write_usage
+from springtide.policies.planning.best_effort import USAGE, Usage, keep_held, next_starving_s, share_out, write_usage
 from springtide.policies.planning.filling import Ints
 from springtide.policies.planning.open_answers import THRIFT, next_change_s, replan
-from springtide.policies.planning.plan_table import PlanTable, active_rows, copy_plans, open_table, write_plan
+from springtide.policies.planning.plan_table import (
+    PlanTable,
+    active_rows,
+    clear_plans,
+    copy_plans,
+    open_table,
+    rows_but,
+    write_plan,
+)
 from springtide.policies.planning.reservations import reserve
 
 
@@ -32,12 +41,14 @@ class Caution(IntEnum):
     """How much a proposal may change: each step leaves out what may have made the one before impossible to place."""
 
     GROW = 0  # admit newcomers and hand out spare devices
-    CLOSED = 1  # only follow the plans in force
-    AFRESH = 2  # admit no one, and look for other plans
+    STEADY = 1  # the same, but nobody who is not promised makes others move: see `_hold_still`, `keep_held`
+    CLOSED = 2  # only follow the plans in force, as steadily
+    AFRESH = 3  # admit no one, and look for other plans
     UNCHECKED = (
-        3  # follow the plans in force although they do not pass the check on devices: a job ended early in between
+        4  # follow the plans in force although they do not pass the check on devices: a job ended early in between
     )
-    ANYHOW = 4  # follow the plans in force, whoever must be moved
+    ALONE = 5  # the same, and whoever is not promised leaves its devices, to start again a moment later where it fits
+    ANYHOW = 6  # follow the plans in force, whoever must be moved
 
 
 @dataclass(slots=True)
@@ -55,15 +66,21 @@ class Draft:
     patience: float = 0.0  # a job grows only if it then ends earlier by more than this many pauses
 
 
+AGAIN_S = 1.0  # after which those that left for promised jobs are seated again
 LITTLE_SLACK = 0.1  # of the time to its deadline: a promised job with less goes before best-effort work
-OPEN = (Caution.GROW,)  # the steps at which newcomers may be admitted: never without the check on devices
+# the steps at which newcomers may be admitted: never without the check on devices
+OPEN = (Caution.GROW, Caution.STEADY)
 
 Propose: TypeAlias = Callable[[PlanTable, Snapshot, Caution], Draft]
 
 
 def decide_firmly(now_s: float, snapshot: Snapshot, propose: Propose) -> Decision:
     """The boldest decision among what is proposed that keeps every promise on real devices."""
+    draft = Draft()
     for caution in Caution:
+        unpromised = draft.tentative or (draft.best_effort and draft.by_size)
+        if caution in (Caution.STEADY, Caution.ALONE) and not unpromised:
+            continue  # it would be the proposal before
         table = open_table(now_s, snapshot)
         draft = propose(table, snapshot, caution)
         if caution is Caution.AFRESH and not replan(table):
@@ -104,6 +121,8 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     those that wait for an answer certify nothing: they are dropped again, and found anew each time.
     """
     promised = _list_promised(table, draft)
+    if caution is not Caution.GROW:
+        _hold_still(table, draft, leaves=caution is Caution.ALONE)
     growing = active_rows(table)
     if draft.best_effort and draft.by_size:
         _seat_by_size(table, draft, promised, caution)
@@ -115,9 +134,12 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     # What the plans need is kept beside what they grow to: placement skips growth that would need a move, and a job
     # whose growth is skipped goes back to the plan it needs, which is part of the old certificate.
     needed = table.columns
-    spare = int(table.capacity.free[0]) if caution is Caution.GROW else 0
-    if spare > 0 and len(growing):
+    if draft.best_effort and draft.by_size and caution not in (Caution.GROW, Caution.ALONE):
         needed = copy_plans(table.columns)
+        _start_waiting(table, draft)
+    spare = int(table.capacity.free[0]) if caution in OPEN else 0
+    if spare > 0 and len(growing):
+        needed = copy_plans(table.columns) if needed is table.columns else needed
         filling.grow(table.capacity, table.columns, growing, spare, draft.patience, table.trial)
     names = [*table.rows]
     decision, placement = _place(table, snapshot, draft, needed, names, rows)
@@ -126,7 +148,7 @@ def conclude(table: PlanTable, snapshot: Snapshot, draft: Draft, caution: Cautio
     final = _settle_moves(table, placement, decision)
     change_s, grows = filling.look_ahead(table.columns, promised, table.now_s)
     # If no plan starts or grows later, devices only come free, and what is placed now is all there is to place.
-    checks = grows and caution is not Caution.UNCHECKED
+    checks = grows and caution not in (Caution.UNCHECKED, Caution.ALONE)
     if caution is not Caution.ANYHOW and (
         placement.forced or final is None or (checks and not _is_certified(table, snapshot, placement, final))
     ):
@@ -147,7 +169,24 @@ def _remember_usage(snapshot: Snapshot, draft: Draft, placement: Placement) -> d
 
 def _list_promised(table: PlanTable, draft: Draft) -> Ints:
     """The rows of the jobs whose plans are promised."""
-    return np.array([row for name, row in table.rows.items() if name not in draft.tentative], np.int64)
+    return rows_but(table, draft.tentative)
+
+
+def _hold_still(table: PlanTable, draft: Draft, leaves: bool) -> None:
+    """Let jobs that wait for an answer hold no more than they do, or nothing: a promised job may be in their way."""
+    columns, now_s = table.columns, table.now_s
+    if leaves:
+        draft.wake_at_s = min(draft.wake_at_s, now_s + AGAIN_S)
+    for name in draft.tentative:
+        row = table.rows[name]
+        held = 0 if leaves else int(columns.share[row])
+        if filling.share_now(columns, row, now_s) > held:
+            until_s = float(columns.held[row])
+            filling.occupy(table.capacity, columns, row, -1)
+            clear_plans(columns, row)
+            if held:
+                write_plan(columns, row, Plan((Segment(now_s, held),), until_s, until_s))
+                filling.occupy(table.capacity, columns, row, 1)
 
 
 def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
@@ -161,21 +200,34 @@ def _seat_in_order(table: PlanTable, draft: Draft, promised: Ints, caution: Caut
 
 def _seat_by_size(table: PlanTable, draft: Draft, promised: Ints, caution: Caution) -> None:
     """Rows for the best-effort jobs, with plans on what is left; promised jobs with little slack grow before them."""
-    if caution is Caution.GROW:
+    if caution in OPEN:
         tight = _are_tight(table, promised)
         spare = int(table.capacity.free[0])
         if spare > 0 and tight.any():
             _grow_tight(table, draft, promised[tight], spare)
-        _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
-    chosen = share_out(table.now_s, draft.best_effort, int(table.capacity.free[0]), draft.usage)
-    rows, shares = table.add_all(draft.best_effort), [chosen.get(view.job.id) for view in draft.best_effort]
-    seated = np.array([share is not None for share in shares], np.bool_)
-    lowest = [
-        view.job.curve.levels.index(share)
-        for view, share in zip(draft.best_effort, shares, strict=True)
-        if share is not None
-    ]
-    filling.fill_each(table.capacity, table.columns, rows[seated], np.array(lowest, np.int64))
+        if caution is Caution.GROW:
+            _make_way(table, promised[~tight], draft.best_effort, keeps_slack=True)
+    spare = int(table.capacity.free[0])
+    if caution is Caution.GROW:
+        chosen = share_out(table.now_s, draft.best_effort, spare, draft.usage)
+    else:
+        chosen = keep_held(draft.best_effort, 0 if caution is Caution.ALONE else spare)
+    table.add_all(draft.best_effort)
+    _plan_shares(table, draft, chosen)
+
+
+def _start_waiting(table: PlanTable, draft: Draft) -> None:
+    """Plans for the best-effort jobs that hold nothing, on what the steady ones leave."""
+    waiting = [view for view in draft.best_effort if not view.share]
+    _plan_shares(table, draft, share_out(table.now_s, waiting, int(table.capacity.free[0]), draft.usage))
+
+
+def _plan_shares(table: PlanTable, draft: Draft, chosen: Mapping[JobId, int]) -> None:
+    """Plans of best-effort jobs at the shares chosen for them, and when the next of the others starves."""
+    seated = [view for view in draft.best_effort if view.job.id in chosen]
+    rows = np.array([table.rows[view.job.id] for view in seated], np.int64)
+    lowest = [view.job.curve.levels.index(chosen[view.job.id]) for view in seated]
+    filling.fill_each(table.capacity, table.columns, rows, np.array(lowest, np.int64))
     draft.wake_at_s = min(draft.wake_at_s, next_starving_s(table.now_s, draft.best_effort, chosen))
 
 
@@ -334,11 +386,21 @@ def _postpone(table: PlanTable, placement: Placement, decision: Decision) -> Dec
 
 def _is_certified(table: PlanTable, snapshot: Snapshot, placement: Placement, decision: Decision) -> bool:
     """Whether all that is planned can be placed as time goes on: known from before, or checked."""
-    plans = {name: view.promise.plan for name, view in table.views.items() if view.promise is not None}
-    plans |= {name: promise.plan for name, promise in decision.promises.items()}
+    plans = {**table.in_force, **{name: promise.plan for name, promise in decision.promises.items()}}
     certificate = table.certificate
     if certificate is not None and certificate.covers(table.now_s, snapshot, placement.allocations, plans):
         return True
-    found = check_plans(table.now_s, snapshot, decision, plans)
+    found = check_plans(table.now_s, snapshot, decision, plans, look_far(table))
     table.certificate = found.certificate
     return found.ok
+
+
+def look_far(table: PlanTable) -> Horizon:
+    """How far a check of the plans in a table goes, read from their columns."""
+    columns, rows = table.columns, active_rows(table)
+    growths_s, changing = np.empty(int(columns.segment_count[rows].sum())), np.empty(len(rows), np.int64)
+    count = filling.write_growths(columns, rows, table.now_s, growths_s)
+    until_s = find_last_followed_s(growths_s[:count].tolist())
+    filling.write_changing(columns, rows, table.now_s, until_s + ROUNDING_S, changing)
+    names = [*table.rows]
+    return Horizon(until_s, [*[names[i] for i in np.flatnonzero(changing).tolist()], *table.roster.borrowing])

@@ -83,16 +83,16 @@ def share_out(now_s: float, views: Sequence[JobView], devices: int, usage: Usage
     chosen: dict[JobId, int] = {}
     while queue and devices > 0:
         *_, position, level = heappop(queue)
-        view, levels = views[position], views[position].job.curve.levels
-        held = levels[level - 1] if level else 0
-        if levels[level] - held > devices or not is_worth_changing(view, levels[level], now_s):
+        view = views[position]
+        curve = view.job.curve
+        share, wanted = curve.levels[level], curve.growths[level][1]
+        if wanted > devices or not is_worth_changing(view, share, now_s):
             continue
-        chosen[view.job.id] = levels[level]
-        devices -= levels[level] - held
-        if level + 1 < len(levels):
-            added = speed_up(view, level + 1) - speed_up(view, level)
-            density = weights[position] * added / (levels[level + 1] - levels[level])
-            heappush(queue, (AFTER_STARTS, 0.0, -density, position, level + 1))
+        chosen[view.job.id] = share
+        devices -= wanted
+        if level + 1 < len(curve.levels):
+            added, more = curve.growths[level + 1]
+            heappush(queue, (AFTER_STARTS, 0.0, -weights[position] * added / more, position, level + 1))
     return keep_shares(views, chosen, devices)
 
 
@@ -103,6 +103,17 @@ def keep_shares(views: Iterable[JobView], chosen: dict[JobId, int], devices: int
         if view.share - devices <= share < view.share and view.share in view.job.curve.levels:
             devices -= view.share - share
             chosen[view.job.id] = view.share
+    return chosen
+
+
+def keep_held(views: Iterable[JobView], devices: int) -> dict[JobId, int]:
+    """What each job holds, or the most of it that is left, the important first: nobody else moves."""
+    chosen: dict[JobId, int] = {}
+    for view in sorted(views, key=lambda view: -view.job.priority):
+        fitting = [share for share in view.job.curve.levels if share <= min(view.share, devices)]
+        if fitting:
+            chosen[view.job.id] = fitting[-1]
+            devices -= fitting[-1]
     return chosen
 
 
@@ -167,9 +178,3 @@ def size(view: JobView, now_s: float) -> float:
     if view.share > least:
         left -= PAUSED * job.overhead.pause_s(view.share) * view.progress.rate
     return least * left / rate
-
-
-def speed_up(view: JobView, level: int) -> float:
-    """The speed at a level, the smallest share counting as its devices."""
-    curve = view.job.curve
-    return curve.levels[0] * curve.rate(curve.levels[level]) / curve.rate(curve.levels[0])

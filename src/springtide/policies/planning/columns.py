@@ -12,6 +12,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+SIZES = 8  # powers of two, from one device on, for which is known where the first so many are free
 MAX_SEGMENTS = 24  # a plan with more changes than this is no plan worth promising
 # Devices stay planned this much longer than computed. It is half the tolerance within which a deadline is met, so that
 # a plan whose computed end is the deadline itself is in time.
@@ -43,7 +44,8 @@ class JobColumns(NamedTuple):
 class Capacity(NamedTuple):
     """Free devices over time: `free[k]` from `times[k]` to `times[k + 1]`, the last for ever.
 
-    There are `size[0]` entries; nothing is free in the first `size[1]` of them, so nobody need look there.
+    There are `size[0]` entries. In the first `size[1]` of them nothing is free, in the first `size[2]` fewer than two
+    devices, in the first `size[3]` fewer than four, and so on: whoever needs as many need not look there.
     """
 
     times: Floats
@@ -77,7 +79,7 @@ def empty_columns(jobs: int, levels: int) -> JobColumns:
 def empty_capacity(jobs: int, now_s: float, devices: int) -> Capacity:
     """All devices free from now on, with room for the plans of so many jobs."""
     room = 2 + jobs * (MAX_SEGMENTS + 1)
-    capacity = Capacity(np.empty(room), np.empty(room, np.int64), np.zeros(2, np.int64))
+    capacity = Capacity(np.empty(room), np.empty(room, np.int64), np.zeros(1 + SIZES, np.int64))
     capacity.times[0], capacity.free[0], capacity.size[0] = now_s, devices, 1
     return capacity
 

@@ -10,6 +10,8 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
 from threading import Thread
 from time import perf_counter
 from types import FunctionType, ModuleType
@@ -41,9 +43,11 @@ def compile_kernels(module: ModuleType, samples: Mapping[Any, Any]) -> None:
     if getattr(config, "DISABLE_JIT", False):
         return
     # Compiled kernels find each other in a copy of the module: whoever decides meanwhile goes on with the plain ones.
-    scope = dict(vars(module))
+    scope, version = dict(vars(module)), digest_folder(module)
     for name, function in plain.items():
-        scope[name] = njit(cache=True)(FunctionType(function.__code__, scope, name))
+        made = FunctionType(function.__code__, scope, name)
+        made.__qualname__ = f"{name}_{version}"
+        scope[name] = njit(cache=True)(made)
     began_s, is_told = perf_counter(), False
     for name, function in plain.items():
         parameters = inspect.signature(function).parameters.values()
@@ -53,6 +57,16 @@ def compile_kernels(module: ModuleType, samples: Mapping[Any, Any]) -> None:
             is_told = True
             logger.warning("compiling the planner: once on this machine, for about half a minute")
     vars(module).update({name: scope[name] for name in plain})
+
+
+def digest_folder(module: ModuleType) -> str:
+    """What the modules beside a module say, in a few letters, for the names under which compiled kernels are kept.
+
+    numba looks at the file of a kernel only. What it calls or reads in another may have changed: it would be kept as it
+    was compiled, and decide otherwise than the plain form.
+    """
+    files = sorted(Path(inspect.getfile(module)).parent.glob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def is_numba_there() -> bool:

@@ -12,6 +12,7 @@ from math import inf
 import numpy as np
 
 from springtide.policies.planning.columns import MAX_SEGMENTS as MAX_SEGMENTS
+from springtide.policies.planning.columns import SIZES as SIZES
 from springtide.policies.planning.columns import Capacity as Capacity
 from springtide.policies.planning.columns import Floats as Floats
 from springtide.policies.planning.columns import Ints as Ints
@@ -35,6 +36,8 @@ from springtide.policies.planning.plan_reading import next_end as next_end
 from springtide.policies.planning.plan_reading import resume as resume
 from springtide.policies.planning.plan_reading import share_now as share_now
 from springtide.policies.planning.plan_reading import shortly_before_end as shortly_before_end
+from springtide.policies.planning.plan_reading import write_changing as write_changing
+from springtide.policies.planning.plan_reading import write_growths as write_growths
 from springtide.policies.planning.plan_reading import write_outlooks as write_outlooks
 
 GUARD_S = 5e-7
@@ -68,11 +71,11 @@ def walk(
     finish = inf
     count = short = 0
     level = -1
-    full = capacity.size[1]
+    least, stop = columns.shares[job, 0], find(bounds, size, limit) + 1
+    full = pass_full(capacity, least, stop)
     if full > 0:  # as the loop would find it, entry by entry
         times[0], shares[0] = bounds[0], 0
         share, count = 0, 1
-    least, stop = columns.shares[job, 0], find(bounds, size, limit) + 1
     k = full - 1
     while k + 1 < stop:
         k += 1
@@ -148,16 +151,13 @@ def store(columns: JobColumns, job: int, finish: float, held: float, count: int,
             columns.segment_shares[job, s] = columns.old_shares[job, s]
 
 
-@kernel
 def keep_in_force(columns: JobColumns, rows: Ints) -> None:
-    """Note the plans of these jobs as those in force."""
-    for row in rows:
-        columns.old_times[row, MAX_SEGMENTS] = columns.finish[row]
-        columns.old_times[row, MAX_SEGMENTS + 1] = columns.held[row]
-        columns.old_shares[row, MAX_SEGMENTS] = columns.segment_count[row]
-        for s in range(columns.segment_count[row]):
-            columns.old_times[row, s] = columns.segment_times[row, s]
-            columns.old_shares[row, s] = columns.segment_shares[row, s]
+    """Note the plans of these jobs as those in force; the others have none. Whole columns are copied fastest."""
+    columns.old_times[:, :MAX_SEGMENTS] = columns.segment_times
+    columns.old_times[:, MAX_SEGMENTS], columns.old_times[:, MAX_SEGMENTS + 1] = columns.finish, columns.held
+    columns.old_shares[:, :MAX_SEGMENTS] = columns.segment_shares
+    columns.old_shares[:, MAX_SEGMENTS] = 0
+    columns.old_shares[rows, MAX_SEGMENTS] = columns.segment_count[rows]
 
 
 @kernel
@@ -422,12 +422,12 @@ def largest_work(capacity: Capacity, columns: JobColumns, row: int) -> float:
 
 
 @kernel
-def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, now_s: float) -> Ints:
+def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, now_s: float, most: int) -> Ints:
     """Plan jobs in this order, dropping the costliest whenever one cannot be in time; returns those kept.
 
     A job that is `fixed` is never the one that is dropped; it is missing from what is kept only if dropping all others
     would not make room for it. Once it and another are missing the rest is not looked at: whoever asks for a fixed job
-    can make up for one, not for two.
+    can make up for one, not for two. Nor is it once more than `most` are missing in all.
     """
     kept = np.zeros(len(order), np.int64)
     costs = np.zeros(len(order))
@@ -435,7 +435,7 @@ def select(capacity: Capacity, columns: JobColumns, order: Ints, fixed: Ints, no
     count = 0
     unbound = False  # whether a fixed job is missing
     for position in range(len(order)):
-        if unbound and position - count > 1:
+        if position - count > (1 if unbound else most):
             break
         row = order[position]
         own = least_cost(columns, row, now_s)

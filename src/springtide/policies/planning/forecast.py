@@ -9,7 +9,7 @@ it low; to decline a job for others that may come, the load must be near what th
 All quantities are ratios to the size of the cluster.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -22,7 +22,7 @@ import numpy as np
 from springtide.core.jobs import Job, JobId
 from springtide.policies.planning import filling
 from springtide.policies.planning.filling import Floats
-from springtide.policies.planning.plan_table import PlanTable
+from springtide.policies.planning.plan_table import PlanTable, rows_but
 
 REMEMBERED = 256  # arrivals
 FEW = 5  # arrivals before the past says anything
@@ -93,7 +93,13 @@ class Demand:
 
     def is_calm(self, deadline_s: float, cost: float) -> bool:
         """Whether so much is left free that nothing speaks against promising a job of this cost at once."""
-        return not self._is_busy(deadline_s) and self._load(deadline_s, cost, *self.reflection.to_come) <= CALM
+        if self._is_busy(deadline_s):
+            return False
+        # no load is higher than if all there is had to be done by this deadline: most clusters are calm by that already
+        all_of_it = self._total + cost + float(self.reflection.to_come[1].sum())
+        if all_of_it / (deadline_s - self.now_s) / self.devices <= CALM - ROUNDING:
+            return True
+        return self._load(deadline_s, cost, *self.reflection.to_come) <= CALM
 
     def advises_waiting(self, deadline_s: float, cost: float) -> bool:
         """Whether a job of this cost is better not promised yet: cheaper ones may still want its place."""
@@ -111,6 +117,11 @@ class Demand:
         return deadline_s - self.now_s <= self._busy_s
 
     @cached_property
+    def _total(self) -> float:
+        """Device-seconds of all promises."""
+        return float(self.needs.sum())
+
+    @cached_property
     def _busy_s(self) -> float:
         """Up to how far from now a deadline is one from which on the promises alone make a high load."""
         loads = np.cumsum(self.needs) / self.spans_s / self.devices
@@ -123,9 +134,9 @@ class Demand:
         return float(filling.highest_need(self.spans_s, self.needs, ends_s, costs, span_s, cost)) / self.devices
 
 
-def survey(table: PlanTable, past: Arrivals, waiting: Container[JobId] = ()) -> Demand:
+def survey(table: PlanTable, past: Arrivals, waiting: Iterable[JobId] = ()) -> Demand:
     """The demand as it stands with the promises in a plan table; the plans of those that wait promise nothing."""
-    rows = np.array([row for job_id, row in table.rows.items() if job_id not in waiting], np.int64)
+    rows = rows_but(table, waiting)
     spans_s = np.maximum(table.columns.deadline[rows] - table.now_s, LEAST_SPAN_S)
     needs = filling.least_costs(table.columns, rows, table.now_s)
     order = np.argsort(spans_s, kind="stable")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from springtide.policies.planning.columns import Capacity, Floats, Ints, JobColumns
+from springtide.policies.planning.columns import SIZES, Capacity, Floats, Ints, JobColumns
 from springtide.policies.planning.compilation import kernel
 
 FEW_CUTS = 32  # up to which they are made one by one
@@ -32,18 +32,26 @@ def cut(capacity: Capacity, time_s: float) -> int:
         times[k], free[k] = times[k - 1], free[k - 1]
     times[position + 1], free[position + 1] = time_s, free[position]
     capacity.size[0] = size + 1
-    if position < capacity.size[1]:
-        capacity.size[1] += 1
+    for known in range(1, SIZES + 1):
+        if position < capacity.size[known]:
+            capacity.size[known] += 1
     return position + 1
 
 
 @kernel
-def pass_full(capacity: Capacity) -> None:
-    """Count the first entries in which nothing is free, from those that are known to be such on."""
-    full, size = capacity.size[1], capacity.size[0]
-    while full < size and capacity.free[full] <= 0:
+def pass_full(capacity: Capacity, devices: int, stop: int) -> int:
+    """How many of the first entries, up to `stop`, have too little for so many devices, as far as need be looked.
+
+    What is seen is kept: until devices are given back there is no more to be found in these entries.
+    """
+    known, least = 1, 1
+    while known < SIZES and 2 * least <= devices:
+        known, least = known + 1, 2 * least
+    full = capacity.size[known]
+    while full < stop and capacity.free[full] < least:
         full += 1
-    capacity.size[1] = full
+    capacity.size[known] = max(full, capacity.size[known])
+    return int(min(full, stop))
 
 
 @kernel
@@ -62,8 +70,9 @@ def occupy(capacity: Capacity, columns: JobColumns, job: int, sign: int) -> None
         for k in range(first, last):
             capacity.free[k] -= sign * share
         if sign < 0:
-            capacity.size[1] = min(capacity.size[1], first)
-    pass_full(capacity)
+            for known in range(1, SIZES + 1):
+                capacity.size[known] = min(capacity.size[known], first)
+    pass_full(capacity, 1, capacity.size[0])
 
 
 @kernel
@@ -96,4 +105,4 @@ def occupy_all(capacity: Capacity, columns: JobColumns, rows: Ints) -> None:
             capacity.times[position], capacity.free[position] = cuts[i], capacity.free[position - 1]
         capacity.free[position] += gains[i]
     capacity.size[0] = position + 1
-    pass_full(capacity)
+    pass_full(capacity, 1, capacity.size[0])

@@ -48,25 +48,30 @@ def plan_easily(table: PlanTable, candidates: Ints) -> bool:
 
 def plan_most(table: PlanTable, candidates: Ints, may_replan: bool) -> Ints:
     """Plan as many candidates as can be in time: with the promised jobs planned again, or around them."""
-    capacity, columns = table.capacity, copy_columns(table.columns)
-    together = plan_together(table, candidates) if may_replan else None
-    if together is not None and len(together) == len(candidates):
+    columns = copy_columns(table.columns) if may_replan else table.columns
+    around = select(table, table.capacity, order_by_deadline(table, candidates), candidates[:0])
+    if not may_replan:
+        return around
+    planned = table.capacity, table.columns
+    table.columns = columns
+    together = plan_together(table, candidates, len(around))
+    if together is not None and (len(together) == len(candidates) or len(together) > len(around)):
         return together
-    again = table.capacity, table.columns
-    table.capacity, table.columns = capacity, columns
-    around = select(table, capacity, order_by_deadline(table, candidates), candidates[:0])
-    if together is not None and len(together) > len(around):
-        table.capacity, table.columns = again
-        return together
+    table.capacity, table.columns = planned
     return around
 
 
-def plan_together(table: PlanTable, candidates: Ints) -> Ints | None:
-    """Plan promised jobs and candidates anew; returns the candidates kept, None if a promised job found no room."""
+def plan_together(table: PlanTable, candidates: Ints, enough: int) -> Ints | None:
+    """Plan promised jobs and candidates anew; returns the candidates kept, None if a promised job found no room.
+
+    None too if no more candidates are kept than are `enough` and not all of them are: it is left as soon as that shows.
+    """
     everyone = active_rows(table)
     promised = np.setdiff1d(everyone, candidates, assume_unique=True)
     columns = copy_columns(table.columns)
-    kept = plan_in_order(table, order_by_deadline(table, everyone), promised)
+    most = max(1, len(candidates) - enough - 1)  # one that is missing may be made up for, see below
+    table.capacity = free_capacity(table)
+    kept = select(table, table.capacity, order_by_deadline(table, everyone), promised, most)
     if len(kept) == len(everyone) - 1:  # another order may do
         planned = table.capacity, table.columns
         table.columns = columns
@@ -100,20 +105,18 @@ def replan(table: PlanTable) -> bool:
     return False
 
 
-def plan_in_order(table: PlanTable, order: Ints, promised: Ints) -> Ints:
-    """Plan these rows on the whole cluster; returns those kept."""
-    table.capacity = free_capacity(table)
-    return select(table, table.capacity, order, promised)
-
-
 def order_by_deadline(table: PlanTable, rows: Ints) -> Ints:
     """Rows, the most urgent first."""
     return rows[np.argsort(table.columns.deadline[rows], kind="stable")]
 
 
-def select(table: PlanTable, capacity: filling.Capacity, order: Ints, fixed: Ints) -> Ints:
-    """Plan rows in this order on what is free: as many as can be in time, and all that are fixed."""
-    return filling.select(capacity, table.columns, order, np.isin(order, fixed).astype(np.int64), table.now_s)
+def select(table: PlanTable, capacity: filling.Capacity, order: Ints, fixed: Ints, most: int | None = None) -> Ints:
+    """Plan rows in this order on what is free: as many as can be in time, and all that are fixed.
+
+    With `most` it is given up once more than so many are missing.
+    """
+    is_fixed, missing = np.isin(order, fixed).astype(np.int64), len(order) if most is None else most
+    return filling.select(capacity, table.columns, order, is_fixed, table.now_s, missing)
 
 
 class Outlook(NamedTuple):

@@ -94,6 +94,31 @@ def look_ahead(columns: JobColumns, rows: Ints, now_s: float) -> tuple[float, bo
 
 
 @kernel
+def write_growths(columns: JobColumns, rows: Ints, now_s: float, growths: Floats) -> int:
+    """The instants after now at which one of these plans starts or grows, into `growths`; returns how many."""
+    found = 0
+    for row in rows:
+        share = 0
+        for s in range(columns.segment_count[row]):
+            if columns.segment_times[row, s] > now_s and columns.segment_shares[row, s] > share:
+                growths[found] = columns.segment_times[row, s]
+                found += 1
+            share = columns.segment_shares[row, s]
+    return found
+
+
+@kernel
+def write_changing(columns: JobColumns, rows: Ints, now_s: float, until_s: float, changing: Ints) -> None:
+    """Which of these jobs do not hold what is planned now, or change that up to an instant, into `changing`."""
+    for i in range(len(rows)):
+        row = rows[i]
+        changing[i] = columns.held[row] <= until_s or share_now(columns, row, now_s) != columns.share[row]
+        for s in range(columns.segment_count[row]):
+            if now_s < columns.segment_times[row, s] <= until_s:
+                changing[i] = 1
+
+
+@kernel
 def least_cost(columns: JobColumns, row: int, now_s: float) -> float:
     """Device-seconds of a job alone at the smallest level that is in time; at the peak if none is."""
     cost = inf

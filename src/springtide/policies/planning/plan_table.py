@@ -30,6 +30,7 @@ class JobRoster:
     waiting: dict[JobId, JobView] = field(default_factory=dict)  # for an answer
     best_effort: list[JobView] = field(default_factory=list)  # without a deadline, answered or not
     offered: dict[JobId, JobView] = field(default_factory=dict)  # with an open offer
+    borrowing: list[JobId] = field(default_factory=list)  # hold devices without a promise
 
 
 @dataclass(slots=True)
@@ -50,6 +51,7 @@ class PlanTable:
     certificate: Certificate | None = None  # of the last plans that were checked
     offered: tuple[Plan, ...] = ()  # reservations of open offers: fixed, and gone when the offers are
     roster: JobRoster = field(default_factory=JobRoster)
+    in_force: dict[JobId, Plan] = field(default_factory=dict)  # the plans that were promised, as they were last seen
 
     def add(self, view: JobView) -> int:
         """A row for a job, with its levels and progress and without a plan."""
@@ -98,12 +100,14 @@ class PlanTable:
         self.columns.ready[row] = progress.paused_until_s
         self.columns.share[row] = view.share
         if view.promise is not None:
+            self.in_force[view.job.id] = view.promise.plan
             write_plan(self.columns, row, view.promise.plan)
 
     def drop(self, job_id: JobId) -> None:
         """Free the row of a job."""
         row = self.rows.pop(job_id)
         del self.views[job_id]
+        self.in_force.pop(job_id, None)
         self.columns.deadline[row] = inf
         self.columns.segment_count[row] = 0
         self.columns.share[row] = 0
@@ -115,6 +119,7 @@ class PlanTable:
         for job_id in names:
             places.append(self.rows.pop(job_id))
             del self.views[job_id]
+            self.in_force.pop(job_id, None)
         rows = np.array(places, np.int64)
         self.columns.deadline[rows] = inf
         self.columns.segment_count[rows] = 0
@@ -177,7 +182,7 @@ def write_job(columns: JobColumns, row: int, job: Job) -> None:
     columns.deadline[row] = job.deadline_s
     columns.start_s[row] = job.overhead.start_s
     columns.level_count[row] = len(levels)
-    columns.segment_count[row] = 0
+    clear_plans(columns, row)
     for level, share in enumerate(levels):
         columns.shares[row, level] = share
         columns.rates[row, level] = job.curve.rate(share)
@@ -196,7 +201,7 @@ def write_jobs(columns: JobColumns, rows: Ints, jobs: Sequence[Job]) -> None:
             pattern.rates[place, level] = curve.rate(share)
             pattern.pauses[place, level] = overhead.pause_s(share)
     columns.deadline[rows] = [job.deadline_s for job in jobs]
-    columns.segment_count[rows] = 0
+    clear_plans(columns, rows)
     for written, read in (
         (columns.start_s, pattern.start_s),
         (columns.level_count, pattern.level_count),
@@ -205,6 +210,12 @@ def write_jobs(columns: JobColumns, rows: Ints, jobs: Sequence[Job]) -> None:
         (columns.pauses, pattern.pauses),
     ):
         written[rows] = read[kind]
+
+
+def clear_plans(columns: JobColumns, rows: int | Ints) -> None:
+    """No plan: it never ends, whoever had the row before."""
+    columns.segment_count[rows] = 0
+    columns.finish[rows] = columns.held[rows] = inf
 
 
 def write_plan(columns: JobColumns, row: int, plan: Plan) -> None:
@@ -235,7 +246,7 @@ def open_table(now_s: float, snapshot: Snapshot) -> PlanTable:
     table.columns.touched[:] = 0
     old = table.columns
     table.columns = old._replace(
-        old_times=np.zeros(old.old_times.shape), old_shares=np.zeros(old.old_shares.shape, np.int64)
+        old_times=np.empty(old.old_times.shape), old_shares=np.empty(old.old_shares.shape, np.int64)
     )
     filling.keep_in_force(table.columns, active_rows(table))
     table.offered = tuple(view.promise.plan for view in roster.offered.values() if view.promise is not None)
@@ -257,8 +268,11 @@ def call_roll(snapshot: Snapshot) -> JobRoster:
             waiting[job_id] = view
         if view.promise is not None:
             planned[job_id] = view
-        elif view.job.deadline_s == inf:
+            continue
+        if view.job.deadline_s == inf:
             best_effort.append(view)
+        if view.share:
+            roster.borrowing.append(job_id)
     return roster
 
 
@@ -322,6 +336,7 @@ def copy_table(table: PlanTable, now_s: float) -> PlanTable:
         table.capacity,
         table.trial,
         table.certificate,
+        in_force=dict(table.in_force),
     )
 
 
@@ -339,6 +354,12 @@ def copy_plans(columns: JobColumns) -> JobColumns:
         finish=columns.finish.copy(),
         held=columns.held.copy(),
     )
+
+
+def rows_but(table: PlanTable, names: Iterable[JobId]) -> Ints:
+    """The rows in use, in their order, but for those of these jobs."""
+    rows, left_out = active_rows(table), [table.rows[name] for name in names]
+    return rows[~np.isin(rows, left_out)] if left_out else rows
 
 
 def active_rows(table: PlanTable) -> Ints:

@@ -34,6 +34,17 @@ def choose_backend(device_type: str) -> str:
     return "nccl" if device_type == "cuda" else "gloo"
 
 
+def make_current(device: torch.device) -> None:
+    """Let CUDA's random state and what names no GPU be those of the device a process trains on, if it is a GPU."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
+def name_kind(device: torch.device) -> str:
+    """What a device is: the product name of a GPU, for a CPU only that it is one."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def is_awake() -> bool:
     """Whether this process has initialised CUDA."""
     return bool(torch.cuda.is_initialized())

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from springtide.errors import JobError, NondeterminismError
+from springtide.training.determinism.cuda import name_kind
 
 LEVELS = ("D0", "D1", "D2")
 
@@ -102,6 +103,16 @@ def keep_graphs_static() -> None:
 
     settings.automatic_dynamic_shapes = False
     settings.fail_on_recompile_limit_hit = True
+
+
+def name_kernels(level: str, device: torch.device) -> str:
+    """What a device must have in common with others for the level's bits; empty where the level asks for nothing.
+
+    D0 promises nothing on other devices, and D2 the same on all.
+    """
+    if level != "D1":
+        return ""
+    return name_kind(device) if device.type == "cuda" else str(torch.backends.cpu.get_cpu_capability())
 
 
 def check_instructions() -> None:

@@ -64,6 +64,16 @@ class Channel:
         print(f"springtide: warning: {text}", file=sys.stderr)
         self.send("warned", text=text)
 
+    def tell_lagging(self, process: str, factor: float) -> None:
+        """Say which process the others wait for, and how many times as long it takes; an empty name: none any more."""
+        if process:
+            print(
+                f"springtide: warning: process {process} takes {factor:.1f} times as long for its turns as the others, "
+                "which wait for it at every step",
+                file=sys.stderr,
+            )
+        self.send("lagging", laggard=process, factor=factor)
+
     def poll(self) -> dict[str, Any] | None:
         """The oldest command not yet taken, if there is one."""
         return None if self.commands.empty() else self.commands.get()

@@ -140,9 +140,10 @@ class Group:
         with blame_peers("a collective"):
             return PendingWork(self.backend.broadcast(tensor, root))
 
-    def gather_into(self, output: torch.Tensor, source: torch.Tensor) -> Any:
+    def gather_into(self, output: torch.Tensor, source: torch.Tensor) -> PendingWork:
         """Start collecting everyone's source, all of one size, in the output in rank order."""
-        return self.backend._allgather_base(output, source)
+        with blame_peers("a collective"):
+            return PendingWork(self.backend._allgather_base(output, source))
 
     def scatter_parts(
         self, output: torch.Tensor, sizes_in: list[int], source: torch.Tensor, sizes_out: list[int]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from springtide.errors import RescaleError
+from springtide.training.group import membership
 from springtide.training.group.agreement import ready_key
 from springtide.training.group.groups import Group, blame_peers, open_group, send_tree
 from springtide.training.group.rosters import Roster, parse_roster
@@ -71,7 +72,7 @@ def change_roster(run: "ElasticRun", generation: int) -> None:
         raise Left
     # Opening the group waits for every process of the new roster, and a joiner opens it only with the state in hand: no
     # step is taken before all of them can take it.
-    run.join_roster(new, generation)
+    membership.join(run, new, generation)
     run_state.adopt_contexts(run, contexts)
     if run.is_main:
         run.channel.send(
@@ -110,11 +111,11 @@ def close(run: "ElasticRun") -> None:
 
 
 def send_state(run: "ElasticRun", state: dict[str, Any], generation: int, joiners: Sequence[str]) -> None:
-    """Send the run's state to the joiners."""
+    """Send the run's state to the joiners, whether its turns have been looked at, and whether a ring may add."""
     assert run.store is not None
     run.store.set(handover_key(generation), ",".join(joiners))
     group = open_transfer(run, generation, 0, len(joiners) + 1)
-    send_tree(group, state, 0, run.device)
+    send_tree(group, (state, run.memory.is_over, run.rings), 0, run.device)
     group.close()
 
 
@@ -128,8 +129,11 @@ def receive_state(run: "ElasticRun") -> dict[str, Any]:
         run.store.wait([handover_key(generation)], PATIENCE)
     joiners = run.store.get(handover_key(generation)).decode().split(",")
     group = open_transfer(run, generation, joiners.index(run.name) + 1, len(joiners) + 1)
-    state: dict[str, Any] = send_tree(group, None, 0, run.device)
+    state: dict[str, Any]
+    state, is_looked_at, run.rings = send_tree(group, None, 0, run.device)
     group.close()
+    if is_looked_at:
+        run.memory.skip()
     return state
 
 

@@ -1,8 +1,8 @@
 """The sum of N workers' gradients over P processes, in the order DDP on N ranks would add them.
 
-One process folds locally. With P = N on gloo each bucket is gloo's own all-reduce. Else each process owns a shard of
-every bucket: workers send shards to their owners while later workers compute, owners fold, and everyone receives the
-results: (n_p + 1)(P - 1)/P of the gradient per process, and never an all-gather of N gradients.
+One process folds locally. With P = N on gloo each bucket is gloo's own all-reduce, if that adds in our order. Else each
+process owns a shard of every bucket: workers send shards to their owners while later workers compute, owners fold, and
+everyone receives the results: (n_p + 1)(P - 1)/P of the gradient per process, and never an all-gather of N gradients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -209,11 +209,11 @@ def wait_all(works: list[Any]) -> None:
 
 
 def make_reduction(
-    layout: BucketLayout, flats: Mapping[int, FlatGradients], roster: Roster, group: Group | None, backend: str
+    layout: BucketLayout, flats: Mapping[int, FlatGradients], roster: Roster, group: Group | None, rings: bool
 ) -> Reduction:
-    """The reduction for this roster."""
+    """The reduction for this roster; `rings` says whether the backend's own ring adds as we do."""
     if group is None or group.size == 1:
         return LocalReduction(layout, flats)
-    if backend == "gloo" and set(roster.counts) == {1}:
+    if rings and set(roster.counts) == {1}:
         return RingReduction(group, next(iter(flats.values())))
     return ShardReduction(layout, flats, roster, group)

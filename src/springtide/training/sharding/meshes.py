@@ -14,16 +14,22 @@ from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from springtide.errors import JobError
-from springtide.training.group.groups import Group
+from springtide.training.group.groups import Group, PendingWork
 
 _numbers = itertools.count()
 
 
-class DoneWork(dist._Work):
-    """A collective that has ended when it is started."""
+class MeshWork(dist._Work):
+    """A collective as torch's sharded tensors wait for it; None: one that has ended when it is started."""
+
+    def __init__(self, pending: PendingWork | None) -> None:
+        super().__init__()
+        self.pending = pending
 
     def wait(self, timeout: Any = None) -> bool:
-        """Nothing to wait for."""
+        """Wait until it is done; a peer that has gone is blamed."""
+        if self.pending is not None:
+            self.pending.wait()
         return True
 
 
@@ -42,8 +48,8 @@ class MeshGroup(dist.ProcessGroup):
         """Everyone's source in the output, in rank order."""
         if self.group is None:
             output.view(-1).copy_(source.reshape(-1))
-            return DoneWork()
-        return self.group.gather_into(output, source)
+            return MeshWork(None)
+        return MeshWork(self.group.gather_into(output, source))
 
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], options: Any = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from springtide.errors import CheckpointError
+from springtide.training.determinism import levels
 from springtide.training.group.agreement import Action
 from springtide.training.group.groups import send_tree
 from springtide.training.settings import Settings
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 #: In a state on its way to the other processes: that it is on no disk.
 FROM_MEMORY = "from_memory"
+#: What follows when a checkpoint could not be written: between steps, and at the end of a process that was told to go.
+GOES_ON = "training goes on, the next one is tried in its turn"
+GOES = "the process ends as it was told, and the job goes on later from the checkpoint before"
 #: Seconds before each next try to write the result, under a supervisor; half an hour in all.
 RESULT_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 60)
 
@@ -91,19 +95,19 @@ def save(run: "ElasticRun", wait: bool) -> None:
     run.tracking.sync()
     run.checkpoints.save(run_state.capture(run, contexts), run.position.step, run.facts, urgent=wait)
     if wait:
-        finish_writing(run)
+        finish_writing(run, GOES)
 
 
-def finish_writing(run: "ElasticRun") -> None:
+def finish_writing(run: "ElasticRun", otherwise: str = GOES_ON) -> None:
     """Wait for what is being written, and report it.
 
-    A checkpoint that could not be written (a full disk) is said; training goes on.
+    A checkpoint that could not be written (a full disk) is said, with what follows from that; nothing fails by it.
     """
     assert run.checkpoints is not None
     try:
         step = run.checkpoints.wait()
     except CheckpointError as error:
-        print(f"springtide: warning: {error}; training goes on, the next one is tried in its turn", file=sys.stderr)
+        print(f"springtide: warning: {error}; {otherwise}", file=sys.stderr)
         run.channel.send("checkpoint_failing", step=run.position.step, reason=str(error))
     else:
         report_saved(run, step)
@@ -202,6 +206,12 @@ def load(run: "ElasticRun") -> dict[str, Any] | None:
         run.channel.warn(
             f"resumed from a checkpoint that torch {saved.torch} wrote, with torch {torch.__version__}: from step "
             f"{saved.step} on the bits may be others than those of an undisturbed run"
+        )
+    here, there = levels.name_kernels(run.level, run.device), saved.state.get("kernels", "")
+    if there and here != there:  # earlier versions saved none
+        run.channel.warn(
+            f"resumed on {here} from a checkpoint that was written on {there}: from step {saved.step} on the bits may "
+            "be others than those of an undisturbed run; determinism: D2 has the same on both"
         )
     for problem in saved.passed_over:
         print(f"springtide: checkpoint passed over: {problem}; resumed from step {saved.step}", file=sys.stderr)

@@ -102,9 +102,12 @@ class Checkpoints:
         return CheckpointName(self.generation, step, self.token if self.generation else "")
 
     def clean(self) -> None:
-        """Remove what a crashed writer left unfinished."""
-        for leftover in self.folder.glob(".writing-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        """Remove what a crashed process left unfinished: folders, and notes that are single files."""
+        for leftover in (*self.folder.glob(".writing-*"), *self.folder.glob(".reading-*")):
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
 
     @property
     def is_busy(self) -> bool:
@@ -125,6 +128,7 @@ class Checkpoints:
     def write_again(self) -> None:
         """Write in the background what was last copied, as for the first time."""
         assert self.last is not None
+        self.trouble = ""  # of what was written before, if it was written before anybody asked
         self.writer = threading.Thread(target=self.write, args=self.last, name="springtide-checkpoint", daemon=False)
         self.writing = self.last[2]
         self.writer.start()

@@ -11,6 +11,8 @@ import torch
 from torch.utils.data import IterableDataset
 
 from springtide.errors import JobError
+from springtide.training.determinism import levels
+from springtide.training.parts import title_models
 from springtide.training.state.digests import digest
 from springtide.training.state.run_state import name_weights
 from springtide.training.workers.sampling import SampleKey
@@ -21,10 +23,18 @@ if TYPE_CHECKING:
 #: Each part's description by its name, in an order in which one depends on those before it.
 PartFacts = dict[str, str]
 
+#: What of a process's host decides bits, with what to do where it is not the same everywhere.
+REMEDIES = {
+    "torch": "Install one version on all hosts of the job, or give up the same bits with determinism: D0",
+    "kernels": "Level D1 has the same bits on devices of one kind: use such, ask for the same bits on all kinds with "
+    "determinism: D2, or give them up with determinism: D0",
+}
+
 
 def describe_parts(run: "ElasticRun") -> PartFacts:
-    """What `prepare` was given, as far as it must be the same everywhere."""
-    facts = {f"weight {name}": describe_value(one) for name, one in name_weights(run.models).items()}
+    """What `prepare` was given, and where, as far as it must be the same everywhere."""
+    facts = describe_host(run)
+    facts |= {f"weight {name}": describe_value(one) for name, one in name_weights(run.models).items()}
     for number, optimizer in enumerate(run.optimizers):
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         facts[f"optimizer {number}"] = f"{type(optimizer).__name__} of {sizes} parameters"
@@ -34,6 +44,12 @@ def describe_parts(run: "ElasticRun") -> PartFacts:
         # Where DataLoader workers read it, a dataset may not be fit to be read here: it may open its files there.
         facts["first sample"] = " ".join(digest_sample(run.loader.data[SampleKey(0, 0)]))
     return facts
+
+
+def describe_host(run: "ElasticRun") -> PartFacts:
+    """What decides the bits of the same lines here; at D0 nothing is promised on several hosts, so nothing is asked."""
+    facts = {"torch": torch.__version__, "kernels": levels.name_kernels(run.level, run.device)}
+    return {} if run.level == "D0" else {name: text for name, text in facts.items() if text}
 
 
 def describe_options(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str]]:
@@ -65,12 +81,17 @@ def digest_sample(value: Any) -> Iterator[str]:
 
 
 def check_parts_alike(run: "ElasticRun") -> None:
-    """Refuse this process if it has other parts than rank 0."""
+    """Refuse this process if it has other parts than rank 0, or computes otherwise."""
     assert run.group is not None
     mine = run.part_facts
     theirs: PartFacts = run.group.share(mine, 0, run.device)
     for name in (*theirs, *mine):
         if theirs.get(name) != mine.get(name):
+            if name in REMEDIES:
+                raise JobError(
+                    f"process {run.name} computes with {name} {mine.get(name)}, the first process with "
+                    f"{theirs.get(name)}, and the bits of one are not those of the other. {REMEDIES[name]}"
+                )
             raise JobError(
                 f"what process {run.name} gave to run.prepare differs from what the first process gave, first in {name}"
                 f": {mine.get(name, 'none')} here, {theirs.get(name, 'none')} there. Every process must prepare the "
@@ -84,8 +105,7 @@ def check_parts_kept(run: "ElasticRun") -> None:
     if run.sharding is not None:  # which replaces them itself, at every change of processes
         return
     given = {id(parameter) for parameter in run.turns.known}
-    titles = [""] if len(run.models) == 1 else [f"{number}." for number in range(len(run.models))]
-    for title, model in zip(titles, run.models, strict=True):
+    for title, model in title_models(run.models):
         for name, parameter in model.named_parameters():
             there, here = run.part_facts.get(f"weight {title}{name}"), describe_value(parameter)
             if there is not None and there == here and id(parameter) in given:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from springtide.errors import CheckpointError
+from springtide.training.determinism import levels
 from springtide.training.group.groups import share_trees
+from springtide.training.parts import title_models
 from springtide.training.run import Position
-from springtide.training.state import left_between_steps
+from springtide.training.state import left_between_steps, state_tree
 from springtide.training.state.script import script_objects
 from springtide.training.state.script.loop_variables import read_carried
 from springtide.training.workers import randomness
@@ -55,6 +57,8 @@ def collect_state(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> dic
         "left": left_between_steps.capture(run),
         "opening": None if run.loader.stream is None else run.loader.stream.opening,
         "plans": run.loader.plans.to_plain(),
+        "kernels": levels.name_kernels(run.level, run.device),
+        "placed": state_tree.find_placed(run.state),
     }
 
 
@@ -75,7 +79,7 @@ def share_contexts(run: "ElasticRun") -> dict[int, dict[str, Any]]:
 
 def adopt_contexts(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> None:
     """Take over this process's logical workers, and drop all others."""
-    run.turns.contexts.from_plain(contexts, run.local)
+    run.turns.contexts.from_plain(contexts, run.local, run.device)
     for number, one in enumerate(run.turns.buffers):
         kept = {worker: contexts[worker]["buffers"][number] for worker in run.local}
         one.kept = {worker: flat for worker, flat in kept.items() if flat is not None}
@@ -83,10 +87,9 @@ def adopt_contexts(run: "ElasticRun", contexts: dict[int, dict[str, Any]]) -> No
 
 def name_weights(models: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
     """Parameters and buffers by name, each tensor once; with several models, each has its number before the name."""
-    titles = [""] if len(models) == 1 else [f"{number}." for number in range(len(models))]
     return {
         title + name: tensor.detach()
-        for title, model in zip(titles, models, strict=True)
+        for title, model in title_models(models)
         for name, tensor in (*model.named_parameters(), *model.named_buffers())
     }
 
@@ -97,10 +100,9 @@ def describe_weights(models: Sequence[torch.nn.Module]) -> dict[str, Any]:
     `aliases` are names of a tensor that has another name already (tied weights); `transient` are buffers that are not
     in a model's state dict.
     """
-    titles = [""] if len(models) == 1 else [f"{number}." for number in range(len(models))]
     aliases: dict[str, str] = {}
     transient: list[str] = []
-    for title, model in zip(titles, models, strict=True):
+    for title, model in title_models(models):
         first: dict[int, str] = {}
         kept = set(model.state_dict(keep_vars=True))
         for name, tensor in list_tensors(model):
@@ -146,7 +148,7 @@ def adopt(run: "ElasticRun", state: dict[str, Any], is_final: bool) -> None:
     run.position = Position(*state["position"])
     for gradients, layout in zip(run.turns.gradients, state["layouts"], strict=True):
         gradients.adopt_layout(layout["indices"], layout["rebuilt"])
-    script_objects.adopt_user(run, state["user"], is_final)
+    script_objects.adopt_user(run, state["user"], state.get("placed", ()), is_final)  # earlier versions saved no places
     if run.loader.stream is not None and state.get("opening") is not None:
         epoch, number = state["opening"]
         run.loader.stream.opening = epoch, number

@@ -5,6 +5,7 @@ it. Dictionaries keep keys that JSON would turn into strings.
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch
 from springtide.errors import JobError
 
 Tensors = dict[str, torch.Tensor]
+#: Keys and places on the way from a tree to a part of it.
+Path = Sequence[str | int]
 
 
 def take_apart(tree: Any) -> tuple[str, Tensors]:
@@ -66,6 +69,35 @@ def fill(value: Any, tensors: Tensors) -> Any:
         return {key: fill(item, tensors) for key, item in content}
     items = [fill(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items
+
+
+def find_placed(value: Any, path: Path = ()) -> list[Path]:
+    """Where in a tree tensors lie on an accelerator, by keys and places: read back, every tensor is on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return [] if value.device.type == "cpu" else [path]
+    return [found for key, item in list_items(value) for found in find_placed(item, (*path, key))]
+
+
+def move_placed(value: Any, placed: Iterable[Path], device: torch.device) -> Any:
+    """Put the tensors of these places on a device; containers stay the objects that they are, but for tuples."""
+    below: dict[Any, list[Path]] = {}
+    for path in placed:
+        below.setdefault(path[0] if path else None, []).append(path[1:])
+    if isinstance(value, torch.Tensor):
+        return value.to(device) if below else value
+    items = {key: move_placed(item, below[key], device) for key, item in list_items(value) if key in below}
+    if isinstance(value, tuple):
+        return tuple(items.get(place, item) for place, item in enumerate(value))
+    for key, item in items.items():
+        value[key] = item
+    return value
+
+
+def list_items(value: Any) -> list[tuple[Any, Any]]:
+    """The items of a container by keys or places; nothing has none."""
+    if isinstance(value, dict):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, list | tuple) else []
 
 
 def refill(here: Any, value: Any) -> Any:

@@ -3,7 +3,9 @@
 In DDP a hidden state, a bank of features or a counter in `forward` is a rank's own. In a process with several logical
 workers each would find what the one before it has left, and other numbers of processes would give other bits. Looked
 for in a process's first turns: variables of `for ... in step:` by its bytecode, attributes of modules by what becomes
-of them. Numbers in variables are left alone; they are nearly always printed, and nothing else.
+of them. Numbers in variables are left alone; they are nearly always printed, and nothing else. Whoever joins processes
+that have looked runs the script that they have looked at, and need not: reading its code takes longer than all else of
+a rescale.
 """
 
 import inspect
@@ -42,15 +44,24 @@ class TurnMemory:
         self.changes: Counter[tuple[str, str]] = Counter()
         self.generators = GeneratorWatch()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all turns that are looked at have been."""
+        return self.turns == FIRST
+
+    def skip(self) -> None:
+        """Look at nothing: processes with the same script have."""
+        self.turns = FIRST
+
     def begin_turn(self, models: Sequence[torch.nn.Module]) -> None:
         """Before a turn."""
-        if self.turns < FIRST:
+        if not self.is_over:
             self.before = {**dict(list_remembered(models)), **dict(list_held())}
             self.generators.begin_turn(models)
 
     def end_turn(self, models: Sequence[torch.nn.Module], state: Mapping[str, Any] = MappingProxyType({})) -> None:
         """After a turn of a worker with this state of its own: refuse what it hands on to the next."""
-        if self.turns == FIRST:
+        if self.is_over:
             return
         self.turns += 1
         refuse_variables()
@@ -58,7 +69,7 @@ class TurnMemory:
         after = {**dict(list_remembered(models)), **dict(list_held())}
         self.seen.update(self.before.keys())
         self.changes.update(key for key, value in self.before.items() if key in after and differ(value, after[key]))
-        if self.turns == FIRST:
+        if self.is_over:
             refuse_attributes([key for key, count in self.changes.items() if count == self.seen[key] >= SEEN])
             self.before = {}
             self.generators = GeneratorWatch()

@@ -4,6 +4,7 @@ The model keeps its own tensors, so that it can be saved and copied at any time;
 beside them. Outside turns a model has rank 0's buffers on every process, and what is written there stays.
 """
 
+import time
 from collections.abc import Sequence
 
 import torch
@@ -55,6 +56,8 @@ class Buffers:
         #: Every local worker's own, where DDP is told not to broadcast.
         self.kept: dict[int, torch.Tensor] = {}
         self.forwards = 0
+        #: Seconds that the turns of this walk have waited for others.
+        self.waited_s = 0.0
         self.syncing = True
         self.sharing: PendingWork | None = None
 
@@ -88,6 +91,7 @@ class Buffers:
         self.follow_writes(workers)
         self.take(self.agreed)
         self.between.clear()
+        self.waited_s = 0.0
 
     def follow_writes(self, workers: Sequence[int]) -> None:
         """Where every worker has its own: what was written outside turns is written to all of them.
@@ -97,7 +101,7 @@ class Buffers:
         if self.is_empty or self.broadcasting:
             return
         self.gather()
-        written = [not torch.equal(live, before) for live, before in zip(self.live, self.coming.views, strict=True)]
+        written = [differ(live, before) for live, before in zip(self.live, self.coming.views, strict=True)]
         for worker in workers:
             self.scratch.flat.copy_(self.kept.get(worker, self.coming.flat))
             for view, live, is_new in zip(self.scratch.views, self.live, written, strict=True):
@@ -127,7 +131,9 @@ class Buffers:
         if is_first:
             self.take(self.scratch)
             if group is not None:
+                began_s = time.monotonic()
                 group.broadcast(self.scratch.flat, 0).wait()
+                self.waited_s += time.monotonic() - began_s
             self.between.append(self.scratch.flat.clone())
         self.scratch.flat.copy_(self.between[place - 1])
         self.put(self.scratch)
@@ -171,6 +177,16 @@ class Buffers:
 def find_device(model: torch.nn.Module) -> torch.device:
     """The device of the model's parameters."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one type and shape have other bits: NaN is NaN, and -0.0 is not 0.0."""
+    return bool((view_bytes(one) != view_bytes(other)).any())
+
+
+def view_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's bytes in the order of its elements."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 def copy_each(places: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:

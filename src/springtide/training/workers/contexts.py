@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from springtide.training.state import state_tree
 from springtide.training.workers import randomness
 from springtide.training.workers.randomness import RngState
 
@@ -65,12 +68,18 @@ class Contexts:
     def to_plain(self, workers: Iterable[int]) -> dict[int, dict[str, Any]]:
         """The contexts of these workers as tensors and numbers."""
         return {
-            worker: {"rng": randomness.to_plain(self.states[worker]), "state": dict(self.workers[worker].state)}
+            worker: {
+                "rng": randomness.to_plain(self.states[worker]),
+                "state": dict(self.workers[worker].state),
+                "placed": state_tree.find_placed(self.workers[worker].state),
+            }
             for worker in workers
         }
 
-    def from_plain(self, contexts: dict[int, dict[str, Any]], workers: Iterable[int]) -> None:
-        """Take over those of these workers that are not here, from what `to_plain` wrote, and drop all others."""
+    def from_plain(self, contexts: dict[int, dict[str, Any]], workers: Iterable[int], device: torch.device) -> None:
+        """Have these workers as `to_plain` wrote them, and no others; what was on an accelerator goes to the device."""
         wanted = list(workers)
         self.states = {worker: randomness.from_plain(contexts[worker]["rng"]) for worker in wanted}
         self.workers = {worker: LogicalWorker(worker, dict(contexts[worker]["state"])) for worker in wanted}
+        for worker, one in self.workers.items():
+            state_tree.move_placed(one.state, contexts[worker].get("placed", ()), device)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from springtide.errors import JobError
 from springtide.training.reduction.buckets import BUCKET_BYTES
 
 #: Where torch keeps what `model.compile()` makes of a call.
@@ -89,6 +90,7 @@ class ModelListener:
         """Listen to what torch.compile(model) has returned, if it is among these."""
         for module in compiled:
             if module._orig_mod is self.model:
+                refuse_uncompiled(self.model)
                 self.put_hooks(module)
 
     def put_hooks(self, compiled: torch.nn.Module) -> None:
@@ -103,3 +105,13 @@ class ModelListener:
 def is_compiled(kind: type) -> bool:
     """Whether this is what torch.compile(model) returns; asked by name, for Dynamo takes seconds to import."""
     return kind.__name__ == "OptimizedModule" and kind.__module__.startswith("torch._dynamo")
+
+
+def refuse_uncompiled(model: torch.nn.Module) -> None:
+    """Refuse what torch compiles by itself and not under DDP: a model of a class of torch's own, after `prepare`."""
+    if type(model).__module__.startswith("torch.nn."):
+        raise JobError(
+            f"torch.compile(model) was called after run.prepare, and the model is a {type(model).__name__}, a class of "
+            "torch's own: around DDP torch leaves such a model uncompiled, so the bits would be others. Compile it "
+            "before run.prepare, or in place with model.compile()"
+        )

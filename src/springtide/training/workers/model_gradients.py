@@ -38,7 +38,8 @@ class Place:
     roster: Roster
     rank: int
     group: Group | None
-    backend: str
+    #: Whether a ring of the backend's own adds in the order of our sums, so that it may be used.
+    rings: bool
 
     @property
     def local(self) -> list[int]:
@@ -130,7 +131,7 @@ class ModelGradients:
         for flat in flats.values():
             flat.arrange(layout)
         place = self.place
-        return BackwardRound(layout, flats, make_reduction(layout, flats, place.roster, place.group, place.backend))
+        return BackwardRound(layout, flats, make_reduction(layout, flats, place.roster, place.group, place.rings))
 
     def adopt_layout(self, indices: Sequence[Sequence[int]], rebuilt: bool) -> None:
         """Follow a layout that was recorded earlier, before any step is taken with another."""

@@ -42,8 +42,9 @@ class CounterWatch:
         if counter is not None:
             raise JobError(
                 f"{type(counter).__name__} around the loader counts from 0 in a process that joins or resumes in the "
-                "middle of an epoch; write `for step in loader:` and use step.index (in the epoch) or step.number (in "
-                "the run). With the loader of run.prepare there is `for i, (x, y) in step.enumerate():` too"
+                "middle of an epoch; write `for i, step in loader.enumerate():`, or `for step in loader:` and use "
+                "step.index (in the epoch) or step.number (in the run); within a step there is "
+                "`for i, (x, y) in step.enumerate():`, with the same i for every logical worker"
             )
 
 

@@ -5,7 +5,7 @@ every process takes part in the sum, or none does. Where a mean goes is the run'
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +19,10 @@ Metric = float | torch.Tensor
 class StepMetrics:
     """The metrics of this process's workers in the present step."""
 
-    def __init__(self) -> None:
+    def __init__(self, warn: Callable[[str], None]) -> None:
         self.rows: dict[int, dict[str, Metric]] = {}
+        self.warn = warn
+        self.has_warned = False
 
     def add(self, worker: int, metrics: Mapping[str, Metric]) -> None:
         """Keep what a worker logs; of a tensor the value, not the graph behind it."""
@@ -36,9 +38,10 @@ class StepMetrics:
     def average(self, form: tuple[int, int], workers: int, group: Group | None, device: torch.device) -> dict[str, Any]:
         """Means over the workers that logged metrics of this form, added in their order; the step is then forgotten.
 
-        Only the process of logical worker 0 has use for them. Workers that logged other names are left out.
+        Only the process of logical worker 0 has use for them. Workers that logged other names are left out, and told.
         """
         rows, self.rows = self.rows, {}
+        self.tell_left_out({worker: row for worker, row in rows.items() if describe_names(row) != form})
         if not form[0]:
             return {}
         names = sorted(rows.get(0, {}))
@@ -50,6 +53,18 @@ class StepMetrics:
             group.all_reduce(table).wait()
         logged = [row for row in table.tolist() if row[-1]]
         return {name: sum(row[place] for row in logged) / len(logged) for place, name in enumerate(names)}
+
+    def tell_left_out(self, rows: Mapping[int, Mapping[str, Metric]]) -> None:
+        """Say, once, whose metrics are in no mean."""
+        if not rows or self.has_warned:
+            return
+        self.has_warned = True
+        logged = ", ".join(f"{worker} ({', '.join(sorted(row))})" for worker, row in sorted(rows.items()))
+        self.warn(
+            f"run.log: what logical worker{'s' if len(rows) > 1 else ''} {logged} logged is left out of the step's "
+            "means, since logical worker 0 did not log the same names. Log the same ones in every turn, or keep values "
+            "in a list and log run.mean(values) after the loop"
+        )
 
 
 def describe_names(names: Iterable[str]) -> tuple[int, int]:

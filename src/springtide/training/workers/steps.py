@@ -84,7 +84,8 @@ class Step:
         if self.left_at is not None:
             raise JobError(
                 f"`for ... in step:` was left in the turn of logical worker {self.left_at}; every logical worker must "
-                "take its turn, as every rank of DDP must. Leave the loop over the loader instead"
+                "take its turn, as every rank of DDP must. Leave the loop over the loader instead; beside other things "
+                "walk zip(step, others), for zip(others, step) ends before the last turn has"
             )
 
     # What a batch would have.

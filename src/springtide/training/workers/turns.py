@@ -13,7 +13,7 @@ import torch
 
 from springtide.errors import JobError
 from springtide.training.optimizer_wrappers import list_known
-from springtide.training.parts import find_alive, list_parameters, refuse_stray_optimizer
+from springtide.training.parts import find_alive, list_parameters, refuse_stray_optimizer, title_models
 from springtide.training.workers.buffers import Buffers
 from springtide.training.workers.contexts import Contexts
 from springtide.training.workers.forward_hooks import ModelListener, is_compiled
@@ -44,15 +44,13 @@ class Turns:
         word_size: int = 0,
     ) -> None:
         self.contexts = Contexts()
-        single = len(models) == 1
-        titles = [""] if single else [f"{number}." for number in range(len(models))]
         # With several models, whose exchange comes first would depend on how many turns a process has: none leaves
         # before all turns have ended.
         self.gradients: list[ModelGradients | ShardedGradients] = [
-            ModelGradients(model, title, find_unused, overlapping=single)
+            ModelGradients(model, title, find_unused, overlapping=len(models) == 1)
             if sharding is None
             else make_sharded(model, sharding, find_unused)
-            for model, title in zip(models, titles, strict=True)
+            for title, model in title_models(models)
         ]
         self.buffers = [
             Buffers(model, broadcast_buffers, 0 if number else word_size) for number, model in enumerate(models)
@@ -84,6 +82,11 @@ class Turns:
     def local(self) -> list[int]:
         """The logical workers of this process."""
         return self.place.local
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds of the turns of this walk in which other processes were waited for."""
+        return sum(one.waited_s for one in self.buffers)
 
     def guard(self, in_step: bool) -> None:
         """Refuse backwards that are no worker's, or allow them, as between epochs."""

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import springtide
+from springtide.training.group import paces
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=30)
@@ -19,7 +20,10 @@ parser.add_argument("--crash-at", type=int)
 parser.add_argument("--exit-at", type=int)
 parser.add_argument("--stop-at", type=int)
 parser.add_argument("--block-at", type=int, help="once, in the second process only")
+parser.add_argument("--lag", type=float, default=0.0, help="further sleep of the second process, for 60 steps")
 args = parser.parse_args()
+if args.lag:
+    paces.LASTING_S = 1.0
 
 run = springtide.init(logical_workers=args.workers, seed=1)
 if run.is_main:
@@ -32,7 +36,7 @@ model, optimizer, loader = run.prepare(model, optimizer, data, batch_size=8)
 for _epoch in run.steps(args.steps):
     for step in loader:
         for x, y in step:
-            time.sleep(args.sleep)
+            time.sleep(args.sleep + (0.0 if run.is_main or step.number > 60 else args.lag))
             loss = torch.nn.functional.mse_loss(model(x), y)
             loss.backward()
             run.log(loss=loss)

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
-from springtide.training.state.script.loop_variables import Carried, find_lost, read_carried
+from springtide.training.state.script.loop_variables import Carried, are_same, find_lost, read_carried, write_plain
 
 STEPS = 3
 
@@ -204,3 +205,9 @@ def test_other_values_are_lost_and_what_is_not_there_yet_is_not() -> None:
 
     exec(RESUMED, {"loader": walk(), "seen": 0, "kept": 0, "__name__": "__main__"})
     assert lost == ["seen was 7 and is 0"]
+
+
+def test_a_number_in_a_tensor_is_told_as_that_number() -> None:
+    assert write_plain(torch.tensor(4.25)) == "4.25" and write_plain(torch.tensor(3)) == "3"
+    assert are_same(write_plain(torch.tensor(0.0)), write_plain(0)) and not are_same("0.5", "0")
+    assert are_same("'a'", "'a'") and not are_same("'a'", "None")

@@ -41,7 +41,7 @@ for step in loader:
 def make_run(model: nn.Module) -> Any:
     loader = SimpleNamespace(given=None)
     parts: dict[str, Any] = {"models": [model], "optimizers": [], "schedulers": [], "scalers": [], "kept": {}}
-    return SimpleNamespace(**parts, loader=loader, state={}, objects=ScriptObjects())
+    return SimpleNamespace(**parts, loader=loader, state={}, objects=ScriptObjects(), device=torch.device("meta"))
 
 
 def run_script(text: str, loader: Iterator[int], model: nn.Module) -> dict[str, Any]:
@@ -135,16 +135,25 @@ for step in loader:
 
 def test_what_a_script_has_taken_out_of_run_state_is_what_is_saved_again() -> None:
     run = make_run(nn.Linear(1, 1))
-    adopt_user(run, {"shadow": [torch.zeros(2)], "best": 1.0}, is_final=False)
+    adopt_user(run, {"shadow": [torch.zeros(2)], "best": 1.0}, (), is_final=False)
     shadow = run.state.setdefault("shadow", [])
-    adopt_user(run, {"shadow": [torch.ones(2)], "best": 1.0}, is_final=True)
+    adopt_user(run, {"shadow": [torch.ones(2)], "best": 1.0}, (), is_final=True)
     shadow[0].add_(1)
     assert run.state["shadow"] is shadow and torch.equal(run.state["shadow"][0], torch.full((2,), 2.0))
 
 
 def test_what_a_script_has_put_into_run_state_itself_is_not_written_to() -> None:
     run, own = make_run(nn.Linear(1, 1)), torch.zeros(2)
-    adopt_user(run, {"first": torch.ones(2)}, is_final=False)
+    adopt_user(run, {"first": torch.ones(2)}, (), is_final=False)
     run.state["first"] = own
-    adopt_user(run, {"first": torch.ones(2)}, is_final=True)
+    adopt_user(run, {"first": torch.ones(2)}, (), is_final=True)
     assert torch.equal(own, torch.zeros(2)) and torch.equal(run.state["first"], torch.ones(2))
+
+
+def test_what_was_on_an_accelerator_is_on_one_where_the_script_has_taken_it_out() -> None:
+    run, placed = make_run(nn.Linear(1, 1)), [("ema",), ("both", 1)]
+    adopt_user(run, {"ema": torch.ones(2), "both": [torch.ones(1), torch.ones(1)]}, placed, is_final=False)
+    ema, both = run.state["ema"], run.state["both"]
+    adopt_user(run, {"ema": torch.ones(2), "both": [torch.ones(1), torch.ones(1)]}, placed, is_final=True)
+    assert run.state["ema"] is ema and run.state["both"] is both
+    assert [one.device.type for one in (ema, *both)] == ["meta", "cpu", "meta"]

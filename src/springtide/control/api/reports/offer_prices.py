@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from springtide.control.scheduling.inventory import Inventory
 from springtide.control.scheduling.live_jobs import look_up, make_job
-from springtide.control.scheduling.submissions import find_cheapest, is_known
+from springtide.control.scheduling.means import find_cheapest, is_known
 from springtide.control.storage.records import JobRecord, OfferRecord, SpeedRecord
 
 

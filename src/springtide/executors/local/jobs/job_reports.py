@@ -1,4 +1,4 @@
-"""What is reported of a job that runs: its script's plan, how far it is, and what its processes remark.
+"""What is reported of a job that runs: its script's plan, how far it is, what its processes remark, what it leaves.
 
 What processes say is bounded, so that one that talks without end is heard in its log only.
 """
@@ -9,7 +9,17 @@ from collections.abc import Callable, Sequence
 from springtide.executors.delivery import EventFields
 from springtide.executors.local.jobs.attempt import AgentContext, Attempt
 from springtide.executors.local.jobs.progress import AttemptProgress, RemarkBudget
-from springtide.executors.protocol import CheckpointFailing, Progressed, Running, ScriptInfo, Warned
+from springtide.executors.local.journal import AssignedJob
+from springtide.executors.protocol import (
+    Cancel,
+    CheckpointFailing,
+    Lagging,
+    Progressed,
+    Running,
+    ScriptInfo,
+    Stopped,
+    Warned,
+)
 
 
 class JobReports:
@@ -24,7 +34,7 @@ class JobReports:
         self.script: tuple[int | None, ...] = ()
         self.reported_s = 0.0
 
-    def tell(self, event: Warned | CheckpointFailing) -> None:
+    def tell(self, event: Warned | CheckpointFailing | Lagging) -> None:
         """Report what a process has said, unless it says too much: that is in its log only."""
         if self.remarks.take(time.monotonic()):
             self.context.emit(event)
@@ -81,3 +91,21 @@ class JobReports:
         if attempt is not None and progress.has_stepped and progress.step != progress.reported_step:
             share = max(1, len(attempt.roster.names))
             self.context.emit(Progressed(**self.common(), **progress.report(), share=share))
+
+    def make_stopped(self, assigned: AssignedJob, reason: str, progress: AttemptProgress, seen: int) -> Stopped:
+        """That the job has given its devices back; `seen` is the step of its newest checkpoint, -1 if there is none.
+
+        What is saved of an elastic job its checkpoints tell, not its last words; one that was killed may have made
+        steps of which it said nothing yet. A gang saves what it likes, so its word is taken.
+        """
+        spec = assigned.order.spec
+        saved = max(seen, spec.checkpoint.saved_step if spec.elastic else progress.step)
+        lost = max(0, progress.step - saved) if progress.has_stepped else 0
+        return Stopped(
+            **self.common(),
+            step=saved,
+            reason=reason,
+            cancelled=isinstance(assigned.ending, Cancel),
+            clean=not lost and (progress.terminated or not progress.has_stepped),
+            lost=lost,
+        )

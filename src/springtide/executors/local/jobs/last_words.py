@@ -7,6 +7,9 @@ from pathlib import Path
 #: Lines to look at: tracebacks are long.
 REACH = 60
 MOST_LINES = 5
+#: How a refusal of ours begins, and how long it may be: it says what to write instead, in lines of code.
+REFUSAL = "error: "
+MOST_REFUSED = 10
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _MARKER = re.compile(r"[\^~ ]+")
 #: Frames that are not the user's.
@@ -18,6 +21,9 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(: .*)?")
 def sum_up(lines: Sequence[str]) -> str:
     """The last words among the last lines of a log, which have no spaces around them; empty where there are none."""
     begin = next((n for n in reversed(range(len(lines))) if lines[n].startswith("Traceback (most recent call")), None)
+    refused = next((n for n in reversed(range(len(lines))) if lines[n].startswith(REFUSAL)), None)
+    if refused is not None and (begin is None or refused > begin):
+        return " | ".join(lines[refused:][:MOST_REFUSED]).removeprefix(REFUSAL)
     if begin is None:
         return " | ".join(lines[-MOST_LINES:])
     frames = [(n, found) for n in range(begin, len(lines)) if (found := _FRAME.match(lines[n]))]

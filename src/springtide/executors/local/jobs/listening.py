@@ -10,6 +10,7 @@ from springtide.executors.local.jobs.attempt import Attempt
 from springtide.executors.local.jobs.worker_messages import (
     BusyMessage,
     FailingMessage,
+    LagMessage,
     MetricsMessage,
     PlaceMessage,
     PlanMessage,
@@ -21,7 +22,7 @@ from springtide.executors.local.jobs.worker_messages import (
     WorkerMessage,
 )
 from springtide.executors.local.processes.worker_processes import STORE, WorkerProcess
-from springtide.executors.protocol import CheckpointFailing
+from springtide.executors.protocol import CheckpointFailing, Lagging
 
 if TYPE_CHECKING:
     from springtide.executors.local.jobs.runner import JobRunner
@@ -34,6 +35,8 @@ def interpret(runner: "JobRunner", attempt: Attempt, process: WorkerProcess, mes
             attempt.meet(message.address, runner.wanted, runner.workers)
             if not runner.spec.elastic:
                 runner.begin(0)
+            for lost in [process for process in attempt.ranked if not process.is_alive]:
+                runner.handle_exit(lost)  # its host was lost while the store was started
         case StoreMessage():
             raise ValueError("`store`, which only the store says, and once")
         case PlaceMessage():
@@ -69,6 +72,9 @@ def act_on(runner: "JobRunner", attempt: Attempt, message: WorkerMessage) -> Non
             runner.reports.tell(CheckpointFailing(**runner.common, step=step, reason=message.reason))
         case WarningMessage():
             runner.reports.warn(message.text)
+        case LagMessage() if not message.laggard or message.laggard in attempt.held:
+            device = attempt.held.get(message.laggard, "")
+            runner.reports.tell(Lagging(**runner.common, device=device, factor=message.factor))
         case ResumeMessage():
             for problem in message.passed_over:
                 runner.reports.warn(f"checkpoint passed over: {problem}; goes on from step {message.step}")

@@ -5,13 +5,13 @@ is not measured: it carries the warm-up. All else is as with any job.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from springtide.executors.local.jobs.attempt import AgentContext
 from springtide.executors.local.jobs.runner import JobRunner
 from springtide.executors.local.jobs.worker_messages import MetricsMessage
 from springtide.executors.local.journal import AssignedJob
-from springtide.executors.protocol import Probe, Probed, SpeedPoint
+from springtide.executors.protocol import Probe, Probed, SpeedPoint, Stopped
 
 
 @dataclass
@@ -139,6 +139,10 @@ class ProbeRunner(JobRunner):
         """End the processes at once: there is nothing to save."""
         if self.phase not in ("stopping", "clearing", "over"):
             self.clear(None)
+
+    def make_stopped(self) -> Stopped:
+        """The devices are free, and nothing is lost."""
+        return replace(super().make_stopped(), clean=True, lost=0)
 
     def keep_metrics(self, message: MetricsMessage) -> None:
         """What a probe records is not part of the job's series, which begins with its first step."""

@@ -29,7 +29,6 @@ from springtide.executors.local.journal import AssignedJob
 from springtide.executors.local.json_lines import Message
 from springtide.executors.local.processes.worker_processes import WorkerProcess
 from springtide.executors.protocol import (
-    Cancel,
     Checkpointed,
     Event,
     Failed,
@@ -226,6 +225,8 @@ class JobRunner:
         self.attempt.complete_change()
         if self.phase == "resizing":
             self.phase = "running"
+        elif self.phase == "stopping":  # who was told to end may have left in this change, and told nobody
+            self.attempt.command({"do": "terminate"})
         self.progress.speed.pause()
         self.reached = self.heading
         devices = self.attempt.devices
@@ -361,14 +362,8 @@ class JobRunner:
 
     def make_stopped(self) -> Stopped:
         """The devices are free, by an instruction or because the agent leaves."""
-        ending, step = self.assigned.ending, self.progress.step
-        return Stopped(
-            **self.common,
-            step=step if self.progress.has_stepped else max(step, self.checkpoints.find_step()),
-            reason=ending.reason if ending is not None else self.leaving or "",
-            cancelled=isinstance(ending, Cancel),
-            clean=self.progress.terminated or not self.progress.has_stepped,
-        )
+        reason = self.assigned.ending.reason if self.assigned.ending is not None else self.leaving or ""
+        return self.reports.make_stopped(self.assigned, reason, self.progress, self.checkpoints.find_step())
 
     def abandon(self) -> None:
         """End without an event: a newer start takes the job's place."""

@@ -10,12 +10,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from springtide.executors.message_fields import (
+    NAME_CHARACTERS,
     Address,
     MetricName,
     MetricValue,
     PlainText,
     Seconds,
+    Slowdown,
     StepCount,
+    Text,
     WorkerCount,
 )
 
@@ -104,6 +107,15 @@ class WarningMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class LagMessage:
+    """The others wait for this process, which takes so many times as long; an empty name: for none any more."""
+
+    event: Literal["lagging"]
+    laggard: Annotated[Text, Field(max_length=NAME_CHARACTERS)]
+    factor: Slowdown
+
+
+@dataclass(frozen=True, slots=True)
 class ResumeMessage:
     """The run goes on from the checkpoint of a step; newer ones were damaged."""
 
@@ -148,6 +160,7 @@ WorkerMessage: TypeAlias = (
     | ResizedMessage
     | FailingMessage
     | WarningMessage
+    | LagMessage
     | ResumeMessage
     | MetricsMessage
     | FinishMessage

@@ -76,7 +76,19 @@ def is_own(kind: type) -> bool:
 def find_lost(before: Mapping[str, str]) -> list[str]:
     """A phrase for each variable that is there and carried a value before that it has not now."""
     now = read_carried()
-    return [f"{name} was {text} and is {now[name]}" for name, text in before.items() if now.get(name, text) != text]
+    return [
+        f"{name} was {text} and is {now[name]}"
+        for name, text in before.items()
+        if name in now and not are_same(text, now[name])
+    ]
+
+
+def are_same(one: str, other: str) -> bool:
+    """Whether two values are the same, in whatever words: 0 and 0.0 are."""
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return False
 
 
 def tell_lost(run: "ElasticRun", variables: Mapping[str, str], lost: Sequence[str]) -> None:
@@ -97,6 +109,8 @@ def write_plain(value: object) -> str:
     """
     if type(value) is float and abs(value - time.time()) < YEAR_S:
         return ""
+    if isinstance(value, torch.Tensor) and is_plain(value) and value.dim() == 0:
+        return repr(value.item())  # as the number that it stands for: `best = 0` before the first step
     if isinstance(value, torch.Tensor):
         return f"tensor {tuple(value.shape)} #{int(number_tensor(value)):x}" if is_plain(value) else ""
     if isinstance(value, torch.nn.Module):

@@ -8,7 +8,7 @@ outside (`loop_variables` names what is lost with one), and what the loop binds 
 
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from springtide.training.state.divergence import number_tensor
 from springtide.training.state.script.loop_code import find_carried, find_written
 from springtide.training.state.script.loop_variables import YEAR_S, list_frames
 from springtide.training.state.script.own_generators import is_looked_into
-from springtide.training.state.state_tree import refill
+from springtide.training.state.state_tree import Path, move_placed, refill
 
 if TYPE_CHECKING:
     from springtide.training.elastic_run import ElasticRun
@@ -88,9 +88,10 @@ class ScriptObjects:
         return [f"{path} is not what it was" for path in (*lost, *saved["left_out"])]
 
 
-def adopt_user(run: "ElasticRun", user: Mapping[str, Any], is_final: bool) -> None:
+def adopt_user(run: "ElasticRun", user: Mapping[str, Any], placed: Iterable[Path], is_final: bool) -> None:
     """Give `run.state` what was saved: in `prepare`, and once more where the loop is entered.
 
+    What is `placed` was on an accelerator, and goes to the run's device.
     `shadow = run.state.setdefault("shadow", ...)` between the two has what was given first, and goes on with it.
     """
     given, now = run.objects.given, run.state
@@ -98,6 +99,7 @@ def adopt_user(run: "ElasticRun", user: Mapping[str, Any], is_final: bool) -> No
         key: refill(given[key], value) if key in given and now.get(key) is given[key] else value
         for key, value in user.items()
     }
+    move_placed(filled, placed, run.device)
     run.state.clear()
     run.state.update(filled)
     run.objects.given = {} if is_final else filled

@@ -1,0 +1,53 @@
+"""What is told of a job that has given its devices back: by its checkpoints, not by its last words."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from springtide.executors.local.jobs.job_reports import JobReports
+from springtide.executors.local.jobs.progress import AttemptProgress
+from springtide.executors.local.journal import AssignedJob
+from springtide.executors.protocol import Cancel, CheckpointPolicy, JobSpec, Start, Stopped
+
+SPEC = JobSpec(("python", "train.py"), "", CheckpointPolicy(""), "", "")
+
+
+def stop(spec: JobSpec, seen: int, stepped: bool = True, terminated: bool = True) -> Stopped:
+    """What is told of a job that said 20 steps, of which its checkpoints show `seen`."""
+    nobody: Any = None
+    order = Start(job="job", generation=1, key="k", spec=spec, devices=())
+    assigned = AssignedJob(order, 1, (), Cancel(job="job", generation=2, key="c"))
+    progress = AttemptProgress(0.0, step=20, stepped_s=1.0 if stepped else None, terminated=terminated)
+    reports = JobReports(nobody, lambda: {"job": "job", "generation": 2})
+    return reports.make_stopped(assigned, "cancelled", progress, seen)
+
+
+@pytest.mark.parametrize(
+    ("seen", "terminated", "expected"),
+    [
+        (20, True, (20, True, 0)),
+        (20, False, (20, False, 0)),  # killed: it may have made steps that it had not told yet
+        (12, True, (12, False, 8)),  # its last checkpoint could not be written
+        (-1, False, (0, False, 20)),
+    ],
+)
+def test_what_is_saved_is_what_lies_there(seen: int, terminated: bool, expected: tuple[int, bool, int]) -> None:
+    told = stop(SPEC, seen, terminated=terminated)
+    assert (told.step, told.clean, told.lost) == expected and told.cancelled
+
+
+def test_a_start_that_made_no_step_has_lost_none_and_is_where_its_checkpoints_are() -> None:
+    told = stop(SPEC, 12, stepped=False, terminated=False)
+    assert (told.step, told.clean, told.lost) == (12, True, 0)
+
+
+def test_a_step_in_object_storage_counts_though_its_receipt_lies_on_another_host() -> None:
+    known = replace(SPEC, checkpoint=CheckpointPolicy("", url="s3://bucket/folder", saved_step=15))
+    assert (stop(known, -1).step, stop(known, -1).lost) == (15, 5)
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_of_a_gang_which_saves_what_it_likes_its_word_is_taken(terminated: bool) -> None:
+    told = stop(replace(SPEC, elastic=False), -1, terminated=terminated)
+    assert (told.step, told.clean, told.lost) == (20, terminated, 0)
