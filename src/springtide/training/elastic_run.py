@@ -87,6 +87,8 @@ class ElasticRun(Run):
         self.saved_step = -1
         self.reported_s, self.reported_generation = time.monotonic(), -1
         self.loop_s = 0.0
+        #: What the script's own variables were where this process goes on from, in phrases, if they are not that now.
+        self.lost: list[str] = []
         self.scan: OperatorScan | None = None
         self.scanned = False
         self.group: Group | None = None

@@ -121,8 +121,16 @@ def test_every_kind_of_difference_has_a_usual_cause(name: str) -> None:
     run: Any = SimpleNamespace(is_main=True, peers=None, position=SimpleNamespace(step=7))
     cause = CAUSES[next(kind for kind in CAUSES if name.startswith(kind))]
     with pytest.raises(NondeterminismError, match=f"after step 7 the processes differ, first in {name}") as error:
-        divergence.refuse(run, name)
-    assert cause in str(error.value)
+        divergence.refuse(run, name, [])
+    assert str(error.value).endswith(cause)
+
+
+def test_what_a_process_has_lost_is_named_beside_the_usual_cause(processes: Processes) -> None:
+    lost = processes.each(divergence.gather_lost, lost=(["count was 3 and is 0"], ["count was 3 and is 0", "best"]))
+    assert lost == [["count was 3 and is 0", "best"]] * 2
+    run: Any = SimpleNamespace(is_main=True, peers=None, position=SimpleNamespace(step=7))
+    with pytest.raises(NondeterminismError, match=r"lost what it counted \(count was 3 and is 0, best\): keep it in"):
+        divergence.refuse(run, "parameter 0.weight", lost[0])
 
 
 def test_the_guard_waits_in_proportion_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ plain state. How often is up to rank 0, which spends at most one part in PARTS o
 
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,7 +55,7 @@ class DivergenceGuard:
         place = find_difference(run, list(state), line_up(state.values(), run.device))
         self.due_s = time.monotonic() + PARTS * (time.monotonic() - began_s)
         if place is not None:
-            refuse(run, place)
+            refuse(run, place, gather_lost(run))
 
 
 def number_state(run: "ElasticRun", but: tuple[str, ...] = ()) -> Iterator[tuple[str, int | torch.Tensor]]:
@@ -138,12 +138,21 @@ def find_difference(run: "ElasticRun", names: list[str], numbers: torch.Tensor) 
     return names[min(found) - 1] if found else None
 
 
-def refuse(run: "ElasticRun", name: str) -> None:
+def gather_lost(run: "ElasticRun") -> list[str]:
+    """What any process has lost of the script's own values, by which its lines may go apart."""
+    group = run.group
+    assert group is not None
+    phrases = [phrase for rank in range(group.size) for phrase in group.share(run.lost, rank, run.device)]
+    return list(dict.fromkeys(phrases))
+
+
+def refuse(run: "ElasticRun", name: str, lost: Sequence[str]) -> None:
     """End the run: the first process says why, the others wait to be ended."""
     if not run.is_main and run.peers is not None:
         time.sleep(run.settings.collective_timeout_s)
     cause = next(text for kind, text in CAUSES.items() if name.startswith(kind))
+    here = f". Here the script has lost what it counted ({', '.join(lost)}): keep it in run.state" if lost else ""
     raise NondeterminismError(
         f"after step {run.position.step} the processes differ, first in {name}; what runs outside `for ... in step:` "
-        f"must be the same on every process. The usual cause: {cause}"
+        f"must be the same on every process. The usual cause: {cause}{here}"
     )

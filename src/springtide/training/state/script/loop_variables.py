@@ -94,6 +94,7 @@ def are_same(one: str, other: str) -> bool:
 def tell_lost(run: "ElasticRun", variables: Mapping[str, str], lost: Sequence[str]) -> None:
     """Say which variables of the script had other values where this process goes on from, and what else was lost."""
     phrases = [*find_lost(variables), *lost] if run.is_main or run.settings.joining else []
+    run.lost = phrases
     if phrases:
         run.channel.warn(
             f"process {run.name} goes on from step {run.position.step} without what the script counted until then: "
