@@ -30,7 +30,7 @@ from springtide.training.workers.contexts import Contexts, LogicalWorker
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loaders import FixedOptions, number_steps
 from springtide.training.workers.sampling import Sampling, Seeded, choose_collate
-from springtide.training.workers.shards import Shard
+from springtide.training.workers.shards import Seat, Shard
 from springtide.training.workers.steps import Step
 
 #: Runs that have ended, kept so that their groups are not destroyed while the group's threads still let go of tensors
@@ -302,7 +302,7 @@ class ReferenceRun(Run):
         return total
 
     def shard(self, loader: DataLoader[Any]) -> Shard:
-        return Shard(loader, 0, 1, self.seed, lambda results: [results])
+        return Shard(loader, lambda: Seat(0, 1), self.seed, lambda results: [results])
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

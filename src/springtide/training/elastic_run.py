@@ -43,7 +43,7 @@ from springtide.training.workers.buffers import find_device
 from springtide.training.workers.feeds import Feed
 from springtide.training.workers.loader_iterators import IteratorWatch
 from springtide.training.workers.loaders import Loader, StepSource
-from springtide.training.workers.shards import Shard
+from springtide.training.workers.shards import Seat, Shard
 from springtide.training.workers.step_metrics import Metric, StepMetrics, gather_values
 from springtide.training.workers.steps import Step
 from springtide.training.workers.turns import Turns
@@ -408,8 +408,11 @@ class ElasticRun(Run):
                 "run.shard gives each process other batches, but a sharded model runs on all processes at once; walk "
                 "the whole loader on every process"
             )
-        size = 1 if self.group is None else self.group.size
-        return Shard(loader, self.rank, size, self.seed, self.exchange)
+        return Shard(loader, self.find_seat, self.seed, self.exchange)
+
+    def find_seat(self) -> Seat:
+        """Which of how many processes this one is now."""
+        return Seat(self.rank, len(self.roster.names))
 
     def exchange(self, results: list[Any]) -> list[list[Any]]:
         """Everyone's results, by rank."""

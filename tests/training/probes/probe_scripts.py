@@ -207,6 +207,36 @@ STEPS = (
         short=True,
     ),
     make(
+        "gradients of the step before",
+        MLP,
+        SGD,
+        ready="old = None",
+        after="now = [one.grad for one in model.parameters()]\n"
+        "same = 0.0 if old is None else sum(float((a * b).sum()) for a, b in zip(old, now))\n"
+        "optimizer.param_groups[0]['lr'] = 0.1 / (1 + abs(same))\nold = now\n" + STEP,
+        told="old was",
+        short=True,
+    ),
+    make(
+        "dot products of gradients",
+        MLP,
+        SGD,
+        after="flat = [one.grad.reshape(-1) for one in model.parameters()]\n"
+        "optimizer.param_groups[0]['lr'] = 0.1 / (1 + float(sum(one.dot(one) for one in flat)))\n"
+        "keep(model[0].weight.grad @ model[0].weight.grad.T)\n" + STEP,
+        short=True,
+    ),
+    make(
+        "evaluation shared out, by a shard made before the loop",
+        MLP.replace("nn.Dropout(0.2), ", ""),
+        SGD,
+        ready="part, gather = share(DataLoader(make_data(), batch_size=8))",
+        end="model.eval()\nwith torch.no_grad():\n    found = gather([model(x).sum(0) for x, y in part])\n"
+        "optimizer.param_groups[0]['lr'] = float(sum(found).sigmoid().mean()) / 9\nmodel.train()",
+        short=True,
+        disturbed=True,
+    ),
+    make(
         "evaluation in the loop",
         CNN,
         SGD,

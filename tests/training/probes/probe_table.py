@@ -258,6 +258,7 @@ PROBES = [
         turn="",
         after="def closure():\n    optimizer.zero_grad()\n    walk()\n    return total\noptimizer.step(closure)",
         short=True,
+        disturbed=True,
     ),
     make(
         "weight norm",

@@ -1,7 +1,7 @@
 """Gradients of each logical worker, staged in flat buffers in the layout DistributedDataParallel would use.
 
 A worker's gradients are scaled by 1/N straight into its flat buffer (DDP multiplies, it does not divide), and after the
-fold the parameters' .grad are views of the result. Which gradients a backward brings, and in which order, is watched
+fold the parameters' .grad are copies of the result. Which gradients a backward brings, and in which order, is watched
 here too; what is exchanged with other processes is in `reduction`.
 """
 

@@ -364,6 +364,8 @@ def check_facts(path: str, manifest: dict[str, Any], facts: Facts, allow_code_ch
 def read_state(path: Path) -> dict[str, Any]:
     """The state in a checkpoint."""
     weights = {f"/model/{name}": tensor for name, tensor in load_file(path / WEIGHTS).items()}
-    tensors = weights | load_file(path / REST)
+    # Weights are copied into the model. The rest stays as it is, and where a tensor begins decides how sums over it are
+    # split between lanes, and so its bits: in memory as torch gives it, not at some byte of a mapped file.
+    tensors = weights | {name: tensor.clone() for name, tensor in load_file(path / REST).items()}
     state: dict[str, Any] = state_tree.put_together((path / SHAPE).read_text(), tensors)
     return state

@@ -423,11 +423,17 @@ class ModelGradients:
             sums = self.find_sums(current, sums, unused)
             if not self.rebuilt:
                 self.rebuild()
-        for parameter, gradient in zip(self.parameters, sums if count else self.find_untouched(), strict=True):
-            parameter.grad = gradient
+        self.hand_over(sums if count else self.find_untouched(), is_staged=count > 0)
         if self.rounds[0].layout is not self.layout:
-            # The sums still lie in these buffers, and stay there until the next turn is staged.
             self.rounds[0] = self.make_round(self.layout, self.rounds[0].flats)
+
+    def hand_over(self, gradients: Sequence[torch.Tensor | None], is_staged: bool) -> None:
+        """Give the parameters their gradients; those that are staged as tensors of their own, as DDP does.
+
+        A script may keep one beyond its step, and where one begins in memory decides the bits of its dot products.
+        """
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient.clone() if is_staged and gradient is not None else gradient
 
     def find_untouched(self) -> Sequence[torch.Tensor | None]:
         """The gradients from before a walk without a backward."""

@@ -113,10 +113,18 @@ def time_steps(loader: Walk) -> None:
         last_s = time.perf_counter()
 
 
-def keep_objects(loader: Walk) -> None:
+def keep_a_list(loader: Walk) -> None:
     losses: list[float] = []
     for step in loader:
         losses = [*losses, step]
+
+
+def keep_tensors(loader: Walk) -> None:
+    old = None
+    for step in loader:
+        now = [torch.tensor([float(step)])]
+        assert old is None or old[0] < now[0]
+        old = now
 
 
 def read_only(loader: Walk) -> None:
@@ -130,6 +138,8 @@ def read_only(loader: Walk) -> None:
     [
         (count_steps, {"seen of count_steps()": "6"}),
         (keep_the_best, {"best of keep_the_best()": "3.0"}),
+        (keep_a_list, {"losses of keep_a_list()": "list of 3 #7eeceafa"}),
+        (keep_tensors, {"old of keep_tensors()": "list of 1 #10d0112ca"}),
         (take_the_least, {"best of take_the_least()": "3.0"}),
         (sum_in_turns, {"total of sum_in_turns()": "3.0"}),
         (decide_once, {"done of decide_once()": "True"}),
@@ -142,9 +152,7 @@ def test_what_comes_from_an_earlier_step_is_carried(script: Callable[[Walk], Non
     assert walk.found == carried
 
 
-@pytest.mark.parametrize(
-    "script", [write_before_reading, time_steps, time_through_another_name, keep_objects, read_only]
-)
+@pytest.mark.parametrize("script", [write_before_reading, time_steps, time_through_another_name, read_only])
 def test_what_every_step_makes_anew_is_not(script: Callable[[Walk], None]) -> None:
     walk = Walk()
     script(walk)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from springtide.training.state.digests import is_plain
-from springtide.training.state.divergence import number_tensor
+from springtide.training.state.divergence import number_plain, number_tensor
 from springtide.training.state.script.loop_code import find_carried
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ OURS = ("springtide.", "runpy", "torch.")
 #: Values by the text that Python writes for them, by the variable.
 Carried = dict[str, str]
 LONGEST = 80
+#: Items of a container up to which it is known by what is in it, not by their number alone.
+MOST_ITEMS = 1000
 YEAR_S = 365 * 86_400.0
 #: No value, which is not None.
 MISSING = object()
@@ -104,7 +106,7 @@ def tell_lost(run: "ElasticRun", variables: Mapping[str, str], lost: Sequence[st
 
 
 def write_plain(value: object) -> str:
-    """A number, a short text or None in Python's words, a few words for a tensor or a module.
+    """A number, a short text or None in Python's words, a few words for a tensor, a module or a container.
 
     Nothing for all else, and for a time of this year.
     """
@@ -116,8 +118,16 @@ def write_plain(value: object) -> str:
         return f"tensor {tuple(value.shape)} #{int(number_tensor(value)):x}" if is_plain(value) else ""
     if isinstance(value, torch.nn.Module):
         return f"{type(value).__name__}(...)"
+    if type(value) in (list, tuple, dict):
+        return write_container(value)  # type: ignore[arg-type]
     text = repr(value) if value is None or type(value) in (bool, int, float, str) else ""
     return text if len(text) <= LONGEST else ""
+
+
+def write_container(value: list[object] | tuple[object, ...] | dict[object, object]) -> str:
+    """A few words for a container, by what is in it."""
+    number = f" #{number_plain(value) % 2**64:x}" if 0 < len(value) <= MOST_ITEMS else ""
+    return f"{type(value).__name__} of {len(value)}{number}"
 
 
 def list_frames() -> Iterator[FrameType]:
