@@ -31,6 +31,7 @@ def count_of_projects(folder: Path, options: ServerOptions, project: str) -> Cou
     server = HandClockServer(folder, devices=1, scripts={"short": SHORT}, options=options)
     for name in ("ann", "bob"):
         server.store.put_user(UserRecord(name, f"hash-{name}", project=project))
+    server.store.put_user(UserRecord("eve", "hash-eve"))
     users = ("ann", "bob", "eve")
     jobs = [server.submit(run="python train.py short", user=user) for _ in range(12) for user in users]
     server.pass_s(180)

@@ -20,7 +20,10 @@ RUN = "python train.py short"
 
 @pytest.fixture
 def hand_server(tmp_path: Path) -> HandClockServer:
-    return HandClockServer(tmp_path, scripts={"short": FakeJob(total_steps=400, speeds={1: 10.0, 2: 18.0})})
+    server = HandClockServer(tmp_path, scripts={"short": FakeJob(total_steps=400, speeds={1: 10.0, 2: 18.0})})
+    for name in ("ann", "bob"):
+        server.store.put_user(UserRecord(name, f"hash of {name}"))
+    return server
 
 
 def limit(hand_server: HandClockServer, device_s: float | None = None, most_active: int | None = None) -> None:

@@ -13,7 +13,8 @@ from springtide.control.api.guard import WRITING, Refused, tell_failure, write_e
 from springtide.control.scheduling.loop.calls import UNDONE, UNKNOWN, UnavailableError
 from springtide.control.scheduling.loop.health import show_safely
 from springtide.control.scheduling.operations import ConflictError, MissingError
-from springtide.control.scheduling.submissions import LimitError
+from springtide.control.scheduling.submissions import LimitError, RemovedUserError
+from springtide.control.storage.accounts import UnknownOwnerError
 from springtide.control.storage.database.databases import is_unavailable, is_undone
 from springtide.control.storage.records import UserRecord
 from springtide.core.job_file import JobFile
@@ -42,8 +43,10 @@ class ForbiddenError(InputError):
 STATUSES: dict[type[SpringtideError], int] = {
     MissingError: 404,
     ConflictError: 409,
+    RemovedUserError: 401,
     LimitError: 429,
     ForbiddenError: 403,
+    UnknownOwnerError: 409,
     StateError: 503,
     ExecutorError: 503,
 }

@@ -343,6 +343,11 @@ def add_job_routes(app: FastAPI, api: Api) -> None:
         )
 
 
+def make_submission(body: SubmitBody, user: UserRecord, key: str | None) -> Submission:
+    """What a user hands in with a request."""
+    return Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer, key=key, owner=user.id)
+
+
 async def try_storage(job: JobFile, secrets: Mapping[str, str], user: UserRecord) -> None:
     """Refuse a job whose checkpoints could not be written where it says, before it costs anything."""
     location = job.checkpoint.dir
@@ -365,7 +370,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         With an `Idempotency-Key` of its own it can be sent again without harm: the same job, the same answer.
         """
         user: UserRecord = request.state.user
-        submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer, key=idempotency_key)
+        submission = make_submission(body, user, idempotency_key)
         await try_storage(body.job, body.secrets, user)
         try:
             job_id = await api.call(partial(api.operations.submit, submission))
@@ -382,7 +387,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     async def submit_array(request: Request, body: SubmitBody, idempotency_key: IdempotencyKey = None) -> JSONResponse:
         """Ask for a promise for every job of a sweep: all are taken in, or none. 202 while one of them is measured."""
         user: UserRecord = request.state.user
-        submission = Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer, key=idempotency_key)
+        submission = make_submission(body, user, idempotency_key)
         try:
             ids = await api.call(partial(api.operations.submit_array, submission))
         except UnavailableError as error:
@@ -416,7 +421,8 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
 
         `probe` is then the job that does so. It ends when it has; the next plan knows the speed.
         """
-        submission = Submission(body.job, body.archive, request.state.user.name, body.secrets)
+        user: UserRecord = request.state.user
+        submission = Submission(body.job, body.archive, user.name, body.secrets, owner=user.id)
         forecast = await api.call(lambda: api.operations.plan(submission, body.compare))
         unknown = body.probe and forecast.unmeasured
         measuring = await api.call(lambda: api.operations.measure(submission)) if unknown else None

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from springtide.control.storage.records import NoticeRecord
 from springtide.core.durations import show_instant
 from springtide.core.job_files.job_sections import STORED, Notice
 from springtide.core.moments import tell_moments
+from springtide.errors import StateError
 from springtide.executors.local.as_user import find_user
 from springtide.executors.local.jobs.environment import allow
 
@@ -33,8 +34,10 @@ class MailServer:
     security: str = "none"  # or starttls, or tls
 
 
-async def deliver(notice: NoticeRecord, mail: MailServer | None, run_as: str | None, now_s: float) -> str:
-    """Try to tell; returns what went wrong, nothing if all went well."""
+async def deliver(
+    notice: NoticeRecord, mail: MailServer | None, find_run_as: Callable[[], str | None], now_s: float
+) -> str:
+    """Try to tell; returns what went wrong, nothing if all went well. A command runs as whom `find_run_as` says."""
     way = Notice.model_validate(notice.way, context=STORED)
     body = write_message(notice.body, now_s)
     try:
@@ -43,10 +46,10 @@ async def deliver(notice: NoticeRecord, mail: MailServer | None, run_as: str | N
                 return await post(way.webhook, body)
             if way.email is not None:
                 return await send_mail(way.email, body, mail)
-            return await run_command(way.words, body, run_as)
+            return await run_command(way.words, body, find_run_as())
     except TimeoutError:
         return f"no answer within {DELIVERY_S:g} s"
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, StateError) as error:
         return tell_error(error)
 
 

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -90,8 +91,8 @@ class Notifier:
     async def send_one(self, notice: NoticeRecord) -> None:
         """Try one, and note what came of it."""
         record = self.store.job(notice.job)
-        run_as = None if record is None else self.store.find_run_as(record.owner)
-        problem = await deliver(notice, self.mail, run_as, self.now_s())
+        owner = "" if record is None else record.owner  # of a job that was forgotten nobody knows
+        problem = await deliver(notice, self.mail, partial(self.store.find_run_as, owner), self.now_s())
         after = note_try(notice, problem, self.now_s())
         self.store.put_notice(after)
         if is_news(after):

@@ -237,7 +237,7 @@ class Operations:
         """What a submission would be told now, and with `compare` what that changes; stores and reserves nothing."""
         context = self.reconciler.context
         staging, world = context.staging, context.world
-        user = staging.store.find_user(submission.user)
+        user = submissions.find_submitter(staging.store, submission)
         record = replace(submissions.make_record(context, submission, user), seq=staging.next_seq)
         refusal = submissions.refuse(staging, world, record, user)
         if refusal is not None:

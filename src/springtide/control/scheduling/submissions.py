@@ -39,9 +39,16 @@ class LimitError(InputError):
     """A user has reached a limit; try again later."""
 
 
+class RemovedUserError(InputError):
+    """Who asks was a user when the request came, and is none any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a user hands in: the job, the hash of its code, the values of its secrets, and from whom."""
+    """What a user hands in: the job, the hash of its code, the values of its secrets, and from whom.
+
+    The name is for people, and may be another user's by the time it is worked in; `owner` is the id.
+    """
 
     job: JobFile
     archive: str
@@ -51,6 +58,7 @@ class Submission:
     measure_only: bool = False  # for a plan; it ends when its speed is known
     key: str | None = None  # what its client calls it, so that it can be sent again without harm
     place: ArrayPlace | None = None  # in the array of a sweep
+    owner: str = ""  # empty: known by name only, as where nobody has a token
 
     @property
     def content_hash(self) -> str:
@@ -80,16 +88,29 @@ def resolve_deadline(text: str | None, now_s: float, clock: Clock) -> float | No
 
 def open_record(context: Context, submission: Submission) -> tuple[JobRecord, Refusal | None]:
     """The record of a new job within its user's limits, and why it is declined if no policy needs to be asked."""
-    staging, user = context.staging, context.staging.store.find_user(submission.user)
-    check_limits(staging, find_owner(submission, user), user, context.options, submission.job)
+    staging, user = context.staging, find_submitter(context.staging.store, submission)
+    check_limits(staging, name_owner(submission, user), user, context.options, submission.job)
     record = make_record(context, submission, user)
     if submission.job.secrets:
         stage_secrets(context, record, submission.secrets)
     return record, refuse(staging, context.world, record, user)
 
 
-def find_owner(submission: Submission, user: UserRecord | None) -> str:
-    """The id of who submits; where nobody is known by that name, the name."""
+def find_submitter(store: Store, submission: Submission) -> UserRecord | None:
+    """Who submits, as they are now; None only where there are no users: else their job would be the server's own.
+
+    Between the look at a token and this a slow body or storage may have come, and an admin.
+    """
+    user = store.find_owner(submission.owner) if submission.owner else store.find_user(submission.user)
+    if user is None and (submission.owner or store.users()):
+        raise RemovedUserError(
+            f"user {submission.user} was removed while the request was on its way; nothing was done; ask an admin"
+        )
+    return user
+
+
+def name_owner(submission: Submission, user: UserRecord | None) -> str:
+    """The id of who submits; where nobody has one, the name."""
     return submission.user if user is None else user.id
 
 
@@ -100,7 +121,7 @@ def make_record(context: Context, submission: Submission, user: UserRecord | Non
     check_code(script, submission.archive, context.state_dir)
     check_mail(job, bool(context.options.smtp))
     check_budget(job, context.options.price_per_device_hour is not None or bool(context.options.prices))
-    owner, code = find_owner(submission, user), context.state_dir.code / submission.archive
+    owner, code = name_owner(submission, user), context.state_dir.code / submission.archive
     awaited = tuple(find_awaited(context.staging, one, job.name, owner, user) for one in job.dependencies)
     # a span counts from when it may go
     due = None if awaited and not is_instant(job.deadline or "") else job.deadline
@@ -168,7 +189,7 @@ def find_repeated(staging: Staging, submission: Submission) -> JobRecord | None:
     """The job that this submission has made before: under the same key, by the same user."""
     if submission.key is None:
         return None
-    same = (find_owner(submission, staging.store.find_user(submission.user)), submission.key)
+    same = (name_owner(submission, find_submitter(staging.store, submission)), submission.key)
     staged = (one for one in staging.batch.jobs.values() if (one.owner, one.idempotency_key) == same)
     return next(staged, None) or staging.store.find_request(*same)
 
@@ -280,7 +301,7 @@ def split_sweep(context: Context, submission: Submission) -> list[Submission]:
     """The submissions of the jobs of a sweep, under names and keys that are the same when it is sent again."""
     if submission.job.sweep is None:
         raise JobError("it has no sweep, so it makes one job; send it to /api/v1/jobs")
-    owner = find_owner(submission, context.staging.store.find_user(submission.user))
+    owner = name_owner(submission, find_submitter(context.staging.store, submission))
     array_id = secrets.token_hex(4) if submission.key is None else name_keyed_array(owner, submission.key)
     job, whole = submission.job, submission.job.sweep.promise == "whole"
     base = job.name or f"{make_name(job, job.script)[:-5]}-{array_id[:4]}"

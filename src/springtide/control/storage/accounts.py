@@ -17,6 +17,11 @@ from springtide.control.storage.database.rows import write_fields
 from springtide.control.storage.database.tables import FORMER_USERS, PROJECTS, USERS
 from springtide.control.storage.leadership import Leadership
 from springtide.control.storage.records import ProjectRecord, UserRecord
+from springtide.errors import StateError
+
+
+class UnknownOwnerError(StateError):
+    """Nobody knows as whom the jobs of an owner run, and they are not to run as the server."""
 
 
 class AccountStore:
@@ -56,13 +61,21 @@ class AccountStore:
         return next((user for user in self.users() if user.id == owner), None)
 
     def find_run_as(self, owner: str) -> str | None:
-        """The system user that the jobs of an owner run as, also after they were removed; None: the server's own."""
+        """The system user that the jobs of an owner run as, also after they were removed; None: the server's own.
+
+        UnknownOwnerError for one who is no user and was none, where there are users.
+        """
         user = self.find_owner(owner)
-        if user is not None:
-            return user.run_as
+        if user is not None or not self.users():
+            return None if user is None else user.run_as
         with self.engine.connect() as connection:
-            found = connection.execute(select(FORMER_USERS.c.run_as).where(FORMER_USERS.c.id == owner))
-            return found.scalar_one_or_none()
+            found = connection.execute(select(FORMER_USERS.c.run_as).where(FORMER_USERS.c.id == owner)).first()
+        if found is None:
+            raise UnknownOwnerError(
+                f"its owner {owner!r} is no user here and was none, so nobody knows as whom it runs; submit it anew"
+            )
+        run_as: str | None = found.run_as
+        return run_as
 
     def put_user(self, user: UserRecord) -> UserRecord:
         """Add a user under an id that nobody had, or change one; returns the user with the id."""

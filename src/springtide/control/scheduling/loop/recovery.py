@@ -22,6 +22,8 @@ logger = logging.getLogger("springtide.control")
 
 def restore_job(staging: Staging, world: PlatformWorld, record: JobRecord) -> None:
     """Put one job back into the world, as it stood."""
+    if record.state is not JobState.PAUSED:
+        staging.store.find_run_as(record.owner)  # raises where nobody knows: it would fail in every decision
     if record.waits_for or record.state is JobState.PAUSED:
         return  # it is put before the policy when the others have ended, or its owner lets it go
     inventory, now_s = world.inventory, staging.now_s
