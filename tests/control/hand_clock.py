@@ -8,7 +8,7 @@ from springtide.control.scheduling.context import ServerOptions
 from springtide.control.scheduling.inventory import join_inventories, make_inventory
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.reconciler import Reconciler
-from springtide.control.scheduling.submissions import Submission
+from springtide.control.scheduling.submissions import Submission, find_checkpoint
 from springtide.control.storage.archives import unpack
 from springtide.control.storage.records import JobRecord
 from springtide.control.storage.state_dir import StateDir
@@ -121,6 +121,11 @@ class HandClockServer:
         record = self.store.job(job_id)
         assert record is not None
         return record
+
+    def find_step(self, job_id: str) -> int:
+        """The step from which a job would go on, looked for as whoever asks does it."""
+        record = self.job(job_id)
+        return find_checkpoint(record, self.state_dir, self.store.find_run_as(record.owner))
 
     def pass_s(self, seconds: float, by_s: float = 0.5) -> None:
         """Let time pass, in small steps of the reconciler."""

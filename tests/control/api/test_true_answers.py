@@ -23,6 +23,7 @@ from springtide.client.http_line import HttpResponse
 from springtide.client.job_folders import load_job
 from springtide.control.api import routes
 from springtide.control.scheduling.loop.calls import UnavailableError
+from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.sentences import tell_policy_failure
 from springtide.control.server import Server
 from springtide.control.storage.archives import ArchiveUpload
@@ -342,3 +343,56 @@ def test_the_log_of_a_database_holds_no_values(server: Server) -> None:
     with pytest.raises(DBAPIError) as raised:
         server.store.put_user(hush)
     assert "INSERT INTO users" in str(raised.value) and "hush" not in str(raised.value)
+
+
+def fail_reads_after(
+    server: Server, monkeypatch: pytest.MonkeyPatch, operation: str, failing: tuple[object, str]
+) -> None:
+    """Let a read fail, once, as soon as what an operation does was stored; only for the threads that answer."""
+    act, real = getattr(Operations, operation), getattr(*failing)
+    done, left = threading.Event(), [True]
+
+    def operate(*words: Any, **named: Any) -> Any:
+        value = act(*words, **named)
+        done.set()
+        return value
+
+    def read(*words: Any, **named: Any) -> Any:
+        is_ours = threading.current_thread() is server.thread
+        if done.is_set() and left and not is_ours:
+            left.clear()
+            raise LOCKED
+        return real(*words, **named)
+
+    monkeypatch.setattr(Operations, operation, operate)
+    monkeypatch.setattr(*failing, read)
+
+
+@pytest.mark.parametrize("verb", ["drain", "undrain"])
+def test_a_node_that_was_drained_is_not_told_that_nothing_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    with run_server(tmp_path, nodes=2) as server, connect(server) as client:
+        node = client.ask("GET", "/api/v1/nodes")["devices"][0]["node"]
+        if verb == "undrain":
+            assert client.http.post(f"/api/v1/nodes/{node}/drain", json={"grace": "1s"}).status_code == 200
+        fail_reads_after(server, monkeypatch, verb, (server.store, "fact"))
+        reply = client.http.post(f"/api/v1/nodes/{node}/{verb}", json={"grace": "1s"})
+        told = reply.json()
+        assert (reply.status_code, told.get("unknown")) == (503, True), reply.text
+        assert "it was done, and" in told["error"]["sentence"]
+        assert client.ask("GET", "/api/v1/nodes")["devices"][0]["state"] != ("ready" if verb == "drain" else "drained")
+
+
+def test_a_job_that_measures_is_told_although_the_rest_cannot_be_read(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(server) as client:
+        job = load_job(write_project(tmp_path / "project", deadline="1h"))
+        told = {"job": job.job.model_dump(mode="json", exclude_defaults=True), "archive": client.upload(job.pack())}
+        monkeypatch.setattr(routes, "write_differences", fail_with(LOCKED))
+        nothing = client.http.post("/api/v1/plan", json=told | {"compare": True})
+        assert (nothing.status_code, nothing.json()["unknown"]) == (503, False)
+        reply = client.http.post("/api/v1/plan", json=told | {"compare": True, "probe": True})
+        (measuring,) = server.store.list_jobs()
+        assert (reply.status_code, reply.json()["unknown"], reply.json()["job"]) == (503, True, measuring.id)

@@ -143,7 +143,7 @@ def test_a_resume_that_is_not_stored_leaves_the_secrets_as_they_were(
     job_id = future.result(timeout=0)
     server.reconciler.call(lambda: server.operations.hold(job_id, "bob"))
     server.reconciler.step()
-    server.reconciler.call(lambda: server.operations.resume(job_id, {"KEY": "hunter3"}))
+    server.reconciler.call(lambda: server.operations.resume(job_id, server.find_step(job_id), {"KEY": "hunter3"}))
     with monkeypatch.context() as patch, pytest.raises(OperationalError):
         patch.setattr(server.store, "write", fail)
         server.reconciler.step()

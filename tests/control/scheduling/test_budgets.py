@@ -52,7 +52,7 @@ def test_a_resume_says_what_it_grants(hand_server: HandClockServer) -> None:
     record = hand_server.submit(run=RUN, budget="10 USD", devices=1)
     hand_server.pass_s(20)
     assert hand_server.job(record.id).state is JobState.PAUSED
-    hand_server.reconciler.call(lambda: hand_server.operations.resume(record.id))
+    hand_server.reconciler.call(lambda: hand_server.operations.resume(record.id, hand_server.find_step(record.id)))
     hand_server.reconciler.step()
     told = [event.sentence for event in hand_server.store.events() if event.kind == "resumed"]
     assert told[-1].endswith("its budget of 10 USD was spent and is granted once more")

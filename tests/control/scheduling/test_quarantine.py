@@ -113,7 +113,7 @@ def test_a_held_job_can_be_resumed(server: HandClockServer) -> None:
     bad, _ = run_two(server)
     server.executor.emit(POISON["epochs without end"](bad))
     server.pass_s(1.0)
-    server.reconciler.call(lambda: server.operations.resume(bad))
+    server.reconciler.call(lambda: server.operations.resume(bad, server.find_step(bad)))
     server.pass_s(4.0)
     assert server.job(bad).state is JobState.RUNNING
 

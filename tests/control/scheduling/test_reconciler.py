@@ -175,7 +175,7 @@ def test_a_cancelled_job_gives_its_devices_back_and_can_be_resumed(hand_server: 
     assert hand_server.job(record.id).state is JobState.CANCELLED
     hand_server.pass_s(1)
     assert hand_server.executor.running() == ()
-    hand_server.reconciler.call(lambda: hand_server.operations.resume(record.id))
+    hand_server.reconciler.call(lambda: hand_server.operations.resume(record.id, hand_server.find_step(record.id)))
     hand_server.pass_s(60)
     resumed = hand_server.job(record.id)
     assert (resumed.state, resumed.step) == (JobState.SUCCEEDED, 400)

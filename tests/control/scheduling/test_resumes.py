@@ -40,7 +40,8 @@ def cancel(hand_server: HandClockServer, record: JobRecord) -> None:
 
 
 def resume(hand_server: HandClockServer, record: JobRecord, secrets: dict[str, str] | None = None) -> JobRecord:
-    future = hand_server.reconciler.call(lambda: hand_server.operations.resume(record.id, secrets))
+    step = hand_server.find_step(record.id)
+    future = hand_server.reconciler.call(lambda: hand_server.operations.resume(record.id, step, secrets))
     hand_server.reconciler.step()
     future.result(timeout=0)
     return hand_server.job(record.id)

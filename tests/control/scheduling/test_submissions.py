@@ -133,13 +133,13 @@ def test_a_job_goes_on_only_within_the_limits(hand_server: HandClockServer) -> N
     cancel(hand_server, record)
     limit(hand_server, 10.0)
     with pytest.raises(LimitError, match="of the quota of 10"):
-        hand_server.operations.resume(record.id)
+        hand_server.operations.resume(record.id, hand_server.find_step(record.id))
     limit(hand_server, most_active=0)
     with pytest.raises(LimitError, match="the limit is 0"):
-        hand_server.operations.resume(record.id)
+        hand_server.operations.resume(record.id, hand_server.find_step(record.id))
     assert hand_server.job(record.id).state is JobState.CANCELLED
     limit(hand_server)
-    hand_server.operations.resume(record.id)
+    hand_server.operations.resume(record.id, hand_server.find_step(record.id))
 
 
 def cancel(hand_server: HandClockServer, record: JobRecord) -> None:

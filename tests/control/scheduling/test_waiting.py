@@ -81,7 +81,7 @@ def test_the_end_that_was_waited_for_decides(
     assert (second.state, second.reason) == (state, reason)
     if state is JobState.CANCELLED:
         assert first.id in second.sentence
-        hand_server.operations.resume(second.id)
+        hand_server.operations.resume(second.id, hand_server.find_step(second.id))
         hand_server.pass_s(60)
         assert hand_server.job(second.id).state is JobState.SUCCEEDED, "who resumes it waits no more"
 
@@ -176,7 +176,7 @@ def test_a_job_ends_after_its_max_runtime_and_gets_as_much_again(hand_server: Ha
     assert (ended.state, ended.reason, ended.devices) == (JobState.FAILED, "max_runtime", ())
     assert ended.ran_s == pytest.approx(20, abs=1.5) and ended.step > 100
     assert hand_server.executor.running() == ()
-    hand_server.operations.resume(record.id)
+    hand_server.operations.resume(record.id, hand_server.find_step(record.id))
     hand_server.pass_s(10)
     assert hand_server.job(record.id).state is JobState.RUNNING
     hand_server.pass_s(20)
@@ -264,7 +264,7 @@ def test_costs_are_counted_by_the_price_of_the_devices_and_a_budget_is_given_ane
     assert (paused.state, paused.reason) == (JobState.PAUSED, "budget") and paused.cost_usd == pytest.approx(
         0.04, rel=0.1
     )
-    hand_server.operations.resume(record.id)
+    hand_server.operations.resume(record.id, hand_server.find_step(record.id))
     hand_server.pass_s(30)
     again = hand_server.job(record.id)
     assert again.state is JobState.PAUSED and again.cost_usd == pytest.approx(0.08, rel=0.1)

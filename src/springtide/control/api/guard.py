@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -373,14 +373,18 @@ class TimedAnswer:
 
 
 def time_body(receive: Receive, headers: dict[str, str], most: int) -> Receive:
-    """`receive` for a body that is neither larger nor slower than it may be; else it raises Refused."""
+    """`receive` for a body that is neither larger nor slower than it may be; else it raises Refused.
+
+    The clock runs from the first look at it: nobody is slow while they wait for their turn.
+    """
     told = headers.get("content-length", "0")
     if not told.isascii() or not told.isdigit() or len(told) > 18 or int(told) > most:
         raise Refused(413, "too_large", f"the body is larger than {most} bytes")
-    started_s, size = time.monotonic(), 0
+    started_s, size = inf, 0
 
     async def receive_timed() -> Message:
-        nonlocal size
+        nonlocal started_s, size
+        started_s = min(started_s, time.monotonic())
         left_s = started_s + BODY_S + size / SLOWEST_BYTES_PER_S - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, min(PAUSE_S, left_s))):

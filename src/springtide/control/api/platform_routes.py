@@ -80,14 +80,16 @@ def add_platform_routes(app: FastAPI, api: "Api") -> None:
         check_admin(request.state.user)
         grace_s = parse_span(body.grace, "grace")
         await api.call(lambda: api.operations.drain(node, grace_s))
-        return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
+        with api.telling(f"what becomes of node {node}"):
+            return {"schema": 1, "node": node, "state": api.describe_node(node), "grace_s": grace_s}
 
     @app.post("/api/v1/nodes/{node}/undrain", tags=["server"])
     async def undrain_node(request: Request, node: str) -> Document:
         """Let a drained node take work again."""
         check_admin(request.state.user)
         await api.call(lambda: api.operations.undrain(node))
-        return {"schema": 1, "node": node, "state": api.describe_node(node)}
+        with api.telling(f"what becomes of node {node}"):
+            return {"schema": 1, "node": node, "state": api.describe_node(node)}
 
     @app.get("/api/v1/events", tags=["server"])
     def list_events(

@@ -7,7 +7,7 @@ through the reconciler and is answered when it is stored. The guard in front has
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -21,11 +21,13 @@ from springtide.control.api.error_replies import add_error_handlers
 from springtide.control.api.guard import Guard, Limiter, PageRules
 from springtide.control.api.histories import Histories, RecentJobs
 from springtide.control.api.inside_routes import add_inside_routes
+from springtide.control.api.job_data.archive_routes import add_archive_routes
 from springtide.control.api.job_data.array_routes import add_array_routes
 from springtide.control.api.job_data.checkpoint_routes import add_checkpoint_routes
 from springtide.control.api.job_data.file_routes import add_file_routes
 from springtide.control.api.job_data.log_routes import add_log_routes
 from springtide.control.api.job_data.receipt_routes import add_receipt_routes
+from springtide.control.api.job_data.user_turns import UserThreads
 from springtide.control.api.job_pages import JobPages
 from springtide.control.api.platform_routes import add_platform_routes
 from springtide.control.api.reports.chances import NO_FAULTS, judge_promise, read_history, tell_chance
@@ -33,7 +35,6 @@ from springtide.control.api.reports.offer_prices import price_offers
 from springtide.control.api.requests import (
     MOST_NUMBER,
     AcceptBody,
-    Hash,
     IdempotencyKey,
     JobRef,
     Number,
@@ -51,11 +52,9 @@ from springtide.control.scheduling.loop import outside_load
 from springtide.control.scheduling.loop.calls import SAFE_AGAIN, UNDONE, UNKNOWN, UnavailableError
 from springtide.control.scheduling.operations import ConflictError, MissingError, Operations, can_release, can_resume
 from springtide.control.scheduling.reconciler import Reconciler
-from springtide.control.scheduling.submissions import Submission, name_keyed, name_keyed_array
-from springtide.control.storage.archives import take_upload
+from springtide.control.scheduling.submissions import Submission, find_checkpoint, name_keyed, name_keyed_array
 from springtide.control.storage.job_snapshot import JobQuery, JobSnapshot
 from springtide.control.storage.places.storage_checks import check_job_storage
-from springtide.control.storage.places.stored_code import keep_code
 from springtide.control.storage.records import EventRecord, JobRecord, OfferRecord, UserRecord
 from springtide.core.job_file import JobFile
 from springtide.core.job_states import ACTIVE, JobState
@@ -67,12 +66,13 @@ logger = logging.getLogger("springtide.control")
 Document = dict[str, Any]
 ANSWER_S = 30.0  # that a request waits for the reconciler
 RECENT_EVENTS = 200  # of a job, to say why it is where it is
-UPLOADS_AT_ONCE = 8
 #: Which of several jobs of one name a user means who wants to do this.
 FITS: Mapping[str, Callable[[JobRecord], bool]] = {"resume": can_resume, "release": can_release}
 MOST_UNTOLD = 3  # notices that have not arrived
 FAULTS_S = 60.0  # for which the faults counted so far are not counted again
 STORAGE_S = 25.0  # for storage that a job names to answer
+FOLDERS_S = 20.0  # for the folders in which checkpoints lie
+MOST_THREADS, THREADS_OF_EACH = 64, 4  # that may wait for storage; of each user
 
 
 class Api:
@@ -93,7 +93,7 @@ class Api:
         )  # what was seen of faults, and until when that holds
         self.histories, self.recent = Histories(self.store), RecentJobs(self.store, self.snapshot)
         self.sessions = Sessions(self.store, self.now_s)
-        self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
+        self.threads = UserThreads("requests that look at storage", MOST_THREADS, THREADS_OF_EACH)
         clouds, device_types = self.context.options.clouds, reconciler.inventory.device_types
         self.rents = RentQuotes(clouds, self.context.state_dir, device_types, self.store)
 
@@ -125,6 +125,20 @@ class Api:
             done = UNDONE if future.cancelled() else UNKNOWN
             why = self.reconciler.health.tell() or "the platform is busy"
             raise UnavailableError(f"{why}; {done}", not future.cancelled()) from None
+
+    async def find_steps(self, records: Sequence[JobRecord], user: UserRecord) -> dict[str, int]:
+        """From which step each of some jobs would go on; their folders may be anybody's, on disks that are gone."""
+
+        def look() -> dict[str, int]:
+            find_run_as, state_dir = self.store.find_run_as, self.context.state_dir
+            return {one.id: find_checkpoint(one, state_dir, find_run_as(one.owner)) for one in records}
+
+        try:
+            return await self.threads.run(user, look, FOLDERS_S)
+        except TimeoutError:
+            named = " or ".join(sorted({one.spec.checkpoint.dir or f"of {one.name}" for one in records})[:3])
+            sentence = f"the folder of checkpoints {named} did not answer within {FOLDERS_S:g} s; {UNDONE}"
+            raise UnavailableError(sentence) from None
 
     def sees(self, record: JobRecord, user: UserRecord) -> bool:
         """Whether a user may know a job by its name."""
@@ -228,6 +242,7 @@ def add_routes(app: FastAPI, api: Api) -> None:
     add_job_routes(app, api)
     add_log_routes(app, api)
     add_change_routes(app, api)
+    add_archive_routes(app, api)
     add_array_routes(app, api)
     add_checkpoint_routes(app, api)
     add_file_routes(app, api)
@@ -348,14 +363,14 @@ def make_submission(body: SubmitBody, user: UserRecord, key: str | None) -> Subm
     return Submission(body.job, body.archive, user.name, body.secrets, body.accept_offer, key=key, owner=user.id)
 
 
-async def try_storage(job: JobFile, secrets: Mapping[str, str], user: UserRecord) -> None:
+async def try_storage(threads: UserThreads, job: JobFile, secrets: Mapping[str, str], user: UserRecord) -> None:
     """Refuse a job whose checkpoints could not be written where it says, before it costs anything."""
     location = job.checkpoint.dir
     if location is None or not is_url(location):
         return
     try:
-        async with asyncio.timeout(STORAGE_S):
-            await asyncio.to_thread(check_job_storage, location, {**job.env, **secrets}, user.run_as is None)
+        check = partial(check_job_storage, location, {**job.env, **secrets}, user.run_as is None)
+        await threads.run(user, check, STORAGE_S)
     except TimeoutError:
         raise InputError(f"checkpoint.dir {location} did not answer within {STORAGE_S:g} s; check the URL") from None
 
@@ -371,7 +386,7 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         """
         user: UserRecord = request.state.user
         submission = make_submission(body, user, idempotency_key)
-        await try_storage(body.job, body.secrets, user)
+        await try_storage(api.threads, body.job, body.secrets, user)
         try:
             job_id = await api.call(partial(api.operations.submit, submission))
         except UnavailableError as error:
@@ -410,10 +425,10 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     @app.post("/api/v1/jobs/{job}/release", tags=["jobs"])
     async def release_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
         """Let a held job go."""
-        record = api.find_job(job, request.state.user, to="release")
-        return await api.change(
-            record, lambda: api.operations.release(record.id, body.secrets if body is not None else {})
-        )
+        user: UserRecord = request.state.user
+        record = api.find_job(job, user, to="release")
+        step, secrets = (await api.find_steps([record], user))[record.id], body.secrets if body is not None else {}
+        return await api.change(record, lambda: api.operations.release(record.id, step, secrets))
 
     @app.post("/api/v1/plan", tags=["jobs"])
     async def plan_job(request: Request, body: PlanBody) -> Document:
@@ -426,8 +441,9 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
         forecast = await api.call(lambda: api.operations.plan(submission, body.compare))
         unknown = body.probe and forecast.unmeasured
         measuring = await api.call(lambda: api.operations.measure(submission)) if unknown else None
-        changes = write_differences(api, forecast.differences, request.state.user)
-        return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring, "changes": changes}
+        with nullcontext() if measuring is None else api.telling(f"job {measuring}, which measures,", measuring):
+            changes = write_differences(api, forecast.differences, user)
+            return documents.write_forecast(forecast, api.now_s()) | {"probe": measuring, "changes": changes}
 
     @app.post("/api/v1/jobs/{job}/cancel", tags=["jobs"])
     async def cancel_job(request: Request, job: JobRef) -> Document:
@@ -439,33 +455,13 @@ def add_change_routes(app: FastAPI, api: Api) -> None:
     @app.post("/api/v1/jobs/{job}/resume", tags=["jobs"])
     async def resume_job(request: Request, job: JobRef, body: ResumeBody | None = None) -> Document:
         """Let a paused, cancelled or failed job go on from its last checkpoint, if it has one."""
-        record = api.find_job(job, request.state.user, to="resume")
-        return await api.change(
-            record, lambda: api.operations.resume(record.id, body.secrets if body is not None else {})
-        )
+        user: UserRecord = request.state.user
+        record = api.find_job(job, user, to="resume")
+        step, secrets = (await api.find_steps([record], user))[record.id], body.secrets if body is not None else {}
+        return await api.change(record, lambda: api.operations.resume(record.id, step, secrets))
 
     @app.post("/api/v1/jobs/{job}/accept", tags=["jobs"])
     async def accept_offer(request: Request, job: JobRef, body: AcceptBody) -> Document:
         """Take an open offer; it is checked once more."""
         record = api.find_job(job, request.state.user)
         return await api.change(record, lambda: api.operations.accept(record.id, body.offer))
-
-    @app.head("/api/v1/archives/{code_hash}", tags=["archives"])
-    @app.get("/api/v1/archives/{code_hash}", tags=["archives"])
-    def find_archive(code_hash: Hash) -> Document:
-        """Whether an archive is here already."""
-        if not (api.context.state_dir.code / code_hash).is_dir():
-            raise MissingError(f"archive {code_hash} is not here")
-        return {"schema": 1, "archive": code_hash}
-
-    @app.put("/api/v1/archives/{code_hash}", tags=["archives"], status_code=201)
-    async def store_archive(request: Request, code_hash: Hash) -> Document:
-        """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
-        code, limit_bytes = api.context.state_dir.code, api.context.options.archive_limit_bytes
-        async with api.uploads:
-            with take_upload(code) as upload:
-                async for data in request.stream():
-                    await asyncio.to_thread(upload.write, data)
-                await asyncio.to_thread(upload.unpack, code / code_hash, limit_bytes)
-                await asyncio.to_thread(keep_code, api.context.state_dir, code_hash, upload.path)
-        return {"schema": 1, "archive": code_hash}

@@ -144,8 +144,8 @@ class Operations:
         waiting.hold(staging, world, job_id, f"held by {by}; let it go: {waiting.tell_release(record)}")
         self.reconciler.dirty = True
 
-    def release(self, job_id: str, secrets: Mapping[str, str] | None = None) -> None:
-        """Let a held job go on: it waits for the jobs it waits for, or is answered anew."""
+    def release(self, job_id: str, step: int, secrets: Mapping[str, str] | None = None) -> None:
+        """Let a held job go on: it waits for the jobs it waits for, or is answered anew. `step` as in `resume`."""
         context, record = self.reconciler.context, self.reconciler.context.staging.jobs.get(job_id)
         if record is None or not can_release(record):
             state = record.state if record is not None else "over"
@@ -154,7 +154,7 @@ class Operations:
             waiting.enter(context, record)
         else:
             waiting.count_anew(context, record)
-            self.resume(job_id, secrets)
+            self.resume(job_id, step, secrets)
         self.reconciler.dirty = True
 
     def cancel(self, job_id: str, by: str) -> None:
@@ -167,10 +167,11 @@ class Operations:
         transitions.cancel(staging, world, job_id, f"cancelled by {by}")
         self.reconciler.dirty = True
 
-    def resume(self, job_id: str, secrets: Mapping[str, str] | None = None) -> None:
+    def resume(self, job_id: str, step: int, secrets: Mapping[str, str] | None = None) -> None:
         """Let a paused, cancelled or failed job go on from its last checkpoint; it is answered anew.
 
-        Its secrets were deleted when it ended, so they come along again. A budget that was spent counts anew.
+        The step of that is found by whoever asks (`submissions.find_checkpoint`): no folder is looked into here. Its
+        secrets were deleted when it ended, so they come along again. A budget that was spent counts anew.
         """
         context, staging, world = (
             self.reconciler.context,
@@ -185,7 +186,7 @@ class Operations:
         if not record.active:
             submissions.check_limits(staging, record.owner, user, context.options, record.spec)
         is_late = record.deadline_s is not None and record.deadline_s <= staging.now_s
-        step = submissions.find_checkpoint(record, context.state_dir, staging.store.find_run_as(record.owner))
+        staging.store.find_run_as(record.owner)  # raises where nobody knows
         record = replace(record, deadline_s=None if is_late else record.deadline_s, step=step)
         granted = means.tell_grant(record)
         record = means.grant_anew(replace(record, saved_step=step))

@@ -319,7 +319,7 @@ def split_sweep(context: Context, submission: Submission) -> list[Submission]:
 def find_checkpoint(record: JobRecord, state_dir: StateDir, run_as: str | None) -> int:
     """The step from which a job would go on: that of its last checkpoint, which may have been removed since.
 
-    Looked for as the user that it runs as, who may have named any folder.
+    Looked for as the user that it runs as, who may have named any folder, also one that never answers.
     """
     job = record.spec
     if not job.elastic:

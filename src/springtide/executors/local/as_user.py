@@ -1,6 +1,6 @@
 """Doing something as a job's user: in a process that has become that user for good before it touches anything.
 
-For callers with one thread, as the agent is. What is done may return only what JSON holds.
+For callers with one thread, as the agent is, or a few, as the server. What is done may return only what JSON holds.
 """
 
 import json
@@ -8,6 +8,7 @@ import os
 import pwd
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any
 
 #: A folder on a disk that does not answer must not hold the agent up.
 PATIENCE_S = 5.0
+#: Held while a child is made: another one made meanwhile would keep the end of this one's pipe open.
+FORKING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,12 @@ def do_as(name: str | None, work: Callable[[], Any], patience_s: float = PATIENC
     if name is None:
         return work()
     user = find_user(name)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        answer(user, work, writing)
-    os.close(writing)
+    with FORKING:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            answer(user, work, writing)
+        os.close(writing)
     try:
         said = read_until(reading, time.monotonic() + patience_s)
     finally:

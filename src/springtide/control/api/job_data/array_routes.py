@@ -45,7 +45,10 @@ def add_array_routes(app: FastAPI, api: "Api") -> None:
         user: UserRecord = request.state.user
         secrets = body.secrets if body is not None else {}
         chosen = choose(array, api.find_array(array, user), can_release, "that is held")
-        return await change(api, array, user, chosen, lambda job_id: api.operations.release(job_id, secrets))
+        steps = await api.find_steps(chosen, user)
+        return await change(
+            api, array, user, chosen, lambda job_id: api.operations.release(job_id, steps[job_id], secrets)
+        )
 
     @app.post("/api/v1/arrays/{array}/resume", tags=["jobs"])
     async def resume_array(request: Request, array: JobRef, body: ResumeBody | None = None) -> Document:
@@ -53,7 +56,10 @@ def add_array_routes(app: FastAPI, api: "Api") -> None:
         user: UserRecord = request.state.user
         secrets = body.secrets if body is not None else {}
         chosen = choose(array, api.find_array(array, user), can_resume, "that is paused, cancelled or failed")
-        return await change(api, array, user, chosen, lambda job_id: api.operations.resume(job_id, secrets))
+        steps = await api.find_steps(chosen, user)
+        return await change(
+            api, array, user, chosen, lambda job_id: api.operations.resume(job_id, steps[job_id], secrets)
+        )
 
 
 def choose(array: str, records: Sequence[JobRecord], is_fit: Callable[[JobRecord], bool], what: str) -> list[JobRecord]:

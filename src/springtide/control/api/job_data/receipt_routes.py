@@ -59,4 +59,5 @@ def add_receipt_routes(app: FastAPI, api: "Api") -> None:
         if not sealed or body.receipt["job"]["id"] != record.id:
             raise ConflictError(f"this is no receipt of {record.name} ({record.id}) that this server has sealed")
         await api.call(lambda: api.operations.note_verification(record.id, user.name, body.read()))
-        return api.show_job(api.reload(record.id))
+        with api.telling(f"the verification of job {record.id}", record.id):
+            return api.show_job(api.reload(record.id))

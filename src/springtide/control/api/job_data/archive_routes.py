@@ -1,0 +1,60 @@
+"""Uploads of code. Whoever sends slowly keeps nobody else waiting: what is bounded for all is only the unpacking."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+
+from springtide.control.api.job_data.user_turns import UserTurns
+from springtide.control.api.requests import Hash
+from springtide.control.scheduling.operations import MissingError
+from springtide.control.storage.archives import take_upload
+from springtide.control.storage.places.stored_code import keep_code
+
+if TYPE_CHECKING:
+    from springtide.control.api.routes import Api
+
+Document = dict[str, Any]
+UPLOADS_OF_EACH = 2  # at a time of one user; each may fill the disk with an archive of the largest size
+UNPACKED_AT_ONCE = 8
+
+
+class UploadDesk:
+    """Who may upload now, and the threads in which that is written and unpacked."""
+
+    def __init__(self) -> None:
+        self.turns = UserTurns(UPLOADS_OF_EACH, "uploads")
+        self.unpacking = asyncio.Semaphore(UNPACKED_AT_ONCE)
+        self.writers = ThreadPoolExecutor(UNPACKED_AT_ONCE, thread_name_prefix="uploads")
+        self.readers = ThreadPoolExecutor(UNPACKED_AT_ONCE, thread_name_prefix="archives")
+
+
+def add_archive_routes(app: FastAPI, api: "Api") -> None:
+    """Archives of working directories, by their content."""
+    desk = UploadDesk()
+
+    @app.head("/api/v1/archives/{code_hash}", tags=["archives"])
+    @app.get("/api/v1/archives/{code_hash}", tags=["archives"])
+    def find_archive(code_hash: Hash) -> Document:
+        """Whether an archive is here already."""
+        if not (api.context.state_dir.code / code_hash).is_dir():
+            raise MissingError(f"archive {code_hash} is not here")
+        return {"schema": 1, "archive": code_hash}
+
+    @app.put("/api/v1/archives/{code_hash}", tags=["archives"], status_code=201)
+    async def store_archive(request: Request, code_hash: Hash) -> Document:
+        """Upload the archive of a working directory: a plain tar, named by its SHA-256."""
+        state_dir, limit_bytes = api.context.state_dir, api.context.options.archive_limit_bytes
+        loop, turn = asyncio.get_running_loop(), await desk.turns.take(request.state.user)
+        try:
+            with take_upload(state_dir.code) as upload:
+                async for data in request.stream():
+                    await loop.run_in_executor(desk.writers, upload.write, data)
+                async with desk.unpacking:
+                    folder = state_dir.code / code_hash
+                    await loop.run_in_executor(desk.readers, upload.unpack, folder, limit_bytes)
+                    await loop.run_in_executor(desk.readers, keep_code, state_dir, code_hash, upload.path)
+        finally:
+            turn.release()
+        return {"schema": 1, "archive": code_hash}

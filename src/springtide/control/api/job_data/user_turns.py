@@ -1,0 +1,62 @@
+"""What may take long, or hang: so much at a time for each user, and in threads of its own.
+
+Whoever waits for it waits for themselves: for a body that trickles in, for storage that does not answer, for a folder
+on a disk that is gone. A thread whose work nobody waits for any more counts until it has ended.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from springtide.control.api.guard import Refused
+from springtide.control.storage.records import UserRecord
+
+T = TypeVar("T")
+TURN_S = 30.0  # that whoever has as many as they may have waits for one to end
+AGAIN_S = 5.0
+
+
+class UserTurns:
+    """At most so many at a time of each user; more wait for their turn, and are refused if it does not come."""
+
+    def __init__(self, most: int, what: str) -> None:
+        self.most = most
+        self.what = what
+        self.turns: dict[str, asyncio.Semaphore] = {}
+
+    async def take(self, user: UserRecord) -> asyncio.Semaphore:
+        """Wait for a turn; it is given back with `release`."""
+        turn = self.turns.setdefault(user.id, asyncio.Semaphore(self.most))
+        try:
+            async with asyncio.timeout(TURN_S):
+                await turn.acquire()
+        except TimeoutError:
+            sentence = (
+                f"{self.most} {self.what} of user {user.name} are under way, as many as may be at a time, "
+                f"and none has ended within {TURN_S:g} s; nothing was done; try again when one has"
+            )
+            raise Refused(429, "limit", sentence, wait_s=AGAIN_S) from None
+        return turn
+
+
+class UserThreads:
+    """Threads for one kind of work, begun when they are needed; at most so many at a time work for each user."""
+
+    def __init__(self, what: str, most: int, most_of_each: int) -> None:
+        self.pool = ThreadPoolExecutor(most, thread_name_prefix=what)
+        self.turns = UserTurns(most_of_each, what)
+
+    async def run(self, user: UserRecord, work: Callable[[], T], within_s: float) -> T:
+        """What some work for a user returns; TimeoutError if it takes longer."""
+        turn = await self.turns.take(user)
+        done = asyncio.get_running_loop().run_in_executor(self.pool, work)
+
+        def end(ended: "asyncio.Future[T]") -> None:
+            turn.release()
+            if not ended.cancelled():
+                ended.exception()  # seen: nobody may wait for it any more
+
+        done.add_done_callback(end)
+        async with asyncio.timeout(within_s):
+            return await asyncio.shield(done)
