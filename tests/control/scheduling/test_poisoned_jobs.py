@@ -1,7 +1,7 @@
 """A job over which time, an audit or a drain fails costs itself only: it is put aside, and everybody else goes on."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,12 @@ from tests.control.scheduling.test_quarantine import RUN, SCRIPTS, run_two
 
 from springtide.control.scheduling import nodes, transitions
 from springtide.control.scheduling.loop import timers
+from springtide.control.scheduling.submissions import Submission
 from springtide.control.storage.store import Batch
+from springtide.core.job_file import check_job
 from springtide.core.job_states import JobState
+from springtide.errors import InputError
+from springtide.executors.protocol import Instruction
 
 
 @pytest.fixture
@@ -122,3 +126,53 @@ def test_a_server_that_begins_anew_has_missed_nobody_yet(
     monkeypatch.undo()
     server.reconciler.rebuild()
     assert server.reconciler.suspects == frozenset()
+
+
+@pytest.mark.parametrize("error", [InputError("no"), KeyError("no")], ids=["refused", "odd"])
+def test_a_job_that_the_executor_refuses_and_that_cannot_be_ended_costs_no_other(
+    server: HandClockServer, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    _, good = run_two(server)
+    real, bad = server.executor.apply, list[str]()
+
+    def refuse(instructions: Sequence[Instruction]) -> None:
+        if any(one.job in bad for one in instructions):
+            raise error
+        real(instructions)
+
+    monkeypatch.setattr(server.executor, "apply", refuse)
+    poison(monkeypatch, transitions, "end_job", lambda _staging, _world, job_id, *_: job_id in bad)
+    future = server.reconciler.call(lambda: bad.append(submit(server)))
+    server.reconciler.step()
+    future.result(timeout=0)
+    server.pass_s(10.0)
+    (kept,) = server.store.list_quarantine()
+    assert (kept.kind, kept.job) == ("refused", bad[0])
+    assert server.job(bad[0]).state is JobState.PAUSED and server.job(good).state is JobState.RUNNING
+    assert server.reconciler.health.executor_lost == ""
+    other = server.submit(run=RUN, devices=1)
+    server.pass_s(4.0)
+    assert server.job(other.id).state is JobState.RUNNING
+
+
+def test_an_executor_that_fails_in_its_own_way_counts_as_lost_and_comes_back(
+    server: HandClockServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, good = run_two(server)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("inside")
+
+    for name in ("acknowledge", "events"):
+        with monkeypatch.context() as patch:
+            patch.setattr(server.executor, name, fail)
+            record = server.submit(run=RUN, devices=1)
+            server.pass_s(2.0)
+            assert "inside" in server.reconciler.health.executor_lost
+        server.pass_s(4.0)
+        assert server.reconciler.health.executor_lost == ""
+        assert {server.job(one).state for one in (good, record.id)} == {JobState.RUNNING}
+
+
+def submit(server: HandClockServer) -> str:
+    return server.operations.submit(Submission(check_job({"run": RUN, "devices": 1}, "test"), server.code(), "ann"))

@@ -135,3 +135,76 @@ def test_over_http_nobody_gets_an_error(tmp_path: Path) -> None:
         assert (answer.state, answer.reason) == ("waitlisted", "policy_failed")
         assert client.wait(answer.id).state == "succeeded"
         assert client.server().document["promises"] is False
+
+
+POISON: list[str] = []  # jobs of which the policy cannot bear to hear
+
+
+def choking(now_s: float, snapshot: Snapshot) -> Decision:
+    """A policy that fails whenever one of some jobs has no answer yet, in words that differ each time."""
+    for job_id, view in snapshot.jobs.items():
+        if job_id in POISON and view.status is Status.PENDING:
+            raise ZeroDivisionError(f"at {now_s}")
+    return faulty(now_s, snapshot)
+
+
+@pytest.fixture
+def choking_server(tmp_path: Path) -> Iterator[HandClockServer]:
+    POISON.clear()
+    yield HandClockServer(tmp_path, scripts=SCRIPTS, options=ServerOptions(policy=f"{__name__}:choking"))
+    POISON.clear()
+
+
+def submit_poison(server: HandClockServer) -> str:
+    """A job that is poison from the moment it is there."""
+    submission = Submission(check_job({"run": "python train.py long"}, "test"), server.code(), "ann")
+
+    def submit() -> str:
+        POISON.append(server.operations.submit(submission))
+        return POISON[-1]
+
+    future = server.reconciler.call(submit)
+    server.reconciler.step()
+    return future.result(timeout=0)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["first", "last"])
+def test_a_newcomer_with_which_no_decision_can_be_made_is_held(choking_server: HandClockServer, before: bool) -> None:
+    server = choking_server
+    known = server.submit(run="python train.py long")  # its speed is known afterwards
+    server.pass_s(60)
+    assert server.job(known.id).state is JobState.SUCCEEDED
+    bad = submit_poison(server) if before else ""
+    good = server.submit(run="python train.py long").id
+    bad = bad or submit_poison(server)
+    other = server.submit(run="python train.py long").id
+    server.pass_s(120)
+    assert [server.job(one).state for one in (good, other)] == [JobState.SUCCEEDED, JobState.SUCCEEDED]
+    held = server.job(bad)
+    assert (held.state, held.reason) == (JobState.PAUSED, "quarantined") and "no decision can be made" in held.sentence
+    assert [(one.kind, one.job) for one in server.store.list_quarantine()] == [("decision", bad)]
+    server.restart()
+    server.pass_s(5)
+    assert server.job(bad).state is JobState.PAUSED
+    POISON.clear()
+    server.reconciler.call(lambda: server.operations.resume(bad, server.find_step(bad)))
+    server.pass_s(60)
+    assert server.job(bad).state is JobState.SUCCEEDED
+
+
+def test_a_policy_that_fails_by_itself_costs_no_newcomer_its_place(hand_server: HandClockServer) -> None:
+    records = [hand_server.submit(run="python train.py long") for _ in range(2)]
+    FAULTS.extend(["raises"] * 10**4)
+    waiting = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(120)
+    assert hand_server.job(waiting.id).state is JobState.WAITLISTED and hand_server.store.list_quarantine() == []
+    FAULTS.clear()
+    hand_server.pass_s(180)
+    assert {hand_server.job(one.id).state for one in (*records, waiting)} == {JobState.SUCCEEDED}
+
+
+def test_a_policy_that_failed_three_times_and_recovers_costs_nobody_a_place(hand_server: HandClockServer) -> None:
+    FAULTS.extend(["raises"] * 3)
+    record = hand_server.submit(run="python train.py long")
+    hand_server.pass_s(90)
+    assert hand_server.job(record.id).state is JobState.SUCCEEDED and hand_server.store.list_quarantine() == []

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from springtide.control.scheduling.loop import recovery, timers
 from springtide.control.scheduling.loop.alarms import Alarm
 from springtide.control.scheduling.loop.bad_steps import BadSteps
 from springtide.control.scheduling.loop.calls import Call, CallQueue, CallReply, answer_failure
+from springtide.control.scheduling.loop.decision_failures import DecisionFailures, put_culprit_aside
 from springtide.control.scheduling.loop.effort import Effort
 from springtide.control.scheduling.loop.executor_line import UnansweredError
 from springtide.control.scheduling.loop.health import Health, show_safely
@@ -62,10 +63,11 @@ MOST_QUARANTINED = 1000  # looked at for what was put aside before
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the executor has told: events, and what runs if that was asked."""
+    """What the executor has told: events, what runs if that was asked, and what it refuses for good."""
 
     events: Sequence[Event] = ()
     running: Sequence[Running] | None = None
+    refused: Sequence[tuple[Instruction, Exception]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,11 @@ class Reconciler:
         staging, counts_load = self.context.staging, options.outside_load
         self.event_handler = EventHandler(staging, world, state_dir, clock.source, self.decide, counts_load)
         self.cursor = recovery.restore_cursor(store, stream)
-        self.alarm, self.effort = Alarm(), Effort()
+        self.alarm, self.effort, self.failures = Alarm(), Effort(), DecisionFailures()
         self.dirty = True
         self.calls = CallQueue()
         self.sender = InstructionSender(executor, ())
+        self.refused: list[tuple[Instruction, Exception]] = []  # to be worked in with the next step
         self.suspects: frozenset[str] = frozenset()
         self.aside = PuttingAside(self)
         self.last_decided_s = -inf
@@ -218,6 +221,7 @@ class Reconciler:
             # a look at the executor is a hand-over to another thread and back: who asks does not wait for the next one
             is_fresh = first is not None and time.monotonic() - self._read_s < POLL_S
             heard = Heard() if is_fresh else self.read_executor()
+            heard, self.refused = replace(heard, refused=self.refused), []
             take_step(self, partial(self.work, calls, heard, answers))
         except BaseException as error:
             answer_failure(calls, answers, show_safely(error), self.was_stored())
@@ -235,6 +239,8 @@ class Reconciler:
             answers.append(CallReply(future, value, is_final=singly or isinstance(value, BaseException)))
         for event in heard.events:
             attempt(self, partial(self.handle, event), singly, partial(self.aside.put_event_aside, event))
+        for refused, error in heard.refused:
+            self.aside.attempt_for("refused", refused.job, partial(self.give_up, refused, error), singly)
         if heard.running is not None:
             self.audit({one.job: one for one in heard.running}, singly)
         if self.now_s >= self._next_timers_s:
@@ -317,7 +323,7 @@ class Reconciler:
             running = self.executor.running() if audit else None
             outage = self.executor.outage() if audit else self.health.outage
             events = self.executor.events(self.cursor)
-        except (OSError, SpringtideError, ValueError) as error:
+        except Exception as error:  # an executor may be anybody's code
             self.lose_executor(error)
             return Heard()
         if self.health.executor_lost:
@@ -347,7 +353,7 @@ class Reconciler:
         if not self.health.executor_lost:
             sentence = f"the executor does not answer: {show_safely(error)}"
             self.context.staging.add_event("executor_lost", sentence)
-            logger.warning(sentence)
+            logger.warning(sentence, exc_info=None if isinstance(error, OSError | SpringtideError) else error)
         self.health.note_executor(show_safely(error), waited_s if waited_s < inf else 0.0)
 
     def audit(self, running: Mapping[str, Running], singly: bool) -> None:
@@ -373,25 +379,35 @@ class Reconciler:
 
     def make_decision(self) -> None:
         """Ask the policy, and stage what follows from what it says; one that fails costs this decision only."""
-        staging, world = self.context.staging, self.context.world
+        staging = self.context.staging
         staging.now_s = self.last_decided_s = now_s = max(staging.now_s, self.last_decided_s + 1e-6)
         mark = self.mark()
-        started_s = time.thread_time()
+        self.alarm.retry_at_s = inf
         try:
-            snapshot = world.snapshot()
-            self.dirty, self.alarm.retry_at_s = False, inf
-            decision = self.decide(now_s, snapshot)
-            asked = {job_id: snapshot.jobs[job_id] for job_id in decision.answers}
-            decided = Decided(decision, asked, world.apply(decision, now_s))
-            self.effort.note(time.thread_time() - started_s)
-            self.dirty = follow_decision(staging, world, self.context.state_dir, decided, self.admits)
+            decision = self.take_decision(now_s)
         except Exception as error:  # a policy may be anybody's code
             if is_unavailable(error):
                 raise
             self.roll_back(mark)
             self.bear_failure(error)
+            if self.failures.note(error):
+                put_culprit_aside(self, error)
             return
+        self.failures.forget()
         self.alarm.set(decision.wake_at_s, now_s)
+
+    def take_decision(self, now_s: float) -> Decision:
+        """What the policy decides, done to the world, and staged with all that follows from it."""
+        staging, world = self.context.staging, self.context.world
+        started_s = time.thread_time()
+        snapshot = world.snapshot()
+        self.dirty = False
+        decision = self.decide(now_s, snapshot)
+        asked = {job_id: snapshot.jobs[job_id] for job_id in decision.answers}
+        decided = Decided(decision, asked, world.apply(decision, now_s))
+        self.effort.note(time.thread_time() - started_s)
+        self.dirty = follow_decision(staging, world, self.context.state_dir, decided, self.admits)
+        return decision
 
     def bear_failure(self, error: Exception) -> None:
         """Say that the policy has failed; jobs keep what they hold, newcomers wait, and it is asked again soon."""
@@ -446,14 +462,17 @@ class Reconciler:
         try:
             self.send()
             self.sender.acknowledge(self.cursor)
-        except (OSError, SpringtideError) as error:
+        except Exception as error:  # all is stored, and is sent again
             self.lose_executor(error)
 
     def send(self) -> None:
         """Send the instructions that are not known to have arrived, in order; arrived, they are forgotten with the next
-        commit.
+        commit. What is refused for good is worked in by the next step, as all that the executor says.
         """
-        self.sender.send(lambda one: self.context.staging.batch.sent.append((one.job, one.generation)), self.give_up)
+        self.sender.send(
+            lambda one: self.context.staging.batch.sent.append((one.job, one.generation)),
+            lambda one, error: self.refused.append((one, error)),
+        )
 
     def give_up(self, instruction: Instruction, error: Exception) -> None:
         """An instruction is refused for good: its job has failed."""

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from springtide.control.scheduling.loop.executor_line import UnansweredError
-from springtide.errors import SpringtideError
 from springtide.executors.protocol import Executor, Instruction
 
 MOST_REFUSALS = 5  # of one instruction by an executor that answers
@@ -34,9 +33,9 @@ class InstructionSender:
             return
         try:
             self.executor.apply(self.unsent)
-        except UnansweredError:
+        except (UnansweredError, OSError):
             raise
-        except (SpringtideError, ValueError):
+        except Exception:  # an executor may be anybody's code
             self.executor.running()  # raises if it is the executor that is gone, not an instruction that is refused
             self.send_singly(on_arrival, on_refusal)
             return
@@ -53,7 +52,7 @@ class InstructionSender:
             except (UnansweredError, OSError):  # not this instruction is to blame
                 self.unsent += instructions[number:]
                 raise
-            except (SpringtideError, ValueError) as error:
+            except Exception as error:
                 self.refusals[one.key] = self.refusals.get(one.key, 0) + 1
                 if self.refusals[one.key] < MOST_REFUSALS:
                     self.unsent.append(one)
