@@ -1,8 +1,9 @@
 """Somebody else on a platform that is being broken: a user who submits and cancels jobs all the while, and keeps count.
 
-Everything is judged from outside: how long each answer took beyond the time in which the platform could not answer
-anybody (`Outages`), whether a request that was answered with an error had an effect, and, in the database itself, that
-each submission made one job.
+Everything is judged from outside: how long it took from the first try of a request to its good answer, with all lines
+that broke and all errors between, beyond the time in which the platform could not answer anybody (`Outages`, which are
+told apart); whether a request that was answered with an error had an effect; and, in the database itself, that each
+submission made one job.
 """
 
 import sqlite3
@@ -36,6 +37,12 @@ class Outages:
         finally:
             self.spans.append((began_s, time.monotonic()))
 
+    def summarise(self) -> dict[str, float]:
+        """How many there were, how long all of them, and the longest."""
+        lengths_s = [last_s - first_s for first_s, last_s in self.spans]
+        longest_s = max(lengths_s, default=0.0)
+        return {"count": len(lengths_s), "total_s": round(sum(lengths_s), 3), "longest_s": round(longest_s, 3)}
+
     def outside_s(self, began_s: float, ended_s: float) -> float:
         """How much of a span of time lies in no outage."""
         inside_s, reached_s = 0.0, began_s
@@ -48,7 +55,7 @@ class Outages:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: what it was, when, and the status of its answer; 0 if none came."""
+    """One request, or all tries of one: what it was, when, and the status of its last answer; 0 if none came."""
 
     what: str
     began_s: float
@@ -71,6 +78,7 @@ class Bystander:
 
     doors: Doors
     asked: list[Asked] = field(default_factory=list)
+    changes: list[Asked] = field(default_factory=list)  # from the first try to the good answer, or to the end
     keys: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)  # of requests that were answered with an error
     odd: list[str] = field(default_factory=list)  # answers that no such request should get
@@ -101,17 +109,24 @@ class Bystander:
     def insist(self, what: str, method: str, path: str, good: Sequence[int], key: str = "", **more: Any) -> Any:
         """Send a request until it is answered well; what was answered then. None if this came to an end before."""
         headers = {"Idempotency-Key": key} if key else {}
-        while not self.ended.is_set():
-            response = self.send(what, method, path, headers=headers, **more)
-            if response is not None and response.status_code in good:
-                return response.json()
-            if response is not None and response.status_code >= 500:
-                self.check_effect(what, response)
-            elif response is not None and response.status_code != 429:
-                self.odd.append(f"{what}: {response.status_code} {response.text[:300]}")
-                return None
-            self.ended.wait(PAUSE_S)
-        return None
+        began_s, status, undone = time.monotonic(), 0, True  # whether all tries so far had no effect, for sure
+        try:
+            while not self.ended.is_set():
+                response = self.send(what, method, path, headers=headers, **more)
+                status = response.status_code if response is not None else 0
+                if response is not None and status in good:
+                    return response.json()
+                if response is None:
+                    undone = False
+                elif status >= 500:
+                    undone = self.check_effect(what, path, response, undone)
+                elif status != 429:
+                    self.odd.append(f"{what}: {status} {response.text[:300]}")
+                    return None
+                self.ended.wait(PAUSE_S)
+            return None
+        finally:
+            self.changes.append(Asked(what, began_s, time.monotonic(), status))
 
     def send(self, what: str, method: str, path: str, **more: Any) -> httpx.Response | None:
         """The answer to a request; None if the line broke."""
@@ -125,16 +140,25 @@ class Bystander:
         self.asked.append(Asked(what, began_s, time.monotonic(), status))
         return response
 
-    def check_effect(self, what: str, response: httpx.Response) -> None:
-        """See that a submission which was answered with an error made no job, unless it says that this is not known."""
-        with suppress(ValueError):
+    def check_effect(self, what: str, path: str, response: httpx.Response, undone: bool) -> bool:
+        """See that what was answered with an error was not done, unless it says that this is not known.
+
+        `undone`: no try before had an effect. Returns whether that still holds.
+        """
+        try:
             document = response.json()
-            if what == "submit" and document.get("job") and not document.get("unknown"):
-                found = self.send("look", "GET", f"/api/v1/jobs/{document['job']}")
-                if found is not None and found.status_code == 200:
-                    self.effects.append(f"{response.status_code} {response.text[:300]}")
-            return
-        self.odd.append(f"{what}: {response.status_code} without a document: {response.text[:300]}")
+        except ValueError:
+            self.odd.append(f"{what}: {response.status_code} without a document: {response.text[:300]}")
+            return False
+        if document.get("unknown"):
+            return False
+        job = path.split("/")[-2] if what == "cancel" else document.get("job")
+        if undone and job:
+            found = self.send("look", "GET", f"/api/v1/jobs/{job}")
+            is_there = found is not None and found.status_code == 200
+            if is_there and (what == "submit" or (found is not None and found.json()["state"] == "cancelled")):
+                self.effects.append(f"{what}: {response.status_code} {response.text[:300]}")
+        return undone
 
     def end(self) -> None:
         """Come to an end."""
@@ -154,9 +178,12 @@ def count_twice(database: Path) -> int:
 
 
 def list_changes(bystander: Bystander, outages: Outages) -> list[tuple[float, Asked]]:
-    """The answered requests that only the thread which decides can answer, the longest waits outside outages first."""
-    changes = [one for one in bystander.asked if one.what in ("submit", "cancel") and one.status]
-    return sorted(((outages.outside_s(one.began_s, one.ended_s), one) for one in changes), key=lambda pair: -pair[0])
+    """What only the thread which decides can answer, from first try to good answer; longest outside outages first.
+
+    What had no answer when the run came to an end is in it, too.
+    """
+    waits = ((outages.outside_s(one.began_s, one.ended_s), one) for one in bystander.changes)
+    return sorted(waits, key=lambda pair: -pair[0])
 
 
 def summarise(bystander: Bystander, outages: Outages, database: Path) -> dict[str, Any]:
@@ -172,4 +199,6 @@ def summarise(bystander: Bystander, outages: Outages, database: Path) -> dict[st
         "median_s": round(waits_s[len(waits_s) // 2], 3) if waits_s else None,
         "standstill_s": round(waits_s[0], 3) if waits_s else None,
         "over_2_s": sum(wait_s > 2.0 for wait_s in waits_s),
+        "outages": outages.summarise(),
+        "with_outages_s": round(max((one.ended_s - one.began_s for one in bystander.changes), default=0.0), 3),
     }

@@ -359,6 +359,11 @@ def print_report(document: dict[str, Any]) -> None:
         f"{seen['errors_with_effect']}; jobs submitted or ended twice: {seen['twice']}; median {seen['median_s']} s, "
         f"longest standstill {seen['standstill_s']} s ({seen['over_2_s']} over {STANDSTILL_S:g} s) outside outages"
     )
+    outages = seen["outages"]
+    print(
+        f"outages (the server or its database was what was broken): {outages['count']}, {outages['total_s']:.0f} s in "
+        f"all, the longest {outages['longest_s']} s; longest wait with these {seen['with_outages_s']} s"
+    )
     for wait in seen["longest"]:
         print(f"waited {wait['seconds']:.2f} s for {wait['what']} beside: {', '.join(wait['faults']) or 'nothing'}")
     for odd in seen["odd"]:

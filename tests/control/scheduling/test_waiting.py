@@ -38,7 +38,7 @@ def submit_array(hand_server: HandClockServer, **keys: object) -> list[JobRecord
     return [hand_server.job(job_id) for job_id in future.result(timeout=0)]
 
 
-def call(hand_server: HandClockServer, operation: str, job_id: str, *words: str) -> JobRecord:
+def call(hand_server: HandClockServer, operation: str, job_id: str, *words: str | int) -> JobRecord:
     future = hand_server.reconciler.call(lambda: getattr(hand_server.operations, operation)(job_id, *words))
     hand_server.reconciler.step()
     future.result(timeout=0)
@@ -107,17 +107,17 @@ def test_a_held_job_does_nothing_until_it_is_released(hand_server: HandClockServ
     assert (record.state, record.reason, record.step) == (JobState.PAUSED, "held", 0)
     told = explain(record, [], hand_server.store.events(record.id), [], hand_server.source.wall)
     assert told.remedy == "springtide release later"
-    call(hand_server, "release", record.id)
+    call(hand_server, "release", record.id, hand_server.find_step(record.id))
     hand_server.pass_s(30)
     assert hand_server.job(record.id).state is JobState.SUCCEEDED
     with pytest.raises(ConflictError, match="not held"):
-        call(hand_server, "release", record.id)
+        call(hand_server, "release", record.id, hand_server.find_step(record.id))
 
 
 def test_the_deadline_of_a_held_job_counts_from_its_release(hand_server: HandClockServer) -> None:
     record = hand_server.submit(run="python train.py short", deadline="60s", hold=True)
     hand_server.pass_s(120)
-    released = call(hand_server, "release", record.id)
+    released = call(hand_server, "release", record.id, hand_server.find_step(record.id))
     assert released.deadline_s == pytest.approx(hand_server.source.wall + 60, abs=1)
     hand_server.pass_s(60)
     ended = hand_server.job(record.id)
@@ -164,7 +164,7 @@ def test_a_running_job_is_held_with_its_work_and_goes_on_from_there(hand_server:
     hand_server.pass_s(5)
     step = hand_server.job(record.id).step
     assert step > 100
-    call(hand_server, "release", record.id)
+    call(hand_server, "release", record.id, hand_server.find_step(record.id))
     hand_server.pass_s(10)
     assert hand_server.job(record.id).step > step
 
