@@ -6,6 +6,7 @@ import json
 import socket
 import sqlite3
 import threading
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,9 +27,12 @@ from springtide.control.scheduling.loop.calls import UnavailableError
 from springtide.control.scheduling.operations import Operations
 from springtide.control.scheduling.sentences import tell_policy_failure
 from springtide.control.server import Server
+from springtide.control.storage import archives
 from springtide.control.storage.archives import ArchiveUpload
 from springtide.control.storage.records import UserRecord
 from springtide.errors import InputError, ServerError
+
+DiskUsage = namedtuple("DiskUsage", "total used free")
 
 
 @pytest.fixture
@@ -280,6 +284,25 @@ def test_an_upload_beside_a_full_disk_is_answered_truly(
         reply = client.http.request("PUT", where, content=archive.data, headers=headers)
     assert (reply.status_code, reply.json()["unknown"]) == (503, False)
     assert "No space left" in reply.json()["error"]["sentence"]
+
+
+def test_an_upload_leaves_room_for_the_database_and_for_jobs(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = load_job(write_project(tmp_path / "project")).pack()
+    where, headers = f"/api/v1/archives/{archive.code_hash}", {"Content-Type": "application/x-tar"}
+    free = [(40 << 30, 900 << 20), (10 << 30, 500 << 20), (10 << 30, 520 << 20)]
+    with connect(server) as client:
+        for total, left in free:
+            usage = DiskUsage(total, total - left, left)
+            monkeypatch.setattr(archives.shutil, "disk_usage", lambda _, usage=usage: usage)  # type: ignore[attr-defined]
+            reply = client.http.request("PUT", where, content=archive.data, headers=headers)
+            if left == 520 << 20:
+                assert reply.status_code == 201
+                return
+            told = reply.json()["error"]["sentence"]
+            assert reply.status_code == 503 and f"{left >> 20} MiB are free" in told and "springtide gc" in told
+            assert not [*server.settings.state_dir.code.glob(".upload-*")]
 
 
 def test_what_was_stored_is_not_called_a_failure_because_it_cannot_be_read(

@@ -20,6 +20,8 @@ from springtide.executors.local.paths import open_private
 
 UPLOADS = ".upload-"  # so begin the names of what is not whole yet
 READ_S = 120.0
+#: What uploads leave free of the disk: the smaller of the two, for what the database and running jobs write.
+LEAST_FREE_BYTES, LEAST_FREE_SHARE = 1 << 30, 0.05
 READER = [sys.executable, "-I", "-m", archive_reader.__name__]
 
 
@@ -68,6 +70,18 @@ class ArchiveUpload:
             raise StateError(f"the files of the archive cannot be written ({told}); free some space: springtide gc")
         if done.returncode:
             raise ArchiveError("the archive takes more time or memory to read than it may; send a smaller one")
+
+
+def check_room(code: Path, size: int) -> None:
+    """Refuse an upload of so many bytes that would leave too little of the disk; it lies there twice for a moment."""
+    code.mkdir(parents=True, exist_ok=True, mode=0o700)
+    usage = shutil.disk_usage(code)
+    least = min(LEAST_FREE_BYTES, int(LEAST_FREE_SHARE * usage.total))
+    if usage.free - 2 * size < least:
+        raise StateError(
+            f"{usage.free >> 20} MiB are free on the disk of the state directory; beside an upload of {size >> 20} MiB "
+            f"and its files {least >> 20} MiB are to stay free; nothing was done; free some: springtide du, springtide gc"
+        )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from springtide.control.api.job_data.user_turns import UserTurns
 from springtide.control.api.requests import Hash
 from springtide.control.scheduling.operations import MissingError
-from springtide.control.storage.archives import take_upload
+from springtide.control.storage.archives import check_room, take_upload
 from springtide.control.storage.places.stored_code import keep_code
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def add_archive_routes(app: FastAPI, api: "Api") -> None:
         state_dir, limit_bytes = api.context.state_dir, api.context.options.archive_limit_bytes
         loop, turn = asyncio.get_running_loop(), await desk.turns.take(request.state.user)
         try:
+            check_room(state_dir.code, int(request.headers.get("content-length", 0)))  # digits, the guard has seen
             with take_upload(state_dir.code) as upload:
                 async for data in request.stream():
                     await loop.run_in_executor(desk.writers, upload.write, data)
