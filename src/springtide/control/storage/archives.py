@@ -80,7 +80,7 @@ def check_room(code: Path, size: int) -> None:
     if usage.free - 2 * size < least:
         raise StateError(
             f"{usage.free >> 20} MiB are free on the disk of the state directory; beside an upload of {size >> 20} MiB "
-            f"and its files {least >> 20} MiB are to stay free; nothing was done; free some: springtide du, springtide gc"
+            f"and its files {least >> 20} MiB are to stay free; nothing was done; free some: springtide gc"
         )
 
 
