@@ -10,10 +10,9 @@ import torch
 class TurnCounts:
     """Something that counts during the turns of a step: each turn leaves it as it was, all count once."""
 
-    def __init__(self, progress: "Progress | Schedules") -> None:
+    def __init__(self, progress: Any) -> None:
         self.progress = progress
-        self.before: Any = progress.state_dict()
-        self.after = self.before
+        self.before = self.after = progress.state_dict()
 
     def put_back(self) -> None:
         """After a turn: leave alone what all logical workers have in common."""
