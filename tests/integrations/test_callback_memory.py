@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from springtide.errors import JobError
+from springtide.integrations import callback_memory
 from springtide.integrations.callback_memory import CallbackMemory
 from springtide.training.state.script.loop_variables import CALLED, find_lost, read_carried
 
@@ -65,6 +66,27 @@ def test_weights_of_a_callbacks_own_are_refused(form: str) -> None:
     train(run, Averager(model, form), changes=False)  # the model and its optimizer are the run's
     with pytest.raises(JobError, match=r"Averager changes its attribute '_shadow', .* run\.keep\(shadow=\.\.\.\)"):
         train(run, Averager(model, form), changes=True)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_an_average_that_begins_late_is_refused(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """It was not looked for after the fiftieth update; what changes now and then does not stop a run."""
+    monkeypatch.setattr(callback_memory, "PARTS", 0)
+    model = torch.nn.Linear(2, 2)
+    averager = Averager(model, "dict")
+    memory = CallbackMemory(SimpleNamespace(models=[model], kept={}), [averager], [])
+
+    def go_on() -> None:
+        for number in range(100):
+            memory.look()
+            if number >= 60 and number % every == 0:
+                averager.update()
+
+    if every == 2:
+        go_on()
+    else:
+        with pytest.raises(JobError, match="Averager changes its attribute '_shadow'"):
+            go_on()
 
 
 def test_what_the_run_keeps_is_no_loss() -> None:

@@ -59,11 +59,12 @@ def test_the_trainer_has_the_methods_that_are_derived_from() -> None:
     need("transformers")
     from transformers import Trainer, trainer
 
-    from springtide.integrations.hf import TRIED, TRIED_TRL, ElasticTrainer
+    from springtide.integrations.hf import TRIED, ElasticTrainer
+    from springtide.integrations.hf.trainer_checks import TRIED_PEFT, TRIED_TRL
 
     pins = read_pins()
-    assert {name: tried[-1] for name, tried in (TRIED | TRIED_TRL).items()} == {
-        name: pins[name] for name in TRIED | TRIED_TRL
+    assert {name: tried[-1] for name, tried in (TRIED | TRIED_TRL | TRIED_PEFT).items()} == {
+        name: pins[name] for name in TRIED | TRIED_TRL | TRIED_PEFT
     }
     assert version("transformers") in TRIED["transformers"]
     ours = {name for name in vars(ElasticTrainer) if inspect.isfunction(vars(ElasticTrainer)[name])}

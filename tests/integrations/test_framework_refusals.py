@@ -1,6 +1,7 @@
 """What an adapter cannot keep is refused by name, before anything is trained."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -89,6 +90,62 @@ def test_trainers_of_trl_that_need_all_ranks_at_once_are_refused() -> None:
 
     with pytest.raises(JobError, match=r"callback Mine .* weights of its own"):
         check_callbacks([Mine()])
+
+
+def test_versions_of_trl_and_peft_are_refused_whoever_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`class Mine(ElasticTrainer, trl.SFTTrainer)` and a PeftModel come without an adapter of ours."""
+    need("trl")
+    import torch
+    import trl
+    from peft import LoraConfig, get_peft_model
+
+    from springtide.integrations import hf
+    from springtide.integrations.hf import trainer_checks
+
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model = get_peft_model(layers, LoraConfig(target_modules=["0"]))
+    kind = type("Mine", (hf.ElasticTrainer, trl.SFTTrainer), {})
+    trainer_checks.check_kind(kind)
+    trainer_checks.check_model(model)
+    monkeypatch.setattr(trainer_checks, "TRIED_TRL", {"trl": ("0.1",)})
+    monkeypatch.setattr(trainer_checks, "TRIED_PEFT", {"peft": ("0.2",)})
+    trainer_checks.check_kind(hf.ElasticTrainer)
+    trainer_checks.check_model(layers)
+    with pytest.raises(JobError, match=r"trl is .* tried with 0\.1 only"):
+        trainer_checks.check_kind(kind)
+    with pytest.raises(JobError, match=r"peft is .* tried with 0\.2 only"):
+        trainer_checks.check_model(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("deepspeed_plugin", "ACCELERATE_USE_DEEPSPEED"),
+        ("megatron_lm_plugin", "ACCELERATE_USE_MEGATRON_LM"),
+        ("parallelism_config", "ACCELERATE_USE_PARALLELISM_CONFIG"),
+    ],
+)
+def test_what_shards_by_itself_is_refused_however_it_was_given(name: str, variable: str) -> None:
+    """By position or by the environment it is in the state only; an Accelerator and a Trainer look there."""
+    from springtide.integrations.frameworks import check_state
+    from springtide.integrations.hf.trainer_checks import check_plugins
+
+    state = SimpleNamespace(deepspeed_plugin=None, parallelism_config=None)
+    check_state(state, "an ElasticAccelerator")
+    setattr(state, name, object())
+    with pytest.raises(JobError, match=rf"{name.removesuffix('_plugin')}, which shards .* \({variable}\)"):
+        check_plugins(SimpleNamespace(state=state, mixed_precision="no"))
+
+
+def test_a_parallelism_config_of_the_environment_is_refused() -> None:
+    need("accelerate")
+    code = (
+        "import springtide; from springtide.integrations.accelerate import ElasticAccelerator; "
+        "springtide.init(logical_workers=2); ElasticAccelerator(cpu=True)"
+    )
+    environ = {**os.environ, "ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ)
+    assert "has configured parallelism_config" in done.stderr, done.stderr[-1000:]
 
 
 def test_what_is_gathered_before_training_is_gathered() -> None:

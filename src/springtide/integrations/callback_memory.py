@@ -4,6 +4,7 @@ Plain values are told of by the run where they differ, as variables of a script 
 update, as an average of the weights, would be others after a rescale or a kill: they are refused.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -15,9 +16,12 @@ from springtide.errors import JobError
 from springtide.training.state.divergence import number_tensor
 from springtide.training.state.script.loop_variables import is_own, watch_called
 
-#: Updates of a process before which is looked, and how many changes of an attribute are too many.
+#: A process's first updates, before each of which is looked, and how many changes of an attribute are too many.
 LOOKS = 50
 MOST = 3
+#: After them, one part in so many of the time is spent on looking: before a few updates in succession, for an average
+#: that begins late changes with each. What changes now and then, as the best weights, must not stop a run half way.
+PARTS = 600
 #: Objects that the run or the framework knows, attributes that hold data, and a length that only data have.
 LEFT_ALONE = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, DataLoader, Dataset, type)
 DATA = ("train_dataset", "eval_dataset")
@@ -33,21 +37,40 @@ class CallbackMemory:
         watch_called(callbacks)
         self.owners = [*callbacks, *(one for one in others if is_own(type(one)))]
         self.count = len(callbacks)
-        self.looks = 0
+        self.updates = 0
+        self.due_s = self.spent_s = 0.0
+        #: How many looks are left of a few in succession.
+        self.left = 0
         self.before: dict[tuple[int, str], int] = {}
         self.changes: Counter[tuple[int, str]] = Counter()
 
     def look(self) -> None:
         """Before an update: refuse tensors that nobody would bring back."""
-        if self.looks == LOOKS or not self.owners:
+        began_s = time.monotonic()
+        if not self.owners or not self.is_due(began_s):
             return
-        self.looks += 1
         numbers = self.number_attributes()
         self.changes.update(key for key, number in numbers.items() if self.before.get(key, number) != number)
         self.before = numbers
         for (place, name), count in self.changes.items():
             if count >= MOST:
                 refuse_tensors(self.owners[place], name)
+        now_s = time.monotonic()
+        self.spent_s += now_s - began_s
+        self.due_s = now_s + PARTS * self.spent_s
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether is looked before this update."""
+        self.updates += 1
+        if self.updates <= LOOKS:
+            return True
+        if not self.left:
+            if now_s < self.due_s:
+                return False
+            self.left, self.spent_s, self.before = MOST + 1, 0.0, {}
+            self.changes.clear()
+        self.left -= 1
+        return True
 
     def number_attributes(self) -> dict[tuple[int, str], int]:
         """A number for what is in the tensors of each attribute."""

@@ -7,6 +7,7 @@ run (`springtide verify`) it must see what torchrun would show it, and is then s
 import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import torch
 
@@ -18,6 +19,25 @@ from springtide.training.run import Run
 
 #: What torchrun tells a process, which a framework would open a process group by.
 TOLD_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+#: What an Accelerator's state has where models are sharded or cut, and the variable that switches it on.
+PLUGINS = {
+    "deepspeed_plugin": "ACCELERATE_USE_DEEPSPEED",
+    "fsdp_plugin": "ACCELERATE_USE_FSDP",
+    "megatron_lm_plugin": "ACCELERATE_USE_MEGATRON_LM",
+    "parallelism_config": "ACCELERATE_USE_PARALLELISM_CONFIG",
+}
+
+
+def check_state(state: Any, where: str) -> None:
+    """Refuse what an Accelerator was given by position, or has by its configuration or the environment."""
+    for name, variable in PLUGINS.items():
+        if getattr(state, name, None) is not None:
+            raise JobError(
+                f"accelerate was given or has configured {name.removesuffix('_plugin')}, which shards or reduces by "
+                f"itself, in {where}; leave it out, and switch it off in accelerate's configuration ({variable})"
+            )
 
 
 def check_versions(tried: Mapping[str, tuple[str, ...]]) -> None:

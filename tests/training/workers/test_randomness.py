@@ -1,6 +1,7 @@
 """Taking and putting back the state of every generator."""
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -92,3 +93,29 @@ def test_mixed_seeds_differ() -> None:
     seeds = {randomness.mix(seed, epoch, index) for seed in range(3) for epoch in range(10) for index in range(200)}
     assert len(seeds) == 6000
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_pythons_state_is_what_it_says_and_asked_for_where_it_has_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever draws or sets it behind our back, also the normal that it keeps outside of its struct."""
+    changes: list[Callable[[], object]] = [
+        random.random,
+        lambda: random.gauss(0, 1),
+        lambda: random.gauss(0, 1),
+        lambda: random.seed(5),
+        lambda: random.setstate(random.getstate()),
+        lambda: random.shuffle([1, 2, 3]),
+    ]
+    for change in changes:
+        change()
+        state = randomness.capture()
+        assert state.python == random.getstate()
+        assert randomness.is_at(state) and randomness.capture().python is state.python
+        following = random.gauss(0, 1)
+        assert not randomness.is_at(state)
+        randomness.restore(state)
+        assert random.getstate() == state.python and random.gauss(0, 1) == following
+    monkeypatch.setattr(randomness._python, "memory", None)  # as where the struct lies elsewhere
+    state = randomness.capture()
+    following = random.random()
+    randomness.restore(state)
+    assert random.random() == following

@@ -21,7 +21,7 @@ from springtide.errors import JobError
 from springtide.integrations.accelerate_data import ShardedData, show_rank
 from springtide.integrations.accelerate_gathers import watch_functions, watch_seeds
 from springtide.integrations.eval_rounds import EvalRounds, Padding
-from springtide.integrations.frameworks import find_run
+from springtide.integrations.frameworks import check_state, find_run
 from springtide.integrations.stock_steps import StockSteps
 from springtide.integrations.worker_feeds import LocalFeeds, begin_contexts, make_turns
 from springtide.training.ddp_run import ReferenceRun
@@ -90,10 +90,7 @@ class ElasticAccelerator(Accelerator):
         self.earlier: list[torch.nn.Module] = []
         #: Loaders for evaluation that draw an order.
         self.evaluations = 0
-        if any(getattr(self.state, name, None) is not None for name in ("deepspeed_plugin", "fsdp_plugin")):
-            raise JobError(
-                "accelerate's configuration switches DeepSpeed or FSDP on; an ElasticAccelerator has neither"
-            )
+        check_state(self.state, "an ElasticAccelerator")
         check_settings(self)
         if self.project_configuration.automatic_checkpoint_naming:
             raise JobError("automatic_checkpoint_naming in an ElasticAccelerator: give save_state a folder instead")

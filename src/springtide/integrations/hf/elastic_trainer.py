@@ -111,6 +111,7 @@ class ElasticTrainer(Trainer):
             self.show_place(args)
         super().__init__(*given, **named)
         trainer_checks.check_plugins(self.accelerator)
+        trainer_checks.check_model(self.model)
         trainer_checks.check_callbacks(self.callback_handler.callbacks)
         if self.is_elastic:
             trainer_checks.watch_gathers(self.accelerator, run)

@@ -9,6 +9,11 @@ from typing import Any, NoReturn
 
 from springtide.errors import JobError
 from springtide.integrations.callback_sources import steps_optimizer
+from springtide.integrations.frameworks import check_state, check_versions
+
+#: Versions of what a trainer or a model may be derived from, whether an adapter of ours names it or the script.
+TRIED_TRL = {"trl": ("1.16.0",)}
+TRIED_PEFT = {"peft": ("0.21.2",)}
 
 #: Arguments of the Trainer, the values they may have, and why.
 ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -38,7 +43,9 @@ RNG_FILE = re.compile(r"rng_state_(\d+)\.pth")
 
 
 def check_kind(kind: type) -> None:
-    """Refuse trainers of TRL that need values of all ranks at once."""
+    """Refuse trainers of TRL that need values of all ranks at once, and versions of it that were never tried."""
+    if comes_from(kind, "trl."):
+        check_versions(TRIED_TRL)
     for one in kind.__mro__:
         if one.__module__.startswith("trl.") and one.__module__ not in COMPARED:
             raise JobError(
@@ -46,6 +53,17 @@ def check_kind(kind: type) -> None:
                 "that it generates, or was not compared with a stock run; logical workers take turns, so no place has "
                 "a value of each. SFTTrainer, DPOTrainer and RewardTrainer work"
             )
+
+
+def comes_from(kind: type, package: str) -> bool:
+    """Whether a class is one of a package's, or derived from one."""
+    return any(one.__module__.startswith(package) for one in kind.__mro__)
+
+
+def check_model(model: Any) -> None:
+    """Refuse adapters in a model of a version of PEFT that was never tried."""
+    if comes_from(type(model), "peft."):
+        check_versions(TRIED_PEFT)
 
 
 def check_arguments(args: Any) -> None:
@@ -64,12 +82,7 @@ def check_arguments(args: Any) -> None:
 
 def check_plugins(accelerator: Any) -> None:
     """Refuse what accelerate's own configuration or environment has switched on."""
-    for name in ("deepspeed_plugin", "fsdp_plugin"):
-        if getattr(accelerator.state, name, None) is not None:
-            raise JobError(
-                f"accelerate's configuration switches on {name.removesuffix('_plugin')}, which shards or reduces by "
-                "itself, in an elastic Trainer; switch it off (ACCELERATE_USE_DEEPSPEED, ACCELERATE_USE_FSDP)"
-            )
+    check_state(accelerator.state, "an elastic Trainer")
     if accelerator.mixed_precision == "fp16":
         raise JobError(
             "accelerate's configuration switches on fp16 in an elastic Trainer: its loss scaling was not compared with "

@@ -21,6 +21,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from springtide.errors import JobError
 from springtide.integrations.callback_memory import CallbackMemory
 from springtide.integrations.frameworks import find_run
+from springtide.integrations.lightning.gradient_clearing import GradientClearing
 from springtide.integrations.lightning.lightning_checks import (
     check_callbacks,
     check_monitors,
@@ -30,7 +31,7 @@ from springtide.integrations.lightning.lightning_checks import (
 from springtide.integrations.lightning.loop_memory import LoopMemory
 from springtide.integrations.lightning.sampled_data import LogicalEnvironment, SampledData
 from springtide.integrations.lightning.toggles import WorkerToggles
-from springtide.integrations.lightning.turn_counts import Schedules, TurnCounts
+from springtide.integrations.lightning.turn_counts import Progress, Schedules, TurnCounts
 from springtide.integrations.lightning.turn_threads import TurnThread
 from springtide.integrations.lightning.whole_data import draw_as_ranks, make_whole
 from springtide.integrations.stock_steps import StockSteps
@@ -163,8 +164,9 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         #: In manual optimization, the batch of each worker whose call is under way.
         self.batches: dict[int, Any] = {}
         self.current: Any = None
-        #: The place in the update of the batch whose turn it is.
+        #: The place in the update of the batch whose turn it is, and whether the turn is this process's first.
         self.number = 0
+        self.is_first_turn = False
         self.thread: TurnThread | None = None
 
     # Lightning's questions.
@@ -265,6 +267,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
         *_, self.steps = run.prepare(self.lightning_module, *self.optimizers, *schedulers, turns, **self.options)
         begin_contexts(run)
         self.feeds = LocalFeeds(run, data)
+        self.clearing = GradientClearing(self, trainer)
         memory = LoopMemory(trainer, run)
         if run.saved is None:
             memory.share_folders()
@@ -352,11 +355,12 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
 
     def take_turns(self, optimizer: Any, closure: Callable[[], Any]) -> Any:
         """Call Lightning's closure for each batch of the update, of each logical worker here."""
-        optimizer.zero_grad()
-        result = None
-        counts = TurnCounts(self.lightning_module.trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress)
+        self.clearing.begin(optimizer)
+        result, first = None, self.run.local[0]
+        counts = TurnCounts(Progress(self.clearing.loop.optim_progress))
         for _ in self.step:
             worker = self.step.worker.rank
+            self.is_first_turn = worker == first
             for number in range(self.update_size):
                 self.number, self.current = number, self.take_batch(worker)
                 self.show_batch(self.current)
@@ -391,7 +395,7 @@ class ElasticStrategy(RankMixin, ParallelStrategy):
     def walk_segment(self, calls: dict[int, TurnThread], rest: list[Any], named: dict[str, Any]) -> list[Any]:
         """Let every worker's call run to its next step or its end; the parameters whose gradients it has cleared."""
         module, cleared = self.lightning_module, []
-        counts = TurnCounts(module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress)
+        counts = TurnCounts(Progress(module.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress))
         schedules = TurnCounts(Schedules([config.scheduler for config in self.lr_scheduler_configs]))
         had = [parameter for parameter in module.parameters() if parameter.grad is not None]
         for _ in self.step:

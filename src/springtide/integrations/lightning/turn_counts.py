@@ -1,12 +1,14 @@
 """Lightning's counts of what an update does, which every turn changes and which must change once per update."""
 
+from collections.abc import Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
 
 
 class TurnCounts:
-    """One of Lightning's progresses during the turns of a step: each turn leaves it as it was, all count once."""
+    """Something that counts during the turns of a step: each turn leaves it as it was, all count once."""
 
     def __init__(self, progress: Any) -> None:
         self.progress = progress
@@ -20,6 +22,31 @@ class TurnCounts:
     def count(self) -> None:
         """After all turns: count what each of them has."""
         self.progress.load_state_dict(self.after)
+
+
+class Progress:
+    """One of Lightning's progresses, which are small objects full of integers; its own copy of one takes 70 us."""
+
+    def __init__(self, progress: Any) -> None:
+        self.trackers = list(list_trackers(progress))
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """All integers."""
+        return [dict(vars(one)) for one in self.trackers]
+
+    def load_state_dict(self, saved: list[dict[str, Any]]) -> None:
+        """Put them back."""
+        for one, values in zip(self.trackers, saved, strict=True):
+            vars(one).update(values)
+
+
+def list_trackers(progress: Any) -> Iterator[Any]:
+    """The objects in a progress that have no others in them."""
+    parts = [one for one in vars(progress).values() if is_dataclass(one)]
+    if not parts:
+        yield progress
+    for part in parts:
+        yield from list_trackers(part)
 
 
 def copy_rate(value: Any) -> Any:

@@ -21,7 +21,7 @@ EXACT_NAMES = """
     zeros_like _record_function_enter_new _record_function_exit index tril randperm
     max_pool2d_with_indices max_pool2d_with_indices_backward embedding randint abs clamp clamp_ maximum
     minimum bitwise_and isfinite split_with_sizes unsafe_split unsafe_chunk native_dropout
-    native_dropout_backward randn_like roll
+    native_dropout_backward randn_like roll _foreach_copy_
 """
 
 #: Operators that round: each is used by the models of tests/training/scripts/zoo.py, which had the same bits on every

@@ -5,6 +5,7 @@ fold the parameters' .grad are copies of the result. Which gradients a backward 
 here too; what is exchanged with other processes is in `reduction`.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
@@ -83,6 +84,44 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
+def fill_own(
+    sums: Sequence[torch.Tensor | None],
+    made: Sequence[torch.Tensor | None],
+    kept: Sequence[torch.Tensor | None],
+    layout: BucketLayout,
+) -> list[torch.Tensor | None]:
+    """The sums in tensors of their own: those that autograd has `made` in a turn, as DDP does, or new ones.
+
+    A script may keep one beyond its step, and where one begins in memory decides the bits of its dot products. What
+    nobody has used is the tensor that was `kept`, untouched.
+    """
+    gradients, sources, targets = list(sums), [], []
+    # In DDP's order: autograd may have given two parameters one gradient, and then the last copy is what both have.
+    for index in (index for bucket in layout.buckets for index in bucket.parameters):
+        total, own = sums[index], made[index] if made else None
+        if total is None or total is kept[index]:
+            continue
+        is_held = made and count_holders(made, index) > ALONE  # by a script, as that worker's gradient
+        if own is None or is_held or own.stride() != total.stride() or own.dtype != total.dtype:
+            gradients[index] = total.clone()
+            continue
+        gradients[index] = own
+        sources.append(total)
+        targets.append(own)
+    if targets:
+        torch._foreach_copy_(targets, sources)
+    return gradients
+
+
+def count_holders(tensors: Sequence[torch.Tensor | None], index: int) -> int:
+    """How many references Python has to one of these."""
+    return sys.getrefcount(tensors[index])
+
+
+#: What is counted where the list and one variable have it, and nobody else.
+ALONE = count_holders([torch.empty(0)], 0) + 1
+
+
 def trained_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The parameters DDP would reduce, in its order: those that require a gradient, each once."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -130,7 +169,9 @@ class Arrivals:
     asked about every arrival first, and may refuse it or keep it out.
     """
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], tell: Callable[[int], bool]) -> None:
+    def __init__(
+        self, parameters: Sequence[torch.nn.Parameter], tell: Callable[[int, torch.Tensor | None], bool]
+    ) -> None:
         self.tell = tell
         self.order: list[int] = []
         self.brought: list[tuple[torch.Tensor, int]] = []
@@ -141,12 +182,13 @@ class Arrivals:
 
     def add(self, index: int, parameter: torch.Tensor) -> None:
         """This parameter's gradient is there."""
-        if not self.tell(index):
+        gradient = parameter.grad  # read once: it is asked for as often as there are parameters
+        if not self.tell(index, gradient):
             return
-        assert parameter.grad is not None
+        assert gradient is not None
         self.seen[index] = 1
         self.order.append(index)
-        self.brought.append((parameter.grad, parameter.grad._version))
+        self.brought.append((gradient, gradient._version))
         if self.departures is not None:
             self.departures.count(index)
 

@@ -6,9 +6,8 @@ after that sees what every rank of DDP would. Random state and buffers of a turn
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 import torch
 
@@ -21,12 +20,16 @@ from springtide.training.reduction.gradients import (
     Arrivals,
     Departures,
     FlatGradients,
+    fill_own,
     refuse_modules,
     trained_parameters,
 )
-from springtide.training.reduction.reduction import Reduction, make_reduction
+from springtide.training.reduction.reduction import make_reduction
+from springtide.training.reduction.rounds import BackwardRound, UnusedCounts
 
 MOST_NAMES = 5
+#: Walks of a process in which it is looked whether gradients are dense; a model has them so or not from the start.
+LOOKS = 2
 #: What adds nothing: x + -0.0 has the bits of x for every x, which x + 0.0 has not for x = -0.0.
 NOTHING = -0.0
 
@@ -45,32 +48,6 @@ class Place:
     def local(self) -> list[int]:
         """The logical workers of this process."""
         return list(self.roster.workers_of(self.rank))
-
-
-@dataclass(slots=True)
-class BackwardRound:
-    """One reduction of a step: every local worker's gradients in buffers of one layout."""
-
-    layout: BucketLayout
-    flats: dict[int, FlatGradients]
-    reduction: Reduction
-    #: Parameters that a worker's backward did not bring, and those whose gradients it had cleared before.
-    unused: dict[int, set[int]] = field(default_factory=dict)
-    cleared: dict[int, set[int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class UnusedCounts:
-    """How many logical workers did not use each parameter, once all processes have told."""
-
-    counts: torch.Tensor
-    work: Any
-
-    def find(self, workers: int) -> list[int]:
-        """The parameters that none of so many workers has used."""
-        if self.work is not None:
-            self.work.wait()
-        return [index for index, count in enumerate(self.counts.tolist()) if count == workers]
 
 
 class ModelGradients:
@@ -95,6 +72,8 @@ class ModelGradients:
         self.walks = 0
         self.kept_carry = False
         self.kept: list[torch.Tensor | None] = []
+        #: What autograd has made in this walk's last turn: tensors that are the script's once the sums are in them.
+        self.made: list[torch.Tensor | None] = []
         self.placed: list[int] = []
         #: The gradients that a turn, or what follows a round of it, was begun with; None: none of them.
         self.begun: list[torch.Tensor | None] | None = None
@@ -230,7 +209,7 @@ class ModelGradients:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def admit(self, index: int) -> bool:
+    def admit(self, index: int, gradient: torch.Tensor | None) -> bool:
         """Whether an arriving gradient is one to be reduced."""
         if self.worker is None:
             if self.guarding:
@@ -240,7 +219,6 @@ class ModelGradients:
                     "process, use torch.autograd.grad"
                 )
             return False
-        gradient = self.parameters[index].grad
         if gradient is None:
             raise JobError(
                 f"a hook has cleared the gradient of {self.names[index]} in the backward that brought it, as one that "
@@ -298,7 +276,7 @@ class ModelGradients:
         assert self.worker is not None
         current = self.rounds[0]
         members = current.layout.buckets[bucket].parameters
-        for index in members:
+        for index in members if self.walks <= LOOKS else ():
             gradient = self.parameters[index].grad
             if gradient is not None and gradient.layout is not torch.strided:
                 raise NondeterminismError(
@@ -396,8 +374,16 @@ class ModelGradients:
                 f"logical worker {self.worker} called backward {self.number} times in its turn, worker "
                 f"{self.local[0]} {first} times; every worker must do the same, as ranks of DDP must"
             )
+        if self.worker == self.local[-1]:
+            self.keep_made()
         self.drop_gradients()
         self.worker = None
+
+    def keep_made(self) -> None:
+        """Keep the tensors that the last turn has made; not those that the script may have from the step before."""
+        if self.carry is None or self.kept_carry:
+            self.made = [parameter.grad for parameter in self.parameters]
+        self.begun = None
 
     # The end of all turns.
 
@@ -423,17 +409,18 @@ class ModelGradients:
             sums = self.find_sums(current, sums, unused)
             if not self.rebuilt:
                 self.rebuild()
-        self.hand_over(sums if count else self.find_untouched(), is_staged=count > 0)
+        if count:
+            made, self.made = self.made, []
+            self.put_back(fill_own(sums, made, self.kept, self.rounds[count - 1].layout))
+        else:
+            self.put_back(self.find_untouched())
         if self.rounds[0].layout is not self.layout:
             self.rounds[0] = self.make_round(self.layout, self.rounds[0].flats)
 
-    def hand_over(self, gradients: Sequence[torch.Tensor | None], is_staged: bool) -> None:
-        """Give the parameters their gradients; those that are staged as tensors of their own, as DDP does.
-
-        A script may keep one beyond its step, and where one begins in memory decides the bits of its dot products.
-        """
+    def put_back(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Give the parameters their gradients."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient.clone() if is_staged and gradient is not None else gradient
+            parameter.grad = gradient
 
     def find_untouched(self) -> Sequence[torch.Tensor | None]:
         """The gradients from before a walk without a backward."""
@@ -496,6 +483,7 @@ class ModelGradients:
         """Leave a walk that will not be finished."""
         self.worker = None
         self.held = self.holding = False
+        self.made = []
         self.arrivals.pop()
 
 
